@@ -1,0 +1,313 @@
+"""What a mechanism did, as data: the input of the accountant and the ledger.
+
+An event is frozen, compares by value, nests, and has stable JSON. It says what
+one privacy unit can change and how much noise hides it; it does not say what
+that costs, because the cost depends on the adjacency.
+
+Sizes are relative to the largest contribution of one row (or of one unit where
+rows are not sampled): its L2 norm for Gaussian noise, its L1 norm for Laplace.
+Under add-or-remove and zero-out a unit moves the sum by at most that. Under
+replace it moves it by `replace_factor` times that: 2 in general, sqrt(2) in L2
+for vectors without negative entries, 1 for one number in [0, bound].
+"""
+
+import dataclasses
+import math
+
+from tulle.errors import ConfigError
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """Any event. Instances are of one of the classes below."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gaussian(Event):
+    """Gaussian noise on a real or lattice valued sum."""
+
+    noise_multiplier: float
+    """Noise standard deviation over the largest L2 contribution."""
+    replace_factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        _check_positive("noise_multiplier", self.noise_multiplier)
+        _check_replace_factor(self.replace_factor)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Laplace(Event):
+    """Laplace noise on a real or lattice valued sum."""
+
+    noise_multiplier: float
+    """Noise scale (not its standard deviation) over the largest L1 contribution."""
+    replace_factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        _check_positive("noise_multiplier", self.noise_multiplier)
+        _check_replace_factor(self.replace_factor)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DiscreteLaplace(Event):
+    """Integer noise with probabilities proportional to exp(-|i| / scale)."""
+
+    scale: float
+    max_contribution: int = 1
+    """Largest L1 contribution, a whole number."""
+    replace_factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        _check_positive("scale", self.scale)
+        _check_count("max_contribution", self.max_contribution)
+        _check_replace_factor(self.replace_factor)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DiscreteGaussian(Event):
+    """Integer noise with probabilities proportional to exp(-i^2 / (2 scale^2)).
+
+    For one released number. A unit that changes several numbers costs
+    `Repeated` events: the discrete Gaussian has no rotation symmetry, so an L2
+    bound over many numbers is not one event.
+    """
+
+    scale: float
+    max_contribution: int = 1
+    """Most that one unit changes the number by."""
+    replace_factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        _check_positive("scale", self.scale)
+        _check_count("max_contribution", self.max_contribution)
+        _check_replace_factor(self.replace_factor)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandomizedResponse(Event):
+    """K-ary randomized response: the truth has e^epsilon times any other's chance."""
+
+    epsilon: float
+    num_values: int = 2
+
+    def __post_init__(self) -> None:
+        _check_positive("epsilon", self.epsilon)
+        _check_count("num_values", self.num_values, least=2)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SubsetSelection(Event):
+    """A random subset of fixed size; those with the truth are e^epsilon times likelier."""
+
+    epsilon: float
+    num_values: int
+    subset_size: int
+
+    def __post_init__(self) -> None:
+        _check_positive("epsilon", self.epsilon)
+        _check_count("num_values", self.num_values, least=2)
+        _check_count("subset_size", self.subset_size)
+        if self.subset_size >= self.num_values:
+            raise ConfigError(
+                f"subset_size={self.subset_size} must be < num_values={self.num_values}; "
+                "a subset of everything says nothing."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EpsilonDelta(Event):
+    """A mechanism known only by its (epsilon, delta) under the adjacency in use."""
+
+    epsilon: float
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_not_negative("epsilon", self.epsilon)
+        _check_chance("delta", self.delta)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KeySelection(Event):
+    """A private choice of which keys to publish, (epsilon, delta) for each key.
+
+    Under replace a unit may leave `max_keys_per_unit` keys and enter as many
+    others, so twice as many keys are touched as under add-or-remove.
+    """
+
+    epsilon: float
+    delta: float
+    max_keys_per_unit: int = 1
+
+    def __post_init__(self) -> None:
+        _check_not_negative("epsilon", self.epsilon)
+        _check_chance("delta", self.delta)
+        _check_count("max_keys_per_unit", self.max_keys_per_unit)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PoissonSampled(Event):
+    """An event on a batch that each row enters independently with one chance."""
+
+    sampling_prob: float
+    event: Event
+    max_rows_per_unit: int = 1
+
+    def __post_init__(self) -> None:
+        _check_sampling_prob(self.sampling_prob)
+        _check_event("event", self.event)
+        _check_count("max_rows_per_unit", self.max_rows_per_unit)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TruncatedPoissonSampled(Event):
+    """Poisson sampling, then a uniform subset of `max_batch_size` rows if more came."""
+
+    sampling_prob: float
+    num_rows: int
+    max_batch_size: int
+    event: Event
+    max_rows_per_unit: int = 1
+
+    def __post_init__(self) -> None:
+        _check_sampling_prob(self.sampling_prob)
+        _check_event("event", self.event)
+        for name in ("num_rows", "max_batch_size", "max_rows_per_unit"):
+            _check_count(name, getattr(self, name))
+        for name in ("max_batch_size", "max_rows_per_unit"):
+            if getattr(self, name) > self.num_rows:
+                raise ConfigError(
+                    f"{name}={getattr(self, name)} must be <= num_rows={self.num_rows}; "
+                    "lower it or give the right number of rows."
+                )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FixedSizeSampled(Event):
+    """An event on a uniform batch of exactly `batch_size` of `num_rows` rows."""
+
+    batch_size: int
+    num_rows: int
+    event: Event
+
+    def __post_init__(self) -> None:
+        _check_count("batch_size", self.batch_size)
+        _check_count("num_rows", self.num_rows)
+        _check_event("event", self.event)
+        if self.batch_size > self.num_rows:
+            raise ConfigError(
+                f"batch_size={self.batch_size} must be <= num_rows={self.num_rows}; "
+                "lower it or give the right number of rows."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shuffled(Event):
+    """A local event whose reports are mixed with those of `num_reports` units."""
+
+    event: Event
+    num_reports: int
+    """Reports in the smallest cell of equal candidate sets, this unit's included."""
+
+    def __post_init__(self) -> None:
+        _check_event("event", self.event)
+        _check_count("num_reports", self.num_reports)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Repeated(Event):
+    """The same event `count` times on the same units, adaptively."""
+
+    event: Event
+    count: int
+
+    def __post_init__(self) -> None:
+        _check_event("event", self.event)
+        _check_count("count", self.count)
+
+
+@dataclasses.dataclass(frozen=True)
+class Composed(Event):
+    """Several events on the same units, adaptively. Without any: no release."""
+
+    events: tuple[Event, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "events", _checked_events(self.events))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Parallel(Event):
+    """Events on disjoint parts of the units.
+
+    Under replace, a unit whose part follows from a sensitive column can move
+    from one part to another and then touches two of them.
+    """
+
+    events: tuple[Event, ...]
+    parts_are_public: bool
+    """True if public columns alone decide the part of a unit."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "events", _checked_events(self.events))
+        if not self.events:
+            raise ConfigError(
+                "events=() must name at least one part; use Composed() for no release."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class NonPrivate(Event):
+    """A release without protection. Its cost is infinite."""
+
+
+def _checked_events(events: object) -> tuple[Event, ...]:
+    checked = tuple(events) if isinstance(events, (tuple, list)) else (events,)
+    for index, event in enumerate(checked):
+        _check_event(f"events[{index}]", event)
+    return checked
+
+
+def _check_event(name: str, event: object) -> None:
+    if not isinstance(event, Event):
+        raise ConfigError(f"{name}={event!r} must be an event of tulle.privacy.events.")
+
+
+def _check_number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ConfigError(f"{name}={value!r} must be a finite number.")
+    return float(value)
+
+
+def _check_positive(name: str, value: object) -> None:
+    if _check_number(name, value) <= 0:
+        raise ConfigError(
+            f"{name}={value} must be > 0; for a release without privacy use NonPrivate()."
+        )
+
+
+def _check_not_negative(name: str, value: object) -> None:
+    if _check_number(name, value) < 0:
+        raise ConfigError(f"{name}={value} must be >= 0.")
+
+
+def _check_chance(name: str, value: object) -> None:
+    if not 0 <= _check_number(name, value) < 1:
+        raise ConfigError(f"{name}={value} must be in [0, 1); choose e.g. 1e-7.")
+
+
+def _check_sampling_prob(value: object) -> None:
+    if not 0 < _check_number("sampling_prob", value) <= 1:
+        raise ConfigError(f"sampling_prob={value} must be in (0, 1]; use 1 for no sampling.")
+
+
+def _check_count(name: str, value: object, *, least: int = 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{name}={value!r} must be a whole number >= {least}.")
+
+
+def _check_replace_factor(value: object) -> None:
+    if not 1 <= _check_number("replace_factor", value) <= 2:
+        raise ConfigError(
+            f"replace_factor={value} must be in [1, 2]: 2 for any contributions, sqrt(2) in L2 "
+            "without negative entries, 1 for one number in [0, bound]."
+        )

@@ -1,0 +1,122 @@
+"""A claim of differential privacy that names whom it protects, and how well.
+
+(epsilon, delta) alone is not a guarantee: it also needs the unit, the
+adjacency and the columns it speaks about. Two guarantees compare only where
+one implies the other.
+"""
+
+import dataclasses
+import math
+
+from tulle.errors import ConfigError
+from tulle.privacy.units import Adjacency, Scope, Unit
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """(epsilon, delta)-differential privacy for one unit under one adjacency.
+
+    The order is "at least as strong as": `a <= b` says that whatever satisfies
+    a satisfies b too. It is partial: neither need hold.
+    """
+
+    epsilon: float
+    """math.inf for a release without protection."""
+    delta: float
+    unit: Unit
+    adjacency: Adjacency
+    scope: Scope = Scope.LABELS_AND_SENSITIVE_COLUMNS
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.epsilon) or self.epsilon < 0:
+            raise ConfigError(f"epsilon={self.epsilon} must be >= 0.")
+        if not 0 <= self.delta <= 1:
+            raise ConfigError(f"delta={self.delta} must be in [0, 1].")
+
+    @property
+    def is_private(self) -> bool:
+        """False if the guarantee is empty."""
+        return math.isfinite(self.epsilon) and self.delta < 1
+
+    def implies(self, other: "Guarantee") -> bool:
+        """True if every mechanism with this guarantee also has `other`."""
+        return (
+            self.adjacency is other.adjacency
+            and self.unit.covers(other.unit)
+            and self.scope.covers(other.scope)
+            and other.delta >= self.profile(other.epsilon)
+        )
+
+    def __le__(self, other: "Guarantee") -> bool:
+        return self.implies(other)
+
+    def __lt__(self, other: "Guarantee") -> bool:
+        return self.implies(other) and not other.implies(self)
+
+    def __ge__(self, other: "Guarantee") -> bool:
+        return other.implies(self)
+
+    def __gt__(self, other: "Guarantee") -> bool:
+        return other < self
+
+    def profile(self, epsilon: float) -> float:
+        """The least delta that this guarantee gives at another epsilon.
+
+        Tight: attained by randomized response that leaks with chance delta
+        (Kairouz, Oh, Viswanath 2015).
+        """
+        if not self.is_private:
+            return 1.0
+        if epsilon >= self.epsilon:
+            return self.delta
+        # (e^a - e^b) / (1 + e^a), written so that no exponential overflows.
+        excess = -math.expm1(epsilon - self.epsilon) / (1 + math.exp(-self.epsilon))
+        return self.delta + (1 - self.delta) * excess
+
+    def trade_off(self, false_positive_rate: float) -> float:
+        """The least false negative rate of any test for one unit's data."""
+        if not 0 <= false_positive_rate <= 1:
+            raise ConfigError(f"false_positive_rate={false_positive_rate} must be in [0, 1].")
+        if not self.is_private:
+            return 0.0
+        rest = 1 - self.delta
+        if false_positive_rate == 0:
+            return rest
+        steep = rest - math.exp(min(self.epsilon, 700.0)) * false_positive_rate
+        flat = math.exp(-self.epsilon) * (rest - false_positive_rate)
+        return max(0.0, steep, flat)
+
+    def for_group(self, num_units: int) -> "Guarantee":
+        """What the same release guarantees to a group of units together."""
+        if num_units < 1:
+            raise ConfigError(f"num_units={num_units} must be >= 1.")
+        epsilon, delta = group_parameters(self.epsilon, self.delta, num_units)
+        return dataclasses.replace(self, epsilon=epsilon, delta=delta)
+
+    def as_replace(self) -> "Guarantee":
+        """Under replace: removing a unit and adding another (two steps)."""
+        if self.adjacency is Adjacency.REPLACE:
+            return self
+        return dataclasses.replace(self.for_group(2), adjacency=Adjacency.REPLACE)
+
+    def __str__(self) -> str:
+        if not self.is_private:
+            return f"no privacy ({self.unit}, {self.adjacency.value}, {self.scope.value})"
+        delta = "" if self.delta == 0 else f", delta={self.delta:.3g}"
+        return (
+            f"epsilon={self.epsilon:.4g}{delta} "
+            f"({self.unit}, {self.adjacency.value}, {self.scope.value})"
+        )
+
+
+def group_parameters(epsilon: float, delta: float, num_units: int) -> tuple[float, float]:
+    """(k epsilon, delta (e^(k epsilon) - 1) / (e^epsilon - 1)) for k units."""
+    if delta == 0 or epsilon == 0:
+        return num_units * epsilon, min(1.0, num_units * delta)
+    log_factor = (
+        num_units * epsilon + math.log(-math.expm1(-num_units * epsilon) / math.expm1(epsilon))
+        if epsilon < 700
+        else math.inf
+    )
+    log_delta = math.log(delta) + log_factor
+    return num_units * epsilon, 1.0 if log_delta >= 0 else math.exp(log_delta)

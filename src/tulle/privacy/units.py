@@ -1,0 +1,189 @@
+"""Who is protected, against which change, and whom they must trust.
+
+A guarantee means nothing without these three words. They are value types that
+a user must choose: there is no default unit and no default adjacency.
+"""
+
+import dataclasses
+import enum
+import re
+
+from tulle.errors import ConfigError
+
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+
+
+class Owner(enum.Enum):
+    """Whose rows form one unit."""
+
+    EXAMPLE = "example"
+    USER = "user"
+    USER_ADVERTISER = "user x advertiser"
+    USER_PUBLISHER = "user x publisher"
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The identifiers that rows of one unit share."""
+        return frozenset(self.value.split(" x "))
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """One protected unit: all rows of an owner, or those in one time window.
+
+    With a window, the rows of the same owner in two windows are two units, and
+    the guarantee holds for each window on its own.
+    """
+
+    owner: Owner
+    window_seconds: int | None = None
+    """Length of the time window; None protects all rows of the owner together."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.owner, Owner):
+            raise ConfigError(f"owner={self.owner!r} must be an Owner, e.g. Owner.USER.")
+        if self.window_seconds is None:
+            return
+        if isinstance(self.window_seconds, bool) or not isinstance(self.window_seconds, int):
+            raise ConfigError(
+                f"window_seconds={self.window_seconds!r} must be a whole number or None."
+            )
+        if self.window_seconds < 1:
+            raise ConfigError(
+                f"window_seconds={self.window_seconds} must be >= 1; use None for no window."
+            )
+
+    @classmethod
+    def example(cls, *, days: int | None = None) -> "Unit":
+        """One row of the data."""
+        return cls(Owner.EXAMPLE, _days(days))
+
+    @classmethod
+    def user(cls, *, days: int | None = None) -> "Unit":
+        """All rows of one user, or those within `days` days."""
+        return cls(Owner.USER, _days(days))
+
+    @classmethod
+    def user_advertiser(cls, *, days: int | None = None) -> "Unit":
+        """All rows that one user has with one advertiser."""
+        return cls(Owner.USER_ADVERTISER, _days(days))
+
+    @classmethod
+    def user_publisher(cls, *, days: int | None = None) -> "Unit":
+        """All rows that one user has with one publisher."""
+        return cls(Owner.USER_PUBLISHER, _days(days))
+
+    @classmethod
+    def parse(cls, text: str) -> "Unit":
+        """Reads what `str(unit)` prints, e.g. "user x advertiser per 7 days"."""
+        owner_text, separator, window_text = text.strip().lower().partition(" per ")
+        try:
+            owner = Owner(re.sub(r"\s*[x*×]\s*(?=advertiser|publisher)", " x ", owner_text.strip()))
+        except ValueError:
+            choices = ", ".join(repr(o.value) for o in Owner)
+            raise ConfigError(
+                f"unit={text!r} is unknown; use one of {choices}, optionally with "
+                "a window such as 'user per 7 days'."
+            ) from None
+        return cls(owner, _parse_window(text, window_text) if separator else None)
+
+    def covers(self, other: "Unit") -> bool:
+        """True if protecting this unit also protects `other`.
+
+        Every row set of `other` must lie inside one of this unit: fewer
+        identifiers (a user owns all his pairs with advertisers), and a window
+        that is absent or a multiple of the other's.
+        """
+        if self.owner is not Owner.EXAMPLE and other.owner is Owner.EXAMPLE:
+            return True
+        if not self.owner.keys <= other.owner.keys:
+            return False
+        if self.owner is Owner.EXAMPLE or self.window_seconds is None:
+            return True
+        return other.window_seconds is not None and self.window_seconds % other.window_seconds == 0
+
+    def __str__(self) -> str:
+        if self.window_seconds is None:
+            return self.owner.value
+        return f"{self.owner.value} per {_window_text(self.window_seconds)}"
+
+
+class Adjacency(enum.Enum):
+    """Which two data sets must look alike."""
+
+    REPLACE = "replace"
+    """One unit's sensitive columns and labels are replaced; its public columns
+    and its number of rows stay (the semi-sensitive adjacency)."""
+    ADD_OR_REMOVE = "add-remove"
+    """One unit's rows are added or removed."""
+    ZERO_OUT = "zero-out"
+    """One unit's contribution is replaced by nothing, its rows keep their place."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Adjacency":
+        """Reads "replace", "add-remove" (or "add-or-remove") or "zero-out"."""
+        name = text.strip().lower().replace("_", "-").replace("add-or-remove", "add-remove")
+        try:
+            return cls(name)
+        except ValueError:
+            choices = ", ".join(a.value for a in cls)
+            raise ConfigError(f"adjacency={text!r} is unknown; use one of {choices}.") from None
+
+    @property
+    def meaning(self) -> str:
+        """One plain sentence for a card."""
+        return {
+            Adjacency.REPLACE: "one unit's sensitive columns and labels are replaced by "
+            "any others, while its public columns and number of rows stay",
+            Adjacency.ADD_OR_REMOVE: "all rows of one unit are added or removed",
+            Adjacency.ZERO_OUT: "the contribution of one unit is replaced by nothing, "
+            "while its rows keep their place",
+        }[self]
+
+
+class Scope(enum.Enum):
+    """Which columns of a unit the guarantee speaks about."""
+
+    LABELS = "labels"
+    SENSITIVE_COLUMNS = "sensitive columns"
+    LABELS_AND_SENSITIVE_COLUMNS = "labels and sensitive columns"
+    WHOLE_ROWS = "whole rows"
+
+    def covers(self, other: "Scope") -> bool:
+        """True if protecting these columns also protects those of `other`."""
+        if self is other or self is Scope.WHOLE_ROWS:
+            return True
+        return self is Scope.LABELS_AND_SENSITIVE_COLUMNS and other is not Scope.WHOLE_ROWS
+
+
+class TrustModel(enum.Enum):
+    """Who sees raw data before noise is added."""
+
+    CENTRAL = "central"
+    """The party that runs tulle sees raw rows and adds the noise."""
+    LOCAL = "local"
+    """Each device adds its own noise; nobody sees a raw value."""
+    SHUFFLE = "shuffle"
+    """Devices add noise and a shuffler, trusted not to link, mixes the reports."""
+
+
+def _days(days: int | None) -> int | None:
+    return None if days is None else days * _SECONDS["day"]
+
+
+def _parse_window(text: str, window_text: str) -> int:
+    match = re.fullmatch(r"(\d+)?\s*(second|minute|hour|day|week)s?", window_text.strip())
+    if match is None:
+        raise ConfigError(
+            f"unit={text!r} has an unknown window; "
+            "write e.g. 'per day', 'per 7 days' or 'per 12 hours'."
+        )
+    return int(match.group(1) or 1) * _SECONDS[match.group(2)]
+
+
+def _window_text(seconds: int) -> str:
+    name = next(
+        name for name in ("day", "hour", "minute", "second") if seconds % _SECONDS[name] == 0
+    )
+    count = seconds // _SECONDS[name]
+    return name if count == 1 else f"{count} {name}s"
