@@ -1,0 +1,43 @@
+"""Events to guarantees: what a mechanism costs under one adjacency.
+
+The default and only certificate is by privacy loss distributions. Renyi
+accounting (rdp.py) exists to reproduce papers.
+"""
+
+from tulle.accounting.curve import NoPrivacyCurve, PrivacyCurve, curve_of_parts
+from tulle.accounting.event_profiles import event_parts
+from tulle.privacy.events import Composed, Event, NonPrivate, Parallel, Repeated
+from tulle.privacy.guarantee import Guarantee
+from tulle.privacy.units import Adjacency, Scope, Unit
+
+
+def privacy_curve(event: Event, adjacency: Adjacency) -> PrivacyCurve:
+    """What an event costs at every epsilon and delta, never too little.
+
+    Raises:
+      UnsupportedEventError: No sound accounting is known for this combination.
+    """
+    if contains_non_private(event):
+        return NoPrivacyCurve()
+    return curve_of_parts(event_parts(event, adjacency))
+
+
+def guarantee(
+    event: Event,
+    *,
+    delta: float,
+    unit: Unit,
+    adjacency: Adjacency,
+    scope: Scope = Scope.LABELS_AND_SENSITIVE_COLUMNS,
+) -> Guarantee:
+    """The guarantee that an event gives at `delta`."""
+    epsilon = privacy_curve(event, adjacency).epsilon(delta)
+    return Guarantee(epsilon=epsilon, delta=delta, unit=unit, adjacency=adjacency, scope=scope)
+
+
+def contains_non_private(event: Event) -> bool:
+    """True if any part of an event is released without protection."""
+    if isinstance(event, (Composed, Parallel)):
+        return any(contains_non_private(part) for part in event.events)
+    inner = event.event if isinstance(event, Repeated) else getattr(event, "event", None)
+    return isinstance(event, NonPrivate) or (inner is not None and contains_non_private(inner))

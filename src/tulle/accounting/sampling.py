@@ -1,0 +1,135 @@
+"""Profiles of mechanisms that see a random part of the rows.
+
+Gaussian noise has tight pairs of its own (gaussian_pairs.py). This file holds
+what is true for every mechanism, from its profile alone, and what truncation of
+a Poisson batch costs.
+"""
+
+import math
+
+import numpy as np
+from scipy import stats
+
+from tulle.accounting.gaussian_pairs import (
+    gaussian_profile,
+    multi_row_remove_profile,
+    multi_row_replace_profile,
+    sampled_gaussian_remove_profile,
+    sampled_gaussian_replace_profile,
+)
+from tulle.accounting.profiles import FloatArray, Profile
+
+
+def poisson_remove_profile(base: Profile, sampling_prob: float) -> Profile:
+    """Poisson sampling of any mechanism under add-or-remove; exact.
+
+    `base` is the mechanism with the unit against without it. With P1 = M(with),
+    Q = M(without), the pair is (1-q) Q + q P1 against Q.
+    """
+    q = sampling_prob
+
+    def remove(epsilon: FloatArray) -> FloatArray:
+        return q * base.forward(_log_one_plus_expm1_over(epsilon, q))
+
+    def add(epsilon: FloatArray) -> FloatArray:
+        # [Q - a ((1-q) Q + q P1)]+ = (1 - a (1-q)) [Q - g P1]+ with g = a q / (1 - a (1-q)).
+        left = 1 - np.exp(np.minimum(epsilon, 700.0)) * (1 - q)
+        inside = left > 0
+        safe = np.where(inside, left, 1.0)
+        inner = np.maximum(0.0, epsilon + math.log(q) - np.log(safe))
+        return np.where(inside, safe * base.swapped().forward(inner), 0.0)
+
+    return Profile(remove, add, _amplified(base.pure_epsilon, q))
+
+
+def poisson_replace_profile(remove: Profile, replace: Profile, sampling_prob: float) -> Profile:
+    """Poisson sampling of any mechanism under replace; an upper bound.
+
+    Advanced joint convexity (Balle, Barthe, Gaboardi 2018, theorem 2): with
+    e^inner = 1 + (e^epsilon - 1) / q, the sampled unit is compared with the
+    mixture of "not sampled" (remove) and "replaced" (replace).
+    """
+    q = sampling_prob
+
+    def delta(epsilon: FloatArray) -> FloatArray:
+        inner = _log_one_plus_expm1_over(epsilon, q)
+        replaced_share = np.exp(epsilon - inner)
+        mixed = (1 - replaced_share) * remove.worst(inner) + replaced_share * replace.worst(inner)
+        return np.asarray(q * mixed)
+
+    base_epsilon = max(remove.pure_epsilon, replace.pure_epsilon)
+    return Profile(delta, pure_epsilon=_amplified(base_epsilon, q))
+
+
+def fixed_size_replace_profile(replace: Profile, sampling_prob: float) -> Profile:
+    """A uniform batch of fixed size under replace (Balle, Barthe, Gaboardi 2018, theorem 11)."""
+    return poisson_replace_profile(replace, replace, sampling_prob)
+
+
+def rows_used_weights(max_rows: int, sampling_prob: float) -> FloatArray:
+    """Chances that 0, 1, ..., max_rows rows of a unit enter a Poisson batch."""
+    return np.asarray(stats.binom.pmf(np.arange(max_rows + 1), max_rows, sampling_prob))
+
+
+def poisson_gaussian_profile(
+    sampling_prob: float, noise_multiplier: float, max_rows: int, *, replace: bool
+) -> Profile:
+    """The tight pair of Gaussian noise on a Poisson batch."""
+    if max_rows == 1 and replace:
+        return sampled_gaussian_replace_profile(sampling_prob, noise_multiplier)
+    if max_rows == 1:
+        return sampled_gaussian_remove_profile(sampling_prob, noise_multiplier)
+    weights = rows_used_weights(max_rows, sampling_prob)
+    if replace:
+        return multi_row_replace_profile(weights, noise_multiplier)
+    return multi_row_remove_profile(weights, noise_multiplier)
+
+
+def truncation_profile(
+    num_rows: int, sampling_prob: float, max_batch_size: int, noise_multiplier: float, max_rows: int
+) -> tuple[float, Profile]:
+    """The chance that a batch may be cut, and the profile given that.
+
+    One row: Ganesh 2025 (arXiv 2508.15089): a cut batch is a uniform batch of
+    fixed size, in which the row takes the place of another (distance 2).
+    Several rows: the others alone leave no room for all of them; then nothing is
+    claimed for sampling, and up to `max_rows` rows change or push out others.
+    """
+    others = num_rows - max_rows
+    cut_prob = float(stats.binom.sf(max_batch_size - max_rows, others, sampling_prob))
+    if cut_prob == 0:
+        return 0.0, gaussian_profile(2 * max_rows / noise_multiplier)
+    if max_rows > 1:
+        return cut_prob, gaussian_profile(2 * max_rows / noise_multiplier)
+    too_many = float(stats.binom.sf(max_batch_size, num_rows, sampling_prob))
+    inclusion = too_many * max_batch_size / num_rows / cut_prob
+    return cut_prob, sampled_gaussian_replace_profile(min(1.0, inclusion), noise_multiplier / 2)
+
+
+def mixed_profile(first: Profile, second: Profile, second_prob: float) -> Profile:
+    """A public coin decides which of two mechanisms runs."""
+
+    def forward(epsilon: FloatArray) -> FloatArray:
+        return (1 - second_prob) * first.forward(epsilon) + second_prob * second.forward(epsilon)
+
+    if first.backward is None and second.backward is None:
+        return Profile(forward)
+
+    def backward(epsilon: FloatArray) -> FloatArray:
+        return (1 - second_prob) * first.swapped().forward(
+            epsilon
+        ) + second_prob * second.swapped().forward(epsilon)
+
+    return Profile(forward, backward)
+
+
+def _amplified(epsilon: float, q: float) -> float:
+    """log(1 + q (e^epsilon - 1)) without overflow."""
+    return epsilon + math.log(q + (1 - q) * math.exp(-epsilon))
+
+
+def _log_one_plus_expm1_over(epsilon: FloatArray, q: float) -> FloatArray:
+    """log(1 + (e^epsilon - 1) / q) without overflow."""
+    with np.errstate(divide="ignore"):
+        log_expm1 = epsilon + np.log(-np.expm1(-epsilon))
+    return np.asarray(np.logaddexp(0.0, log_expm1 - math.log(q)))
