@@ -22,6 +22,11 @@ def privacy_curve(event: Event, adjacency: Adjacency) -> PrivacyCurve:
     return curve_of_parts(event_parts(event, adjacency))
 
 
+def pld_epsilon(event: Event, delta: float, adjacency: Adjacency) -> float:
+    """The least epsilon that an event costs at `delta`; inf if there is none."""
+    return privacy_curve(event, adjacency).epsilon(delta)
+
+
 def guarantee(
     event: Event,
     *,
@@ -31,7 +36,7 @@ def guarantee(
     scope: Scope = Scope.LABELS_AND_SENSITIVE_COLUMNS,
 ) -> Guarantee:
     """The guarantee that an event gives at `delta`."""
-    epsilon = privacy_curve(event, adjacency).epsilon(delta)
+    epsilon = pld_epsilon(event, delta, adjacency)
     return Guarantee(epsilon=epsilon, delta=delta, unit=unit, adjacency=adjacency, scope=scope)
 
 

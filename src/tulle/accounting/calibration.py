@@ -7,10 +7,13 @@ and meets the target.
 import math
 from collections.abc import Callable
 
-from tulle.accounting.accountant import privacy_curve
+from tulle.accounting.accountant import pld_epsilon
 from tulle.errors import ConfigError
 from tulle.privacy.events import Event
 from tulle.privacy.units import Adjacency
+
+SpentEpsilon = Callable[[Event, float, Adjacency], float]
+"""epsilon that an event costs at a delta under an adjacency."""
 
 _NOISE_PRECISION = 1e-4
 _LEAST_NOISE, _MOST_NOISE = 1e-2, 1e6
@@ -23,6 +26,7 @@ def calibrate_noise(
     delta: float,
     adjacency: Adjacency,
     start: float = 1.0,
+    spent_epsilon: SpentEpsilon = pld_epsilon,
 ) -> float:
     """The least noise at which `make_event(noise)` meets (epsilon, delta).
 
@@ -32,11 +36,14 @@ def calibrate_noise(
       delta: Target; 0 only for events that are pure.
       adjacency: Which neighbours the target speaks about.
       start: A first guess.
+      spent_epsilon: The accountant; any other than the default is for comparison only.
     """
     _check_target(epsilon, delta)
+    if delta == 0:
+        return _calibrate_pure(make_event, epsilon, adjacency, spent_epsilon)
 
     def log_excess(log_noise: float) -> float:
-        spent = privacy_curve(make_event(math.exp(log_noise)), adjacency).epsilon(delta)
+        spent = spent_epsilon(make_event(math.exp(log_noise)), delta, adjacency)
         return math.inf if math.isinf(spent) else math.log(max(spent, 1e-300) / epsilon)
 
     return math.exp(_least_safe(log_excess, *_bracket(log_excess, math.log(start))))
@@ -49,7 +56,7 @@ def calibrate_steps(
     _check_target(epsilon, delta)
 
     def fits(steps: int) -> bool:
-        return privacy_curve(make_event(steps), adjacency).epsilon(delta) <= epsilon
+        return pld_epsilon(make_event(steps), delta, adjacency) <= epsilon
 
     if not fits(1):
         raise ConfigError(
@@ -75,8 +82,7 @@ def calibrate_sampling_prob(
     _check_target(epsilon, delta)
 
     def fits(log_prob: float) -> bool:
-        event = make_event(math.exp(log_prob))
-        return privacy_curve(event, adjacency).epsilon(delta) <= epsilon
+        return pld_epsilon(make_event(math.exp(log_prob)), delta, adjacency) <= epsilon
 
     if fits(0.0):
         return 1.0
@@ -92,6 +98,23 @@ def calibrate_sampling_prob(
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return math.exp(low)
+
+
+def _calibrate_pure(
+    make_event: Callable[[float], Event],
+    epsilon: float,
+    adjacency: Adjacency,
+    spent_epsilon: SpentEpsilon,
+) -> float:
+    """Pure mechanisms cost c / noise, so one evaluation tells the noise."""
+    noise = spent_epsilon(make_event(1.0), 0.0, adjacency) / epsilon
+    if not math.isfinite(noise):
+        raise ConfigError(
+            "delta=0.0 is out of reach for this mechanism at any noise; choose e.g. 1e-7."
+        )
+    while spent_epsilon(make_event(noise), 0.0, adjacency) > epsilon:
+        noise *= 1 + 1e-15
+    return noise
 
 
 _Point = tuple[float, float]  # A log noise and the log of epsilon spent over epsilon allowed.

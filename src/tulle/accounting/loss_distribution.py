@@ -15,13 +15,14 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft, signal, special
+from scipy import fft, special
 
 from tulle.accounting.profiles import DeltaFunction, FloatArray, Profile
 
 _TAIL_MASS = 1e-15
 _STEPS_PER_TYPICAL_LOSS = 10
 _COARSE_POINTS, _FEWEST_POINTS, _MOST_POINTS = 2**12, 2**15, 2**21
+_LARGEST_EXPONENT = 500.0
 _CHERNOFF_ORDERS: FloatArray = np.exp2(np.arange(-6.0, 15.0))
 
 
@@ -41,11 +42,22 @@ class LossDistribution:
 
     def deltas(self) -> FloatArray:
         """The least delta at epsilon = each grid point."""
-        # decayed[i] sums probs[j] e^(losses[i] - losses[j]) over j >= i.
-        reversed_probs = self.probs[::-1]
-        decayed = signal.lfilter([1.0], [1.0, -math.exp(-self.width)], reversed_probs)[::-1]
-        above = np.cumsum(reversed_probs)[::-1]
-        return np.asarray(np.maximum(0.0, above - decayed) + self.infinite_prob)
+        above = np.cumsum(self.probs[::-1])[::-1]
+        return np.asarray(np.maximum(0.0, above - self._decayed()) + self.infinite_prob)
+
+    def _decayed(self) -> FloatArray:
+        """At each grid point l, the sum of probs at m >= l, times e^(l - m)."""
+        decayed = np.empty(self.probs.size)
+        block = max(1, int(_LARGEST_EXPONENT / self.width))
+        carried = 0.0  # The sum at the first point of the block after.
+        for stop in range(self.probs.size, 0, -block):
+            start = max(0, stop - block)
+            # Distance to the point after the block, so that no exponential overflows.
+            growth = np.exp(self.width * np.arange(stop - start, 0, -1.0))
+            sums = np.cumsum((self.probs[start:stop] * growth)[::-1])[::-1]
+            decayed[start:stop] = (sums + carried) / growth
+            carried = decayed[start]
+        return decayed
 
 
 def compose(profiles: Sequence[tuple[Profile, int]]) -> LossDistribution:

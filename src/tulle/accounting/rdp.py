@@ -22,7 +22,7 @@ def rdp_epsilon(event: events.Event, delta: float, adjacency: Adjacency) -> floa
     if adjacency is not Adjacency.ADD_OR_REMOVE:
         raise UnsupportedEventError(
             f"RDP under {adjacency.value} is refused: its Gaussian bound is that of add-or-remove "
-            "and would under-report. Use --adjacency add-remove to reproduce, or the PLD accountant."
+            "and would under-report. Use add-remove to reproduce a paper, or the PLD accountant."
         )
     # dp_accounting takes over half a second to import.
     from dp_accounting import NeighboringRelation

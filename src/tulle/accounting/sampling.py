@@ -8,7 +8,7 @@ a Poisson batch costs.
 import math
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from tulle.accounting.gaussian_pairs import (
     gaussian_profile,
@@ -68,7 +68,12 @@ def fixed_size_replace_profile(replace: Profile, sampling_prob: float) -> Profil
 
 def rows_used_weights(max_rows: int, sampling_prob: float) -> FloatArray:
     """Chances that 0, 1, ..., max_rows rows of a unit enter a Poisson batch."""
-    return np.asarray(stats.binom.pmf(np.arange(max_rows + 1), max_rows, sampling_prob))
+    used = np.arange(max_rows + 1, dtype=np.float64)
+    log_choices = -special.betaln(used + 1, max_rows - used + 1) - math.log(max_rows + 1)
+    log_chances = special.xlogy(used, sampling_prob) + special.xlog1py(
+        max_rows - used, -sampling_prob
+    )
+    return np.asarray(np.exp(log_choices + log_chances))
 
 
 def poisson_gaussian_profile(
@@ -96,12 +101,12 @@ def truncation_profile(
     claimed for sampling, and up to `max_rows` rows change or push out others.
     """
     others = num_rows - max_rows
-    cut_prob = float(stats.binom.sf(max_batch_size - max_rows, others, sampling_prob))
+    cut_prob = _more_than(max_batch_size - max_rows, others, sampling_prob)
     if cut_prob == 0:
         return 0.0, gaussian_profile(2 * max_rows / noise_multiplier)
     if max_rows > 1:
         return cut_prob, gaussian_profile(2 * max_rows / noise_multiplier)
-    too_many = float(stats.binom.sf(max_batch_size, num_rows, sampling_prob))
+    too_many = _more_than(max_batch_size, num_rows, sampling_prob)
     inclusion = too_many * max_batch_size / num_rows / cut_prob
     return cut_prob, sampled_gaussian_replace_profile(min(1.0, inclusion), noise_multiplier / 2)
 
@@ -121,6 +126,13 @@ def mixed_profile(first: Profile, second: Profile, second_prob: float) -> Profil
         ) + second_prob * second.swapped().forward(epsilon)
 
     return Profile(forward, backward)
+
+
+def _more_than(count: int, num_rows: int, sampling_prob: float) -> float:
+    """The chance that more than `count` of `num_rows` rows are sampled."""
+    if count < 0 or count >= num_rows:
+        return 1.0 if count < 0 else 0.0
+    return float(special.betainc(count + 1, num_rows - count, sampling_prob))
 
 
 def _amplified(epsilon: float, q: float) -> float:

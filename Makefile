@@ -1,0 +1,47 @@
+# `make demo` and `make test` do all the set-up on a machine with Python 3.11 and nothing else.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
+WORKERS ?= 2
+
+.PHONY: demo test test-quick lint format docs bench clean
+
+demo: $(VENV)/.installed
+	$(VENV)/bin/tulle demo
+
+test: lint
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal
+
+test-quick: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
+
+lint: $(VENV)/.installed-dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+format: $(VENV)/.installed-dev
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+docs: $(VENV)/.installed
+	$(PIP) install --quiet -c constraints.txt -e ".[docs]"
+	$(VENV)/bin/mkdocs build --strict
+
+bench: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(VENV)/bin/python benchmarks/speed/samplers.py
+	OMP_NUM_THREADS=1 $(VENV)/bin/python benchmarks/speed/calibration.py
+
+clean:
+	rm -rf $(VENV) build dist site runs demo-run
+
+# A venv that was built half-way has no marker and is built again.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@sh .ci/make-venv "$(PYTHON)" "$(VENV)"
+	$(PIP) install --quiet -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) install --quiet -c constraints.txt -e ".[dev]"
+	@touch $@

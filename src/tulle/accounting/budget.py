@@ -1,0 +1,207 @@
+"""A limit on what may be released about one unit, and how much of it is gone.
+
+A budget renews with the time window of its unit, and only with it: a budget
+for "user per 7 days" limits each week of a user's data on its own, and one for
+"user" never renews, because renewing it would weaken what was promised.
+"""
+
+import dataclasses
+import math
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+
+from tulle.accounting.pure_epsilon import pure_epsilon
+from tulle.errors import ConfigError
+from tulle.privacy.events import Composed, Event
+from tulle.privacy.fields import check_finite
+from tulle.privacy.units import Adjacency, Unit
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TOLERANCE = 1e-12
+"""Relative. Totals are summed anew from all events, so it cannot pile up."""
+_MAX_WINDOW_SECONDS = 100 * 366 * 86_400
+_MAX_WINDOWS_PER_SPEND = 4096
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Budget:
+    """The most that the spends of a purpose may cost one unit."""
+
+    name: str
+    unit: Unit
+    adjacency: Adjacency
+    epsilon: float
+    delta: float
+    purpose: str | None = None
+    """The purpose whose spends count; None counts the spends of every purpose."""
+
+    def __post_init__(self) -> None:
+        check_name("name", self.name)
+        if self.purpose is not None:
+            check_name("purpose", self.purpose)
+        if check_finite("epsilon", self.epsilon) <= 0:
+            raise ConfigError(f"epsilon={self.epsilon} must be > 0; choose e.g. 1.")
+        if not 0 <= check_finite("delta", self.delta) < 1:
+            raise ConfigError(f"delta={self.delta} must be in [0, 1); choose e.g. 1e-6.")
+        if (self.unit.window_seconds or 0) > _MAX_WINDOW_SECONDS:
+            raise ConfigError(
+                f"unit='{self.unit}' has a window of over a century; use '{self.unit.owner.value}'."
+            )
+
+    @property
+    def window_micros(self) -> int | None:
+        """Length of a window in microseconds; None if the budget never renews."""
+        seconds = self.unit.window_seconds
+        return None if seconds is None else seconds * 1_000_000
+
+    def counts(self, purpose: str) -> bool:
+        """True if spends of this purpose count against the budget."""
+        return self.purpose is None or self.purpose == purpose
+
+    def windows(self, span: "Span | None") -> range:
+        """The numbers of all windows that the span touches; only 0 if it never renews."""
+        length = self.window_micros
+        if length is None:
+            return range(1)
+        if span is None:
+            raise ConfigError(
+                f"at=None cannot be charged to budget {self.name!r}, which renews for each "
+                f"{self.unit}; say with at=… (and until=…) which time the data are from."
+            )
+        windows = range(span.first_micros // length, span.last_micros // length + 1)
+        if len(windows) > _MAX_WINDOWS_PER_SPEND:
+            raise ConfigError(
+                f"at..until touches {len(windows)} windows of budget {self.name!r}, at most "
+                f"{_MAX_WINDOWS_PER_SPEND} are allowed; release shorter spans one by one."
+            )
+        return windows
+
+    def window_bounds(self, window: int) -> tuple[datetime, datetime] | None:
+        """Start (included) and end (excluded) of a window, UTC; None if it never renews.
+
+        Windows are aligned to 1970-01-01 UTC.
+        """
+        if self.window_micros is None:
+            return None
+        return _moment(window * self.window_micros), _moment((window + 1) * self.window_micros)
+
+    def covers_cost(self, event: Event) -> bool:
+        """True if the event, on its own, costs no more than this budget."""
+        pure = pure_epsilon(event, self.adjacency)
+        if pure is not None and pure <= Fraction(self.epsilon) * (1 + Fraction(_TOLERANCE)):
+            return True
+        return self.cost(event) <= self.epsilon * (1 + _TOLERANCE)
+
+    def cost(self, event: Event) -> float:
+        """The epsilon of the event at the delta of this budget; math.inf if there is none."""
+        pure = pure_epsilon(event, self.adjacency)
+        if pure is not None and (self.delta == 0 or pure == 0):
+            return float(pure)
+        curve_epsilon = _curve_epsilon(event, self.adjacency, self.delta)
+        return curve_epsilon if pure is None else min(float(pure), curve_epsilon)
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """The time that data are from, both ends included, in microseconds since 1970 UTC."""
+
+    first_micros: int
+    last_micros: int
+
+    @classmethod
+    def of(cls, at: datetime | None, until: datetime | None) -> "Span | None":
+        """The span from `at` to `until`, or the single moment `at`."""
+        if at is None:
+            if until is not None:
+                raise ConfigError(f"until={until} needs at=…, the time that the data begin.")
+            return None
+        span = cls(_micros("at", at), _micros("until", at if until is None else until))
+        if span.last_micros < span.first_micros:
+            raise ConfigError(f"until={until} must not be before at={at}; swap them.")
+        return span
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Account:
+    """One budget in one window, with all that was spent there."""
+
+    budget: Budget
+    window: int
+    spent: Composed
+    num_spends: int
+    num_open: int
+
+    def after(self, event: Event) -> "Account":
+        """The account as it would be with one more spend."""
+        return dataclasses.replace(
+            self, spent=Composed((*self.spent.events, event)), num_spends=self.num_spends + 1
+        )
+
+    def fits(self, event: Event) -> bool:
+        """True if one more spend keeps the total within the budget."""
+        return self.budget.covers_cost(self.after(event).spent)
+
+    def state(self) -> "BudgetState":
+        """What is spent and left, in numbers."""
+        return BudgetState(
+            budget=self.budget,
+            window_bounds=self.budget.window_bounds(self.window),
+            spent_epsilon=self.budget.cost(self.spent),
+            num_spends=self.num_spends,
+            num_open=self.num_open,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BudgetState:
+    """How much of a budget is gone in one window."""
+
+    budget: Budget
+    window_bounds: tuple[datetime, datetime] | None
+    """Start (included) and end (excluded) in UTC; None for a budget that never renews."""
+    spent_epsilon: float
+    """Epsilon of all spends together, at the delta of the budget."""
+    num_spends: int
+    num_open: int
+    """Spends not marked released or failed: running, or left by a crash. They count."""
+
+    @property
+    def left_epsilon(self) -> float:
+        """A spend with delta=0 of at most this epsilon always fits.
+
+        Others may fit although they cost more alone, because noise composes well.
+        """
+        return max(0.0, self.budget.epsilon - self.spent_epsilon)
+
+
+def check_name(name: str, value: object) -> None:
+    """Refuses a name or purpose that is empty, padded or not printable."""
+    if not isinstance(value, str) or not value.isprintable() or value.strip() != value or not value:
+        raise ConfigError(
+            f"{name}={value!r} must be printable text without spaces around it, e.g. 'measurement'."
+        )
+
+
+def _curve_epsilon(event: Event, adjacency: Adjacency, delta: float) -> float:
+    from tulle.accounting.accountant import privacy_curve
+
+    curve = privacy_curve(event, adjacency)
+    try:
+        return curve.epsilon(delta)
+    except ConfigError:
+        if delta > 0:
+            raise
+        return math.inf  # a composition that has no epsilon without a delta
+
+
+def _micros(name: str, moment: datetime) -> int:
+    if moment.tzinfo is None:
+        raise ConfigError(f"{name}={moment} must have a time zone, e.g. tzinfo=datetime.UTC.")
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def _moment(micros: int) -> datetime:
+    try:
+        return _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        return (datetime.max if micros > 0 else datetime.min).replace(tzinfo=UTC)

@@ -1,0 +1,243 @@
+"""What was spent, on disk before anything is released.
+
+A ledger is one SQLite file that several processes may use at once. A spend is
+written and made durable before the release it pays for, in the same transaction
+that checked every budget it counts against: two processes can never both take
+the last of a budget, and a crash can only leave too much on the books.
+"""
+
+import dataclasses
+import functools
+import math
+import sqlite3
+import warnings
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+
+from tulle.accounting import ledger_file, ledger_rows
+from tulle.accounting.budget import Account, Budget, BudgetState, Span
+from tulle.accounting.ledger_rows import Spend, SpendRequest, SpendStatus
+from tulle.accounting.refusal import SpendRefusedError, explain_refusal
+from tulle.errors import ConfigError, RunStateError
+from tulle.privacy.event_json import event_to_json
+from tulle.privacy.events import Event
+from tulle.privacy.units import Unit
+
+
+class OpenSpend:
+    """A spend that is on the books while its release is under way.
+
+    Leaving the block marks it released, or failed if an error left it; both
+    stay spent. It pays for one release, so it can be entered once.
+    """
+
+    def __init__(
+        self, spend_id: int, accounts: tuple[Account, ...], finish: Callable[[SpendStatus], None]
+    ) -> None:
+        self.id = spend_id
+        self._accounts = accounts
+        self._finish = finish
+        self._is_entered = False
+
+    def states(self) -> tuple[BudgetState, ...]:
+        """How every budget and window that was charged stood after this spend."""
+        return tuple(account.state() for account in self._accounts)
+
+    def __enter__(self) -> "OpenSpend":
+        if self._is_entered:
+            raise RunStateError(
+                f"spend {self.id} already paid for a release; call Ledger.spend() for each one."
+            )
+        self._is_entered = True
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self._finish(SpendStatus.RELEASED if error_type is None else SpendStatus.FAILED)
+        except RunStateError as problem:
+            # Open counts as spent, so privacy holds and the release need not be lost.
+            warnings.warn(
+                f"spend {self.id} stays open on the books: {problem}", RuntimeWarning, stacklevel=2
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ledger:
+    """A ledger file. Holds no connection: safe across threads, forks and pickling."""
+
+    path: Path
+    busy_timeout_s: float = 60.0
+    """How long to wait for other processes that write."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", Path(self.path).absolute())
+        if not 0 < self.busy_timeout_s < math.inf:
+            raise ConfigError(
+                f"busy_timeout_s={self.busy_timeout_s} must be > 0 and finite; choose e.g. 60."
+            )
+
+    @classmethod
+    def create(cls, path: str | Path, *, busy_timeout_s: float = 60.0) -> "Ledger":
+        """Makes a new ledger without budgets. Refuses a path that exists."""
+        ledger = cls(path=Path(path), busy_timeout_s=busy_timeout_s)
+        ledger_file.create_ledger_file(ledger.path)
+        return ledger
+
+    @classmethod
+    def open(cls, path: str | Path, *, busy_timeout_s: float = 60.0) -> "Ledger":
+        """Opens a whole ledger and brings one of an older tulle up to date."""
+        ledger = cls(path=Path(path), busy_timeout_s=busy_timeout_s)
+        ledger_file.inspect_ledger_file(ledger.path, busy_timeout_s)
+        return ledger
+
+    def create_budget(self, budget: Budget) -> None:
+        """Adds a budget. It can never be changed, and must come before what it counts."""
+        with ledger_file.writing(self.path, self.busy_timeout_s) as connection:
+            for other in ledger_rows.read_budgets(connection):
+                if other.name == budget.name:
+                    raise ConfigError(
+                        f"budget name={budget.name!r} exists with epsilon={other.epsilon:g}, "
+                        f"delta={other.delta:g} and cannot be changed: raising it would weaken "
+                        "what was promised. Choose another name, or start a new ledger."
+                    )
+            if ledger_rows.read_spends(connection, budget, None):
+                raise ConfigError(
+                    f"budget name={budget.name!r} comes after spends that it would count; "
+                    "create budgets before spending, or start a new ledger."
+                )
+            ledger_rows.insert_budget(connection, budget)
+
+    def budgets(self) -> tuple[Budget, ...]:
+        """All budgets in the order of their creation."""
+        with ledger_file.reading(self.path, self.busy_timeout_s) as connection:
+            return ledger_rows.read_budgets(connection)
+
+    def budget(self, name: str) -> Budget:
+        """The budget of that name."""
+        return _named(self.budgets(), name)
+
+    def spends(self, budget: str, window: int | None = None) -> tuple[Spend, ...]:
+        """The spends that count against a budget, in one window or in all, oldest first."""
+        with ledger_file.reading(self.path, self.busy_timeout_s) as connection:
+            named = _named(ledger_rows.read_budgets(connection), budget)
+            return ledger_rows.read_spends(connection, named, window)
+
+    def state(self, budget: str, at: datetime | None = None) -> BudgetState:
+        """What is spent and left of a budget, in the window of `at` (by default: now)."""
+        with ledger_file.reading(self.path, self.busy_timeout_s) as connection:
+            named = _named(ledger_rows.read_budgets(connection), budget)
+            windows = named.windows(Span.of(at or datetime.now(UTC), None))
+            (account,) = ledger_rows.read_accounts(connection, named, windows)
+        return account.state()
+
+    def check(
+        self,
+        event: Event,
+        *,
+        purpose: str,
+        unit: Unit | None = None,
+        at: datetime | None = None,
+        until: datetime | None = None,
+    ) -> tuple[BudgetState, ...]:
+        """How every budget and window would stand after a spend. Writes nothing.
+
+        Arguments as for `spend`. Raises SpendRefusedError if it would not fit.
+        """
+        request = SpendRequest(event=event, purpose=purpose, unit=unit, span=Span.of(at, until))
+        with ledger_file.reading(self.path, self.busy_timeout_s) as connection:
+            accounts = _accounts(connection, request)
+        if (refusing := _refusing(accounts, event)) is not None:
+            raise SpendRefusedError(explain_refusal(event, _distinct(accounts), refusing))
+        return tuple(account.after(event).state() for account in accounts)
+
+    def spend(
+        self,
+        event: Event,
+        *,
+        purpose: str,
+        note: str = "",
+        unit: Unit | None = None,
+        at: datetime | None = None,
+        until: datetime | None = None,
+    ) -> OpenSpend:
+        """Takes the cost of one release from every budget that counts it, or refuses.
+
+        The spend is on disk when this returns, also without a `with` block.
+
+        Args:
+          event: What the release costs.
+          purpose: Why, in the words of the budgets; matched exactly.
+          note: Free text for readers of the ledger. Not sensitive: it is shown.
+          unit: The unit whose largest contribution the event speaks of. It must
+            cover that of every budget charged. None: it is the same as theirs.
+          at: When the data are from (not when they are released), with a time
+            zone. Needed where a charged budget renews.
+          until: Last moment the data are from, included. Every window from `at`
+            to `until` is charged.
+
+        Raises:
+          SpendRefusedError: It does not fit. Nothing was written.
+        """
+        request = SpendRequest(
+            event=event, purpose=purpose, note=note, unit=unit, span=Span.of(at, until)
+        )
+        event_to_json(event)  # refused before the ledger is locked
+        with ledger_file.writing(self.path, self.busy_timeout_s) as connection:
+            accounts = _accounts(connection, request)
+            refusing = _refusing(accounts, event)
+            if refusing is None:
+                spend_id = ledger_rows.insert_spend(connection, request)
+        if refusing is not None:
+            raise SpendRefusedError(explain_refusal(event, _distinct(accounts), refusing))
+        charged = tuple(account.after(event) for account in accounts)
+        return OpenSpend(spend_id, charged, functools.partial(self._finish, spend_id))
+
+    def _finish(self, spend_id: int, status: SpendStatus) -> None:
+        with ledger_file.writing(self.path, self.busy_timeout_s) as connection:
+            ledger_rows.finish_spend(connection, spend_id, status)
+
+
+def _accounts(connection: sqlite3.Connection, request: SpendRequest) -> tuple[Account, ...]:
+    budgets = ledger_rows.read_budgets(connection)
+    charged = [budget for budget in budgets if budget.counts(request.purpose)]
+    if not charged:
+        known = ", ".join(sorted({repr(b.purpose) for b in budgets})) or "none: there is no budget"
+        raise ConfigError(
+            f"purpose={request.purpose!r} is counted by no budget (purposes: {known}); nothing "
+            "may be released uncharged. Use one of them, or create a budget for it."
+        )
+    for budget in charged:
+        if request.unit is not None and not request.unit.covers(budget.unit):
+            raise ConfigError(
+                f"unit='{request.unit}' does not cover unit '{budget.unit}' of budget "
+                f"{budget.name!r}; bound what each '{budget.unit}' contributes instead."
+            )
+    return tuple(
+        account
+        for budget in charged
+        for account in ledger_rows.read_accounts(connection, budget, budget.windows(request.span))
+    )
+
+
+def _refusing(accounts: Iterable[Account], event: Event) -> Account | None:
+    return next((account for account in _distinct(accounts) if not account.fits(event)), None)
+
+
+def _distinct(accounts: Iterable[Account]) -> tuple[Account, ...]:
+    """Windows with equal spends are weighed once."""
+    return tuple({(account.budget, account.spent): account for account in accounts}.values())
+
+
+def _named(budgets: Iterable[Budget], name: str) -> Budget:
+    by_name = {budget.name: budget for budget in budgets}
+    if name not in by_name:
+        known = ", ".join(map(repr, by_name)) or "none"
+        raise ConfigError(f"budget name={name!r} does not exist; existing: {known}.")
+    return by_name[name]

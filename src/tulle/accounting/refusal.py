@@ -1,0 +1,116 @@
+"""Why a spend was refused, and the least noise with which it would not have been."""
+
+import dataclasses
+import decimal
+import functools
+import math
+from collections.abc import Sequence
+
+from tulle.accounting.budget import Account, BudgetState
+from tulle.accounting.noise_scaling import least_noise_factor, noise_setting, with_noise_scaled
+from tulle.errors import BudgetExceededError, TulleError
+from tulle.privacy.events import Event
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """What a refused spend asked for, what was left, and what would fit."""
+
+    asked_epsilon: float
+    """How much the spend would add to what is spent, at the delta of the budget."""
+    state: BudgetState
+    """The budget that refused."""
+    least_noise_factor: float | None
+    """Least factor on the noise with which every budget accepts; None if no noise helps."""
+    fitting_event: Event | None
+    """The event with that noise."""
+
+    @property
+    def left_epsilon(self) -> float:
+        """What was left of the budget."""
+        return self.state.left_epsilon
+
+    def __str__(self) -> str:
+        budget = self.state.budget
+        where = [f"delta={budget.delta:g}", f"budget {budget.name!r}"]
+        if self.state.window_bounds is not None:
+            start, end = self.state.window_bounds
+            where.append(f"window {start:%Y-%m-%dT%H:%MZ} to {end:%Y-%m-%dT%H:%MZ}")
+        return (
+            f"this release needs epsilon={_rounded(self.asked_epsilon, decimal.ROUND_CEILING)}, "
+            f"unit '{budget.unit}' has {_rounded(self.left_epsilon, decimal.ROUND_FLOOR)} of "
+            f"{budget.epsilon:.4g} left ({', '.join(where)}). {self._way_out()}"
+        )
+
+    def _way_out(self) -> str:
+        if self.least_noise_factor is None or self.fitting_event is None:
+            elsewhere = "about another window" if self.state.window_bounds else "with less in it"
+            return f"No noise makes it fit; a release {elsewhere} may."
+        setting = noise_setting(self.fitting_event)
+        if setting is None:
+            factor = _rounded(self.least_noise_factor, decimal.ROUND_CEILING)
+            return f"Least noise that fits: all noise times {factor}."
+        name, value = setting
+        side = decimal.ROUND_FLOOR if name == "epsilon" else decimal.ROUND_CEILING
+        return f"Least noise that fits: {name}={_rounded(value, side)}."
+
+
+class SpendRefusedError(BudgetExceededError):
+    """A spend does not fit into a budget. Nothing was spent; `refusal` says what would fit."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal)
+        self.refusal = refusal
+
+    def __str__(self) -> str:
+        return str(self.refusal)
+
+    @property
+    def asked_epsilon(self) -> float:
+        """How much the spend would have added."""
+        return self.refusal.asked_epsilon
+
+    @property
+    def left_epsilon(self) -> float:
+        """What is left of the budget that refused."""
+        return self.refusal.left_epsilon
+
+    @property
+    def least_noise_factor(self) -> float | None:
+        """Least factor on the noise with which the spend fits; None if no noise helps."""
+        return self.refusal.least_noise_factor
+
+
+def explain_refusal(event: Event, accounts: Sequence[Account], refusing: Account) -> Refusal:
+    """Weighs a refused event: slow (many compositions), so never call it under a lock.
+
+    Args:
+      event: What was to be spent.
+      accounts: All accounts that it would be charged to.
+      refusing: The one of them that refused.
+    """
+    state = refusing.state()
+    asked = refusing.budget.cost(refusing.after(event).spent) - state.spent_epsilon
+    factor = least_noise_factor(event, functools.partial(_fits_all, accounts))
+    return Refusal(
+        asked_epsilon=asked,
+        state=state,
+        least_noise_factor=factor,
+        fitting_event=None if factor is None else with_noise_scaled(event, factor),
+    )
+
+
+def _fits_all(accounts: Sequence[Account], event: Event) -> bool:
+    try:
+        return all(account.fits(event) for account in accounts)
+    except TulleError:  # noise too large for the accountant is no advice to give
+        return False
+
+
+def _rounded(value: float, side: str) -> str:
+    """Four digits, rounded to the side that keeps the statement true."""
+    if math.isinf(value):
+        return "inf"
+    # Twelve digits first, so that 0.1 + 0.2 is 0.3 and not 0.3001.
+    exact = decimal.Context(prec=12).create_decimal_from_float(value)
+    return f"{decimal.Context(prec=4, rounding=side).create_decimal(exact).normalize():f}"

@@ -1,0 +1,272 @@
+"""The privacy profile of shuffled reports that hide behind a blanket.
+
+Some reports do not depend on the data of their units: they are the blanket.
+Compare two values of one unit and count the blanket's reports of the first (A),
+of the second (B) and of any other value (R) among all reports. Then
+
+    delta(epsilon) <= truth_prob E[(A a + B b + R r)^+] / (num_reports value_prob),
+    a = 1 - e^(epsilon - local), b = e^-local - e^epsilon, r = (1 - e^epsilon) e^-local
+
+(Balle, Bell, Gascón, Nissim 2019, with the blanket's reports counted by value).
+Every step below can only raise the value: few reports are summed exactly, many
+along a line in the complex plane (see `_log_contour`).
+"""
+
+import dataclasses
+import math
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from tulle.errors import ConfigError
+
+FloatArray = NDArray[np.float64]
+Epsilons = TypeVar("Epsilons", float, FloatArray)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Blanket:
+    """What hides one report among `num_reports`. Every field is public."""
+
+    local_epsilon: float
+    """Protection of one report before the shuffle."""
+    num_reports: int
+    """Reports that are shuffled together, this unit's included."""
+    truth_prob: float
+    """Chance of the likelier of the two outputs that are compared."""
+    value_prob: float
+    """Chance that a report is in the blanket and equals one given output."""
+    rest_prob: float
+    """Chance that it is in the blanket and equals neither of the two outputs."""
+
+    def __post_init__(self) -> None:
+        check_local_epsilon(self.local_epsilon)
+        check_count("num_reports", self.num_reports, least=1)
+
+
+def profile_delta(blanket: Blanket, epsilon: Epsilons) -> Epsilons:
+    """Least delta that is proved at each epsilon >= 0. Never below the truth."""
+    if isinstance(epsilon, np.ndarray):
+        flat = [_delta(blanket, float(value)) for value in epsilon.ravel()]
+        return np.array(flat, dtype=np.float64).reshape(epsilon.shape)
+    return _delta(blanket, float(epsilon))
+
+
+def profile_epsilon(blanket: Blanket, delta: float) -> float:
+    """Least epsilon whose proved delta is at most `delta`; `local_epsilon` at most."""
+    check_delta(delta)
+    if blanket.num_reports == 1:  # nothing to hide among
+        return blanket.local_epsilon
+    if _delta(blanket, 0.0) <= delta:
+        return 0.0
+    refused, proved = 0.0, blanket.local_epsilon
+    while proved - refused > _EPSILON_PRECISION * proved:
+        middle = (refused + proved) / 2
+        if _delta(blanket, middle) <= delta:
+            proved = middle
+        else:
+            refused = middle
+    return proved
+
+
+def check_count(name: str, value: object, *, least: int) -> None:
+    """Refuses anything but a whole number from `least` on."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{name}={value!r} must be a whole number >= {least}.")
+
+
+def check_local_epsilon(local_epsilon: float) -> None:
+    """Refuses what no randomized report can have."""
+    if not 0 < local_epsilon < math.inf:
+        raise ConfigError(
+            f"local_epsilon={local_epsilon} must be a finite number > 0; "
+            "account for a report without randomness as NonPrivate()."
+        )
+
+
+def check_delta(delta: float) -> None:
+    """Refuses a delta that no guarantee can have."""
+    if not 0 <= delta < 1:
+        raise ConfigError(f"delta={delta} must be in [0, 1); choose e.g. 1e-7.")
+
+
+_EPSILON_PRECISION = 1e-9
+# The sum is exact up to so many reports of either value ...
+_MAX_EXACT_COUNT = 100
+# ... if at most so many are expected: the chance of more is then below 1e-30.
+_MAX_EXACT_MEAN = 20.0
+# Relative error of its weights and binomial chances, with room to spare.
+_EXACT_ROUNDING = 1e-11
+# A drift below it changes no digit.
+_NO_STEP = 1e-200
+# Standard deviations of the sum per standard deviation of the smoothing.
+_SHARPNESS = 256.0
+_MACHINE_EPSILON = float(np.finfo(np.float64).eps)
+# Terms that underflow can add up to less than this.
+_LEAST_DELTA = 1e-300
+# Chances this small are bounded, not computed.
+_LOG_NOTHING = -1000.0
+# Beyond it e^-local_epsilon is of no use, and the local profile is the answer.
+_MAX_LOCAL_EPSILON = 300.0
+
+
+def _delta(blanket: Blanket, epsilon: float) -> float:
+    if not epsilon >= 0:
+        raise ConfigError(
+            f"epsilon={epsilon} must be >= 0; below 0 use "
+            "delta(-epsilon) = 1 - e^-epsilon (1 - delta(epsilon))."
+        )
+    if epsilon >= blanket.local_epsilon:
+        return 0.0
+    local_delta = -blanket.truth_prob * math.expm1(epsilon - blanket.local_epsilon)
+    if blanket.num_reports == 1 or blanket.local_epsilon > _MAX_LOCAL_EPSILON:
+        return local_delta
+    count, prob = blanket.num_reports, blanket.value_prob
+    atoms = _atoms(blanket.local_epsilon, epsilon)
+    if count <= _MAX_EXACT_COUNT or count * prob <= _MAX_EXACT_MEAN:
+        log_part = _log_exact(blanket, atoms)
+    else:
+        log_part = _log_contour(blanket, atoms)
+    log_delta = log_part + math.log(blanket.truth_prob) - math.log(count) - math.log(prob)
+    return min(local_delta, max(math.exp(min(log_delta, 0.0)), _LEAST_DELTA))
+
+
+def _atoms(local_epsilon: float, epsilon: float) -> FloatArray:
+    lie = math.exp(-local_epsilon)
+    return np.array(
+        [
+            -math.expm1(epsilon - local_epsilon),
+            -lie * math.expm1(local_epsilon + epsilon),
+            -lie * math.expm1(epsilon),
+        ]
+    )
+
+
+def _log_exact(blanket: Blanket, atoms: FloatArray) -> float:
+    """log E[(A a + B b + R r)^+], summed over A and B; R given both is binomial."""
+    count, prob = blanket.num_reports, blanket.value_prob
+    most = min(count, _MAX_EXACT_COUNT)
+    first, second = np.meshgrid(np.arange(most + 1), np.arange(most + 1), indexing="ij")
+    heads = first * atoms[0] + second * atoms[1]
+    used = (heads > 0) & (first + second <= count)
+    first, second, heads = first[used], second[used], heads[used]
+    both = first + second
+    # n (n-1) ... (n-m+1) / (a! b!) chances, without factorials of n.
+    falling = np.concatenate(([0.0], np.cumsum(np.log(count - np.arange(min(count, 2 * most))))))
+    log_weights = (
+        falling[both]
+        - special.gammaln(first + 1)
+        - special.gammaln(second + 1)
+        + both * math.log(prob)
+        + (count - both) * math.log1p(-2 * prob)
+    )
+    parts = _expected_excess(heads, -atoms[2], count - both, blanket.rest_prob / (1 - 2 * prob))
+    # No sum is larger than A a: count all of it where A was cut off.
+    tail = 0.0
+    if most < count:
+        tail = count * prob * atoms[0] * special.betainc(most, count - most, prob)
+    scale = float(log_weights.max())
+    total = (1 + _EXACT_ROUNDING) * float(np.sum(np.exp(log_weights - scale) * parts))
+    return float(np.logaddexp(scale + _log(total), _log(tail)))
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value > 0 else -math.inf
+
+
+def _expected_excess(
+    heads: FloatArray, step: float, trials: NDArray[np.int64], prob: float
+) -> FloatArray:
+    """E[(head - step R)^+] for R binomial, with an allowance for its rounding."""
+    if prob == 0 or step < _NO_STEP:
+        return heads
+    last = np.minimum(np.floor(heads / step), trials)
+    reached = _binomial_cdf(last, trials, prob)
+    reached_by_fewer = _binomial_cdf(last - 1, trials - 1, prob)
+    raw = heads * reached - step * prob * trials * reached_by_fewer
+    return np.maximum(raw, 0.0) + _EXACT_ROUNDING * heads * reached
+
+
+def _binomial_cdf(most: FloatArray, trials: NDArray[np.int64], prob: float) -> FloatArray:
+    inside = (most >= 0) & (most < trials)
+    top = np.where(inside, most, 0.0)
+    rest = np.where(inside, trials - top, 1.0)
+    below = special.betaincc(top + 1, rest, prob)
+    return np.where(inside, below, (most >= trials).astype(np.float64))
+
+
+def _log_contour(blanket: Blanket, atoms: FloatArray) -> float:
+    """log of an upper bound of E[S^+] for the sum S of independent reports.
+
+    Normal noise N with mean zero can only raise the value (Jensen), and
+
+        E[(S+N)^+] = 1/(2 pi) integral M(c + it) / (c + it)^2 dt,   any c > 0,
+
+    with M the moment generating function of S+N. Steps of 2 pi / W instead of
+    the integral add e^(jcW) E[(S+N-jW)^+] >= 0 for every j != 0 (Poisson
+    summation): they can only raise it, too. What remains is added: the end of
+    the sum, by the normal factor, and the rounding of each term.
+    """
+    probs = np.array([blanket.value_prob, blanket.value_prob, blanket.rest_prob])
+    tilt, stddev = _saddle_point(atoms, probs, blanket.num_reports)
+    log_moment = blanket.num_reports * math.log1p(float(probs @ np.expm1(tilt * atoms)))
+    if log_moment < _LOG_NOTHING:  # S^+ <= e^(cS) / (e c)
+        return log_moment - 1 - math.log(tilt)
+    noise = max(stddev, 1 / tilt) / _SHARPNESS
+    step = 2 * math.pi / max(12 * stddev, 30 / tilt)
+    num_steps = math.ceil(6 / (noise * step))
+    frequencies = step * np.arange(num_steps + 1)
+    points = tilt + 1j * frequencies
+    grown = [prob * np.expm1(atom * points) for atom, prob in zip(atoms, probs, strict=True)]
+    logs = (
+        blanket.num_reports * _log1p(grown[0] + grown[1] + grown[2])
+        + (noise * points) ** 2 / 2
+        - 2 * np.log(points)
+    )
+    scale = float(logs[0].real)
+    sizes = np.exp(logs.real - scale)
+    sizes[0] /= 2
+    condition = 8 + blanket.num_reports * sum(np.abs(part) for part in grown)
+    rounding = 8 * _MACHINE_EPSILON * float(np.sum(sizes * condition))
+    end = float(frequencies[-1])
+    # |M(c + it)| <= M(c) e^(-(noise t)^2 / 2), and M(c) / c^2 is the first term.
+    left_out = tilt**2 * math.exp(-((noise * end) ** 2) / 2) / end
+    total = step * (float(np.sum(sizes * np.cos(logs.imag))) + rounding) + left_out
+    return scale + math.log(total / math.pi)
+
+
+def _saddle_point(atoms: FloatArray, probs: FloatArray, num_reports: int) -> tuple[float, float]:
+    """Where M(c) / c^2 is least, and the standard deviation of S tilted by e^(cS).
+
+    Any c > 0 gives a bound; this one gives the least loss of digits.
+    """
+    gain = float(probs[0] * atoms[0])
+    loss = -float(probs[1:] @ atoms[1:])
+    low = 1e-12
+    high = max(4.0, math.log((2 * loss + atoms[0]) / gain))
+    while high > low * (1 + 1e-6):
+        middle = math.sqrt(low * high)
+        mean, _ = _tilted_moments(atoms, probs, middle / atoms[0])
+        if num_reports * mean * middle / atoms[0] < 2:
+            low = middle
+        else:
+            high = middle
+    tilt = high / float(atoms[0])
+    _, variance = _tilted_moments(atoms, probs, tilt)
+    return tilt, math.sqrt(num_reports * variance)
+
+
+def _tilted_moments(atoms: FloatArray, probs: FloatArray, tilt: float) -> tuple[float, float]:
+    weights = probs * np.exp(tilt * atoms)
+    total = 1 - float(probs.sum()) + float(weights.sum())
+    mean = float(weights @ atoms) / total
+    return mean, max(float(weights @ atoms**2) / total - mean**2, 0.0)
+
+
+def _log1p(values: NDArray[np.complex128]) -> NDArray[np.complex128]:
+    """log(1 + z) that keeps the digits of a small z, and finite at z = -1."""
+    real, imag = values.real, values.imag
+    size = 0.5 * np.log1p(np.maximum(2 * real + real**2 + imag**2, _MACHINE_EPSILON - 1))
+    return np.asarray(size + 1j * np.arctan2(imag, 1 + real))

@@ -1,0 +1,8 @@
+"""`tulle demo`."""
+
+import typer
+
+
+def demo() -> None:
+    """x"""
+    typer.echo("x")

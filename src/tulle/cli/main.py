@@ -1,0 +1,80 @@
+"""The `tulle` command: puts the groups together and turns errors into exit codes."""
+
+import sys
+
+import typer
+
+from tulle import __version__
+from tulle.cli.account import account_app
+from tulle.cli.budget import budget_app
+from tulle.cli.demo import demo
+from tulle.errors import (
+    BudgetExceededError,
+    ConfigError,
+    DataError,
+    RunStateError,
+    TulleError,
+    UnsupportedEventError,
+)
+
+app = typer.Typer(
+    name="tulle",
+    help="Advertising under differential privacy.",
+    epilog="Start with: tulle demo",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(account_app)
+app.add_typer(budget_app)
+app.command(epilog="Example: tulle demo --output demo-run")(demo)
+
+_EXIT_CODES: tuple[tuple[type[TulleError], int], ...] = (
+    (ConfigError, 2),
+    (UnsupportedEventError, 2),
+    (BudgetExceededError, 3),
+    (DataError, 4),
+    (RunStateError, 4),
+)
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    version: bool = typer.Option(False, "--version", help="Print the version and stop."),
+) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def run() -> None:
+    """Runs the command line; every error is one line on stderr."""
+    sys.exit(run_with(sys.argv[1:]))
+
+
+def run_with(arguments: list[str]) -> int:
+    """Runs one command and returns its exit code: 0 ok, 1 error, 2 usage, 3 budget, 4 data."""
+    try:
+        result = app(arguments, prog_name="tulle", standalone_mode=False)
+    except TulleError as error:
+        code = next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)
+        return _fail(str(error), code)
+    except typer.TyperException as error:
+        message = error.format_message()
+        if message.startswith("Usage:"):  # Called without arguments: this is the help.
+            typer.echo(message, err=True)
+            return 2
+        return _fail(message, 2)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted", 130)
+    except BrokenPipeError:
+        # The reader of our output has gone, e.g. `tulle ... | head -1`.
+        sys.stderr.close()
+        return 0
+    return result if isinstance(result, int) else 0
+
+
+def _fail(message: str, code: int) -> int:
+    typer.echo(f"error: {message}", err=True)
+    return code

@@ -1,0 +1,176 @@
+import json
+import math
+
+import pytest
+
+from tulle.accounting.accountant import privacy_curve
+from tulle.cli.main import run_with
+from tulle.privacy.event_json import event_from_dict
+from tulle.privacy.units import Adjacency
+
+HYBRID = (
+    "account hybrid --delta 1e-7 --label-epsilon 3 --num-examples 12800000 "
+    "--batch-size 16384 --steps 781"
+)
+DPSGD = "account dpsgd --delta 1e-6 --num-examples 1000000 --batch-size 1000"
+
+
+def answer(capsys: pytest.CaptureFixture[str], command: str) -> dict:
+    code = run_with([*command.split(), "--json"])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    assert captured.err == ""
+    return json.loads(captured.out)
+
+
+def test_hybrid_finds_the_noise_of_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = answer(capsys, f"{HYBRID} --epsilon 5")
+    assert facts["noise_multiplier"] == pytest.approx(0.6693, rel=1e-3)
+    assert 4.99 < facts["epsilon"] <= 5
+    assert facts["adjacency"] == "replace"
+    assert facts["delta"] == 1e-7
+    assert facts["sensitive_columns_epsilon"] < facts["epsilon"] <= facts["basic_epsilon"]
+
+
+def test_hybrid_prices_the_noise_it_found(capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(capsys, f"{HYBRID} --epsilon 5")
+    priced = answer(capsys, f"{HYBRID} --noise-multiplier {found['noise_multiplier']}")
+    assert priced["epsilon"] == pytest.approx(found["epsilon"], rel=1e-9)
+
+
+def test_the_printed_event_costs_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = answer(capsys, f"{HYBRID} --epsilon 5 --max-batch-size 17200")
+    event = event_from_dict(facts["event"])
+    assert privacy_curve(event, Adjacency.REPLACE).epsilon(1e-7) == facts["epsilon"]
+
+
+def test_papers_are_reproduced_by_renyi_accounting(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = answer(capsys, f"{HYBRID} --epsilon 5 --adjacency add-remove --accountant rdp")
+    assert facts["noise_multiplier"] == pytest.approx(0.7759, rel=2e-3)
+    assert facts["accountant"] == "rdp"
+
+
+def test_gaussian_in_both_directions(capsys: pytest.CaptureFixture[str]) -> None:
+    priced = answer(capsys, "account gaussian --noise-multiplier 1 --delta 1e-6")
+    assert priced["epsilon"] == pytest.approx(10.9972, rel=1e-4)
+    found = answer(capsys, f"account gaussian --epsilon {priced['epsilon']} --delta 1e-6")
+    assert found["noise_multiplier"] == pytest.approx(1.0, rel=2e-4)
+
+
+def test_pure_mechanisms_are_found_exactly(capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(capsys, "account laplace --epsilon 1")["noise_multiplier"] == 2.0
+    removed = answer(capsys, "account laplace --epsilon 1 --adjacency add-remove --discrete")
+    assert removed["noise_multiplier"] == 1.0
+    responses = answer(capsys, "account rr --epsilon 2 --count 4")
+    assert responses["response_epsilon"] == pytest.approx(0.5)
+
+
+def test_fifty_responses_compose_better_than_their_sum(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = answer(
+        capsys, "account rr --response-epsilon 1 --num-values 15 --count 50 --delta 1e-6"
+    )
+    assert facts["epsilon"] == pytest.approx(20.77, rel=1e-3)
+
+
+def test_shuffle_prices_and_finds(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "account shuffle --num-values 15 --num-reports 10000 --delta 1e-6"
+    priced = answer(capsys, f"{command} --local-epsilon 3")
+    assert priced["epsilon"] == pytest.approx(0.174, rel=5e-3)
+    found = answer(capsys, f"{command} --epsilon {priced['epsilon']}")
+    assert found["local_epsilon"] == pytest.approx(3.0, rel=1e-3)
+    any_randomizer = answer(
+        capsys, "account shuffle --num-reports 10000 --delta 1e-6 --local-epsilon 3"
+    )
+    assert any_randomizer["epsilon"] == pytest.approx(0.321, rel=5e-3)
+
+
+def test_user_level_is_tighter_than_group_privacy(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = answer(
+        capsys,
+        "account user --noise-multiplier 1 --delta 1e-6 --num-examples 1000000 "
+        "--batch-size 1000 --steps 1000 --max-rows-per-user 5",
+    )
+    assert facts["epsilon"] == pytest.approx(1.528, rel=1e-3)
+    assert facts["group_privacy_epsilon"] == pytest.approx(1.564, rel=1e-3)
+    assert facts["example_epsilon"] == pytest.approx(0.2713, rel=1e-3)
+
+
+def test_dpsgd_finds_the_steps_that_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = answer(capsys, f"{DPSGD} --epsilon 1 --noise-multiplier 1")
+    more = answer(capsys, f"{DPSGD} --noise-multiplier 1 --steps {facts['steps'] + 1}")
+    assert facts["epsilon"] <= 1 < more["epsilon"]
+
+
+def test_epochs_are_rounded_up_to_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(capsys, f"{DPSGD} --noise-multiplier 1 --epochs 1.0001")["steps"] == 1001
+
+
+def test_no_finite_epsilon_is_null_and_not_a_broken_number(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    facts = answer(capsys, "account gaussian --noise-multiplier 1 --delta 0")
+    assert facts["epsilon"] is None
+
+
+def test_text_is_one_fact_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_with(["account", "laplace", "--noise-multiplier", "4"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "epsilon: 0.5" in lines
+    assert all(": " in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("account gaussian --epsilon 0 --delta 1e-6", "epsilon=0.0"),
+        ("account gaussian --epsilon -1 --delta 1e-6", "epsilon=-1.0"),
+        ("account gaussian --epsilon nan --delta 1e-6", "epsilon=nan"),
+        ("account gaussian --epsilon inf --delta 1e-6", "epsilon=inf"),
+        ("account gaussian --epsilon 1 --delta 1", "delta=1.0"),
+        ("account gaussian --epsilon 1 --delta nan", "delta=nan"),
+        ("account gaussian --delta 1e-6", "either an epsilon or a noise"),
+        ("account gaussian --epsilon 1 --noise-multiplier 1 --delta 1e-6", "either an epsilon"),
+        ("account gaussian --epsilon 1 --delta 0", "delta=0.0"),
+        ("account gaussian --epsilon 1 --delta 1e-6 --adjacency swap", "adjacency='swap'"),
+        ("account gaussian --epsilon 1 --delta 1e-6 --accountant moments", "accountant='moments'"),
+        ("account gaussian --epsilon 1 --delta 1e-6 --accountant rdp", "RDP under replace"),
+        ("account gaussian --epsilon 1 --delta 1e-6 --replace-factor 3", "replace_factor=3.0"),
+        (f"{DPSGD} --epsilon 1", "--steps or --epochs"),
+        (f"{DPSGD} --epsilon 1 --steps 3 --epochs 2", "--steps or --epochs"),
+        (f"{DPSGD} --epsilon 1 --epochs nan", "epochs=nan"),
+        (f"{DPSGD} --epsilon 1 --steps 3 --max-batch-size 900", "max_batch_size=900"),
+        (f"{DPSGD} --epsilon 1 --steps 3 --sampler shuffle", "sampler='shuffle'"),
+        (
+            "account dpsgd --epsilon 1 --delta 1e-6 --num-examples 10 --batch-size 11 --steps 1",
+            "batch_size=11",
+        ),
+        (
+            f"{DPSGD} --epsilon 1 --steps 3 --sampler fixed-size --adjacency add-remove",
+            "FixedSizeSampled under add-remove",
+        ),
+        (f"{HYBRID} --epsilon 2", "label_epsilon=3.0"),
+        ("account rr --response-epsilon 0", "response-epsilon=0.0"),
+        ("account rr --response-epsilon 1 --num-values 1", "num-values"),
+        ("account shuffle --local-epsilon 1 --num-reports 0 --delta 1e-6", "num-reports"),
+        ("account gaussian --delta 1e-6 --epsilon one", "--epsilon"),
+        ("account gaussian --epsilon 1", "--delta"),
+        ("account nothing", "nothing"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_two(
+    command: str, names: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_with(command.split()) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.splitlines()) == 1
+    assert names in captured.err
+
+
+def test_more_noise_never_costs_more(capsys: pytest.CaptureFixture[str]) -> None:
+    prices = [
+        answer(capsys, f"{DPSGD} --steps 100 --noise-multiplier {noise}")["epsilon"]
+        for noise in (0.5, 1, 2, 4)
+    ]
+    assert prices == sorted(prices, reverse=True)
+    assert all(math.isfinite(price) for price in prices)
