@@ -1,0 +1,146 @@
+"""Laplace noise for real numbers, on a lattice.
+
+The released value is the continuous Laplace mechanism's output rounded to a
+grid, decided exactly; `lattice` has the argument why no bit of it leaks more.
+"""
+
+import dataclasses
+import functools
+import math
+from decimal import Decimal
+
+from numpy.typing import ArrayLike
+
+from tulle.errors import ConfigError
+from tulle.mechanisms.entropy import NoiseSource
+from tulle.mechanisms.exact import (
+    FloatArray,
+    IntArray,
+    Size,
+    check_scale,
+    exponential_floor,
+    sample_signed_floors,
+)
+from tulle.mechanisms.intervals import centred_release, check_confidence
+from tulle.mechanisms.lattice import LatticeNoise, check_contribution, fit_lattice, rounded_up
+from tulle.privacy import events
+from tulle.privacy.release import Release
+from tulle.privacy.units import Adjacency
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LaplaceConfig:
+    """Settings of Laplace noise on real numbers. Every field is public information."""
+
+    noise_multiplier: float
+    """Noise scale (not its standard deviation) over the largest L1 contribution."""
+    max_contribution: float = 1.0
+    """Largest L1 norm of what one unit adds to all values of the release."""
+    max_values_per_unit: int = 1
+    """Most values that one unit adds something to."""
+    replace_factor: float = 2.0
+    """How much further than a removal a replacement moves the values; see privacy.events."""
+
+    def __post_init__(self) -> None:
+        self.event()
+        check_contribution(self.max_contribution, self.max_values_per_unit)
+        check_scale("noise in grid widths", self.fitted.noise_in_steps)
+
+    @classmethod
+    def for_epsilon(
+        cls,
+        epsilon: float,
+        *,
+        adjacency: Adjacency,
+        max_contribution: float = 1.0,
+        max_values_per_unit: int = 1,
+        replace_factor: float = 2.0,
+    ) -> "LaplaceConfig":
+        """The least noise with which one release costs at most `epsilon`."""
+        if not 0 < epsilon < math.inf:
+            raise ConfigError(f"epsilon={epsilon} must be > 0 and finite, e.g. 1.0.")
+        factor = replace_factor if adjacency is Adjacency.REPLACE else 1.0
+        return cls(
+            noise_multiplier=rounded_up(factor / epsilon),
+            max_contribution=max_contribution,
+            max_values_per_unit=max_values_per_unit,
+            replace_factor=replace_factor,
+        )
+
+    @functools.cached_property
+    def fitted(self) -> LatticeNoise:
+        """The grid and the noise on it."""
+        # A replaced unit may leave all its values and enter as many others.
+        return fit_lattice(
+            self.noise_multiplier, self.max_contribution, 2.0 * self.max_values_per_unit
+        )
+
+    @property
+    def noise_scale(self) -> float:
+        """Scale of the noise on each value: its mean size."""
+        return self.fitted.noise
+
+    @property
+    def noise_stddev(self) -> float:
+        """Standard deviation of the noise on each value."""
+        return math.sqrt(2) * self.fitted.noise
+
+    def half_width(self, confidence: float = 0.95) -> float:
+        """What noise and rounding exceed in size with chance <= 1 - confidence."""
+        check_confidence(confidence)
+        return -math.log1p(-confidence) * self.noise_scale + self.fitted.lattice.width
+
+    def event(self) -> events.Laplace:
+        """What one release costs."""
+        return events.Laplace(
+            noise_multiplier=self.noise_multiplier, replace_factor=self.replace_factor
+        )
+
+    def as_release(self, noisy_value: float, *, confidence: float = 0.95) -> Release:
+        """One noisy value together with its noise, interval and cost."""
+        return centred_release(
+            noisy_value,
+            self.half_width(confidence),
+            confidence=confidence,
+            noise_stddev=self.noise_stddev,
+            event=self.event(),
+        )
+
+
+def release_laplace(
+    raw_values: ArrayLike, config: LaplaceConfig, *, rng: NoiseSource
+) -> FloatArray:
+    """Adds Laplace noise to real numbers.
+
+    Args:
+      raw_values: Finite numbers of any shape, sums of bounded contributions.
+      config: Noise and contribution settings.
+      rng: Source of the noise. Sensitive: never log or save its state.
+
+    Privacy:
+      Unit: the caller's. L1 sensitivity: max_contribution (times replace_factor
+      under replace), plus the rounding to the grid, which the noise allows for.
+      Event: one Laplace for all values together. Relies on: no unit adds more
+      than max_contribution in L1, nor to more than max_values_per_unit values.
+    """
+    multiples = config.fitted.lattice.multiples(raw_values)
+    noise = sample_rounded_laplace(config.fitted.noise_in_steps, multiples.shape, rng=rng)
+    return config.fitted.lattice.values(multiples + noise)
+
+
+def release_one_laplace(
+    raw_value: float, config: LaplaceConfig, *, rng: NoiseSource, confidence: float = 0.95
+) -> Release:
+    """Releases one number with its interval.
+
+    Privacy:
+      As `release_laplace` for one value.
+    """
+    noisy_value = float(release_laplace(raw_value, config, rng=rng))
+    return config.as_release(noisy_value, confidence=confidence)
+
+
+def sample_rounded_laplace(scale: float, size: Size, *, rng: NoiseSource) -> IntArray:
+    """Continuous Laplace noise rounded to the nearest integers, exactly."""
+    check_scale("scale", scale)
+    return sample_signed_floors(exponential_floor(scale, Decimal("0.5")), size, rng=rng)

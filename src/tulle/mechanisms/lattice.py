@@ -1,0 +1,139 @@
+"""Real numbers and their noise on one grid, so that no float betrays the raw value.
+
+Float noise leaks through its low-order bits (Mironov 2012; Haney et al. 2022).
+Here the raw value s is rounded to a multiple of a grid width g, and the noise
+added to it is round(z / g) steps for a real z of the exact continuous law. As s
+is on the grid, s + g round(z / g) = g round((s + z) / g): a rounding of the
+continuous mechanism's output, so its guarantee holds without any slack, and
+all neighbours share one set of possible outputs. What is left to pay is that
+rounding the raw values moves two neighbours apart by at most g in each value
+that differs: the contribution is widened by that before noise is scaled to it.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tulle.errors import ConfigError, DataError
+from tulle.mechanisms.exact import FloatArray, IntArray
+
+_LEAST_BITS = 20
+_MOST_BITS = 30
+_MAX_MULTIPLE = 2.0**62
+_MAX_EXPONENT = 900
+_MAX_EXACT_INTEGER = 2**53
+
+
+@dataclasses.dataclass(frozen=True)
+class Lattice:
+    """All multiples of a power of two."""
+
+    exponent: int
+    """The grid width is 2^exponent."""
+
+    @property
+    def width(self) -> float:
+        """The distance between two neighbouring points."""
+        return math.ldexp(1.0, self.exponent)
+
+    def multiples(self, raw_values: ArrayLike) -> IntArray:
+        """The nearest grid point of each value, in grid widths."""
+        values = _exact_floats(np.asarray(raw_values))
+        if not np.isfinite(values).all():
+            raise DataError(
+                "raw_values contain NaN or infinity; replace them by a public default "
+                "before contributions are bounded."
+            )
+        with np.errstate(over="ignore", under="ignore"):
+            steps = np.rint(np.ldexp(values, -self.exponent))
+        if (np.abs(steps) > _MAX_MULTIPLE).any():
+            raise DataError(
+                f"raw_values must lie within +-{_MAX_MULTIPLE * self.width:g}, 2^62 grid widths; "
+                "so large a value needs no noise as small as this. Raise noise_multiplier or "
+                "max_contribution."
+            )
+        return steps.astype(np.int64)
+
+    def values(self, multiples: IntArray) -> FloatArray:
+        """The grid points as floats.
+
+        Exact up to 2^53 grid widths. Beyond, the nearest float, which is a
+        coarser multiple of the width and a function of the noisy value alone.
+        """
+        points: FloatArray = np.ldexp(multiples.astype(np.float64), self.exponent)
+        return points
+
+
+@dataclasses.dataclass(frozen=True)
+class LatticeNoise:
+    """A grid and the size of the noise on it."""
+
+    lattice: Lattice
+    contribution: float
+    """Largest contribution of one unit after rounding to the grid."""
+    noise: float
+    """Noise multiplier times `contribution`."""
+
+    @property
+    def noise_in_steps(self) -> float:
+        """The noise in grid widths, an exact quotient."""
+        return math.ldexp(self.noise, -self.lattice.exponent)
+
+
+def fit_lattice(
+    noise_multiplier: float, max_contribution: float, rounding_steps: float
+) -> LatticeNoise:
+    """Chooses a grid that is fine against the noise, and scales the noise to it.
+
+    Args:
+      noise_multiplier: Noise over the largest contribution.
+      max_contribution: Largest contribution of one unit before rounding.
+      rounding_steps: Most grid widths, in the norm of the contribution, that
+        rounding can add to the distance of two neighbours.
+    """
+    noise = noise_multiplier * max_contribution
+    if not 2.0**-_MAX_EXPONENT < noise < 2.0**_MAX_EXPONENT:
+        raise ConfigError(
+            f"noise_multiplier * max_contribution = {noise} must be in "
+            f"(2^-{_MAX_EXPONENT}, 2^{_MAX_EXPONENT}); choose another unit for the values."
+        )
+    # Finer where many values are rounded, to widen by no more than 2^-20 if bits allow.
+    extra_bits = math.ceil(math.log2(max(1.0, rounding_steps * noise_multiplier)))
+    num_bits = min(_LEAST_BITS + extra_bits, _MOST_BITS)
+    lattice = Lattice(math.frexp(noise)[1] - 1 - num_bits)
+    contribution = rounded_up(max_contribution + rounding_steps * lattice.width)
+    return LatticeNoise(lattice, contribution, rounded_up(noise_multiplier * contribution))
+
+
+def check_contribution(max_contribution: float, max_values_per_unit: int) -> None:
+    """Refuses bounds that bound nothing."""
+    if not 0 < max_contribution < math.inf:
+        raise ConfigError(
+            f"max_contribution={max_contribution} must be > 0 and finite; "
+            "bound the contributions first."
+        )
+    if not isinstance(max_values_per_unit, int) or max_values_per_unit < 1:
+        raise ConfigError(
+            f"max_values_per_unit={max_values_per_unit!r} must be a whole number >= 1."
+        )
+
+
+def rounded_up(value: float) -> float:
+    """A float that is above the exact value of a few float operations, by 2^-50 of it."""
+    return value * (1 + 2.0**-50)
+
+
+def _exact_floats(values: NDArray[Any]) -> FloatArray:
+    """The values as float64, refused where that would move them (and so widen a difference)."""
+    is_exact = values.size == 0 or values.dtype in (np.float16, np.float32, np.float64, np.bool_)
+    if not is_exact and values.dtype.kind in "iu":
+        is_exact = max(int(values.max()), -int(values.min())) <= _MAX_EXACT_INTEGER
+    if not is_exact:
+        raise DataError(
+            f"raw_values of dtype {values.dtype} do not all fit float64 exactly; pass float64, "
+            "or use release_discrete_laplace() for large counts."
+        )
+    return values.astype(np.float64)

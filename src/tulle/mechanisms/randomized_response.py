@@ -1,0 +1,113 @@
+"""Binary and K-ary randomized response.
+
+Each unit reports the value it holds, or, with a chance set by epsilon, one of
+the other values. Draw once for each unit and keep the report: fresh draws for
+the same value average out and pay again.
+"""
+
+import dataclasses
+import math
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tulle.mechanisms.entropy import NoiseSource
+from tulle.mechanisms.frequency import (
+    FloatArray,
+    IntArray,
+    SupportProbs,
+    check_held_values,
+)
+from tulle.mechanisms.thresholds import WORD_VALUES, log_ratio, loser_mass
+from tulle.privacy.events import RandomizedResponse
+
+_CHUNK = 1 << 17
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandomizedResponseConfig:
+    """Settings of randomized response. Every field is public information."""
+
+    epsilon: float
+    """Largest log-likelihood ratio of a report between any two values held."""
+    num_values: int = 2
+    """How many values a unit may hold; all of them can be reported."""
+
+    def __post_init__(self) -> None:
+        self.event()
+        loser_mass(self.epsilon, self.num_values)
+
+    def event(self) -> RandomizedResponse:
+        """What one report of each unit costs."""
+        return RandomizedResponse(epsilon=self.epsilon, num_values=self.num_values)
+
+    @property
+    def words_per_loser(self) -> int:
+        """Words, of 2^64, that lead to one particular wrong value."""
+        return loser_mass(self.epsilon, self.num_values)
+
+    @property
+    def support_probs(self) -> SupportProbs:
+        """The chances that the sampler realises."""
+        lie = Fraction(self.words_per_loser, WORD_VALUES)
+        return SupportProbs(if_held=1 - (self.num_values - 1) * lie, if_not_held=lie)
+
+    @property
+    def realised_ratio(self) -> Fraction:
+        """Largest likelihood ratio of the sampler; at most e^epsilon."""
+        return self.support_probs.if_held / self.support_probs.if_not_held
+
+    @property
+    def realised_epsilon(self) -> float:
+        """Its logarithm. Below epsilon by rounding only, except above 44."""
+        return min(self.epsilon, log_ratio(self.realised_ratio))
+
+    def outputs(self) -> list[int]:
+        """All reports, in the order of the channel's columns."""
+        return list(range(self.num_values))
+
+    def channel_matrix(self) -> FloatArray:
+        """Chance of each report (column) for each value held (row), before rounding."""
+        odds = math.exp(-self.epsilon)
+        lie = odds / (1 + (self.num_values - 1) * odds)
+        matrix = np.full((self.num_values, self.num_values), lie)
+        np.fill_diagonal(matrix, 1 - (self.num_values - 1) * lie)
+        return matrix
+
+    def realised_channel(self) -> list[list[Fraction]]:
+        """The channel of the sampler, as exact fractions."""
+        probs = self.support_probs
+        return [
+            [probs.if_held if report == held else probs.if_not_held for report in self.outputs()]
+            for held in range(self.num_values)
+        ]
+
+
+def randomize(
+    raw_values: ArrayLike, config: RandomizedResponseConfig, *, rng: NoiseSource
+) -> IntArray:
+    """Draws one report for each value.
+
+    Args:
+      raw_values: What each unit holds, from 0 to num_values - 1.
+      config: Privacy settings.
+      rng: Source of the noise. Sensitive: never log or save its state.
+
+    Privacy:
+      Unit: one entry, replace. Local: each entry is noised on its own.
+      Event: one RandomizedResponse. Relies on: one entry a unit, drawn once.
+    """
+    values = check_held_values(raw_values, config.num_values)
+    flat = values.reshape(-1)
+    reports = np.empty(flat.size, np.int64)
+    num_losers = np.uint64(config.num_values - 1)
+    words_per_loser = np.uint64(config.words_per_loser)
+    for start in range(0, flat.size, _CHUNK):
+        held = flat[start : start + _CHUNK]
+        loser = rng.words(held.size) // words_per_loser
+        is_lie = loser < num_losers
+        other = loser.astype(np.int64)
+        other += other >= held
+        reports[start : start + _CHUNK] = np.where(is_lie, other, held)
+    return reports.reshape(values.shape)
