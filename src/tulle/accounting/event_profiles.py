@@ -209,7 +209,8 @@ def _distance(replace_factor: float, adjacency: Adjacency) -> float:
 
 
 def _integer_distance(max_contribution: int, replace_factor: float, adjacency: Adjacency) -> int:
-    return math.ceil(max_contribution * _distance(replace_factor, adjacency) - 1e-9)
+    # Contributions are whole numbers, so a distance of at most 2.8 is at most 2.
+    return math.floor(max_contribution * _distance(replace_factor, adjacency) * (1 + 1e-12))
 
 
 def _gaussian_noise(event: events.Event) -> float | None:

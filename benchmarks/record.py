@@ -1,0 +1,73 @@
+"""What a benchmark writes: its rows, and the machine and versions they hold for."""
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+
+PUBLISHED = Path(__file__).resolve().parent / "published"
+
+
+def write_record(
+    path: Path, name: str, rows: Sequence[dict[str, object]], **extra: object
+) -> dict[str, object]:
+    """Writes one benchmark's result as JSON and returns it.
+
+    Args:
+      path: The file to write; its folder is made if need be.
+      name: What was measured, in words.
+      rows: One flat object for each measurement.
+      **extra: Further facts that belong to the record as a whole, e.g. targets.
+    """
+    record: dict[str, object] = {
+        "name": name,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine(),
+        "versions": versions("numpy"),
+        **extra,
+        "rows": list(rows),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    return record
+
+
+def machine() -> dict[str, object]:
+    """Processor and system, without the name of the host."""
+    return {
+        "processor": _processor(),
+        "num_cores": len(os.sched_getaffinity(0)),
+        "architecture": platform.machine(),
+        "system": platform.system(),
+    }
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Versions of Python, tulle and the named packages."""
+    found = {"python": platform.python_version()}
+    return found | {name: importlib.metadata.version(name) for name in ("tulle", *packages)}
+
+
+def print_table(rows: Sequence[dict[str, object]]) -> None:
+    """Prints flat rows in columns; all rows have the keys of the first."""
+    header = list(rows[0])
+    lines = [header, *([_cell(row[key]) for key in header] for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)))
+
+
+def _cell(value: object) -> str:
+    return f"{value:,.3g}" if isinstance(value, float) else str(value)
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
