@@ -20,7 +20,8 @@ def write_record(
       path: The file to write; its folder is made if need be.
       name: What was measured, in words.
       rows: One flat object for each measurement.
-      **extra: Further facts that belong to the record as a whole, e.g. targets.
+      **extra: Further facts that belong to the record as a whole, e.g. targets, or
+        versions=versions("torch") where other packages matter.
     """
     record: dict[str, object] = {
         "name": name,

@@ -18,7 +18,6 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from record import PUBLISHED, print_table, write_record
-
 from tulle.mechanisms.discrete_gaussian import sample_discrete_gaussian
 from tulle.mechanisms.discrete_laplace import sample_discrete_laplace
 from tulle.mechanisms.entropy import OperatingSystemNoise
@@ -57,18 +56,24 @@ def main() -> None:
 
 
 def measure(size: int) -> list[dict[str, object]]:
-    limit = draws_per_second(OperatingSystemNoise().words, size)
+    limit = OperatingSystemNoise().words
     rows = []
     for law, (exact, from_numpy) in samplers().items():
-        speed = draws_per_second(exact, size)
-        peer = draws_per_second(from_numpy, size)
+        # Taken in turns, so that other load on the machine hits all three alike.
+        turns = [
+            [seconds(draw, size) for draw in (exact, from_numpy, limit)]
+            for _ in range(NUM_REPEATS + 1)
+        ][1:]
+        own = statistics.median(own for own, _, _ in turns)
         rows.append(
             {
                 "law": law,
                 "size": size,
-                "draws_per_second": round(speed),
-                "ratio_to_numpy": round(speed / peer, 3),
-                "ratio_to_entropy_limit": round(speed / limit, 3),
+                "draws_per_second": round(size / own),
+                "ratio_to_numpy": round(statistics.median(n / own for own, n, _ in turns), 3),
+                "ratio_to_entropy_limit": round(
+                    statistics.median(words / own for own, _, words in turns), 3
+                ),
             }
         )
     return rows
@@ -118,16 +123,13 @@ def samplers() -> dict[str, tuple[Draw, Draw]]:
     return rows
 
 
-def draws_per_second(draw: Draw, size: int) -> float:
-    """The median over repeats, after one that is not counted."""
+def seconds(draw: Draw, size: int) -> float:
+    """The time of one call, over enough calls to be measured."""
     num_calls = max(1, 100_000 // size)
-    times = []
-    for _ in range(NUM_REPEATS + 1):
-        start = time.perf_counter()
-        for _ in range(num_calls):
-            draw(size)
-        times.append(time.perf_counter() - start)
-    return num_calls * size / statistics.median(times[1:])
+    start = time.perf_counter()
+    for _ in range(num_calls):
+        draw(size)
+    return (time.perf_counter() - start) / num_calls
 
 
 if __name__ == "__main__":

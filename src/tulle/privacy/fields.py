@@ -1,0 +1,112 @@
+"""Fields of what is kept as JSON: all known, none missing, each of its type.
+
+A misspelt key that is dropped silently can weaken a guarantee, so a reader
+refuses it and names the closest key it knows.
+"""
+
+import difflib
+import enum
+import json
+import math
+from collections.abc import Collection, Iterable
+from typing import Any, NoReturn, TypeVar
+
+from tulle.errors import ConfigError
+
+_Choice = TypeVar("_Choice", bound=enum.Enum)
+
+
+def check_fields(
+    what: str, data: object, required: Collection[str], optional: Collection[str] = ()
+) -> dict[str, Any]:
+    """The object itself, if it has every required key and no unknown one."""
+    if not isinstance(data, dict):
+        raise ConfigError(
+            f"{what} must be a JSON object with the keys {', '.join(required)}, "
+            f"not {type(data).__name__}."
+        )
+    known = [*required, *optional]
+    if unknown := [key for key in data if key not in known]:
+        raise ConfigError(
+            f"{what} has no key {unknown[0]!r}{did_you_mean(unknown[0], known)}; "
+            f"its keys are {', '.join(known)}."
+        )
+    if missing := [key for key in required if key not in data]:
+        raise ConfigError(f"{what} needs the key {missing[0]!r}; add it.")
+    return data
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """A suggestion to put behind an unknown name, empty if nothing is close."""
+    close = difflib.get_close_matches(str(name), list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def check_text(name: str, value: object) -> str:
+    """Text that is not empty and can be written to a file."""
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(f"{name}={value!r} must be text that is not empty.")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ConfigError(f"{name}={value!r} has half a character in it; write it as UTF-8.")
+    return value
+
+
+def check_finite(name: str, value: object) -> float:
+    """A finite number; True and False are none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ConfigError(f"{name}={value!r} must be a finite number.")
+    return float(value)
+
+
+def check_list(name: str, value: object) -> list[Any]:
+    """A list as JSON gives it."""
+    if not isinstance(value, list):
+        raise ConfigError(f"{name} must be a list, not {type(value).__name__}.")
+    return value
+
+
+def check_choice(name: str, value: object, choices: type[_Choice]) -> _Choice:
+    """The member of an enum with this value."""
+    for choice in choices:
+        if choice.value == value:
+            return choice
+    known = ", ".join(repr(choice.value) for choice in choices)
+    raise ConfigError(f"{name}={value!r} is unknown; use one of {known}.")
+
+
+def null_if_infinite(value: float) -> float | None:
+    """JSON has no infinity: an epsilon without limit is written as null."""
+    return None if math.isinf(value) else value
+
+
+def infinite_if_null(name: str, value: object) -> float:
+    """Reads what `null_if_infinite` wrote."""
+    return math.inf if value is None else check_finite(name, value)
+
+
+def canonical_json(data: object) -> str:
+    """One line of JSON, the same for equal data in every version."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def parse_json(what: str, text: str) -> Any:
+    """Strict JSON: no NaN, no Infinity, no key twice."""
+    try:
+        return json.loads(
+            text, parse_constant=_refuse_constant, object_pairs_hook=_without_repeated_keys
+        )
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{what} is not JSON: {error.msg} at character {error.pos}.") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ConfigError(f"{name} is not JSON; write null for what has no limit.")
+
+
+def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise ConfigError(f"key {repeated!r} is there more than once; keep one.")
+    return data

@@ -1,0 +1,241 @@
+"""The card of a release: what is promised to whom, on what it rests, how it was made.
+
+card.json is built here; Markdown and HTML are made from it. A card holds
+public information only. Its first line is a verdict that follows from the
+other entries, so nobody can write a better one.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from tulle.errors import ConfigError
+from tulle.privacy.claim import guarantee_to_dict
+from tulle.privacy.conditions import Status
+from tulle.privacy.fields import check_fields, check_list, check_text
+from tulle.privacy.plan import PLAN_FORMAT, Plan
+from tulle.report.evidence import AuditResult, UtilityFigure
+from tulle.report.figures import Accounting, compute_figures
+from tulle.report.provenance import Provenance
+from tulle.report.wording import claim_sentence, trust_meaning, unprotected_facts, verdict_line
+
+_FORMAT = "tulle card 1"
+
+
+class DescribedNoise(Protocol):
+    """What a card wants to know of a source of noise."""
+
+    @property
+    def is_secure(self) -> bool:
+        """True if nobody can predict or repeat the noise."""
+
+    @property
+    def description(self) -> str:
+        """The source in words."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Randomness:
+    """Where the noise came from. Never its state."""
+
+    description: str
+    is_secure: bool
+
+    def __post_init__(self) -> None:
+        check_text("description of the noise", self.description)
+        if not isinstance(self.is_secure, bool):
+            raise ConfigError(f"is_secure={self.is_secure!r} must be True or False.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Card:
+    """Everything on a card. Made by `build_card`, which computes the figures."""
+
+    plan: Plan
+    accounting: Accounting
+    randomness: Randomness
+    provenance: Provenance
+    utility: tuple[UtilityFigure, ...] = ()
+    audit: AuditResult | None = None
+
+    def __post_init__(self) -> None:
+        if tuple(figure.claim for figure in self.accounting.figures) != self.plan.claims:
+            raise ConfigError("accounting.figures must be those of the plan; use build_card().")
+        if self.audit is not None:
+            _check_audit(self.audit, self.plan)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why this is not a private release; empty if it is one."""
+        reasons = []
+        if not self.plan.is_private:
+            reasons.append("The release has no protection: its epsilon is infinite")
+        if not self.randomness.is_secure:
+            reasons.append(f"The noise can be repeated: {self.randomness.description}")
+        if self.accounting.reproduction_only:
+            reasons.append(f"The accounting is for reproduction only: {self.accounting.note}")
+        reasons += [
+            f"An assumption is not enforced: {assumption.statement}"
+            for assumption in self.plan.assumptions
+            if assumption.status is Status.ASSUMED
+        ]
+        if self.audit is not None and self.audit.refutes_claim:
+            reasons.append(
+                f"An audit refutes the claim: epsilon is at least {self.audit.lower_bound:g}"
+            )
+        return tuple(reasons)
+
+    @property
+    def verdict(self) -> str:
+        """The first line."""
+        return verdict_line(self.plan.guarantee, self.reasons)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data in the order of reading; an infinite epsilon is null."""
+        plan, reasons = self.plan, self.reasons
+        measured_on = [figure.measured_on for figure in self.utility]
+        return {
+            "verdict": self.verdict,
+            "is_private": not reasons,
+            "reasons": list(reasons),
+            "format": _FORMAT,
+            "claim": guarantee_to_dict(plan.guarantee)
+            | {
+                "sentence": claim_sentence(plan.guarantee, reasons),
+                "not_protected": list(unprotected_facts(plan, measured_on)),
+            },
+            "columns": plan.columns.to_dict(),
+            "mechanism": {
+                "name": plan.name,
+                "sentence": plan.mechanism,
+                "settings": dict(plan.settings),
+            },
+            "accounting": self.accounting.to_dict(),
+            "assumptions": [assumption.to_dict() for assumption in plan.assumptions],
+            "bounds": [bound.to_dict() for bound in plan.bounds],
+            "trust": {"model": plan.trust.value, "meaning": trust_meaning(plan.trust)},
+            "randomness": dataclasses.asdict(self.randomness),
+            "utility": [figure.to_dict() for figure in self.utility],
+            "audit": None if self.audit is None else self.audit.to_dict(),
+            "provenance": self.provenance.to_dict() | {"plan_fingerprint": plan.fingerprint()},
+        }
+
+    @classmethod
+    def from_dict(cls, data: object) -> "Card":
+        """Reads what `to_dict` wrote, and refuses a card whose entries contradict each other.
+
+        Sentences are made anew from the entries; epsilon is not computed anew.
+        """
+        fields = check_fields("card", data, _CARD_FIELDS)
+        if fields["format"] != _FORMAT:
+            raise ConfigError(
+                f"card format={fields['format']!r} is not {_FORMAT!r}; "
+                "read it with the tulle that wrote it."
+            )
+        accounting = Accounting.from_dict(fields["accounting"])
+        names = [field.name for field in dataclasses.fields(Provenance)]
+        provenance = check_fields("provenance", fields["provenance"], ("plan_fingerprint", *names))
+        card = cls(
+            plan=_plan_of(fields),
+            accounting=accounting,
+            randomness=Randomness(
+                **check_fields("randomness", fields["randomness"], ("description", "is_secure"))
+            ),
+            provenance=Provenance.from_dict({name: provenance[name] for name in names}),
+            utility=tuple(map(UtilityFigure.from_dict, check_list("utility", fields["utility"]))),
+            audit=None if fields["audit"] is None else AuditResult.from_dict(fields["audit"]),
+        )
+        _check_consistent(card, fields, provenance["plan_fingerprint"])
+        return card
+
+
+def build_card(
+    plan: Plan,
+    *,
+    randomness: DescribedNoise,
+    provenance: Provenance,
+    utility: Sequence[UtilityFigure] = (),
+    audit: AuditResult | None = None,
+    accounting_note: str = "",
+    reproduction_only: bool = False,
+) -> Card:
+    """The card of a plan that was carried out.
+
+    Args:
+      plan: What was done. Every epsilon is computed again from its events.
+      randomness: The source that the noise was really drawn from.
+      provenance: From `collect_provenance()`.
+      utility: Figures of quality, each with the data it was measured on.
+      audit: What an attack found; None if nobody tried.
+      accounting_note: Which other accountant the claims come from.
+      reproduction_only: True if that accountant is not sound for the adjacency.
+
+    Raises:
+      ConfigError: The plan claims more than its events give.
+    """
+    return Card(
+        plan=plan,
+        accounting=Accounting(
+            figures=compute_figures(plan),
+            note=accounting_note,
+            reproduction_only=reproduction_only,
+        ),
+        randomness=Randomness(description=randomness.description, is_secure=randomness.is_secure),
+        provenance=provenance,
+        utility=tuple(utility),
+        audit=audit,
+    )
+
+
+_CARD_FIELDS = (
+    *("verdict", "is_private", "reasons", "format", "claim", "columns", "mechanism"),
+    *("accounting", "assumptions", "bounds", "trust", "randomness", "utility", "audit"),
+    "provenance",
+)
+
+
+def _plan_of(fields: dict[str, Any]) -> Plan:
+    """The plan, gathered from its places on the card."""
+    names = ("epsilon", "delta", "unit", "adjacency", "scope")
+    claim = check_fields("claim", fields["claim"], (*names, "sentence", "not_protected"))
+    mechanism = check_fields("mechanism", fields["mechanism"], ("name", "sentence", "settings"))
+    figures = fields["accounting"]["figures"]
+    return Plan.from_dict(
+        {
+            "format": PLAN_FORMAT,
+            "name": mechanism["name"],
+            "mechanism": mechanism["sentence"],
+            "settings": mechanism["settings"],
+            "event": figures[0]["event"],
+            "guarantee": {name: claim[name] for name in names},
+            "variants": [{name: f[name] for name in ("guarantee", "event")} for f in figures[1:]],
+            "trust": check_fields("trust", fields["trust"], ("model", "meaning"))["model"],
+            "columns": fields["columns"],
+            "bounds": fields["bounds"],
+            "assumptions": fields["assumptions"],
+        }
+    )
+
+
+def _check_consistent(card: Card, fields: dict[str, Any], fingerprint: object) -> None:
+    found = {
+        "plan_fingerprint": (fingerprint, card.plan.fingerprint()),
+        "is_private": (fields["is_private"], not card.reasons),
+        "verdict": (fields["verdict"], card.verdict),
+    }
+    for name, (written, follows) in found.items():
+        if written != follows:
+            raise ConfigError(
+                f"card {name}={written!r} does not follow from its other entries, which give "
+                f"{follows!r}; the card was changed by hand: make it anew with build_card()."
+            )
+
+
+def _check_audit(audit: AuditResult, plan: Plan) -> None:
+    epsilons = [claim.guarantee.epsilon for claim in plan.claims]
+    if not any(audit.claim == e or math.isclose(audit.claim, e, rel_tol=1e-6) for e in epsilons):
+        raise ConfigError(
+            f"audit claim={audit.claim:g} is not an epsilon of the plan "
+            f"({', '.join(f'{e:g}' for e in epsilons)}); audit what is claimed."
+        )

@@ -1,0 +1,66 @@
+"""Cards on disk: card.json and card.md, each there as a whole or not at all."""
+
+import json
+import os
+import secrets
+from pathlib import Path
+
+from tulle.errors import ConfigError, DataError
+from tulle.privacy.fields import parse_json
+from tulle.report.card import Card
+from tulle.report.card_markdown import render_card
+
+
+def write_card(folder: Path, card: Card) -> None:
+    """Writes card.json and card.md into a folder, replacing those that are there.
+
+    A reader never sees half a file, nor an old card.md beside a new card.json.
+    """
+    data = card.to_dict()
+    text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    staged: list[tuple[Path, Path]] = []
+    try:
+        for name, content in (("card.json", text), ("card.md", render_card(data))):
+            staged.append((_stage(folder / name, content), folder / name))
+        (folder / "card.md").unlink(missing_ok=True)
+        for temporary, final in staged:
+            os.replace(temporary, final)
+    finally:
+        for temporary, _ in staged:
+            temporary.unlink(missing_ok=True)
+    _sync_folder(folder)
+
+
+def read_card(path: Path) -> Card:
+    """Reads a card.json, strictly.
+
+    Raises:
+      DataError: The file is not a card, or its entries contradict each other.
+    """
+    try:
+        return Card.from_dict(parse_json("card", path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise DataError(f"{path.name} does not exist; write it with write_card().") from None
+    except (ConfigError, UnicodeDecodeError) as error:
+        raise DataError(f"{path.name} cannot be read as a card: {error}") from error
+
+
+def _stage(path: Path, content: str) -> Path:
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("x", encoding="utf-8", newline="\n") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
