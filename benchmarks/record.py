@@ -5,14 +5,14 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 PUBLISHED = Path(__file__).resolve().parent / "published"
 
 
 def write_record(
-    path: Path, name: str, rows: Sequence[dict[str, object]], **extra: object
+    path: Path, name: str, rows: Sequence[dict[str, object]], facts: Mapping[str, object]
 ) -> dict[str, object]:
     """Writes one benchmark's result as JSON and returns it.
 
@@ -20,15 +20,15 @@ def write_record(
       path: The file to write; its folder is made if need be.
       name: What was measured, in words.
       rows: One flat object for each measurement.
-      **extra: Further facts that belong to the record as a whole, e.g. targets, or
-        versions=versions("torch") where other packages matter.
+      facts: What else belongs to the record as a whole, e.g. targets, or
+        {"versions": versions("torch")} where other packages matter.
     """
     record: dict[str, object] = {
         "name": name,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": machine(),
         "versions": versions("numpy"),
-        **extra,
+        **facts,
         "rows": list(rows),
     }
     path.parent.mkdir(parents=True, exist_ok=True)

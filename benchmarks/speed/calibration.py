@@ -15,8 +15,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 import dp_accounting
 from dp_accounting import dp_event, pld
-from record import write_record
 
+from record import PUBLISHED, print_table, versions, write_record
 from tulle.accounting.accountant import pld_epsilon
 from tulle.accounting.calibration import calibrate_noise
 from tulle.accounting.training_events import BatchSampling, dpsgd_event
@@ -86,19 +86,16 @@ def measure(steps: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    default = pathlib.Path(__file__).parents[1] / "published" / "calibration.json"
-    parser.add_argument("--output", type=pathlib.Path, default=default)
+    parser.add_argument("--output", type=pathlib.Path, default=PUBLISHED / "calibration.json")
     output = parser.parse_args().output
     rows = [measure(steps) for steps in (2_200, 140_625)]
-    for row in rows:
-        print("  ".join(f"{name}={value:.5g}" for name, value in row.items()))
-    write_record(
-        output,
-        "calibration",
-        rows,
-        peer=f"dp-accounting {__import__('importlib.metadata').metadata.version('dp-accounting')}",
-        limit_cpu_seconds=LIMIT_SECONDS,
-    )
+    print_table(rows)
+    facts = {
+        "peer": "dp-accounting, its PLD accountant at its default grid of 1e-4",
+        "limit_cpu_seconds": LIMIT_SECONDS,
+        "versions": versions("dp-accounting", "numpy", "scipy"),
+    }
+    write_record(output, "time to calibrate DP-SGD's noise", rows, facts)
 
 
 if __name__ == "__main__":

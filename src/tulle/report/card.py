@@ -95,6 +95,8 @@ class Card:
         """Plain data in the order of reading; an infinite epsilon is null."""
         plan, reasons = self.plan, self.reasons
         measured_on = [figure.measured_on for figure in self.utility]
+        provenance = self.provenance.to_dict() | {"plan_fingerprint": plan.fingerprint()}
+        libraries = {"libraries": provenance.pop("libraries")}
         return {
             "verdict": self.verdict,
             "is_private": not reasons,
@@ -111,14 +113,14 @@ class Card:
                 "sentence": plan.mechanism,
                 "settings": dict(plan.settings),
             },
-            "accounting": self.accounting.to_dict(),
+            "accounting": self.accounting.to_dict() | libraries,
             "assumptions": [assumption.to_dict() for assumption in plan.assumptions],
             "bounds": [bound.to_dict() for bound in plan.bounds],
             "trust": {"model": plan.trust.value, "meaning": trust_meaning(plan.trust)},
             "randomness": dataclasses.asdict(self.randomness),
             "utility": [figure.to_dict() for figure in self.utility],
             "audit": None if self.audit is None else self.audit.to_dict(),
-            "provenance": self.provenance.to_dict() | {"plan_fingerprint": plan.fingerprint()},
+            "provenance": provenance,
         }
 
     @classmethod
@@ -133,20 +135,20 @@ class Card:
                 f"card format={fields['format']!r} is not {_FORMAT!r}; "
                 "read it with the tulle that wrote it."
             )
-        accounting = Accounting.from_dict(fields["accounting"])
-        names = [field.name for field in dataclasses.fields(Provenance)]
-        provenance = check_fields("provenance", fields["provenance"], ("plan_fingerprint", *names))
+        accounting_data, libraries = _split_off("accounting", fields, "libraries")
+        accounting = Accounting.from_dict(accounting_data)
+        provenance, fingerprint = _split_off("provenance", fields, "plan_fingerprint")
         card = cls(
-            plan=_plan_of(fields),
+            plan=_plan_of(fields, accounting),
             accounting=accounting,
             randomness=Randomness(
                 **check_fields("randomness", fields["randomness"], ("description", "is_secure"))
             ),
-            provenance=Provenance.from_dict({name: provenance[name] for name in names}),
+            provenance=Provenance.from_dict(provenance | {"libraries": libraries}),
             utility=tuple(map(UtilityFigure.from_dict, check_list("utility", fields["utility"]))),
             audit=None if fields["audit"] is None else AuditResult.from_dict(fields["audit"]),
         )
-        _check_consistent(card, fields, provenance["plan_fingerprint"])
+        _check_consistent(card, fields, fingerprint)
         return card
 
 
@@ -195,21 +197,29 @@ _CARD_FIELDS = (
 )
 
 
-def _plan_of(fields: dict[str, Any]) -> Plan:
+def _split_off(section: str, fields: dict[str, Any], key: str) -> tuple[dict[str, Any], Any]:
+    """A section without one of its entries, and that entry."""
+    data = fields[section]
+    if not isinstance(data, dict) or key not in data:
+        raise ConfigError(f"{section} needs the key {key!r}; add it.")
+    return {name: value for name, value in data.items() if name != key}, data[key]
+
+
+def _plan_of(fields: dict[str, Any], accounting: Accounting) -> Plan:
     """The plan, gathered from its places on the card."""
     names = ("epsilon", "delta", "unit", "adjacency", "scope")
     claim = check_fields("claim", fields["claim"], (*names, "sentence", "not_protected"))
     mechanism = check_fields("mechanism", fields["mechanism"], ("name", "sentence", "settings"))
-    figures = fields["accounting"]["figures"]
+    claims = [figure.claim.to_dict() for figure in accounting.figures]
     return Plan.from_dict(
         {
             "format": PLAN_FORMAT,
             "name": mechanism["name"],
             "mechanism": mechanism["sentence"],
             "settings": mechanism["settings"],
-            "event": figures[0]["event"],
+            "event": claims[0]["event"],
             "guarantee": {name: claim[name] for name in names},
-            "variants": [{name: f[name] for name in ("guarantee", "event")} for f in figures[1:]],
+            "variants": claims[1:],
             "trust": check_fields("trust", fields["trust"], ("model", "meaning"))["model"],
             "columns": fields["columns"],
             "bounds": fields["bounds"],

@@ -11,8 +11,8 @@ from typing import Any
 
 from tulle.errors import DataError
 
-_SPECIAL = re.compile(r"([\\`*\[\]<>|~&$]|(?<![^\W_])_|_(?![^\W_]))")
-_LINE_START = re.compile(r"^([#+=-]|\d+(?=[.)]))")
+_SPECIAL = re.compile(r"([\\`*\[\]<>|~&$#]|(?<![^\W_])_|_(?![^\W_]))")
+_LINE_START = re.compile(r"^([+=-]|\d+(?=[.)](?:\s|$)))")
 _PROVENANCE_ROWS = (
     ("tulle", "tulle_version"),
     ("Python", "python_version"),
@@ -98,6 +98,8 @@ def _accounting(accounting: Mapping[str, Any]) -> str:
     lines = [f"## Accounting\n\nMethod: {escape(accounting['method'])}."]
     if accounting["note"]:
         lines.append(f"Note: {escape(accounting['note'])}")
+    versions = ", ".join(f"{name} {value}" for name, value in accounting["libraries"].items())
+    lines.append(f"Versions: {escape(versions)}.")
     lines.append(f"For reproduction only: {_value(accounting['reproduction_only'])}.")
     head = ("unit", "adjacency", "scope", "delta", "claimed epsilon", "epsilon", "not amplified")
     rows = [
@@ -164,7 +166,6 @@ def _audit(audit: Mapping[str, Any] | None) -> str:
 
 def _provenance(provenance: Mapping[str, Any]) -> str:
     rows = [(label, provenance[name]) for label, name in _PROVENANCE_ROWS]
-    rows += provenance["libraries"].items()
     rows += [(f"setting {name}", value) for name, value in provenance["settings"].items()]
     return f"## Provenance\n\n{_table(('entry', 'value'), rows)}"
 
