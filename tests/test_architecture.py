@@ -11,6 +11,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 LAYERS = {
     "errors": -1,
+    "durable_files": -1,
     "privacy": 0,
     "mechanisms": 1,
     "accounting": 1,

@@ -20,6 +20,7 @@ from tulle.accounting.ledger_schema import (
     lay_out,
     stored_version,
 )
+from tulle.durable_files import sync_folder
 from tulle.errors import RunStateError
 
 
@@ -41,7 +42,7 @@ def create_ledger_file(path: Path) -> None:
             with _transaction(connection, "BEGIN IMMEDIATE"):
                 lay_out(connection)
         os.link(draft, path)  # unlike a rename, it refuses an existing target
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise RunStateError(
             f"{path.name} cannot be created: {error.strerror}; choose a path in a folder "
@@ -199,14 +200,6 @@ def _damaged(path: Path, problem: str) -> str:
         f"{path.name} is damaged or no ledger: {' '.join(problem.split())}. Restore it from a "
         "backup; starting a new one instead would forget what was spent."
     )
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _beside(path: Path, suffix: str) -> Path:

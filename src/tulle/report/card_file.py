@@ -2,9 +2,9 @@
 
 import json
 import os
-import secrets
 from pathlib import Path
 
+from tulle.durable_files import stage_text, sync_folder
 from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import parse_json
 from tulle.report.card import Card
@@ -21,14 +21,14 @@ def write_card(folder: Path, card: Card) -> None:
     staged: list[tuple[Path, Path]] = []
     try:
         for name, content in (("card.json", text), ("card.md", render_card(data))):
-            staged.append((_stage(folder / name, content), folder / name))
+            staged.append((stage_text(folder / name, content), folder / name))
         (folder / "card.md").unlink(missing_ok=True)
         for temporary, final in staged:
             os.replace(temporary, final)
     finally:
         for temporary, _ in staged:
             temporary.unlink(missing_ok=True)
-    _sync_folder(folder)
+    sync_folder(folder)
 
 
 def read_card(path: Path) -> Card:
@@ -43,24 +43,3 @@ def read_card(path: Path) -> Card:
         raise DataError(f"{path.name} does not exist; write it with write_card().") from None
     except (ConfigError, UnicodeDecodeError) as error:
         raise DataError(f"{path.name} cannot be read as a card: {error}") from error
-
-
-def _stage(path: Path, content: str) -> Path:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with temporary.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return temporary
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
