@@ -12,7 +12,7 @@ from tulle.errors import ConfigError, UnsupportedEventError
 from tulle.privacy.claim import Claim
 from tulle.privacy.plan import Plan
 
-TOLERANCE = 1e-6
+TOLERANCE = 1e-9
 """Relative. Covers the rounding of a calibration, not a different event."""
 
 

@@ -6,6 +6,7 @@ import typer
 
 from tulle import __version__
 from tulle.cli.account import account_app
+from tulle.cli.account_plan import check_plan
 from tulle.cli.budget import budget_app
 from tulle.cli.demo import demo
 from tulle.errors import (
@@ -26,6 +27,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+account_app.command(
+    "plan", epilog="Example: tulle account plan plan.json --header impressions.csv"
+)(check_plan)
 app.add_typer(account_app)
 app.add_typer(budget_app)
 app.command(epilog="Example: tulle demo --output demo-run")(demo)

@@ -11,6 +11,8 @@ from tulle.errors import (
     UnsupportedEventError,
 )
 
+ACCOUNT_COMMANDS = ("gaussian", "laplace", "rr", "dpsgd", "hybrid", "user", "shuffle", "plan")
+
 
 @pytest.mark.parametrize(
     ("error", "code"),
@@ -63,7 +65,7 @@ def test_no_arguments_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "command",
     ["demo", "account", "budget"]
-    + [f"account {c}" for c in ("gaussian", "laplace", "rr", "dpsgd", "hybrid", "user", "shuffle")]
+    + [f"account {c}" for c in ACCOUNT_COMMANDS]
     + [f"budget {c}" for c in ("create", "show", "check", "spend")],
 )
 def test_help_is_there_and_commands_show_an_example(
