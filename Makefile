@@ -32,6 +32,7 @@ docs: $(VENV)/.installed
 bench: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(VENV)/bin/python benchmarks/speed/samplers.py
 	OMP_NUM_THREADS=1 $(VENV)/bin/python benchmarks/speed/calibration.py
+	$(VENV)/bin/python benchmarks/docs_tables.py
 
 clean:
 	rm -rf $(VENV) build dist site runs demo-run

@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import runpy
 import shlex
 
 import pytest
@@ -49,3 +50,10 @@ def test_the_noise_in_the_readme_is_what_the_command_prints(
 def test_links_between_pages_lead_somewhere(page: pathlib.Path) -> None:
     for target in re.findall(r"\]\(([^)#]+?)\)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def test_tables_of_the_docs_are_those_of_the_published_records() -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / "docs_tables.py"))
+    for name in script["TABLES"]:
+        page, expected = script["page_with_table"](name)
+        assert page.read_text() == expected, f"run python benchmarks/docs_tables.py ({name})"

@@ -12,8 +12,8 @@ from tulle.errors import ConfigError, UnsupportedEventError
 from tulle.privacy.claim import Claim
 from tulle.privacy.plan import Plan
 
-TOLERANCE = 1e-9
-"""Relative. Covers the rounding of a calibration, not a different event."""
+TOLERANCE = 1e-7
+"""Relative. Covers the rounding of figures on a card, not a different event."""
 
 
 def verify_plan(plan: Plan) -> tuple[float, ...]:

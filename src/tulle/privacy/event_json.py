@@ -5,11 +5,11 @@ field is written, and a reader refuses what it does not know by name.
 """
 
 import dataclasses
-import json
 from typing import Any
 
 from tulle.errors import ConfigError
 from tulle.privacy import events
+from tulle.privacy.fields import canonical_json, check_fields, parse_json
 
 _EVENT_CLASSES: dict[str, type[events.Event]] = {
     cls.__name__: cls
@@ -47,34 +47,26 @@ def event_from_dict(data: object) -> events.Event:
     """Reads what `event_to_dict` wrote. Unknown kinds and fields are errors."""
     if not isinstance(data, dict) or "kind" not in data:
         raise ConfigError(f"event={data!r} must be an object with the key 'kind'.")
-    cls = _EVENT_CLASSES.get(data["kind"]) if isinstance(data["kind"], str) else None
+    kind = data["kind"]
+    cls = _EVENT_CLASSES.get(kind) if isinstance(kind, str) else None
     if cls is None:
         known = ", ".join(sorted(_EVENT_CLASSES))
-        raise ConfigError(f"event kind={data['kind']!r} is unknown; known are {known}.")
-    known_fields = {f.name: f for f in dataclasses.fields(cls)}
-    given = {name: _event_value(value) for name, value in data.items() if name != "kind"}
-    if unknown := sorted(given.keys() - known_fields.keys()):
-        raise ConfigError(
-            f"{data['kind']} has no field {unknown[0]!r}; its fields are {', '.join(known_fields)}."
-        )
-    required = [n for n, f in known_fields.items() if f.default is dataclasses.MISSING]
-    if missing := [name for name in required if name not in given]:
-        raise ConfigError(f"{data['kind']} needs the field {missing[0]!r}; add it.")
-    return cls(**given)
+        raise ConfigError(f"event kind={kind!r} is unknown; known are {known}.")
+    fields = dataclasses.fields(cls)
+    required = [f.name for f in fields if f.default is dataclasses.MISSING]
+    optional = ["kind", *(f.name for f in fields if f.name not in required)]
+    given = check_fields(f"event {kind}", data, required, optional)
+    return cls(**{name: _event_value(v) for name, v in given.items() if name != "kind"})
 
 
 def event_to_json(event: events.Event) -> str:
     """One line of JSON, the same for equal events in every version."""
-    return json.dumps(event_to_dict(event), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return canonical_json(event_to_dict(event))
 
 
 def event_from_json(text: str) -> events.Event:
     """Reads what `event_to_json` wrote."""
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"event is not JSON: {error.msg} at character {error.pos}.") from None
-    return event_from_dict(data)
+    return event_from_dict(parse_json("event", text))
 
 
 def _plain(value: object, declared_type: object) -> object:

@@ -12,9 +12,9 @@ for vectors without negative entries, 1 for one number in [0, bound].
 """
 
 import dataclasses
-import math
 
 from tulle.errors import ConfigError
+from tulle.privacy.fields import check_finite
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,31 +272,25 @@ def _check_event(name: str, event: object) -> None:
         raise ConfigError(f"{name}={event!r} must be an event of tulle.privacy.events.")
 
 
-def _check_number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ConfigError(f"{name}={value!r} must be a finite number.")
-    return float(value)
-
-
 def _check_positive(name: str, value: object) -> None:
-    if _check_number(name, value) <= 0:
+    if check_finite(name, value) <= 0:
         raise ConfigError(
             f"{name}={value} must be > 0; for a release without privacy use NonPrivate()."
         )
 
 
 def _check_not_negative(name: str, value: object) -> None:
-    if _check_number(name, value) < 0:
+    if check_finite(name, value) < 0:
         raise ConfigError(f"{name}={value} must be >= 0.")
 
 
 def _check_chance(name: str, value: object) -> None:
-    if not 0 <= _check_number(name, value) < 1:
+    if not 0 <= check_finite(name, value) < 1:
         raise ConfigError(f"{name}={value} must be in [0, 1); choose e.g. 1e-7.")
 
 
 def _check_sampling_prob(value: object) -> None:
-    if not 0 < _check_number("sampling_prob", value) <= 1:
+    if not 0 < check_finite("sampling_prob", value) <= 1:
         raise ConfigError(f"sampling_prob={value} must be in (0, 1]; use 1 for no sampling.")
 
 
@@ -306,7 +300,7 @@ def _check_count(name: str, value: object, *, least: int = 1) -> None:
 
 
 def _check_replace_factor(value: object) -> None:
-    if not 1 <= _check_number("replace_factor", value) <= 2:
+    if not 1 <= check_finite("replace_factor", value) <= 2:
         raise ConfigError(
             f"replace_factor={value} must be in [1, 2]: 2 for any contributions, sqrt(2) in L2 "
             "without negative entries, 1 for one number in [0, bound]."

@@ -3,6 +3,8 @@
 import decimal
 import math
 
+from tulle.accounting.plan_check import TOLERANCE
+
 
 def round_up(value: float, digits: int, *, slack: float = 0.0) -> float:
     """The least number of so many significant digits that is >= value * (1 - slack)."""
@@ -15,4 +17,4 @@ def round_up(value: float, digits: int, *, slack: float = 0.0) -> float:
 
 def print_up(value: float) -> str:
     """Four digits, rounded up; the slack is that of a verified claim."""
-    return f"{round_up(value, 4, slack=1e-6):.4g}"
+    return f"{round_up(value, 4, slack=TOLERANCE):.4g}"

@@ -30,7 +30,7 @@ def test_what_the_accountant_says_can_be_claimed() -> None:
 
 def test_a_smaller_epsilon_is_refused_with_the_right_one() -> None:
     least = claim_epsilon(plan_with(NOISE, 99.0).claims[0])
-    verify_plan(plan_with(NOISE, least * (1 - 1e-10)))
+    verify_plan(plan_with(NOISE, least * (1 - 1e-8)))
     with pytest.raises(ConfigError, match=f"gives only epsilon={least:.6g}"):
         verify_plan(plan_with(NOISE, least * (1 - 1e-5)))
 

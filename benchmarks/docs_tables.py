@@ -1,0 +1,77 @@
+"""Tables of the docs from the published records: python benchmarks/docs_tables.py.
+
+A page holds a pair of comments around each table; what is between them is written anew. A test
+checks that the pages are up to date.
+"""
+
+import json
+import pathlib
+import re
+from collections.abc import Callable
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def calibration_table(record: dict) -> list[str]:
+    lines = [
+        "| steps | noise multiplier | CPU seconds | times the peer's speed | noise over peer |",
+        "|---|---|---|---|---|",
+    ]
+    for row in record["rows"]:
+        lines.append(
+            f"| {row['steps']:,} | {row['noise_multiplier']:.4f} | {row['cpu_seconds']:.2f} "
+            f"| {row['times_as_fast']:.0f} | {row['noise_over_peer']:.4f} |"
+        )
+    return [*lines, "", _machine(record), f"Peer: {record['peer']}."]
+
+
+def samplers_table(record: dict) -> list[str]:
+    largest = max(row["size"] for row in record["rows"])
+    lines = [
+        "| noise | million draws a second | over numpy, inexact | over the entropy limit |",
+        "|---|---|---|---|",
+    ]
+    for row in record["rows"]:
+        if row["size"] == largest:
+            lines.append(
+                f"| {row['law']} | {row['draws_per_second'] / 1e6:.1f} "
+                f"| {row['ratio_to_numpy']:.2f} | {row['ratio_to_entropy_limit']:.2f} |"
+            )
+    return [*lines, "", _machine(record)]
+
+
+TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
+    "calibration": ("accounting.md", calibration_table),
+    "samplers": ("mechanisms.md", samplers_table),
+}
+
+
+def page_with_table(name: str) -> tuple[pathlib.Path, str]:
+    """The page of a table, and its text with the table as published."""
+    page_name, make_table = TABLES[name]
+    page = ROOT / "docs" / page_name
+    record = json.loads((ROOT / "benchmarks" / "published" / f"{name}.json").read_text())
+    table = "\n".join(make_table(record))
+    marks = re.compile(f"<!-- {name} -->.*<!-- end {name} -->", re.DOTALL)
+    text, count = marks.subn(f"<!-- {name} -->\n\n{table}\n\n<!-- end {name} -->", page.read_text())
+    if count != 1:
+        raise SystemExit(f"{page_name} needs one pair of comments for {name}, has {count}.")
+    return page, text
+
+
+def main() -> None:
+    for name in TABLES:
+        page, text = page_with_table(name)
+        page.write_text(text)
+        print(f"{page.name}: {name}")
+
+
+def _machine(record: dict) -> str:
+    return (
+        f"Measured {record['date']} on one thread of {record['machine']['processor']}, "
+        f"Python {record['versions']['python']}, numpy {record['versions']['numpy']}."
+    )
+
+
+if __name__ == "__main__":
+    main()
