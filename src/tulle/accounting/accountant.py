@@ -6,6 +6,7 @@ accounting (rdp.py) exists to reproduce papers.
 
 from tulle.accounting.curve import NoPrivacyCurve, PrivacyCurve, curve_of_parts
 from tulle.accounting.event_profiles import event_parts
+from tulle.errors import ConfigError
 from tulle.privacy.events import Composed, Event, NonPrivate, Parallel, Repeated
 from tulle.privacy.guarantee import Guarantee
 from tulle.privacy.units import Adjacency, Scope, Unit
@@ -17,6 +18,8 @@ def privacy_curve(event: Event, adjacency: Adjacency) -> PrivacyCurve:
     Raises:
       UnsupportedEventError: No sound accounting is known for this combination.
     """
+    if not isinstance(adjacency, Adjacency):
+        raise ConfigError(f"adjacency={adjacency!r} must be an Adjacency, e.g. Adjacency.REPLACE.")
     if contains_non_private(event):
         return NoPrivacyCurve()
     return curve_of_parts(event_parts(event, adjacency))

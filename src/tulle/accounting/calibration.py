@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 
 from tulle.accounting.accountant import pld_epsilon
-from tulle.errors import ConfigError
+from tulle.errors import ConfigError, UnsupportedEventError
 from tulle.privacy.events import Event
 from tulle.privacy.units import Adjacency
 
@@ -39,12 +39,18 @@ def calibrate_noise(
       spent_epsilon: The accountant; any other than the default is for comparison only.
     """
     _check_target(epsilon, delta)
-    if delta == 0:
-        return _calibrate_pure(make_event, epsilon, adjacency, spent_epsilon)
+    if not _LEAST_NOISE <= start <= _MOST_NOISE:
+        raise ConfigError(f"start={start} must be in [{_LEAST_NOISE:g}, {_MOST_NOISE:g}].")
+
+    def spent(noise: float) -> float:
+        return spent_epsilon(make_event(noise), delta, adjacency)
+
+    if delta == 0 and (exact := _proportional_noise(spent, epsilon)) is not None:
+        return exact
 
     def log_excess(log_noise: float) -> float:
-        spent = spent_epsilon(make_event(math.exp(log_noise)), delta, adjacency)
-        return math.inf if math.isinf(spent) else math.log(max(spent, 1e-300) / epsilon)
+        cost = spent(math.exp(log_noise))
+        return math.inf if math.isinf(cost) else math.log(max(cost, 1e-300) / epsilon)
 
     return math.exp(_least_safe(log_excess, *_bracket(log_excess, math.log(start))))
 
@@ -100,52 +106,57 @@ def calibrate_sampling_prob(
     return math.exp(low)
 
 
-def _calibrate_pure(
-    make_event: Callable[[float], Event],
-    epsilon: float,
-    adjacency: Adjacency,
-    spent_epsilon: SpentEpsilon,
-) -> float:
-    """Pure mechanisms cost c / noise, so one evaluation tells the noise."""
-    noise = spent_epsilon(make_event(1.0), 0.0, adjacency) / epsilon
+def _proportional_noise(spent: Callable[[float], float], epsilon: float) -> float | None:
+    """The noise if the cost is c / noise, as for many pure mechanisms; else None."""
+    noise = spent(1.0) / epsilon
     if not math.isfinite(noise):
         raise ConfigError(
             "delta=0.0 is out of reach for this mechanism at any noise; choose e.g. 1e-7."
         )
-    while spent_epsilon(make_event(noise), 0.0, adjacency) > epsilon:
+    for _ in range(8):
+        if spent(noise) <= epsilon:
+            return noise if spent(noise * (1 - 1e-9)) > epsilon else None
         noise *= 1 + 1e-15
-    return noise
+    return None
 
 
-_Point = tuple[float, float]  # A log noise and the log of epsilon spent over epsilon allowed.
+_Point = tuple[float, float]
+"""A log noise, and the log of the epsilon it costs over the epsilon allowed."""
 
 
 def _bracket(log_excess: Callable[[float], float], start: float) -> tuple[_Point, _Point]:
     """Two points, the first with too little noise and the second with enough."""
-    step = math.log(1.5)
     point = (start, log_excess(start))
     upwards = point[1] > 0
-    while True:
-        previous, position = point, point[0] + (step if upwards else -step)
-        step *= 2
-        if not math.log(_LEAST_NOISE) < position < math.log(_MOST_NOISE):
-            side = "more" if upwards else "less"
-            raise ConfigError(
-                f"the target needs noise outside [{_LEAST_NOISE:g}, {_MOST_NOISE:g}] ({side}); "
-                "choose another epsilon, fewer steps or a smaller batch."
-            )
-        point = (position, log_excess(position))
-        if (point[1] > 0) != upwards:
-            return (previous, point) if upwards else (point, previous)
+    limit = math.log(_MOST_NOISE if upwards else _LEAST_NOISE)
+    step = math.log(1.5) if upwards else -math.log(1.5)
+    while point[0] != limit and abs(step) > _NOISE_PRECISION:
+        position = point[0] + step if abs(step) < abs(limit - point[0]) else limit
+        try:
+            further = (position, log_excess(position))
+        except UnsupportedEventError:  # Some events are accounted up to a limit: go nearer to it.
+            step /= 4
+            continue
+        if (further[1] > 0) != upwards:
+            return (point, further) if upwards else (further, point)
+        point, step = further, 2 * step
+    side = "more than" if upwards else "less than"
+    raise ConfigError(
+        f"the target needs {side} noise={math.exp(point[0]):.4g}, where the search ends; "
+        "choose another epsilon or delta, fewer steps or a smaller batch."
+    )
 
 
 def _least_safe(log_excess: Callable[[float], float], low: _Point, high: _Point) -> float:
-    """The least log noise with excess <= 0, by secants that close in from both sides."""
+    """The least log noise with excess <= 0, by secants that close in from both sides.
+
+    Where one end did not move twice in a row, the interval is halved instead.
+    """
     tolerance = _NOISE_PRECISION
+    num_same_side = 0
     while high[0] - low[0] > tolerance:
-        if math.isinf(low[1]):
-            middle = (low[0] + high[0]) / 2
-        else:
+        middle = (low[0] + high[0]) / 2
+        if math.isfinite(low[1]) and abs(num_same_side) < 2:
             root = high[0] + high[1] * (high[0] - low[0]) / (low[1] - high[1])
             # Just above the root first; if that is where `high` is, then just below it.
             middle = root + tolerance / 4
@@ -153,7 +164,10 @@ def _least_safe(log_excess: Callable[[float], float], low: _Point, high: _Point)
                 middle = high[0] - tolerance * 0.9
             middle = max(middle, low[0] + tolerance / 4)
         point = (middle, log_excess(middle))
-        low, high = (point, high) if point[1] > 0 else (low, point)
+        if point[1] > 0:
+            low, num_same_side = point, max(1, num_same_side + 1)
+        else:
+            high, num_same_side = point, min(-1, num_same_side - 1)
     return high[0]
 
 

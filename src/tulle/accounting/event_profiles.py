@@ -32,8 +32,26 @@ from tulle.privacy import events
 from tulle.privacy.units import Adjacency
 
 _LARGEST_DISCRETE_GAUSSIAN = 2.0**17
-_LEAST_SHUFFLED_DELTA, _SHUFFLED_POINTS = 1e-11, 257
-_LEAST_PARALLEL_DELTA, _PARALLEL_POINTS = 1e-11, 2049
+_LEAST_SHUFFLED_DELTA, _SHUFFLED_POINTS = 1e-20, 513
+_LOCAL_EVENTS = (
+    events.RandomizedResponse,
+    events.SubsetSelection,
+    events.EpsilonDelta,
+    events.Laplace,
+    events.DiscreteLaplace,
+    events.Gaussian,
+    events.DiscreteGaussian,
+)
+_HOLD_FOR_FIXED_UNITS = (
+    events.EpsilonDelta,
+    events.Shuffled,
+    events.TruncatedPoissonSampled,
+    events.FixedSizeSampled,
+    events.Parallel,
+)
+_LEAST_NOISE = 1e-6
+"""Below it losses leave the range of every grid: nothing is protected."""
+_UNPROTECTED = Profile(np.ones_like, largest_loss=0.0, infinite_prob=1.0)
 
 Parts = list[tuple[Profile, int]]
 
@@ -49,7 +67,7 @@ def event_parts(event: events.Event, adjacency: Adjacency) -> Parts:
     squared_distance = 0.0
     parts: Parts = []
     for atom, count in counts.items():
-        if isinstance(atom, events.Gaussian):
+        if isinstance(atom, events.Gaussian) and atom.noise_multiplier >= _LEAST_NOISE:
             distance = _distance(atom.replace_factor, adjacency) / atom.noise_multiplier
             squared_distance += count * distance**2
         else:
@@ -66,6 +84,14 @@ def atom_parts(event: events.Event, adjacency: Adjacency) -> Parts:
         f"no accounting is known for {type(event).__name__} under {adjacency.value}; "
         "known events are in tulle.privacy.events."
     )
+
+
+@atom_parts.register
+def _(event: events.Gaussian, adjacency: Adjacency) -> Parts:
+    if event.noise_multiplier < _LEAST_NOISE:
+        return [(_UNPROTECTED, 1)]
+    distance = _distance(event.replace_factor, adjacency) / event.noise_multiplier
+    return [(gaussian_profile(distance), 1)]
 
 
 @atom_parts.register
@@ -87,7 +113,14 @@ def _(event: events.DiscreteGaussian, adjacency: Adjacency) -> Parts:
             f"DiscreteGaussian scale={event.scale:g} must be <= {_LARGEST_DISCRETE_GAUSSIAN:g} "
             "to be accounted point by point; use Gaussian noise rounded to a lattice."
         )
+    if event.scale < _LEAST_NOISE:
+        return [(_UNPROTECTED, 1)]
     steps = _integer_distance(event.max_contribution, event.replace_factor, adjacency)
+    if steps > 64 * _LARGEST_DISCRETE_GAUSSIAN:
+        raise UnsupportedEventError(
+            f"DiscreteGaussian max_contribution={event.max_contribution} is too large to be "
+            "accounted point by point; count in larger steps, or use Gaussian noise."
+        )
     return [(discrete_gaussian_profile(event.scale, steps), 1)]
 
 
@@ -125,6 +158,8 @@ def _(event: events.KeySelection, adjacency: Adjacency) -> Parts:
 def _(event: events.PoissonSampled, adjacency: Adjacency) -> Parts:
     replace = adjacency is Adjacency.REPLACE
     noise = _gaussian_noise(event.event)
+    if noise == 0:
+        return [(_UNPROTECTED, 1)]
     if noise is not None:
         profile = sampling.poisson_gaussian_profile(
             event.sampling_prob, noise, event.max_rows_per_unit, replace=replace
@@ -150,6 +185,8 @@ def _(event: events.TruncatedPoissonSampled, adjacency: Adjacency) -> Parts:
             f"TruncatedPoissonSampled({type(event.event).__name__}) has no known pair; "
             "use Gaussian noise, or PoissonSampled without truncation."
         )
+    if noise == 0:
+        return [(_UNPROTECTED, 1)]
     whole = sampling.poisson_gaussian_profile(
         event.sampling_prob, noise, event.max_rows_per_unit, replace=adjacency is Adjacency.REPLACE
     )
@@ -187,6 +224,8 @@ def _(event: events.Shuffled, adjacency: Adjacency) -> Parts:
 @atom_parts.register
 def _(event: events.Parallel, adjacency: Adjacency) -> Parts:
     moves = adjacency is Adjacency.REPLACE and not event.parts_are_public
+    if moves:
+        _refuse_counted_parts(event)
     touched = _touched_together(event, moves=moves)
     alternatives = [event_parts(events.Composed(group), adjacency) for group in touched]
     if len(alternatives) == 1:
@@ -214,13 +253,18 @@ def _integer_distance(max_contribution: int, replace_factor: float, adjacency: A
 
 
 def _gaussian_noise(event: events.Event) -> float | None:
-    """The joint noise multiplier if an event is Gaussian releases of one batch, else None."""
+    """The joint noise multiplier if an event is Gaussian releases of one batch, else None.
+
+    0 if it is too little to protect anything.
+    """
     counts: dict[events.Event, int] = {}
     _count_atoms(event, 1, counts)
     inverse_square = 0.0
     for atom, count in counts.items():
         if not isinstance(atom, events.Gaussian):
             return None
+        if atom.noise_multiplier < _LEAST_NOISE:
+            return 0.0
         inverse_square += count / atom.noise_multiplier**2
     return 1 / math.sqrt(inverse_square) if inverse_square > 0 else None
 
@@ -235,11 +279,19 @@ def _sampled_base(
             f"{type(event).__name__}({type(event.event).__name__}) under {adjacency.value} is "
             "refused: amplification is known here only for additive noise on a sum."
         )
-    ((profile, _),) = event_parts(event.event, adjacency)
+    ((profile, _),) = atom_parts(event.event, adjacency)
     return profile
 
 
 def _local_epsilon(event: events.Event) -> float:
+    counts: dict[events.Event, int] = {}
+    _count_atoms(event, 1, counts)
+    for atom in counts:
+        if not isinstance(atom, _LOCAL_EVENTS):
+            raise UnsupportedEventError(
+                f"Shuffled({type(atom).__name__}) is refused: a device runs a local randomizer "
+                "on its own data, not this."
+            )
     parts = event_parts(event, Adjacency.REPLACE)
     epsilon = math.fsum(profile.pure_epsilon * count for profile, count in parts)
     if not math.isfinite(epsilon):
@@ -267,7 +319,20 @@ def _shuffled_profile(event: events.Shuffled) -> Profile:
         deltas = clones_delta(grid, local_epsilon=local_epsilon, num_reports=reports)
     if reach < local_epsilon:
         grid, deltas = np.append(grid, local_epsilon), np.append(deltas, 0.0)
-    return dataclasses.replace(interpolated_profile(grid, deltas), pure_epsilon=local_epsilon)
+    return dataclasses.replace(interpolated_profile(grid, deltas), largest_loss=local_epsilon)
+
+
+def _refuse_counted_parts(event: events.Parallel) -> None:
+    """A unit that moves is removed from one part and added to another."""
+    counts: dict[events.Event, int] = {}
+    for part in event.events:
+        _count_atoms(part, 1, counts)
+    for atom in counts:
+        if len(event.events) > 1 and isinstance(atom, _HOLD_FOR_FIXED_UNITS):
+            raise UnsupportedEventError(
+                f"{type(atom).__name__} in private parts is refused under replace: it holds while "
+                "the units of a part stay, not when one leaves or enters; make the parts public."
+            )
 
 
 def _touched_together(event: events.Parallel, *, moves: bool) -> list[tuple[events.Event, ...]]:
@@ -281,8 +346,12 @@ def _touched_together(event: events.Parallel, *, moves: bool) -> list[tuple[even
 
 def _worst_of(alternatives: Sequence[Parts]) -> Profile:
     curves = [curve_of_parts(parts) for parts in alternatives]
-    pure = max(math.fsum(p.pure_epsilon * n for p, n in parts) for parts in alternatives)
-    reach = min(max(curve.epsilon(_LEAST_PARALLEL_DELTA) for curve in curves), pure, 2.0**20)
-    grid = np.linspace(0.0, max(reach, 1e-6), _PARALLEL_POINTS)
-    deltas = np.array([max(curve.delta(float(e)) for curve in curves) for e in grid])
-    return dataclasses.replace(interpolated_profile(grid, deltas), pure_epsilon=pure)
+    infinite_probs = [
+        -math.expm1(math.fsum(n * math.log1p(-min(p.infinite_prob, 1 - 1e-16)) for p, n in parts))
+        for parts in alternatives
+    ]
+    return Profile(
+        lambda epsilon: np.maximum.reduce([curve.deltas(epsilon) for curve in curves]),
+        largest_loss=max(math.fsum(p.largest_loss * n for p, n in parts) for parts in alternatives),
+        infinite_prob=max(infinite_probs),
+    )

@@ -19,6 +19,7 @@ from scipy import special
 from tulle.accounting.profiles import FloatArray, Profile
 
 _Function = Callable[[FloatArray], FloatArray]
+_MOST_NEWTON_STEPS = 60
 
 
 def gaussian_profile(distance: float) -> Profile:
@@ -69,7 +70,9 @@ def sampled_gaussian_remove_profile(sampling_prob: float, noise_multiplier: floa
     def add(epsilon: FloatArray) -> FloatArray:
         inside = epsilon < largest_loss
         at = np.where(inside, epsilon, 0.0)
-        x = 0.5 + s**2 * np.log1p(np.expm1(-at) / q)
+        # At the largest loss x is -inf, and both masses below it are zero.
+        with np.errstate(divide="ignore"):
+            x = 0.5 + s**2 * np.log1p(np.maximum(-1.0, np.expm1(-at) / q))
         # N(0) mass minus e^epsilon times the mixture's, both below x.
         stay = -(np.expm1(at) - q * np.exp(at)) * special.ndtr(x / s)
         value = stay - q * np.exp(at) * special.ndtr((x - 1) / s)
@@ -159,21 +162,30 @@ def _solve_increasing(
 ) -> FloatArray:
     """The x >= start with function(x) = target: a table, then Newton inside its brackets.
 
-    An inexact x gives a test that is not the best one, so the error in delta is
-    of second order. Where a bounded function never reaches its target, the last
-    table point is returned: both masses are zero there.
+    An inexact x gives a test that is not the best one, so what is left of the
+    error counts in delta by its square. Where a bounded function never reaches
+    its target, the last table point is returned: both masses are zero there.
     """
     highest = float(np.max(targets, initial=0.0))
     reach = step
-    while float(function(np.array([start + reach]))[0]) < highest and reach < 1e6 * step:
+    while float(function(np.array([start + reach]))[0]) < highest and reach < 1e8 * step:
         reach *= 2
-    table_x = start + reach * np.linspace(0.0, 1.0, 4097)
+    # Losses grow like an exponential at first and like a line far out.
+    near, far = np.linspace(0.0, step, 2049), np.geomspace(step, 2 * reach, 1025)
+    table_x = start + np.concatenate((near, far[1:]))
     table_y = np.maximum.accumulate(function(table_x))
     index = np.clip(np.searchsorted(table_y, targets), 1, table_x.size - 1)
     low, high = table_x[index - 1], table_x[index]
     x = np.interp(targets, table_y, table_x)
-    for _ in range(6):
-        x = np.clip(x - (function(x) - targets) / np.maximum(slope(x), 1e-300), low, high)
+    for _ in range(_MOST_NEWTON_STEPS):
+        excess = function(x) - targets
+        low, high = np.where(excess < 0, x, low), np.where(excess > 0, x, high)
+        moved = x - excess / np.maximum(slope(x), 1e-300)
+        moved = np.where((moved >= low) & (moved <= high), moved, (low + high) / 2)
+        is_done = np.abs(moved - x) <= 1e-13 * (1 + np.abs(x))
+        x = moved
+        if is_done.all():
+            break
     return x
 
 

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from scipy import fft, special
 
 from tulle.accounting.profiles import DeltaFunction, FloatArray, Profile
+from tulle.errors import UnsupportedEventError
 
 _TAIL_MASS = 1e-15
 _STEPS_PER_TYPICAL_LOSS = 10
-_COARSE_POINTS, _FEWEST_POINTS, _MOST_POINTS = 2**12, 2**15, 2**21
+_COARSE_POINTS, _FEWEST_POINTS, _MOST_POINTS = 2**12, 2**17, 2**21
 _LARGEST_EXPONENT = 500.0
 _CHERNOFF_ORDERS: FloatArray = np.exp2(np.arange(-6.0, 15.0))
 
@@ -67,12 +68,16 @@ def compose(profiles: Sequence[tuple[Profile, int]]) -> LossDistribution:
         (discretize(p, _reach(p, tail) / _COARSE_POINTS, tail), count)
         for (p, count), tail in zip(profiles, tail_masses, strict=True)
     ]
-    low_loss, high_loss = _loss_window(coarse)
+    low_loss, low_order = _edge(coarse, -_CHERNOFF_ORDERS)
+    high_loss, high_order = _edge(coarse, _CHERNOFF_ORDERS)
     width = _choose_width(profiles, high_loss - low_loss)
     parts = [
         (discretize(p, width, tail), count)
         for (p, count), tail in zip(profiles, tail_masses, strict=True)
     ]
+    # The coarse grid does not bound the fine one, so the edges are found again.
+    low_loss, _ = _edge(parts, np.array([low_order]))
+    high_loss, _ = _edge(parts, np.array([high_order]))
     return _convolve(parts, math.floor(low_loss / width), math.ceil(high_loss / width))
 
 
@@ -124,26 +129,32 @@ def _function_reach(function: DeltaFunction, tail_mass: float) -> float:
     return float(candidates[-1])
 
 
-def _loss_window(parts: Sequence[tuple[LossDistribution, int]]) -> tuple[float, float]:
-    """Chernoff bounds: the sum of all losses leaves them with chance <= _TAIL_MASS each."""
-    log_tail = -math.log(_TAIL_MASS)
-    bounds = []
-    for orders in (-_CHERNOFF_ORDERS, _CHERNOFF_ORDERS):
-        log_moments = np.zeros(orders.size)
-        for part, count in parts:
-            log_moments += count * _log_moments(part, orders)
-        bounds.append((log_moments + log_tail) / orders)
+def _edge(parts: Sequence[tuple[LossDistribution, int]], orders: FloatArray) -> tuple[float, float]:
+    """A Chernoff bound that the sum of all losses passes with chance <= _TAIL_MASS.
+
+    Positive orders bound it from above, negative ones from below. Returns the
+    best bound and its order. The window between both edges holds 0, so that
+    every epsilon >= 0 is on the grid or beyond its end.
+    """
+    log_moments = np.zeros(orders.size)
+    for part, count in parts:
+        log_moments += count * _log_moments(part, orders)
+    bounds = (log_moments - math.log(_TAIL_MASS)) / orders
+    if orders[0] > 0:
+        best = int(np.argmin(bounds))
+        most = sum(part.losses[-1] * count for part, count in parts)
+        return max(0.0, min(most, float(bounds[best]))), float(orders[best])
+    best = int(np.argmax(bounds))
     least = sum(part.losses[0] * count for part, count in parts)
-    most = sum(part.losses[-1] * count for part, count in parts)
-    # The window holds 0, so that every epsilon >= 0 is on the grid or beyond its end.
-    low, high = max(least, float(np.max(bounds[0]))), min(most, float(np.min(bounds[1])))
-    return min(low, 0.0), max(high, 0.0)
+    return min(0.0, max(least, float(bounds[best]))), float(orders[best])
 
 
 def _log_moments(part: LossDistribution, orders: FloatArray) -> FloatArray:
+    """log E[e^(order loss)], for each order."""
+    losses = part.losses
     with np.errstate(divide="ignore"):
-        exponents = np.log(part.probs) + np.multiply.outer(orders, part.losses)
-    return np.asarray(special.logsumexp(exponents, axis=-1))
+        log_probs = np.log(part.probs)
+    return np.array([special.logsumexp(log_probs + order * losses) for order in orders])
 
 
 def _choose_width(profiles: Sequence[tuple[Profile, int]], span: float) -> float:
@@ -152,12 +163,21 @@ def _choose_width(profiles: Sequence[tuple[Profile, int]], span: float) -> float
     typical_losses = [-2 * float(np.diff(profile.worst(ends))[0]) for profile, _ in profiles]
     typical_loss = min((loss for loss in typical_losses if loss > 0), default=math.inf)
     wanted = min(typical_loss / _STEPS_PER_TYPICAL_LOSS, span / _FEWEST_POINTS)
-    return max(wanted, span / _MOST_POINTS, 1e-12)
+    width = max(wanted, span / _MOST_POINTS, 1e-12)
+    bounded = [(p.largest_loss * n, p.largest_loss) for p, n in profiles if p.largest_loss < span]
+    _, aligned = max(bounded, default=(0.0, 0.0))
+    # A loss that many outcomes share, as in randomized response, belongs on a grid point.
+    return aligned / math.ceil(aligned / width) if aligned > width else width
 
 
 def _convolve(
     parts: Sequence[tuple[LossDistribution, int]], low: int, high: int
 ) -> LossDistribution:
+    if high - low > 4 * _MOST_POINTS:
+        raise UnsupportedEventError(
+            f"a composition of {sum(count for _, count in parts)} releases spreads its losses too "
+            "far to be resolved; account for fewer at a time."
+        )
     size = int(fft.next_fast_len(high - low + 1, real=True))
     spectrum = np.ones(size // 2 + 1, dtype=np.clongdouble)
     first, log_finite_prob = 0, 0.0

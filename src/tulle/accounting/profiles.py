@@ -23,14 +23,21 @@ class Profile:
     forward: DeltaFunction
     backward: DeltaFunction | None = None
     """None if both orders have the same delta."""
-    pure_epsilon: float = math.inf
-    """The epsilon from which on delta is zero; inf if there is none."""
+    largest_loss: float = math.inf
+    """No finite loss is larger; inf if there is no bound."""
+    infinite_prob: float = 0.0
+    """Chance of an infinite loss: what is left of delta from `largest_loss` on."""
+
+    @property
+    def pure_epsilon(self) -> float:
+        """The epsilon from which on delta is zero; inf if there is none."""
+        return self.largest_loss if self.infinite_prob == 0 else math.inf
 
     def swapped(self) -> "Profile":
         """The same pair in the other order."""
         if self.backward is None:
             return self
-        return Profile(self.backward, self.forward, self.pure_epsilon)
+        return Profile(self.backward, self.forward, self.largest_loss, self.infinite_prob)
 
     def worst(self, epsilon: FloatArray) -> FloatArray:
         """The larger delta of the two orders."""
@@ -48,22 +55,22 @@ def laplace_profile(distance: float) -> Profile:
     def delta(epsilon: FloatArray) -> FloatArray:
         return _one_minus_exp((epsilon - distance) / 2)
 
-    return Profile(delta, pure_epsilon=distance)
+    return Profile(delta, largest_loss=distance)
 
 
 def discrete_laplace_profile(scale: float, distance: int) -> Profile:
     """Integer noise with mass proportional to exp(-|i| / scale), moved by `distance`."""
-    pure_epsilon = distance / scale
+    largest_loss = distance / scale
 
     def delta(epsilon: FloatArray) -> FloatArray:
         # Loss at i is (distance - 2 i) / scale for 0 <= i <= distance; sum where it is > epsilon.
         last = np.maximum(-1.0, np.ceil((distance - epsilon * scale) / 2) - 1)
         norm = 1 + math.exp(-1 / scale)
         tail_p = np.exp(-(last + 1) / scale) / norm
-        mass_q = np.exp(np.minimum(epsilon, pure_epsilon) - (distance - last) / scale) / norm
-        return np.where(epsilon < pure_epsilon, np.maximum(0.0, 1 - tail_p - mass_q), 0.0)
+        mass_q = np.exp(np.minimum(epsilon, largest_loss) - (distance - last) / scale) / norm
+        return np.where(epsilon < largest_loss, np.maximum(0.0, 1 - tail_p - mass_q), 0.0)
 
-    return Profile(delta, pure_epsilon=pure_epsilon)
+    return Profile(delta, largest_loss=largest_loss)
 
 
 def discrete_gaussian_profile(scale: float, distance: int) -> Profile:
@@ -95,7 +102,7 @@ def three_point_profile(local_epsilon: float, telling_prob: float) -> Profile:
     def delta(epsilon: FloatArray) -> FloatArray:
         return telling_prob * _one_minus_exp(epsilon - local_epsilon)
 
-    return Profile(delta, pure_epsilon=local_epsilon)
+    return Profile(delta, largest_loss=local_epsilon)
 
 
 def epsilon_delta_profile(epsilon: float, delta: float) -> Profile:
@@ -105,7 +112,7 @@ def epsilon_delta_profile(epsilon: float, delta: float) -> Profile:
     def profile(at: FloatArray) -> FloatArray:
         return delta + kept * _one_minus_exp(at - epsilon)
 
-    return Profile(profile, pure_epsilon=epsilon if delta == 0 else math.inf)
+    return Profile(profile, largest_loss=epsilon, infinite_prob=delta)
 
 
 def interpolated_profile(epsilons: FloatArray, deltas: FloatArray) -> Profile:

@@ -39,7 +39,7 @@ def poisson_remove_profile(base: Profile, sampling_prob: float) -> Profile:
         inner = np.maximum(0.0, epsilon + math.log(q) - np.log(safe))
         return np.where(inside, safe * base.swapped().forward(inner), 0.0)
 
-    return Profile(remove, add, _amplified(base.pure_epsilon, q))
+    return Profile(remove, add, amplified_epsilon(base.pure_epsilon, q))
 
 
 def poisson_replace_profile(remove: Profile, replace: Profile, sampling_prob: float) -> Profile:
@@ -58,12 +58,19 @@ def poisson_replace_profile(remove: Profile, replace: Profile, sampling_prob: fl
         return np.asarray(q * mixed)
 
     base_epsilon = max(remove.pure_epsilon, replace.pure_epsilon)
-    return Profile(delta, pure_epsilon=_amplified(base_epsilon, q))
+    return Profile(delta, largest_loss=amplified_epsilon(base_epsilon, q))
 
 
 def fixed_size_replace_profile(replace: Profile, sampling_prob: float) -> Profile:
     """A uniform batch of fixed size under replace (Balle, Barthe, Gaboardi 2018, theorem 11)."""
     return poisson_replace_profile(replace, replace, sampling_prob)
+
+
+def amplified_epsilon(epsilon: float, sampling_prob: float) -> float:
+    """log(1 + q (e^epsilon - 1)), what sampling makes of a pure epsilon."""
+    if epsilon < 700:
+        return math.log1p(sampling_prob * math.expm1(epsilon))
+    return epsilon + math.log(sampling_prob)
 
 
 def rows_used_weights(max_rows: int, sampling_prob: float) -> FloatArray:
@@ -133,11 +140,6 @@ def _more_than(count: int, num_rows: int, sampling_prob: float) -> float:
     if count < 0 or count >= num_rows:
         return 1.0 if count < 0 else 0.0
     return float(special.betainc(count + 1, num_rows - count, sampling_prob))
-
-
-def _amplified(epsilon: float, q: float) -> float:
-    """log(1 + q (e^epsilon - 1)) without overflow."""
-    return epsilon + math.log(q + (1 - q) * math.exp(-epsilon))
 
 
 def _log_one_plus_expm1_over(epsilon: FloatArray, q: float) -> FloatArray:

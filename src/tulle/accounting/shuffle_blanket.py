@@ -13,11 +13,11 @@ import math
 from tulle.accounting.shuffle_profile import (
     Blanket,
     Epsilons,
-    check_count,
     check_local_epsilon,
     profile_delta,
     profile_epsilon,
 )
+from tulle.privacy.fields import check_count
 
 
 def blanket_delta(

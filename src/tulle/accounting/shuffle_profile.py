@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from tulle.errors import ConfigError
+from tulle.privacy.fields import check_count
 
 FloatArray = NDArray[np.float64]
 Epsilons = TypeVar("Epsilons", float, FloatArray)
@@ -43,7 +44,7 @@ class Blanket:
 
     def __post_init__(self) -> None:
         check_local_epsilon(self.local_epsilon)
-        check_count("num_reports", self.num_reports, least=1)
+        check_count("num_reports", self.num_reports)
 
 
 def profile_delta(blanket: Blanket, epsilon: Epsilons) -> Epsilons:
@@ -69,12 +70,6 @@ def profile_epsilon(blanket: Blanket, delta: float) -> float:
         else:
             refused = middle
     return proved
-
-
-def check_count(name: str, value: object, *, least: int) -> None:
-    """Refuses anything but a whole number from `least` on."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(f"{name}={value!r} must be a whole number >= {least}.")
 
 
 def check_local_epsilon(local_epsilon: float) -> None:

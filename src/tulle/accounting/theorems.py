@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 
 from tulle.accounting.curve import PrivacyCurve
+from tulle.accounting.sampling import amplified_epsilon
 from tulle.errors import ConfigError
 from tulle.privacy.guarantee import group_parameters
 
@@ -25,6 +26,8 @@ def compose_advanced(pair: Pair, count: int, extra_delta: float) -> Pair:
     epsilon, delta = pair
     if not 0 < extra_delta < 1:
         raise ConfigError(f"extra_delta={extra_delta} must be in (0, 1), e.g. 1e-7.")
+    if delta >= 1:
+        return count * epsilon, 1.0
     drift = count * epsilon * math.tanh(epsilon / 2)
     spread = min(
         math.log(1 / extra_delta), math.log(math.e + math.sqrt(count) * epsilon / extra_delta)
@@ -49,8 +52,7 @@ def amplify_by_subsampling(pair: Pair, sampling_prob: float) -> Pair:
     if not 0 < sampling_prob <= 1:
         raise ConfigError(f"sampling_prob={sampling_prob} must be in (0, 1].")
     epsilon, delta = pair
-    amplified = epsilon + math.log(sampling_prob + (1 - sampling_prob) * math.exp(-epsilon))
-    return amplified, sampling_prob * delta
+    return amplified_epsilon(epsilon, sampling_prob), sampling_prob * delta
 
 
 def group_epsilon(curve: PrivacyCurve, num_units: int, delta: float) -> float:
@@ -62,13 +64,16 @@ def group_epsilon(curve: PrivacyCurve, num_units: int, delta: float) -> float:
     """
     if not 0 < delta < 1:
         raise ConfigError(f"delta={delta} must be in (0, 1); choose e.g. 1e-7.")
-    if num_units == 1:
-        return curve.epsilon(delta)
+    if num_units < 1:
+        raise ConfigError(f"num_units={num_units} must be a whole number >= 1.")
+    of_one = curve.epsilon(delta)
+    if num_units == 1 or math.isinf(of_one):
+        return of_one
 
     def fits(epsilon: float) -> bool:
         return group_parameters(epsilon, curve.delta(epsilon), num_units)[1] <= delta
 
-    low, high = 0.0, max(curve.epsilon(delta), 1e-6)
+    low, high = 0.0, max(of_one, 1e-6)
     while not fits(high):
         low, high = high, 1.1 * high
         # Each unit more multiplies delta by e^epsilon; past this no curve in doubles decides.

@@ -17,6 +17,7 @@ from tulle.privacy.events import (
     Repeated,
     TruncatedPoissonSampled,
 )
+from tulle.privacy.fields import check_count
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,8 +36,9 @@ class BatchSampling:
 
     def __post_init__(self) -> None:
         for name in ("num_examples", "batch_size", "steps", "max_rows_per_unit"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be a whole number >= 1.")
+            check_count(name, getattr(self, name))
+        if self.max_batch_size is not None:
+            check_count("max_batch_size", self.max_batch_size)
         if self.batch_size > self.num_examples:
             raise ConfigError(
                 f"batch_size={self.batch_size} must be <= num_examples={self.num_examples}; "

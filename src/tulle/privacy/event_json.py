@@ -74,8 +74,10 @@ def _plain(value: object, declared_type: object) -> object:
         return event_to_dict(value)
     if isinstance(value, tuple):
         return [event_to_dict(item) for item in value]
-    # Equal events must have equal text, so 1 and 1.0 are written alike.
-    return float(value) if declared_type is float and isinstance(value, int) else value
+    # Equal events must have equal text: 1 is written as 1.0, and -0.0 as 0.0.
+    if declared_type is float and isinstance(value, (int, float)):
+        return float(value) + 0.0
+    return value
 
 
 def _event_value(value: object) -> object:

@@ -14,7 +14,7 @@ for vectors without negative entries, 1 for one number in [0, bound].
 import dataclasses
 
 from tulle.errors import ConfigError
-from tulle.privacy.fields import check_finite
+from tulle.privacy.fields import check_count, check_finite
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +59,7 @@ class DiscreteLaplace(Event):
 
     def __post_init__(self) -> None:
         _check_positive("scale", self.scale)
-        _check_count("max_contribution", self.max_contribution)
+        check_count("max_contribution", self.max_contribution)
         _check_replace_factor(self.replace_factor)
 
 
@@ -79,7 +79,7 @@ class DiscreteGaussian(Event):
 
     def __post_init__(self) -> None:
         _check_positive("scale", self.scale)
-        _check_count("max_contribution", self.max_contribution)
+        check_count("max_contribution", self.max_contribution)
         _check_replace_factor(self.replace_factor)
 
 
@@ -92,7 +92,7 @@ class RandomizedResponse(Event):
 
     def __post_init__(self) -> None:
         _check_positive("epsilon", self.epsilon)
-        _check_count("num_values", self.num_values, least=2)
+        check_count("num_values", self.num_values, least=2)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,8 +105,8 @@ class SubsetSelection(Event):
 
     def __post_init__(self) -> None:
         _check_positive("epsilon", self.epsilon)
-        _check_count("num_values", self.num_values, least=2)
-        _check_count("subset_size", self.subset_size)
+        check_count("num_values", self.num_values, least=2)
+        check_count("subset_size", self.subset_size)
         if self.subset_size >= self.num_values:
             raise ConfigError(
                 f"subset_size={self.subset_size} must be < num_values={self.num_values}; "
@@ -141,7 +141,7 @@ class KeySelection(Event):
     def __post_init__(self) -> None:
         _check_not_negative("epsilon", self.epsilon)
         _check_chance("delta", self.delta)
-        _check_count("max_keys_per_unit", self.max_keys_per_unit)
+        check_count("max_keys_per_unit", self.max_keys_per_unit)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,7 +155,7 @@ class PoissonSampled(Event):
     def __post_init__(self) -> None:
         _check_sampling_prob(self.sampling_prob)
         _check_event("event", self.event)
-        _check_count("max_rows_per_unit", self.max_rows_per_unit)
+        check_count("max_rows_per_unit", self.max_rows_per_unit)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -164,6 +164,7 @@ class TruncatedPoissonSampled(Event):
 
     sampling_prob: float
     num_rows: int
+    """Rows of the data; of the larger data set under add-or-remove."""
     max_batch_size: int
     event: Event
     max_rows_per_unit: int = 1
@@ -172,7 +173,7 @@ class TruncatedPoissonSampled(Event):
         _check_sampling_prob(self.sampling_prob)
         _check_event("event", self.event)
         for name in ("num_rows", "max_batch_size", "max_rows_per_unit"):
-            _check_count(name, getattr(self, name))
+            check_count(name, getattr(self, name))
         for name in ("max_batch_size", "max_rows_per_unit"):
             if getattr(self, name) > self.num_rows:
                 raise ConfigError(
@@ -190,8 +191,8 @@ class FixedSizeSampled(Event):
     event: Event
 
     def __post_init__(self) -> None:
-        _check_count("batch_size", self.batch_size)
-        _check_count("num_rows", self.num_rows)
+        check_count("batch_size", self.batch_size)
+        check_count("num_rows", self.num_rows)
         _check_event("event", self.event)
         if self.batch_size > self.num_rows:
             raise ConfigError(
@@ -210,7 +211,7 @@ class Shuffled(Event):
 
     def __post_init__(self) -> None:
         _check_event("event", self.event)
-        _check_count("num_reports", self.num_reports)
+        check_count("num_reports", self.num_reports)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -222,7 +223,7 @@ class Repeated(Event):
 
     def __post_init__(self) -> None:
         _check_event("event", self.event)
-        _check_count("count", self.count)
+        check_count("count", self.count)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,6 +250,8 @@ class Parallel(Event):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "events", _checked_events(self.events))
+        if not isinstance(self.parts_are_public, bool):
+            raise ConfigError(f"parts_are_public={self.parts_are_public!r} must be True or False.")
         if not self.events:
             raise ConfigError(
                 "events=() must name at least one part; use Composed() for no release."
@@ -292,11 +295,6 @@ def _check_chance(name: str, value: object) -> None:
 def _check_sampling_prob(value: object) -> None:
     if not 0 < check_finite("sampling_prob", value) <= 1:
         raise ConfigError(f"sampling_prob={value} must be in (0, 1]; use 1 for no sampling.")
-
-
-def _check_count(name: str, value: object, *, least: int = 1) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(f"{name}={value!r} must be a whole number >= {least}.")
 
 
 def _check_replace_factor(value: object) -> None:

@@ -53,9 +53,19 @@ def check_text(name: str, value: object) -> str:
 
 def check_finite(name: str, value: object) -> float:
     """A finite number; True and False are none."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ConfigError(f"{name}={value!r} must be a finite number.")
-    return float(value)
+    try:
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    except OverflowError:  # a whole number beyond all floats
+        pass
+    raise ConfigError(f"{name}={value!r} must be a finite number.")
+
+
+def check_count(name: str, value: object, *, least: int = 1) -> int:
+    """A whole number from `least` on; True and False are none."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{name}={value!r} must be a whole number >= {least}.")
+    return value
 
 
 def check_list(name: str, value: object) -> list[Any]:
@@ -97,6 +107,8 @@ def parse_json(what: str, text: str) -> Any:
         )
     except json.JSONDecodeError as error:
         raise ConfigError(f"{what} is not JSON: {error.msg} at character {error.pos}.") from None
+    except RecursionError:
+        raise ConfigError(f"{what} is nested too deeply; no event or plan is.") from None
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -9,6 +9,7 @@ import dataclasses
 import math
 
 from tulle.errors import ConfigError
+from tulle.privacy.fields import check_finite
 from tulle.privacy.units import Adjacency, Scope, Unit
 
 
@@ -28,10 +29,13 @@ class Guarantee:
     scope: Scope = Scope.LABELS_AND_SENSITIVE_COLUMNS
 
     def __post_init__(self) -> None:
-        if math.isnan(self.epsilon) or self.epsilon < 0:
+        if self.epsilon != math.inf and check_finite("epsilon", self.epsilon) < 0:
             raise ConfigError(f"epsilon={self.epsilon} must be >= 0.")
-        if not 0 <= self.delta <= 1:
+        if not 0 <= check_finite("delta", self.delta) <= 1:
             raise ConfigError(f"delta={self.delta} must be in [0, 1].")
+        for name, word in (("unit", Unit), ("adjacency", Adjacency), ("scope", Scope)):
+            if not isinstance(getattr(self, name), word):
+                raise ConfigError(f"{name}={getattr(self, name)!r} must be {word.__name__}.")
 
     @property
     def is_private(self) -> bool:
@@ -44,7 +48,7 @@ class Guarantee:
             self.adjacency is other.adjacency
             and self.unit.covers(other.unit)
             and self.scope.covers(other.scope)
-            and other.delta >= self.profile(other.epsilon)
+            and (not other.is_private or other.delta >= self.profile(other.epsilon))
         )
 
     def __le__(self, other: "Guarantee") -> bool:

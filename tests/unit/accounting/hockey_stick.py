@@ -73,7 +73,7 @@ def discrete_delta(
     p: Mixture, q: Mixture, scale: float, epsilons: Iterable[float], power: int
 ) -> FloatArray:
     """Integer noise, mass ~ exp(-|i|^power / (power scale^power)), on integer mixtures."""
-    reach = math.ceil((760 if power == 1 else 39) * scale) + 1
+    reach = math.ceil((45 if power == 1 else 12) * scale) + 40
     low, high = int(min((*p, *q))) - reach, int(max((*p, *q))) + reach
     grid = np.arange(low, high + 1, dtype=np.float64)
     log_p, log_q = (_log_discrete(grid, m, scale, power) for m in (p, q))

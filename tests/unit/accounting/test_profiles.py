@@ -41,7 +41,7 @@ def test_laplace_at_zero_is_the_total_variation(distance: float) -> None:
     )
 
 
-@pytest.mark.parametrize("scale", [0.05, 0.3, 1.0, 7.3, 100.0])
+@pytest.mark.parametrize("scale", [0.05, 0.3, 1.0, 7.3, 40.0])
 @pytest.mark.parametrize("distance", [1, 2, 3, 10])
 def test_discrete_laplace_is_the_sum(scale: float, distance: int) -> None:
     profile = discrete_laplace_profile(scale, distance)

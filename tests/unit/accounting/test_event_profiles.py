@@ -1,0 +1,235 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from tulle.accounting.accountant import privacy_curve
+from tulle.errors import UnsupportedEventError
+from tulle.privacy import events
+from tulle.privacy.events import Event, Gaussian, Laplace, Parallel, RandomizedResponse, Repeated
+from tulle.privacy.units import Adjacency
+from unit.accounting.hockey_stick import divergence
+
+REPLACE, REMOVE = Adjacency.REPLACE, Adjacency.ADD_OR_REMOVE
+EPSILONS = [0.0, 0.2, 0.5, 1.0, 1.7, 2.5]
+
+
+def deltas(event: Event, adjacency: Adjacency, at: list[float] = EPSILONS) -> np.ndarray:
+    curve = privacy_curve(event, adjacency)
+    return np.array([curve.delta(e) for e in at])
+
+
+def public(*parts: Event) -> Event:
+    return Parallel(events=parts, parts_are_public=True)
+
+
+def private(*parts: Event) -> Event:
+    return Parallel(events=parts, parts_are_public=False)
+
+
+def test_public_parts_cost_the_worst_of_them() -> None:
+    quiet, loud = Laplace(noise_multiplier=4.0), Laplace(noise_multiplier=1.0)
+    for adjacency in (REPLACE, REMOVE):
+        expected = deltas(loud, adjacency)
+        got = deltas(public(quiet, loud, quiet), adjacency)
+        assert np.all(got >= expected * (1 - 1e-9))
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-12)
+
+
+def test_private_parts_cost_one_when_removed_and_two_when_replaced() -> None:
+    part = Gaussian(noise_multiplier=2.0)
+    np.testing.assert_array_equal(deltas(private(part, part), REMOVE), deltas(part, REMOVE))
+    twice = deltas(Repeated(event=part, count=2), REPLACE)
+    np.testing.assert_array_equal(deltas(private(part, part, part), REPLACE), twice)
+    np.testing.assert_array_equal(deltas(private(part), REPLACE), deltas(part, REPLACE))
+
+
+def test_private_parts_cost_the_worst_two_different_ones() -> None:
+    a, b, c = (Laplace(noise_multiplier=s) for s in (1.0, 2.0, 8.0))
+    worst_two = deltas(events.Composed((a, b)), REPLACE)
+    got = deltas(private(a, b, c), REPLACE)
+    assert np.all(got >= worst_two * (1 - 1e-9))
+    np.testing.assert_allclose(got, worst_two, rtol=1e-3, atol=1e-11)
+
+
+def log_response(value: int, epsilon: float) -> np.ndarray:
+    odds = np.where(np.arange(2) == value, 0.0, -epsilon)
+    return odds - np.logaddexp.reduce(odds)
+
+
+@pytest.mark.parametrize("parts_are_public", [True, False])
+def test_two_responses_on_two_parts_by_brute_force(parts_are_public: bool) -> None:
+    """A unit holds a part and a bit; the part where it is not reports a fixed bit."""
+    epsilons = (1.0, 0.6)
+    event = Parallel(
+        events=tuple(RandomizedResponse(epsilon=e) for e in epsilons),
+        parts_are_public=parts_are_public,
+    )
+    bound = deltas(event, REPLACE)
+    worst = np.zeros(len(EPSILONS))
+    for before, after in itertools.product(itertools.product((0, 1), repeat=2), repeat=2):
+        if parts_are_public and before[0] != after[0]:
+            continue
+        log_p, log_q = (
+            np.add.outer(*(log_response(bit if part == i else 0, epsilons[i]) for i in range(2)))
+            for part, bit in (before, after)
+        )
+        worst = np.maximum(worst, divergence(log_p, log_q, EPSILONS))
+    assert np.all(worst <= bound * (1 + 1e-9) + 1e-12)
+    np.testing.assert_allclose(worst, bound, rtol=5e-3, atol=1e-9)
+
+
+@pytest.mark.parametrize("parts_are_public", [True, False])
+def test_two_counts_on_two_parts_by_brute_force(parts_are_public: bool) -> None:
+    """A unit adds 0 or 1 to the count of its part, under discrete Laplace noise."""
+    scales = (1.0, 2.0)
+    event = Parallel(
+        events=tuple(events.DiscreteLaplace(scale=s, replace_factor=1.0) for s in scales),
+        parts_are_public=parts_are_public,
+    )
+    bound = deltas(event, REPLACE)
+    grid = np.arange(-80, 82)
+    worst = np.zeros(len(EPSILONS))
+    states = [(part, value) for part in range(2) for value in range(2)]
+    for before, after in itertools.permutations(states, 2):
+        if parts_are_public and before[0] != after[0]:
+            continue
+        log_p, log_q = (
+            np.add.outer(
+                *(
+                    -np.abs(grid - (value if part == i else 0)) / s + math.log(math.tanh(0.5 / s))
+                    for i, s in enumerate(scales)
+                )
+            )
+            for part, value in (before, after)
+        )
+        worst = np.maximum(worst, divergence(log_p, log_q, EPSILONS))
+    assert np.all(worst <= bound * (1 + 1e-9) + 1e-12)
+    np.testing.assert_allclose(worst, bound, rtol=5e-3, atol=1e-9)
+
+
+def test_parts_that_sometimes_leak_stay_affordable() -> None:
+    """At a delta above every leak, parallel parts cost what the worst of them costs."""
+    keys = events.KeySelection(epsilon=1.0, delta=1e-6)
+    noise = Gaussian(noise_multiplier=1.0)
+    alone = max(privacy_curve(part, REMOVE).epsilon(1e-5) for part in (keys, noise))
+    together = privacy_curve(public(keys, noise), REMOVE).epsilon(1e-5)
+    assert alone * (1 - 1e-9) <= together <= alone * 1.05
+
+
+def test_small_leaks_of_parts_do_not_limit_larger_questions() -> None:
+    leaky = Repeated(event=events.EpsilonDelta(epsilon=1.0, delta=1e-10), count=2)
+    together = privacy_curve(public(leaky, Gaussian(noise_multiplier=1.0)), REMOVE)
+    assert together.epsilon(1e-5) == pytest.approx(4.38, rel=0.01)
+
+
+@pytest.mark.parametrize("delta", [1e-9, 1e-12])
+def test_parallel_parts_every_day_of_a_year_stay_affordable(delta: float) -> None:
+    parts = public(Gaussian(noise_multiplier=100.0), Gaussian(noise_multiplier=200.0))
+    worst = Repeated(event=Gaussian(noise_multiplier=100.0), count=365)
+    expected = privacy_curve(worst, REMOVE).epsilon(delta)
+    got = privacy_curve(Repeated(event=parts, count=365), REMOVE).epsilon(delta)
+    assert expected * (1 - 1e-9) <= got <= expected * 1.05
+
+
+def test_many_shuffles_cost_about_the_square_root_of_their_number() -> None:
+    once = events.Shuffled(event=RandomizedResponse(epsilon=2.0), num_reports=1_000_000)
+    alone = privacy_curve(once, REPLACE).epsilon(1e-9)
+    often = privacy_curve(Repeated(event=once, count=1000), REPLACE).epsilon(1e-9)
+    assert alone < often < 1.3 * math.sqrt(1000) * alone
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        events.Shuffled(event=RandomizedResponse(epsilon=1.0), num_reports=100),
+        events.EpsilonDelta(epsilon=0.0),
+        events.TruncatedPoissonSampled(
+            sampling_prob=0.5, num_rows=4, max_batch_size=2, event=Gaussian(noise_multiplier=1.0)
+        ),
+    ],
+)
+def test_a_part_whose_number_of_units_is_public_cannot_be_private(part: Event) -> None:
+    """A unit that moves is removed from one part and added to another.
+
+    The exact number of units of a part has epsilon 0 under replace; which parts
+    they are in is then no secret.
+    """
+    with pytest.raises(UnsupportedEventError, match=type(part).__name__):
+        privacy_curve(private(part, part), REPLACE)
+
+
+def test_gaussian_releases_of_one_unit_are_one_gaussian() -> None:
+    parts = [Gaussian(noise_multiplier=s) for s in (3.0, 4.0)]
+    joint = Gaussian(noise_multiplier=1 / math.hypot(1 / 3, 1 / 4))
+    for adjacency in (REPLACE, REMOVE):
+        np.testing.assert_allclose(
+            deltas(events.Composed(tuple(parts)), adjacency), deltas(joint, adjacency), rtol=1e-12
+        )
+    sampled = events.PoissonSampled(sampling_prob=0.1, event=events.Composed(tuple(parts)))
+    np.testing.assert_allclose(
+        deltas(sampled, REPLACE),
+        deltas(events.PoissonSampled(sampling_prob=0.1, event=joint), REPLACE),
+        rtol=1e-12,
+    )
+
+
+@pytest.mark.parametrize("factor", [1.0, math.sqrt(2), 2.0])
+def test_a_replaced_unit_moves_the_sum_by_its_factor(factor: float) -> None:
+    for make in (Gaussian, Laplace):
+        event = make(noise_multiplier=1.5, replace_factor=factor)
+        moved = make(noise_multiplier=1.5 / factor)
+        np.testing.assert_allclose(deltas(event, REPLACE), deltas(moved, REMOVE), rtol=1e-12)
+
+
+def test_whole_numbers_move_by_whole_numbers() -> None:
+    """An integer that moves by at most 3 sqrt(2) moves by at most 4; rounding takes no step off."""
+    for factor, contribution, distance in (
+        (math.sqrt(2), 3, 4),
+        (2.0, 3, 6),
+        (1 + 1 / 3, 3, 4),
+        (4 / 3, 300, 400),
+        (1.1, 10, 11),
+        (1.7, 10, 17),
+    ):
+        event = events.DiscreteLaplace(
+            scale=3.0, max_contribution=contribution, replace_factor=factor
+        )
+        moved = events.DiscreteLaplace(scale=3.0, max_contribution=distance)
+        np.testing.assert_array_equal(deltas(event, REPLACE), deltas(moved, REMOVE))
+
+
+def test_a_replaced_unit_leaves_keys_and_enters_as_many() -> None:
+    keys = events.KeySelection(epsilon=0.2, delta=1e-6, max_keys_per_unit=3)
+    each = events.EpsilonDelta(epsilon=0.2, delta=1e-6)
+    for adjacency, touched in ((REMOVE, 3), (REPLACE, 6)):
+        expected = deltas(Repeated(event=each, count=touched), adjacency)
+        np.testing.assert_array_equal(deltas(keys, adjacency), expected)
+
+
+@pytest.mark.parametrize(("num_values", "subset_size"), [(2, 1), (5, 2), (6, 5)])
+def test_subset_selection_is_the_sum_over_all_subsets(num_values: int, subset_size: int) -> None:
+    epsilon = 1.3
+    subsets = list(itertools.combinations(range(num_values), subset_size))
+    log_p, log_q = (
+        np.array([epsilon if value in subset else 0.0 for subset in subsets]) for value in (0, 1)
+    )
+    log_p, log_q = log_p - np.logaddexp.reduce(log_p), log_q - np.logaddexp.reduce(log_q)
+    event = events.SubsetSelection(epsilon=epsilon, num_values=num_values, subset_size=subset_size)
+    expected = divergence(log_p, log_q, EPSILONS)
+    np.testing.assert_allclose(deltas(event, REPLACE), expected, rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize("noise", [1e-3, 1e-10, 1e-170])
+def test_hardly_any_noise_is_no_privacy_and_no_crash(noise: float) -> None:
+    gaussian = Gaussian(noise_multiplier=noise)
+    for event in (
+        gaussian,
+        Laplace(noise_multiplier=noise),
+        events.PoissonSampled(sampling_prob=0.1, event=gaussian),
+        events.PoissonSampled(sampling_prob=0.1, event=gaussian, max_rows_per_unit=2),
+        events.DiscreteLaplace(scale=noise),
+        events.DiscreteGaussian(scale=noise),
+    ):
+        assert privacy_curve(event, REPLACE).epsilon(1e-6) >= 0.1 / noise

@@ -1,0 +1,65 @@
+import pytest
+
+from tulle.accounting.accountant import privacy_curve
+from tulle.accounting.rdp import rdp_epsilon
+from tulle.errors import UnsupportedEventError
+from tulle.privacy import events
+from tulle.privacy.events import Composed, Event, Gaussian, Laplace, PoissonSampled, Repeated
+from tulle.privacy.units import Adjacency
+
+REMOVE = Adjacency.ADD_OR_REMOVE
+STEP = PoissonSampled(sampling_prob=0.01, event=Gaussian(noise_multiplier=1.0))
+EVENTS: dict[str, Event] = {
+    "gaussian": Gaussian(noise_multiplier=1.0),
+    "laplace": Laplace(noise_multiplier=2.0),
+    "training": Repeated(event=STEP, count=1000),
+    "labels and training": Composed(
+        (events.RandomizedResponse(epsilon=1.0), Repeated(event=STEP, count=100))
+    ),
+    "labels only": Repeated(event=events.RandomizedResponse(epsilon=0.5), count=4),
+    "nothing": Composed(),
+}
+
+
+@pytest.mark.parametrize("name", EVENTS)
+@pytest.mark.parametrize("delta", [1e-3, 1e-7])
+def test_renyi_is_never_below_the_accountant(name: str, delta: float) -> None:
+    exact = privacy_curve(EVENTS[name], REMOVE).epsilon(delta)
+    assert rdp_epsilon(EVENTS[name], delta, REMOVE) >= exact * (1 - 1e-9)
+
+
+def test_the_golden_values() -> None:
+    """dp-accounting 0.6.0, noise 1: q=0.01, 1000 steps, delta 1e-7; and one Gaussian at 1e-6."""
+    assert rdp_epsilon(EVENTS["training"], 1e-7, REMOVE) == pytest.approx(2.765, abs=2e-3)
+    assert rdp_epsilon(EVENTS["gaussian"], 1e-6, REMOVE) == pytest.approx(5.222, abs=2e-3)
+
+
+def test_local_randomizers_add_their_pure_epsilon() -> None:
+    assert rdp_epsilon(EVENTS["labels only"], 1e-7, REMOVE) == 2.0
+    training = rdp_epsilon(Repeated(event=STEP, count=100), 1e-7, REMOVE)
+    together = rdp_epsilon(EVENTS["labels and training"], 1e-7, REMOVE)
+    assert together == pytest.approx(1.0 + training)
+
+
+@pytest.mark.parametrize("adjacency", [Adjacency.REPLACE, Adjacency.ZERO_OUT])
+def test_other_adjacencies_are_refused(adjacency: Adjacency) -> None:
+    for event in EVENTS.values():
+        with pytest.raises(UnsupportedEventError, match=adjacency.value):
+            rdp_epsilon(event, 1e-6, adjacency)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        events.DiscreteGaussian(scale=1.0),
+        events.KeySelection(epsilon=1.0, delta=1e-6),
+        events.NonPrivate(),
+        PoissonSampled(sampling_prob=0.1, event=Laplace(noise_multiplier=1.0)),
+        PoissonSampled(sampling_prob=0.1, event=EVENTS["gaussian"], max_rows_per_unit=2),
+        events.FixedSizeSampled(batch_size=1, num_rows=9, event=Gaussian(noise_multiplier=1.0)),
+    ],
+)
+def test_what_the_papers_did_not_cover_is_refused(event: Event) -> None:
+    for wrapped in (event, Repeated(event=event, count=3), Composed((STEP, event))):
+        with pytest.raises(UnsupportedEventError, match="RDP"):
+            rdp_epsilon(wrapped, 1e-6, REMOVE)

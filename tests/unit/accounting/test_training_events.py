@@ -1,0 +1,125 @@
+import math
+
+import pytest
+
+from tulle.accounting.accountant import privacy_curve
+from tulle.accounting.training_events import BatchSampling, dpsgd_event, hybrid_event
+from tulle.errors import ConfigError
+from tulle.privacy.event_json import event_from_json, event_to_json
+from tulle.privacy.events import (
+    Composed,
+    FixedSizeSampled,
+    Gaussian,
+    PoissonSampled,
+    RandomizedResponse,
+    Repeated,
+    TruncatedPoissonSampled,
+)
+from tulle.privacy.units import Adjacency
+
+PLAIN = BatchSampling(num_examples=10_000, batch_size=100, steps=50)
+
+
+def test_a_plain_run_is_poisson_sampled() -> None:
+    step = PoissonSampled(sampling_prob=0.01, event=Gaussian(noise_multiplier=1.2))
+    assert dpsgd_event(PLAIN, 1.2) == Repeated(event=step, count=50)
+
+
+def test_a_largest_batch_is_accounted_as_truncated() -> None:
+    sampling = BatchSampling(
+        num_examples=10_000, batch_size=100, steps=50, max_batch_size=130, max_rows_per_unit=3
+    )
+    step = TruncatedPoissonSampled(
+        sampling_prob=0.01,
+        num_rows=10_000,
+        max_batch_size=130,
+        event=Gaussian(noise_multiplier=1.2),
+        max_rows_per_unit=3,
+    )
+    assert dpsgd_event(sampling, 1.2) == Repeated(event=step, count=50)
+
+
+def test_fixed_batches_are_accounted_as_such_and_never_as_poisson() -> None:
+    sampling = BatchSampling(num_examples=10_000, batch_size=100, steps=50, fixed_size=True)
+    step = FixedSizeSampled(batch_size=100, num_rows=10_000, event=Gaussian(noise_multiplier=1.2))
+    assert dpsgd_event(sampling, 1.2) == Repeated(event=step, count=50)
+    fixed, poisson = (
+        privacy_curve(dpsgd_event(s, 1.2), Adjacency.REPLACE) for s in (sampling, PLAIN)
+    )
+    assert fixed.epsilon(1e-6) > 2 * poisson.epsilon(1e-6)
+
+
+def test_every_row_of_a_unit_randomizes_its_label() -> None:
+    sampling = BatchSampling(num_examples=10_000, batch_size=100, steps=50, max_rows_per_unit=4)
+    label = RandomizedResponse(epsilon=0.5)
+    assert hybrid_event(PLAIN, 1.2, 0.5) == Composed((label, dpsgd_event(PLAIN, 1.2)))
+    assert hybrid_event(sampling, 1.2, 0.5) == Composed(
+        (Repeated(event=label, count=4), dpsgd_event(sampling, 1.2))
+    )
+
+
+def test_labels_and_training_cost_at_most_their_sum_and_at_least_either() -> None:
+    training = privacy_curve(dpsgd_event(PLAIN, 0.8), Adjacency.REPLACE).epsilon(1e-6)
+    together = privacy_curve(hybrid_event(PLAIN, 0.8, 1.0), Adjacency.REPLACE).epsilon(1e-6)
+    assert max(1.0, training) < together <= 1.0 + training * (1 + 1e-6)
+
+
+def test_the_golden_hybrid_runs() -> None:
+    """Replace, delta 1e-7, batches of 16384: noise that was calibrated for the total epsilon."""
+    for num_examples, steps, labels, total, noise in (
+        (36_000_000, 2197, 0.6, 1.0, 0.7913),
+        (12_800_000, 781, 3.0, 5.0, 0.6693),
+    ):
+        sampling = BatchSampling(num_examples=num_examples, batch_size=16_384, steps=steps)
+        curve = privacy_curve(hybrid_event(sampling, noise, labels), Adjacency.REPLACE)
+        assert curve.epsilon(1e-7) == pytest.approx(total, rel=2e-3)
+
+
+def test_the_golden_truncated_run() -> None:
+    """Room of 2 standard deviations costs nearly ten times as much as plain Poisson."""
+    batch = 16_384
+    expected = {2: 8.51, 4: 3.33, 6: 0.8724}
+    for room, epsilon in expected.items():
+        mean = round(batch - room * math.sqrt(batch))
+        sampling = BatchSampling(
+            num_examples=36_000_000, batch_size=mean, steps=2197, max_batch_size=batch
+        )
+        curve = privacy_curve(dpsgd_event(sampling, 0.7), Adjacency.REPLACE)
+        assert curve.epsilon(1e-7) == pytest.approx(epsilon, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"num_examples": 0}, "num_examples"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"steps": 0}, "steps"),
+        ({"max_rows_per_unit": 0}, "max_rows_per_unit"),
+        ({"batch_size": 10_001}, "batch_size"),
+        ({"max_batch_size": 99}, "max_batch_size"),
+        ({"fixed_size": True, "max_batch_size": 200}, "fixed_size"),
+        ({"fixed_size": True, "max_rows_per_unit": 2}, "fixed_size"),
+        ({"steps": 2.5}, "steps"),
+        ({"batch_size": 1.5}, "batch_size"),
+        ({"num_examples": math.nan}, "num_examples"),
+        ({"max_batch_size": 130.5}, "max_batch_size"),
+    ],
+)
+def test_settings_that_fit_no_run_are_refused_by_name(changes: dict, named: str) -> None:
+    settings = {"num_examples": 10_000, "batch_size": 100, "steps": 50} | changes
+    with pytest.raises(ConfigError, match=named):
+        BatchSampling(**settings)
+
+
+def test_a_batch_of_everything_is_no_sampling() -> None:
+    sampling = BatchSampling(num_examples=100, batch_size=100, steps=3)
+    curve = privacy_curve(dpsgd_event(sampling, 2.0), Adjacency.REPLACE)
+    plain = Repeated(event=Gaussian(noise_multiplier=2.0), count=3)
+    expected = privacy_curve(plain, Adjacency.REPLACE).epsilon(1e-6)
+    assert curve.epsilon(1e-6) == pytest.approx(expected, rel=1e-3)
+    assert curve.epsilon(1e-6) >= expected * (1 - 1e-9)
+
+
+def test_the_events_of_a_run_survive_the_ledger() -> None:
+    event = hybrid_event(PLAIN, 1.2, 0.5)
+    assert event_from_json(event_to_json(event)) == event
