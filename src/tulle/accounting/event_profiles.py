@@ -64,6 +64,7 @@ def event_parts(event: events.Event, adjacency: Adjacency) -> Parts:
     """
     counts: dict[events.Event, int] = {}
     _count_atoms(event, 1, counts)
+    _open_whole_batches(counts, adjacency)
     squared_distance = 0.0
     parts: Parts = []
     for atom, count in counts.items():
@@ -243,6 +244,15 @@ def _count_atoms(event: events.Event, times: int, counts: dict[events.Event, int
         counts[event] = counts.get(event, 0) + times
 
 
+def _open_whole_batches(counts: dict[events.Event, int], adjacency: Adjacency) -> None:
+    """Under replace a batch of fixed size that holds every row is no sample."""
+    if adjacency is not Adjacency.REPLACE:
+        return
+    for atom in list(counts):
+        if isinstance(atom, events.FixedSizeSampled) and atom.batch_size == atom.num_rows:
+            _count_atoms(atom.event, counts.pop(atom), counts)
+
+
 def _distance(replace_factor: float, adjacency: Adjacency) -> float:
     return replace_factor if adjacency is Adjacency.REPLACE else 1.0
 
@@ -274,13 +284,17 @@ def _sampled_base(
 ) -> Profile:
     """The profile of what is run on a batch, where sampling is known to amplify it."""
     allowed = (events.Gaussian, events.Laplace, events.DiscreteLaplace, events.DiscreteGaussian)
-    if not isinstance(event.event, allowed):
+    counts: dict[events.Event, int] = {}
+    _count_atoms(event.event, 1, counts)
+    parts = (
+        event_parts(event.event, adjacency) if all(isinstance(a, allowed) for a in counts) else []
+    )
+    if len(parts) != 1 or parts[0][1] != 1:
         raise UnsupportedEventError(
             f"{type(event).__name__}({type(event.event).__name__}) under {adjacency.value} is "
             "refused: amplification is known here only for additive noise on a sum."
         )
-    ((profile, _),) = atom_parts(event.event, adjacency)
-    return profile
+    return parts[0][0]
 
 
 def _local_epsilon(event: events.Event) -> float:

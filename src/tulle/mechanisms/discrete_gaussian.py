@@ -26,7 +26,7 @@ from tulle.mechanisms.exact import (
     decide_bernoulli_exps,
     sample_signed_floors,
 )
-from tulle.mechanisms.intervals import centred_release, check_confidence
+from tulle.mechanisms.intervals import CentredNoise, check_confidence
 from tulle.privacy import events
 from tulle.privacy.release import Release
 
@@ -38,7 +38,7 @@ _MAX_SUMMED_SCALE = 1000.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DiscreteGaussianConfig:
+class DiscreteGaussianConfig(CentredNoise):
     """Settings of discrete Gaussian noise on one count. Every field is public information.
 
     A unit that changes several counts pays the event once for each of them:
@@ -96,16 +96,6 @@ class DiscreteGaussianConfig:
             scale=self.scale,
             max_contribution=self.max_contribution,
             replace_factor=self.replace_factor,
-        )
-
-    def as_release(self, noisy_count: int, *, confidence: float = 0.95) -> Release:
-        """One noisy count together with its noise, interval and cost."""
-        return centred_release(
-            noisy_count,
-            self.half_width(confidence),
-            confidence=confidence,
-            noise_stddev=self.noise_stddev,
-            event=self.event(),
         )
 
     def _positive_weights(self) -> FloatArray:

@@ -25,7 +25,7 @@ from tulle.mechanisms.exact import (
     check_scale,
     sample_signed_floors,
 )
-from tulle.mechanisms.intervals import centred_release, check_confidence
+from tulle.mechanisms.intervals import CentredNoise, check_confidence
 from tulle.mechanisms.lazy_uniform import directed_contexts
 from tulle.privacy import events
 from tulle.privacy.release import Release
@@ -33,7 +33,7 @@ from tulle.privacy.units import Adjacency
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DiscreteLaplaceConfig:
+class DiscreteLaplaceConfig(CentredNoise):
     """Settings of discrete Laplace noise. Every field is public information."""
 
     scale: float
@@ -96,16 +96,6 @@ class DiscreteLaplaceConfig:
             scale=self.scale,
             max_contribution=self.max_contribution,
             replace_factor=self.replace_factor,
-        )
-
-    def as_release(self, noisy_count: int, *, confidence: float = 0.95) -> Release:
-        """One noisy count together with its noise, interval and cost."""
-        return centred_release(
-            noisy_count,
-            self.half_width(confidence),
-            confidence=confidence,
-            noise_stddev=self.noise_stddev,
-            event=self.event(),
         )
 
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from tulle.mechanisms.analytic_gaussian import calibrate_gaussian
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.exact import FloatArray, check_scale
-from tulle.mechanisms.intervals import centred_release, check_confidence
+from tulle.mechanisms.intervals import CentredNoise, check_confidence
 from tulle.mechanisms.lattice import LatticeNoise, check_contribution, fit_lattice
 from tulle.mechanisms.rounded_normal import sample_rounded_normal
 from tulle.privacy import events
@@ -23,7 +23,7 @@ from tulle.privacy.units import Adjacency
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GaussianConfig:
+class GaussianConfig(CentredNoise):
     """Settings of Gaussian noise on real numbers. Every field is public information."""
 
     noise_multiplier: float
@@ -82,16 +82,6 @@ class GaussianConfig:
         """What one release costs."""
         return events.Gaussian(
             noise_multiplier=self.noise_multiplier, replace_factor=self.replace_factor
-        )
-
-    def as_release(self, noisy_value: float, *, confidence: float = 0.95) -> Release:
-        """One noisy value together with its noise, interval and cost."""
-        return centred_release(
-            noisy_value,
-            self.half_width(confidence),
-            confidence=confidence,
-            noise_stddev=self.noise_stddev,
-            event=self.event(),
         )
 
 

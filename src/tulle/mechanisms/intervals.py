@@ -1,18 +1,39 @@
 """A noisy number with the interval that its noise gives it."""
 
+import abc
+
 from tulle.errors import ConfigError
 from tulle.privacy.events import Event
 from tulle.privacy.release import Interval, Release
 
 
-def centred_release(
-    noisy_value: float, half_width: float, *, confidence: float, noise_stddev: float, event: Event
-) -> Release:
-    """The noisy number and the interval of `half_width` to both of its sides."""
-    interval = Interval(
-        low=noisy_value - half_width, high=noisy_value + half_width, confidence=confidence
-    )
-    return Release(value=noisy_value, noise_stddev=noise_stddev, interval=interval, event=event)
+class CentredNoise(abc.ABC):
+    """Settings of noise that is symmetric around the raw number."""
+
+    @property
+    @abc.abstractmethod
+    def noise_stddev(self) -> float:
+        """Standard deviation of the noise on each number."""
+
+    @abc.abstractmethod
+    def half_width(self, confidence: float = 0.95) -> float:
+        """What the noise exceeds in size with chance <= 1 - confidence."""
+
+    @abc.abstractmethod
+    def event(self) -> Event:
+        """What one release costs."""
+
+    def as_release(self, noisy_value: float, *, confidence: float = 0.95) -> Release:
+        """One noisy number together with its noise, interval and cost."""
+        half_width = self.half_width(confidence)
+        return Release(
+            value=noisy_value,
+            noise_stddev=self.noise_stddev,
+            interval=Interval(
+                low=noisy_value - half_width, high=noisy_value + half_width, confidence=confidence
+            ),
+            event=self.event(),
+        )
 
 
 def check_confidence(confidence: float) -> None:

@@ -21,7 +21,7 @@ from tulle.mechanisms.exact import (
     exponential_floor,
     sample_signed_floors,
 )
-from tulle.mechanisms.intervals import centred_release, check_confidence
+from tulle.mechanisms.intervals import CentredNoise, check_confidence
 from tulle.mechanisms.lattice import LatticeNoise, check_contribution, fit_lattice, rounded_up
 from tulle.privacy import events
 from tulle.privacy.release import Release
@@ -29,7 +29,7 @@ from tulle.privacy.units import Adjacency
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LaplaceConfig:
+class LaplaceConfig(CentredNoise):
     """Settings of Laplace noise on real numbers. Every field is public information."""
 
     noise_multiplier: float
@@ -94,16 +94,6 @@ class LaplaceConfig:
         """What one release costs."""
         return events.Laplace(
             noise_multiplier=self.noise_multiplier, replace_factor=self.replace_factor
-        )
-
-    def as_release(self, noisy_value: float, *, confidence: float = 0.95) -> Release:
-        """One noisy value together with its noise, interval and cost."""
-        return centred_release(
-            noisy_value,
-            self.half_width(confidence),
-            confidence=confidence,
-            noise_stddev=self.noise_stddev,
-            event=self.event(),
         )
 
 
