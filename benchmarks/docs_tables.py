@@ -40,9 +40,33 @@ def samplers_table(record: dict) -> list[str]:
     return [*lines, "", _machine(record)]
 
 
+def prepare_table(record: dict) -> list[str]:
+    lines = [
+        "| rows | thousand rows a second | peak memory, MB | speed over polars' conversion |",
+        "|---|---|---|---|",
+    ]
+    for row in record["rows"]:
+        lines.append(
+            f"| {row['num_rows']:,} | {row['rows_per_second'] / 1e3:.0f} "
+            f"| {row['peak_bytes'] / 1e6:.0f} | {row['ratio_to_polars_conversion']:.2f} |"
+        )
+    return [*lines, "", _machine(record, f"{record['machine']['num_cores']} cores")]
+
+
+def index_drawing_table(record: dict) -> list[str]:
+    lines = ["| sampler | CPU milliseconds a batch | share of the step |", "|---|---|---|"]
+    for row in record["rows"]:
+        lines.append(
+            f"| `{row['sampler']}` | {row['milliseconds']:.2f} | {row['share_of_step']:.1%} |"
+        )
+    return [*lines, "", _machine(record)]
+
+
 TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
     "calibration": ("accounting.md", calibration_table),
     "samplers": ("mechanisms.md", samplers_table),
+    "prepare": ("data.md", prepare_table),
+    "index_drawing": ("data.md", index_drawing_table),
 }
 
 
@@ -66,9 +90,9 @@ def main() -> None:
         print(f"{page.name}: {name}")
 
 
-def _machine(record: dict) -> str:
+def _machine(record: dict, used: str = "one thread") -> str:
     return (
-        f"Measured {record['date']} on one thread of {record['machine']['processor']}, "
+        f"Measured {record['date']} on {used} of {record['machine']['processor']}, "
         f"Python {record['versions']['python']}, numpy {record['versions']['numpy']}."
     )
 

@@ -8,6 +8,7 @@ from tulle import __version__
 from tulle.cli.account import account_app
 from tulle.cli.account_plan import check_plan
 from tulle.cli.budget import budget_app
+from tulle.cli.data import data_app
 from tulle.cli.demo import demo
 from tulle.errors import (
     BudgetExceededError,
@@ -32,6 +33,7 @@ account_app.command(
 )(check_plan)
 app.add_typer(account_app)
 app.add_typer(budget_app)
+app.add_typer(data_app)
 app.command(epilog="Example: tulle demo --output demo-run")(demo)
 
 _EXIT_CODES: tuple[tuple[type[TulleError], int], ...] = (
@@ -72,10 +74,6 @@ def run_with(arguments: list[str]) -> int:
         return _fail(message, 2)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", 130)
-    except BrokenPipeError:
-        # The reader of our output has gone, e.g. `tulle ... | head -1`.
-        sys.stderr.close()
-        return 0
     return result if isinstance(result, int) else 0
 
 

@@ -1,0 +1,193 @@
+"""`tulle data prepare`: a log as memory-mapped arrays."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tulle.cli.data_log import (
+    AsJson,
+    FeatureOptions,
+    LayoutName,
+    Quiet,
+    SchemaFile,
+    SkipBadLines,
+    open_log,
+)
+from tulle.cli.data_progress import showing_progress
+from tulle.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from tulle.data.features.encoder import Encoder
+    from tulle.data.features.feature_plan import FeaturePlan
+    from tulle.data.prepare import PrepareResult, VocabularyPayment
+
+_Inputs = Annotated[list[Path], typer.Argument(help="Files of one log, in order.")]
+_Output = Annotated[Path, typer.Option(help="Folder to write; must not exist.")]
+_HashBinsPublic = Annotated[
+    int | None, typer.Option(help="Hash public values into this many ids [default: 100000].")
+]
+_HashBinsSensitive = Annotated[
+    int | None, typer.Option(help="Hash sensitive values into as many [default: 50000].")
+]
+_MinCountPublic = Annotated[
+    int | None, typer.Option(help="Or: an id for each public value with so many rows.")
+]
+_MinCountSensitive = Annotated[
+    int | None, typer.Option(help="Or: an id for each sensitive value with so many noisy rows.")
+]
+_VocabularyEpsilon = Annotated[
+    float | None, typer.Option(help="What the noisy counts of one row cost together.")
+]
+_VocabularyDelta = Annotated[
+    float | None, typer.Option(help="Chance that a value of one row alone is kept.")
+]
+_Ledger = Annotated[
+    Path | None, typer.Option(help="Is charged for the noisy counts, purpose 'vocabulary'.")
+]
+_Log = Annotated[
+    list[str] | None, typer.Option(help="Column that becomes buckets of its logarithm.")
+]
+_Hour = Annotated[bool, typer.Option("--hour", help="Add the hour of the time.")]
+_DayOfWeek = Annotated[
+    bool, typer.Option("--day-of-week", help="Add the day of the week of the time.")
+]
+_Like = Annotated[
+    Path | None, typer.Option(help="Prepared dataset whose ids to use, e.g. for a test set.")
+]
+_Salt = Annotated[
+    str | None, typer.Option(help="Salt of the hashes in hexadecimal [default: random].")
+]
+_NumClasses = Annotated[int, typer.Option(help="Labels are 0 to this less one.")]
+_DropRowsWithoutUnit = Annotated[
+    bool, typer.Option("--drop-rows-without-unit", help="Leave out rows that name no unit.")
+]
+_Resume = Annotated[
+    bool, typer.Option("--resume/--no-resume", help="Continue an interrupted run, or not.")
+]
+
+
+def prepare(
+    inputs: _Inputs,
+    output: _Output,
+    layout: LayoutName = None,
+    schema: SchemaFile = None,
+    hash_bins_public: _HashBinsPublic = None,
+    hash_bins_sensitive: _HashBinsSensitive = None,
+    min_count_public: _MinCountPublic = None,
+    min_count_sensitive: _MinCountSensitive = None,
+    vocabulary_epsilon: _VocabularyEpsilon = None,
+    vocabulary_delta: _VocabularyDelta = None,
+    ledger: _Ledger = None,
+    log: _Log = None,
+    hour: _Hour = False,
+    day_of_week: _DayOfWeek = False,
+    like: _Like = None,
+    salt: _Salt = None,
+    num_classes: _NumClasses = 2,
+    drop_rows_without_unit: _DropRowsWithoutUnit = False,
+    skip_bad_lines: SkipBadLines = False,
+    resume: _Resume = True,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a log as memory-mapped arrays, in one streaming pass.
+
+    An interrupted run continues when the same command is given again. The folder holds raw
+    data: keep it where the log is.
+    """
+    from tulle.data.prepare import PrepareConfig, begun_plan
+    from tulle.data.prepare import prepare as prepare_log
+
+    source = open_log(inputs, layout=layout, schema=schema, skip_bad_lines=skip_bad_lines)
+    begun = begun_plan(output) if resume and salt is None else None
+    options = FeatureOptions(
+        hash_bins_public=hash_bins_public,
+        hash_bins_sensitive=hash_bins_sensitive,
+        min_count_public=min_count_public,
+        min_count_sensitive=min_count_sensitive,
+        log=tuple(log or ()),
+        hour=hour,
+        day_of_week=day_of_week,
+        salt=_salt(salt) if begun is None else begun.salt,
+    )
+    features: FeaturePlan | Encoder = options.plan(source.layout.schema)
+    if like is not None:
+        features = _encoder_of(like, is_alone=not options.is_given and salt is None)
+    with showing_progress("prepare", quiet=quiet) as report:
+        result = prepare_log(
+            source,
+            features,
+            output,
+            config=PrepareConfig(
+                num_classes=num_classes, drop_rows_without_unit=drop_rows_without_unit
+            ),
+            payment=_payment(vocabulary_epsilon, vocabulary_delta, ledger),
+            resume=resume,
+            progress=report,
+        )
+    _print_prepared(result, output, as_json=as_json)
+
+
+def _salt(text: str | None) -> bytes | None:
+    try:
+        return None if text is None else bytes.fromhex(text)
+    except ValueError:
+        raise ConfigError(f"--salt {text} must be hexadecimal, 32 to 128 digits.") from None
+
+
+def _encoder_of(folder: Path, *, is_alone: bool) -> "Encoder":
+    from tulle.data.features.encoder import Encoder
+    from tulle.data.prepared.dataset import PreparedDataset
+
+    if not is_alone:
+        raise ConfigError(
+            f"--like {folder} takes all features from there; leave out the other feature options."
+        )
+    expected = PreparedDataset.open(folder).head.contents.encoder_fingerprint
+    encoder = Encoder.from_files(folder)
+    if encoder.fingerprint() != expected:
+        raise DataError(
+            f"the encoder in {folder.name} is not the one its arrays were made with; "
+            "prepare that dataset again."
+        )
+    return encoder
+
+
+def _payment(
+    epsilon: float | None, delta: float | None, ledger: Path | None
+) -> "VocabularyPayment | None":
+    from tulle.accounting.ledger import Ledger
+    from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
+    from tulle.data.prepare import VocabularyPayment
+    from tulle.privacy.units import Unit
+
+    if epsilon is None and delta is None and ledger is None:
+        return None
+    if epsilon is None or delta is None or ledger is None:
+        raise ConfigError(
+            "--vocabulary-epsilon, --vocabulary-delta and --ledger belong together; give all three."
+        )
+    private = PrivateVocabularyConfig(unit=Unit.example(), epsilon=epsilon, delta=delta)
+    return VocabularyPayment(private=private, ledger=Ledger.open(ledger))
+
+
+def _print_prepared(result: "PrepareResult", output: Path, *, as_json: bool) -> None:
+    dataset = result.dataset
+    roles = [feature.role for feature in dataset.features]
+    facts = {
+        "folder": str(output),
+        "rows": dataset.num_rows,
+        "public_features": roles.count("public"),
+        "sensitive_features": roles.count("sensitive"),
+        "bad_lines_left_out": result.num_bad_lines,
+        "rows_resumed": result.num_rows_resumed,
+        "fingerprint": dataset.fingerprint,
+    }
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    for name, value in facts.items():
+        shown = f"{value:,}" if isinstance(value, int) else value
+        typer.echo(f"{name.replace('_', ' '):<20}{shown}")

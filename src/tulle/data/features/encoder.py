@@ -1,0 +1,149 @@
+"""Rows of a table as feature ids, ready for embeddings.
+
+An encoder holds public settings and released vocabularies only. The same row
+gets the same ids from every file, machine and version.
+"""
+
+import functools
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tulle.data.features import encoder_file
+from tulle.data.features.canonical_values import as_numbers, as_text
+from tulle.data.features.feature_plan import (
+    DayOfWeekFeature,
+    FeaturePlan,
+    HashedFeature,
+    HourFeature,
+    LogFeature,
+    VocabularyFeature,
+)
+from tulle.data.features.hashing import ValueHasher, bins_of
+from tulle.data.features.id_tables import Feature, PlacedFeature, place_features
+from tulle.data.features.transforms import Ids, days_of_week, hours_of_day, log_buckets
+from tulle.data.features.value_lookup import ValueLookup
+from tulle.data.features.vocabulary import Vocabularies
+from tulle.data.schema import Kind
+from tulle.errors import DataError
+from tulle.privacy.fields import did_you_mean
+
+_ROWS_AT_A_TIME = 2**17
+
+_EncodeColumn = Callable[[pl.Series], Ids]
+
+
+class Encoder:
+    """Turns tables into ids. Make one with `build_encoder` or `from_files`."""
+
+    def __init__(self, plan: FeaturePlan, vocabularies: Vocabularies) -> None:
+        vocabularies.check_plan(plan)
+        self.plan = plan
+        self.vocabularies = vocabularies
+        placed = place_features(plan, vocabularies.num_kept)
+        self.features: tuple[Feature, ...] = tuple(place.feature for place in placed)
+        """What the columns of the ids are, public ones first."""
+        self._columns = tuple(place.settings.column for place in placed)
+        self._encode_columns = tuple(_column_encoder(place, self) for place in placed)
+
+    def encode(self, table: pl.DataFrame) -> NDArray[np.int32]:
+        """Ids of shape (rows, features), in the order of `features`.
+
+        Args:
+          table: Has a column for each feature, of text or of numbers; others are not
+            looked at.
+
+        Privacy:
+          Nothing is released: the ids are as sensitive as the rows. Errors name a
+          column and never a value or how many are wrong.
+        """
+        for column in self._columns:
+            if column not in table.columns:
+                raise DataError(
+                    f"column {column!r} is not in the data"
+                    f"{did_you_mean(column, table.columns)}; add it or drop its feature."
+                )
+        ids = np.empty((len(table), len(self.features)), dtype=np.int32)
+        for start in range(0, len(table), _ROWS_AT_A_TIME):
+            rows = table.slice(start, _ROWS_AT_A_TIME)
+            encoders = zip(self._columns, self._encode_columns, strict=True)
+            for place, (column, encode) in enumerate(encoders):
+                ids[start : start + len(rows), place] = encode(rows[column])
+        return ids
+
+    def fingerprint(self) -> str:
+        """SHA-256 over settings and vocabularies: equal if and only if all ids are."""
+        digest = hashlib.sha256(self.plan.to_json().encode())
+        for column, hashes in sorted(self.vocabularies.hashes.items()):
+            digest.update(f"\n{column}\n{len(hashes)}\n".encode())
+            digest.update(hashes.astype("<u8").tobytes())
+        return digest.hexdigest()
+
+    def to_files(self, folder: str | Path) -> None:
+        """Writes settings and vocabularies into a folder."""
+        encoder_file.write_encoder_files(
+            Path(folder), self.plan, self.vocabularies, fingerprint=self.fingerprint()
+        )
+
+    @classmethod
+    def from_files(cls, folder: str | Path) -> "Encoder":
+        """Reads what `to_files` wrote. Refuses files that were changed."""
+        plan, vocabularies, fingerprint = encoder_file.read_encoder_files(Path(folder))
+        encoder = cls(plan, vocabularies)
+        if encoder.fingerprint() != fingerprint:
+            raise DataError(
+                f"the encoder in {folder} has another fingerprint than when it was written; "
+                "its files do not belong together. Write it again."
+            )
+        return encoder
+
+
+def build_encoder(plan: FeaturePlan, vocabularies: Vocabularies | None = None) -> Encoder:
+    """The encoder of a plan.
+
+    Args:
+      plan: The features.
+      vocabularies: From `fit_vocabularies`; None if the plan has no vocabulary feature.
+    """
+    return Encoder(plan, vocabularies or Vocabularies(hashes={}, salt=plan.salt))
+
+
+def _column_encoder(place: PlacedFeature, encoder: Encoder) -> _EncodeColumn:
+    settings = place.settings
+    kind = encoder.plan.schema.kind(settings.column)
+    hasher = ValueHasher(column=settings.column, salt=encoder.plan.salt)
+    if isinstance(settings, HashedFeature):
+        return functools.partial(_hashed_ids, kind, hasher, settings.num_bins)
+    if isinstance(settings, VocabularyFeature):
+        lookup = ValueLookup(encoder.vocabularies.hashes[settings.column])
+        return functools.partial(_vocabulary_ids, kind, hasher, lookup, place)
+    return functools.partial(_number_ids, kind, _number_transform(settings), place.first_id)
+
+
+def _number_transform(settings: LogFeature | HourFeature | DayOfWeekFeature) -> _EncodeColumn:
+    if isinstance(settings, LogFeature):
+        return functools.partial(log_buckets, num_buckets=settings.num_buckets)
+    return hours_of_day if isinstance(settings, HourFeature) else days_of_week
+
+
+def _hashed_ids(kind: Kind, hasher: ValueHasher, num_bins: int, values: pl.Series) -> Ids:
+    return bins_of(hasher.hashes(as_text(values, kind)), num_bins)
+
+
+def _vocabulary_ids(
+    kind: Kind, hasher: ValueHasher, lookup: ValueLookup, place: PlacedFeature, values: pl.Series
+) -> Ids:
+    texts = as_text(values, kind)
+    ranks = lookup.ranks(hasher.hashes(texts))
+    ids = np.where(ranks > 0, ranks + np.int32(place.first_id - 1), np.int32(place.unknown_id))
+    if texts.null_count():
+        ids[texts.is_null().to_numpy()] = place.first_id + lookup.num_entries
+    return ids
+
+
+def _number_ids(kind: Kind, transform: _EncodeColumn, first_id: int, values: pl.Series) -> Ids:
+    return transform(as_numbers(values, kind)) + np.int32(first_id)

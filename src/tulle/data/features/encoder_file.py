@@ -1,0 +1,110 @@
+"""An encoder on disk: encoder.json with the settings, vocabularies.npz with sorted hashes.
+
+Both are plain data (no pickle). The JSON is written last and names the
+fingerprint of both, so half an encoder or a mix of two is never read.
+"""
+
+import io
+import json
+import os
+import secrets
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from tulle.data.features.feature_plan import FeaturePlan
+from tulle.data.features.vocabulary import Vocabularies
+from tulle.durable_files import stage_text, sync_folder
+from tulle.errors import DataError
+from tulle.privacy.event_json import event_from_dict, event_to_dict
+from tulle.privacy.fields import check_fields, check_list, check_text, parse_json
+
+SETTINGS_FILE = "encoder.json"
+VOCABULARY_FILE = "vocabularies.npz"
+
+_FORMAT = 1
+_KEYS = ("format", "fingerprint", "plan", "vocabulary_columns", "vocabulary_event")
+
+
+def write_encoder_files(
+    folder: Path, plan: FeaturePlan, vocabularies: Vocabularies, *, fingerprint: str
+) -> None:
+    """Writes both files, each as a whole; the folder is made if need be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    columns = sorted(vocabularies.hashes)
+    event = vocabularies.event
+    settings = {
+        "format": _FORMAT,
+        "fingerprint": fingerprint,
+        "plan": plan.to_dict(),
+        "vocabulary_columns": columns,
+        "vocabulary_event": None if event is None else event_to_dict(event),
+    }
+    buffer = io.BytesIO()
+    # Numbered, because a column may have any name and a file in an archive may not.
+    arrays = {
+        f"vocabulary_{number}": vocabularies.hashes[column].astype("<u8")
+        for number, column in enumerate(columns)
+    }
+    np.savez(buffer, allow_pickle=False, **arrays)
+    _write_whole(folder / VOCABULARY_FILE, buffer.getvalue())
+    staged = stage_text(
+        folder / SETTINGS_FILE, json.dumps(settings, indent=2, allow_nan=False) + "\n"
+    )
+    os.replace(staged, folder / SETTINGS_FILE)
+    sync_folder(folder)
+
+
+def read_encoder_files(folder: Path) -> tuple[FeaturePlan, Vocabularies, str]:
+    """The plan, the vocabularies and the fingerprint that they must have."""
+    try:
+        text = (folder / SETTINGS_FILE).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"no encoder can be read from {folder}: {type(error).__name__} at {SETTINGS_FILE}; "
+            "write one with Encoder.to_files()."
+        ) from None
+    fields = check_fields("encoder", parse_json(SETTINGS_FILE, text), _KEYS)
+    if fields["format"] != _FORMAT:
+        raise DataError(
+            f"the encoder in {folder} has format={fields['format']!r}, this tulle reads "
+            f"{_FORMAT}; use the version that wrote it."
+        )
+    plan = FeaturePlan.from_dict(fields["plan"])
+    columns = check_list("vocabulary_columns", fields["vocabulary_columns"])
+    event = fields["vocabulary_event"]
+    vocabularies = Vocabularies(
+        hashes=_read_hashes(folder / VOCABULARY_FILE, columns),
+        salt=plan.salt,
+        event=None if event is None else event_from_dict(event),
+    )
+    return plan, vocabularies, check_text("fingerprint", fields["fingerprint"])
+
+
+def _read_hashes(path: Path, columns: list[str]) -> dict[str, np.ndarray]:
+    try:
+        # From memory: numpy leaves a damaged file open.
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
+            return {
+                column: arrays[f"vocabulary_{number}"].astype(np.uint64)
+                for number, column in enumerate(columns)
+            }
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(
+            f"{path} cannot be read ({type(error).__name__}); it is damaged or of another "
+            "encoder. Write it again with Encoder.to_files()."
+        ) from None
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    staged = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with staged.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(staged, path)
+    except BaseException:
+        staged.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,325 @@
+"""Which columns become features, and how: public settings, fixed before data are read.
+
+A feature turns the values of one column into ids of a table of embeddings. With
+shared tables all public features look into one table and all sensitive ones
+into another (the semi-sensitive paper's models); without, each has its own (the
+hybrid paper's).
+"""
+
+import dataclasses
+import secrets
+from typing import Any, Literal
+
+from tulle.data.features.hashing import check_num_bins, check_salt
+from tulle.data.features.transforms import DAYS_PER_WEEK, HOURS_PER_DAY, num_log_ids
+from tulle.data.schema import Kind, Schema
+from tulle.errors import ConfigError
+from tulle.privacy.fields import canonical_json, check_fields, check_list, check_text, did_you_mean
+
+Role = Literal["public", "sensitive"]
+
+_MOST_LOG_BUCKETS = 64
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HashedFeature:
+    """Each value falls into one of a fixed number of bins. Missing is a value of its own."""
+
+    column: str
+    num_bins: int
+
+    def __post_init__(self) -> None:
+        check_text("column", self.column)
+        check_num_bins(self.num_bins)
+
+    @property
+    def name(self) -> str:
+        """What the feature is called: its column."""
+        return self.column
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VocabularyFeature:
+    """Frequent values have an id each, all others share the out-of-vocabulary id.
+
+    Missing has an id of its own, whether frequent or not.
+    """
+
+    column: str
+    min_count: int
+    """Least number of rows with a value that is kept: exact for a public column, noisy for
+    a sensitive one, where noise can force a higher one."""
+
+    def __post_init__(self) -> None:
+        check_text("column", self.column)
+        _check_whole("min_count", self.min_count, 1, 2**62)
+
+    @property
+    def name(self) -> str:
+        """What the feature is called: its column."""
+        return self.column
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LogFeature:
+    """The bucket floor(log2(1 + x)) of a number; negative and missing have an id each."""
+
+    column: str
+    num_buckets: int = 32
+    """The last bucket holds all that lies above it."""
+
+    def __post_init__(self) -> None:
+        check_text("column", self.column)
+        _check_whole("num_buckets", self.num_buckets, 1, _MOST_LOG_BUCKETS)
+
+    @property
+    def name(self) -> str:
+        """What the feature is called: its column."""
+        return self.column
+
+    @property
+    def num_ids(self) -> int:
+        """Buckets, negative and missing."""
+        return num_log_ids(self.num_buckets)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HourFeature:
+    """The hour of the day of a time in seconds, UTC; missing has an id of its own."""
+
+    column: str
+
+    def __post_init__(self) -> None:
+        check_text("column", self.column)
+
+    @property
+    def name(self) -> str:
+        """What the feature is called."""
+        return f"{self.column} hour"
+
+    @property
+    def num_ids(self) -> int:
+        """Hours and missing."""
+        return HOURS_PER_DAY + 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DayOfWeekFeature:
+    """The day of the week of a time in seconds, UTC; missing has an id of its own."""
+
+    column: str
+
+    def __post_init__(self) -> None:
+        check_text("column", self.column)
+
+    @property
+    def name(self) -> str:
+        """What the feature is called."""
+        return f"{self.column} day of week"
+
+    @property
+    def num_ids(self) -> int:
+        """Days and missing."""
+        return DAYS_PER_WEEK + 1
+
+
+FeatureSettings = HashedFeature | VocabularyFeature | LogFeature | HourFeature | DayOfWeekFeature
+
+_KINDS: dict[str, type[FeatureSettings]] = {
+    "hashed": HashedFeature,
+    "vocabulary": VocabularyFeature,
+    "log": LogFeature,
+    "hour": HourFeature,
+    "day of week": DayOfWeekFeature,
+}
+_KIND_NAMES = {cls: kind for kind, cls in _KINDS.items()}
+_NEEDED_KINDS: dict[type[FeatureSettings], tuple[Kind, ...]] = {
+    LogFeature: (Kind.INTEGER, Kind.REAL),
+    HourFeature: (Kind.TIMESTAMP,),
+    DayOfWeekFeature: (Kind.TIMESTAMP,),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FeaturePlan:
+    """The features of a data set. Every field is public information."""
+
+    schema: Schema
+    features: tuple[FeatureSettings, ...]
+    salt: bytes
+    """Of the hashes: 16 to 64 bytes, drawn anew for each data set. Public, no secret."""
+    shared_tables: bool = False
+    """One table for all public features and one for all sensitive ones."""
+
+    def __post_init__(self) -> None:
+        check_salt(self.salt)
+        object.__setattr__(self, "features", tuple(self.features))
+        if not self.features:
+            raise ConfigError("features=() must name at least one feature, e.g. by hash_all().")
+        names: set[str] = set()
+        for feature in self.features:
+            self._check_feature(feature)
+            if feature.name in names:
+                raise ConfigError(
+                    f"feature {feature.name!r} is there twice; a column has one feature by its "
+                    "values and, if it is a timestamp, one hour and one day of week. Drop one."
+                )
+            names.add(feature.name)
+        if self.shared_tables:
+            self._check_shared_bins()
+
+    def role(self, feature: FeatureSettings) -> Role:
+        """Whether a feature is protected. The time column is not, as in the schema's scope."""
+        return "sensitive" if feature.column in self.schema.sensitive else "public"
+
+    def of_role(self, role: Role) -> tuple[FeatureSettings, ...]:
+        """The features of one role, in order."""
+        return tuple(feature for feature in self.features if self.role(feature) == role)
+
+    def vocabularies(self, role: Role) -> tuple[VocabularyFeature, ...]:
+        """The vocabulary features of one role, in order."""
+        return tuple(f for f in self.of_role(role) if isinstance(f, VocabularyFeature))
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data; the salt in hexadecimal."""
+        return {
+            "schema": self.schema.to_dict(),
+            "features": [
+                {"kind": _KIND_NAMES[type(feature)]} | dataclasses.asdict(feature)
+                for feature in self.features
+            ],
+            "salt": self.salt.hex(),
+            "shared_tables": self.shared_tables,
+        }
+
+    @classmethod
+    def from_dict(cls, data: object) -> "FeaturePlan":
+        """Reads what `to_dict` wrote; every key must be there and known."""
+        keys = ("schema", "features", "salt", "shared_tables")
+        fields = check_fields("feature plan", data, keys)
+        try:
+            salt = bytes.fromhex(fields["salt"])
+        except (TypeError, ValueError):
+            raise ConfigError(f"salt={fields['salt']!r} must be hexadecimal text.") from None
+        if not isinstance(fields["shared_tables"], bool):
+            raise ConfigError(f"shared_tables={fields['shared_tables']!r} must be true or false.")
+        return cls(
+            schema=Schema.from_dict(fields["schema"]),
+            features=tuple(map(_feature_from_dict, check_list("features", fields["features"]))),
+            salt=salt,
+            shared_tables=fields["shared_tables"],
+        )
+
+    def to_json(self) -> str:
+        """One line, the same for equal plans."""
+        return canonical_json(self.to_dict())
+
+    def _check_feature(self, feature: object) -> None:
+        if not isinstance(feature, FeatureSettings):
+            raise ConfigError(f"feature {feature!r} must be one of {', '.join(_class_names())}.")
+        columns = self.schema.features
+        if isinstance(feature, HourFeature | DayOfWeekFeature) and self.schema.time is not None:
+            columns = (*columns, self.schema.time)
+        if feature.column not in columns:
+            raise ConfigError(
+                f"{type(feature).__name__} cannot use column {feature.column!r}"
+                f"{did_you_mean(feature.column, columns)}: only public and sensitive columns are "
+                "features, and the time by its hour and day. Give it one of these roles."
+            )
+        needed = _NEEDED_KINDS.get(type(feature))
+        kind = self.schema.kind(feature.column)
+        if needed is not None and kind not in needed:
+            words = " or ".join(k.value for k in needed)
+            raise ConfigError(
+                f"{type(feature).__name__} needs column {feature.column!r} to be {words}, not "
+                f"{kind.value}; set its kind in the schema, or use HashedFeature."
+            )
+
+    def _check_shared_bins(self) -> None:
+        for role in ("public", "sensitive"):
+            hashed = [f for f in self.of_role(role) if isinstance(f, HashedFeature)]
+            if len({f.num_bins for f in hashed}) > 1:
+                raise ConfigError(
+                    f"shared_tables=True puts all {role} hashed features into the same bins, but "
+                    f"num_bins differ ({hashed[0].name!r}: {hashed[0].num_bins}); give all the "
+                    "same number or set shared_tables=False."
+                )
+
+
+def hash_all(
+    schema: Schema,
+    public_bins: int = 100_000,
+    sensitive_bins: int = 50_000,
+    *,
+    salt: bytes | None = None,
+) -> FeaturePlan:
+    """Hashes every feature into one shared table a role (the semi-sensitive paper, Search).
+
+    Args:
+      schema: Roles and kinds of the columns.
+      public_bins: Ids of the public table.
+      sensitive_bins: Ids of the sensitive table.
+      salt: By default a fresh random one.
+    """
+    features = (
+        *(HashedFeature(column=column, num_bins=public_bins) for column in schema.public),
+        *(HashedFeature(column=column, num_bins=sensitive_bins) for column in schema.sensitive),
+    )
+    return FeaturePlan(
+        schema=schema, features=features, salt=salt or _fresh_salt(), shared_tables=True
+    )
+
+
+def vocabulary_all(
+    schema: Schema,
+    public_min_count: int = 16,
+    sensitive_min_count: int = 256,
+    *,
+    salt: bytes | None = None,
+) -> FeaturePlan:
+    """Keeps the frequent values of every feature (the semi-sensitive paper, Display).
+
+    Args:
+      schema: Roles and kinds of the columns.
+      public_min_count: Threshold of exact counts.
+      sensitive_min_count: Threshold of noisy counts; the paper tries 16 to 4096.
+      salt: By default a fresh random one.
+    """
+    counts = {"public": public_min_count, "sensitive": sensitive_min_count}
+    features = tuple(
+        VocabularyFeature(column=column, min_count=counts[role])
+        for role in ("public", "sensitive")
+        for column in getattr(schema, role)
+    )
+    return FeaturePlan(
+        schema=schema, features=features, salt=salt or _fresh_salt(), shared_tables=True
+    )
+
+
+def _fresh_salt() -> bytes:
+    return secrets.token_bytes(16)
+
+
+def _feature_from_dict(data: object) -> FeatureSettings:
+    if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
+        raise ConfigError(f"feature {data!r} must be an object with the key 'kind'.")
+    cls = _KINDS.get(data["kind"])
+    if cls is None:
+        raise ConfigError(
+            f"feature kind={data['kind']!r} is unknown{did_you_mean(data['kind'], _KINDS)}; "
+            f"use one of {', '.join(_KINDS)}."
+        )
+    names = [field.name for field in dataclasses.fields(cls)]
+    fields: dict[str, Any] = dict(check_fields(f"{data['kind']} feature", data, ("kind", *names)))
+    del fields["kind"]
+    return cls(**fields)
+
+
+def _class_names() -> list[str]:
+    return [cls.__name__ for cls in _KINDS.values()]
+
+
+def _check_whole(name: str, value: object, least: int, most: int) -> None:
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole or not least <= value <= most:  # type: ignore[operator]
+        raise ConfigError(f"{name}={value!r} must be a whole number from {least} to {most}.")

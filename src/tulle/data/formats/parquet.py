@@ -1,0 +1,112 @@
+"""Blocks of rows from one Parquet file, with the types it stores."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from tulle.data.formats.blocks import Block, Position, Reading
+from tulle.data.formats.delimited import check_names
+from tulle.data.formats.values import without_markers
+from tulle.errors import DataError
+
+_ROWS_PER_READ = 1 << 16
+# Fewest rows fetched at once: smaller blocks are cut from them, as each fetch has a fixed cost.
+
+
+def read_parquet_blocks(path: Path, reading: Reading, start: Position) -> Iterator[Block]:
+    """Blocks of a Parquet file. Types stay, except that text of any kind becomes String."""
+    types = _checked_types(path, reading)
+    num_rows = _num_rows(path)
+    if start.row > num_rows:
+        raise DataError(
+            f"{path.name} is shorter than when reading stopped; the file has changed since. "
+            "Start again from its beginning."
+        )
+    num_fetched = max(reading.rows_per_block, _ROWS_PER_READ)
+    for first in range(start.row, num_rows, num_fetched):
+        table = _fetch(path, types, first, num_fetched, reading.form.missing)
+        if len(table) != min(num_fetched, num_rows - first):
+            raise _damaged(path, first)
+        for offset in range(0, len(table), reading.rows_per_block):
+            part = table.slice(offset, reading.rows_per_block)
+            row = first + offset + len(part)
+            yield Block(part, Position(start.file_index, row, byte=0, line=0), num_bad_lines=0)
+
+
+def _fetch(
+    path: Path, types: dict[str, pl.DataType], first: int, num_rows: int, missing: tuple[str, ...]
+) -> pl.DataFrame:
+    try:
+        table = (
+            pl.scan_parquet(path, glob=False).select(list(types)).slice(first, num_rows).collect()
+        )
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise _damaged(path, first) from error
+    try:
+        table = table.cast({name: kind for name, kind in types.items() if kind == pl.String})
+    except pl.exceptions.PolarsError as error:
+        raise DataError(
+            f"{path.name} has bytes that are not UTF-8 in a text column somewhere after row "
+            f"{first}; store it as text."
+        ) from error
+    columns = [
+        without_markers(table.select(name), _markers(missing, kind)) for name, kind in types.items()
+    ]
+    return pl.concat(columns, how="horizontal")
+
+
+def _markers(missing: tuple[str, ...], kind: pl.DataType) -> list[object]:
+    if kind == pl.String:
+        return list(missing)
+    if not kind.is_numeric():
+        return []
+    numbers = [number for text in missing if (number := _number(text)) is not None]
+    if kind.is_integer():
+        numbers = [number for number in numbers if number == int(number)]
+        if kind.is_unsigned_integer():
+            numbers = [number for number in numbers if number >= 0]
+        return [int(number) for number in numbers]
+    return list(numbers)
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _checked_types(path: Path, reading: Reading) -> dict[str, pl.DataType]:
+    try:
+        stored = pl.scan_parquet(path, glob=False).collect_schema()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise _damaged(path, 0) from error
+    check_names(path.name, list(stored), reading.columns)
+    types = {}
+    for name in reading.columns:
+        kind = stored[name]
+        if kind.is_nested() or kind.is_(pl.Object):
+            raise DataError(
+                f"{path.name} has column {name!r} of type {kind}, but a value must be a number, "
+                "a text or a time; unfold it into columns first."
+            )
+        is_text = kind in (pl.Categorical, pl.Enum, pl.Binary, pl.Null)
+        types[name] = pl.String() if is_text else kind
+    return types
+
+
+def _num_rows(path: Path) -> int:
+    try:
+        return int(pl.scan_parquet(path, glob=False).select(pl.len()).collect().item())
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise _damaged(path, 0) from error
+
+
+def _damaged(path: Path, row: int) -> DataError:
+    return DataError(
+        f"{path.name} is cut off or damaged somewhere after row {row}; fetch or write it again. "
+        "Such a file is never read in part."
+    )

@@ -1,0 +1,136 @@
+"""From lines to columns of values, or to the reason why a line is bad.
+
+A line is bad if it cannot be split without guessing. Reasons never quote the
+line: its content is sensitive and messages end up in logs.
+"""
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+
+from tulle.data.formats.layout import QUOTE, TextForm
+from tulle.data.formats.lines import MAX_LINE_BYTES, Lines
+
+_QUOTED = '"(?:[^"]|"")*"'
+
+
+@dataclasses.dataclass(frozen=True)
+class ParsedLines:
+    """The good lines as a table and, by their place among the lines, the bad ones."""
+
+    table: pl.DataFrame
+    bad: Mapping[int, str]
+    """Why a line is bad, by its index from 0."""
+
+
+def parse_lines(lines: Lines, form: TextForm, width: int, places: Mapping[str, int]) -> ParsedLines:
+    """Splits lines of `width` values and keeps the named columns, each at its place."""
+    texts, bad = _decode(lines)
+    values = _split(texts, form)
+    is_good = (values.list.len() == width).fill_null(False)
+    if not is_good.all():
+        indices = np.setdiff1d(np.arange(lines.num_lines), list(bad))
+        bad |= {
+            int(indices[place]): _shape_problem(texts[place], values[place], width)
+            for place in (~is_good).arg_true().to_list()
+        }
+        values = values.filter(is_good)
+    flat = pl.DataFrame({"": values.explode() if len(values) else texts.clear()})
+    table = flat.select(
+        pl.col("").gather_every(width, place).alias(name) for name, place in places.items()
+    )
+    return ParsedLines(table=without_markers(table, form.missing), bad=bad)
+
+
+def split_header(line: str, form: TextForm) -> list[str] | None:
+    """The names in a header line, without spaces around them; None if it cannot be split."""
+    values = _split(pl.Series([line], dtype=pl.String), form)
+    return None if values.null_count() else [name.strip() for name in values.explode().to_list()]
+
+
+def without_markers(table: pl.DataFrame, markers: Sequence[object]) -> pl.DataFrame:
+    """The table with null where a value equals a marker of missing values."""
+    if not markers:
+        return table
+    present = functools.reduce(operator.and_, (pl.all() != marker for marker in markers))
+    return table.select(pl.when(present).then(pl.all()))
+
+
+def line_problem(line: bytes) -> str | None:
+    """Why the bytes of a line, without its end, cannot be read; None if they can."""
+    if len(line) > MAX_LINE_BYTES:
+        return f"is longer than {MAX_LINE_BYTES} bytes"
+    if not line:
+        return "is empty"
+    if b"\0" in line:
+        return "has a NUL byte"
+    if b"\r" in line:
+        return "has a carriage return inside"
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return "is not UTF-8"
+    return None
+
+
+def _decode(lines: Lines) -> tuple[pl.Series, dict[int, str]]:
+    texts = _decode_clean(lines.data)
+    if texts is not None:
+        return texts, {}
+    each = [line.removesuffix(b"\r") for line in lines.data.split(b"\n")[:-1]]
+    problems = [line_problem(line) for line in each]
+    good = [line.decode() for line, why in zip(each, problems, strict=True) if not why]
+    bad = {index: why for index, why in enumerate(problems) if why}
+    return pl.Series(good, dtype=pl.String), bad
+
+
+def _decode_clean(data: bytes) -> pl.Series | None:
+    # The quick way, for lines without any problem; None sends the others one by one.
+    if b"\0" in data:
+        return None
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n")
+        if b"\r" in data:
+            return None
+    try:
+        data.isascii() or data.decode()
+    except UnicodeDecodeError:
+        return None
+    # No line has a NUL, so with it as separator each line is one value.
+    table = pl.read_csv(
+        data, has_header=False, separator="\0", quote_char=None, schema={"line": pl.String}
+    )
+    lengths = table["line"].str.len_bytes()
+    is_readable = lengths.is_between(1, MAX_LINE_BYTES).fill_null(False).all()
+    is_complete = lengths.sum() + len(lengths) == len(data)
+    return table["line"] if is_readable and is_complete else None
+
+
+def _split(texts: pl.Series, form: TextForm) -> pl.Series:
+    if form.quote is not None and texts.str.contains(form.quote, literal=True).any():
+        return _split_quoted(texts, form.separator)
+    return texts.str.split(form.separator)
+
+
+def _split_quoted(texts: pl.Series, separator: str) -> pl.Series:
+    # Each value with the separator before it. On a well-formed line the values make up the line.
+    value = f'(?:{_QUOTED}|[^"{separator}]*)'
+    values = (separator + texts).str.extract_all(separator + value)
+    is_whole = texts.str.contains(f"^{value}(?:{separator}{value})*$")
+    item = pl.element().str.strip_prefix(separator)
+    inside = item.str.strip_prefix(QUOTE).str.strip_suffix(QUOTE)
+    unquoted = inside.str.replace_all(QUOTE * 2, QUOTE, literal=True)
+    values = values.list.eval(pl.when(item.str.starts_with(QUOTE)).then(unquoted).otherwise(item))
+    return pl.select(pl.when(is_whole).then(values)).to_series()
+
+
+def _shape_problem(text: str, values: pl.Series | None, width: int) -> str:
+    if values is not None:
+        return f"has {len(values)} columns in place of {width}"
+    if text.count(QUOTE) % 2:
+        return "has a quote that never ends; a value may not span lines"
+    return "has a quote inside a value that is not quoted as a whole"

@@ -1,0 +1,320 @@
+"""From a raw log to a prepared dataset, in one streaming pass.
+
+Reading, encoding and writing overlap in threads, and only a few blocks are in
+memory at a time, however long the log is. Vocabularies need a counting pass
+before; what it costs is charged once, also if the work is interrupted later.
+"""
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import tulle
+from tulle.accounting.ledger import Ledger
+from tulle.data.features.encoder import Encoder, build_encoder
+from tulle.data.features.feature_plan import FeaturePlan
+from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
+from tulle.data.features.vocabulary import fit_vocabularies
+from tulle.data.formats.archives import FileForm, form_by_name
+from tulle.data.formats.blocks import Block, Position
+from tulle.data.logs import Log
+from tulle.data.prepared.dataset import PreparedDataset
+from tulle.data.prepared.format import ENCODER_FILE, Contents, PreparedFeature
+from tulle.data.prepared.partial import PartialFolder, begun_settings, hold_partial
+from tulle.data.prepared.writer import DatasetWriter
+from tulle.data.row_arrays import RowArrays
+from tulle.data.source_files import SourceFile, inspect_sources
+from tulle.data.units import check_units, drop_rows_without_unit
+from tulle.errors import ConfigError, DataError
+from tulle.privacy.event_json import event_to_dict
+from tulle.privacy.units import Owner
+
+Progress = Callable[[int, int, int], None]
+"""Is called with rows done, bytes done and bytes in all. Compressed and Parquet files do not
+tell how far a reader is: their bytes are done when the next file begins."""
+
+_PLAN = "feature plan"
+_Arrays = dict[str, NDArray[Any]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrepareConfig:
+    """How rows become arrays. Every field is public information."""
+
+    num_classes: int = 2
+    """Labels must be whole numbers from 0 to num_classes - 1."""
+    drop_rows_without_unit: bool = False
+    """Leave out rows whose unit is missing; by default they are an error."""
+    num_workers: int = 2
+    """Threads that encode; the result does not depend on it."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.num_workers <= 64:
+            raise ConfigError(f"num_workers={self.num_workers} must be from 1 to 64.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VocabularyPayment:
+    """Noise for the vocabularies of sensitive columns, and the ledger that is charged."""
+
+    private: PrivateVocabularyConfig
+    ledger: Ledger
+
+    def __post_init__(self) -> None:
+        if self.private.unit.owner is not Owner.EXAMPLE:
+            raise ConfigError(
+                f"unit='{self.private.unit}' needs rows that were bounded before they are counted, "
+                "and prepare() counts them as they are; use Unit.example(), or fit_vocabularies() "
+                "on bounded rows and prepare with that encoder."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrepareResult:
+    """A new dataset, and what its log was like."""
+
+    dataset: PreparedDataset
+    num_bad_lines: int
+    """Lines left out because they cannot be read. Exact: must not be released."""
+    num_rows_resumed: int
+    """Rows that an interrupted run had written already."""
+
+
+def prepare(
+    log: Log,
+    features: FeaturePlan | Encoder,
+    folder: Path,
+    *,
+    config: PrepareConfig | None = None,
+    payment: VocabularyPayment | None = None,
+    resume: bool = True,
+    progress: Progress | None = None,
+) -> PrepareResult:
+    """Writes a log into a new folder of arrays.
+
+    Interrupted at any moment, also by a kill, it continues behind the last whole block
+    when it is called again; the result has the same bytes as if it had run through.
+
+    Args:
+      log: The rows.
+      features: What to make of the columns; or the encoder of an earlier dataset, so that
+        its ids mean the same (a test set).
+      folder: Must not exist.
+      config: Labels, units, threads.
+      payment: For sensitive columns with a vocabulary.
+      resume: False: throw away what was begun, vocabularies included.
+      progress: Is told how far it has come.
+
+    Privacy:
+      The dataset is raw data: it stays where the log is. Only the vocabularies of
+      sensitive columns are a release, see `fit_vocabularies`; they are charged to the
+      ledger before noise is drawn, and kept, so that resuming costs nothing.
+
+    Raises:
+      DataError: The log breaks its layout or schema.
+      RunStateError: The folder exists, is being written by another process, or was begun
+        with other inputs or settings.
+    """
+    config = config or PrepareConfig()
+    plan = features if isinstance(features, FeaturePlan) else features.plan
+    if plan.schema != log.layout.schema:
+        raise ConfigError(
+            f"the features are of another schema than layout {log.layout.name!r}; "
+            "make the plan from the layout's schema."
+        )
+    if payment is not None and not isinstance(features, FeaturePlan):
+        raise ConfigError(
+            "payment is given, but an encoder has its vocabularies already and nothing is "
+            "counted; leave payment out."
+        )
+    sources = inspect_sources(log.paths)
+    settings = _settings(log, features, config, payment) | {
+        "set of input files": [source.to_dict() for source in sources]
+    }
+    with hold_partial(folder, settings, resume=resume) as partial:
+        encoder = _encoder(log, features, config, payment, partial)
+        work = _Work(log=log, encoder=encoder, config=config)
+        with DatasetWriter(partial, work.contents()) as writer:
+            num_rows_resumed = writer.progress.num_rows
+            _write(work, writer, sources, progress)
+            if inspect_sources(log.paths) != sources:
+                raise DataError(
+                    "an input file changed while it was read; leave it alone and begin anew "
+                    "without resuming (--no-resume)."
+                )
+            num_bad_lines = writer.progress.num_bad_lines
+            dataset = writer.finish(_provenance(log, sources, config, num_bad_lines))
+    return PrepareResult(
+        dataset=dataset, num_bad_lines=num_bad_lines, num_rows_resumed=num_rows_resumed
+    )
+
+
+def begun_plan(folder: Path) -> FeaturePlan | None:
+    """The features of an interrupted run, which continues only with the same ones.
+
+    None if there is nothing to continue.
+    """
+    settings = begun_settings(folder)
+    return None if settings is None else FeaturePlan.from_dict(settings.get(_PLAN))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Work:
+    """What a thread needs to make arrays from a block."""
+
+    log: Log
+    encoder: Encoder
+    config: PrepareConfig
+
+    def contents(self) -> Contents:
+        return Contents(
+            schema=self.encoder.plan.schema,
+            features=tuple(
+                PreparedFeature(name=f.name, role=f.role, num_ids=f.num_ids, table=f.table)
+                for f in self.encoder.features
+            ),
+            num_classes=self.config.num_classes,
+            encoder_fingerprint=self.encoder.fingerprint(),
+        )
+
+    def arrays(self, block: Block, start: Position) -> _Arrays:
+        schema = self.encoder.plan.schema
+        table = block.table
+        if self.config.drop_rows_without_unit:
+            table = drop_rows_without_unit(table, schema)
+        else:
+            check_units(table, schema)
+        name = self.log.paths[start.file_index].name
+
+        def place(index: int) -> str:
+            if table.height == block.next.row - start.row:
+                return f"{name}, row {start.row + index + 1}"
+            return f"{name}, between rows {start.row + 1} and {block.next.row}"
+
+        others = RowArrays(
+            schema=schema, num_classes=self.config.num_classes, salt=self.encoder.plan.salt
+        )
+        made: _Arrays = others.make(table, place)
+        ids = self.encoder.encode(table)
+        num_public = sum(feature.role == "public" for feature in self.encoder.features)
+        for role, part in (("public", ids[:, :num_public]), ("sensitive", ids[:, num_public:])):
+            if part.shape[1]:
+                made[f"{role}_features"] = np.ascontiguousarray(part)
+        return made
+
+
+def _write(
+    work: _Work,
+    writer: DatasetWriter,
+    sources: tuple[SourceFile, ...],
+    progress: Progress | None,
+) -> None:
+    stored = writer.progress.position
+    start = Position(0, 0, 0, 0) if stored is None else Position.from_dict(dict(stored))
+    for block, arrays in _encoded(work, start):
+        writer.append(arrays, position=block.next.to_dict(), num_bad_lines=block.num_bad_lines)
+        if progress is not None:
+            sizes = [source.num_bytes for source in sources]
+            index = block.next.file_index
+            is_plain = form_by_name(work.log.paths[index]) is FileForm.PLAIN
+            done = sum(sizes[:index]) + (block.next.byte if is_plain else 0)
+            progress(writer.progress.num_rows, done, sum(sizes))
+
+
+def _encoded(work: _Work, start: Position) -> Iterator[tuple[Block, _Arrays]]:
+    """Blocks and their arrays in order; a few are under way at a time."""
+    waiting: deque[tuple[Block, Future[_Arrays]]] = deque()
+    pool = ThreadPoolExecutor(work.config.num_workers)
+    try:
+        for block in work.log.blocks(start):
+            if block.next.file_index != start.file_index:
+                start = Position(block.next.file_index, 0, 0, 0)
+            waiting.append((block, pool.submit(work.arrays, block, start)))
+            start = block.next
+            if len(waiting) > work.config.num_workers:
+                done, arrays = waiting.popleft()
+                yield done, arrays.result()
+        for done, arrays in waiting:
+            yield done, arrays.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _encoder(
+    log: Log,
+    features: FeaturePlan | Encoder,
+    config: PrepareConfig,
+    payment: VocabularyPayment | None,
+    partial: PartialFolder,
+) -> Encoder:
+    """The encoder that was begun with, or a new one, on disk before it is used."""
+    if (partial.data / ENCODER_FILE).exists():
+        return Encoder.from_files(partial.data)
+    if isinstance(features, FeaturePlan):
+        schema = log.layout.schema
+
+        def tables() -> Iterator[Any]:
+            for block in log.blocks():
+                drop = config.drop_rows_without_unit
+                yield drop_rows_without_unit(block.table, schema) if drop else block.table
+
+        vocabularies = fit_vocabularies(
+            tables,
+            features,
+            private=None if payment is None else payment.private,
+            ledger=None if payment is None else payment.ledger,
+        )
+        features = build_encoder(features, vocabularies)
+    features.to_files(partial.data)
+    return features
+
+
+def _settings(
+    log: Log,
+    features: FeaturePlan | Encoder,
+    config: PrepareConfig,
+    payment: VocabularyPayment | None,
+) -> dict[str, object]:
+    """All that decides the content but the files: what resuming must find unchanged."""
+    encoder = None if isinstance(features, FeaturePlan) else features
+    plan = features if isinstance(features, FeaturePlan) else features.plan
+    form = log.layout.text_form
+    noise = None if payment is None else payment.private
+    return {
+        "layout": {f.name: getattr(form, f.name) for f in dataclasses.fields(form)},
+        _PLAN: plan.to_dict(),
+        "encoder": None if encoder is None else encoder.fingerprint(),
+        "noise of the vocabularies": noise and event_to_dict(noise.event(plan)),
+        "known values": noise and noise.known_values and dict(noise.known_values),
+        "treatment of bad lines": log.bad_lines.value,
+        "number of classes": config.num_classes,
+        "treatment of rows without unit": config.drop_rows_without_unit,
+        "version of tulle or polars": _versions(),
+    }
+
+
+def _provenance(
+    log: Log, sources: tuple[SourceFile, ...], config: PrepareConfig, num_bad_lines: int
+) -> Mapping[str, object]:
+    return {
+        "layout": log.layout.name,
+        "sources": [
+            {"name": s.name, "num_bytes": s.num_bytes, "edges_sha256": s.edges_sha256}
+            for s in sources
+        ],
+        "bad_lines": log.bad_lines.value,
+        "num_bad_lines": num_bad_lines,
+        "drop_rows_without_unit": config.drop_rows_without_unit,
+        "versions": _versions(),
+    }
+
+
+def _versions() -> dict[str, str]:
+    return {"tulle": tulle.__version__, "polars": metadata.version("polars")}

@@ -1,0 +1,102 @@
+"""Label, unit and time of each row as numbers.
+
+A row without one of them is refused: nobody would notice a guess. Messages name
+the column and the place of the first such row, never its value.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tulle.data.features.canonical_values import as_numbers, as_text
+from tulle.data.features.hashing import ValueHasher
+from tulle.data.schema import Kind, Schema
+from tulle.errors import DataError
+
+_SECONDS_PER_DAY = 86_400
+
+Place = Callable[[int], str]
+"""Says where a row of a block is, e.g. `clicks.csv, row 17`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowArrays:
+    """Makes the arrays that are not features. Every field is public information."""
+
+    schema: Schema
+    num_classes: int
+    salt: bytes
+    """Of the hash that makes a unit's id from text."""
+
+    def make(self, table: pl.DataFrame, place: Place) -> dict[str, NDArray[np.generic]]:
+        """One array for each of label, unit, time and day that the schema has."""
+        made: dict[str, NDArray[np.generic]] = {}
+        if self.schema.label is not None:
+            made["labels"] = self._labels(table[self.schema.label], place)
+        if self.schema.unit is not None:
+            made["units"] = self._units(table[self.schema.unit], place)
+        if self.schema.time is not None:
+            made |= self._times(table[self.schema.time], place)
+        return made
+
+    def _labels(self, values: pl.Series, place: Place) -> NDArray[np.float32]:
+        numbers = values.cast(pl.Float64, strict=False)
+        is_class = (numbers >= 0) & (numbers < self.num_classes) & (numbers == numbers.floor())
+        is_class = is_class.fill_null(False)
+        if not is_class.all():
+            raise DataError(
+                f"column {values.name!r} of role label is not a whole number from 0 to "
+                f"{self.num_classes - 1} in {place(_first(~is_class))}; mend or drop such rows, "
+                "or set the number of classes."
+            )
+        return numbers.cast(pl.Float32).to_numpy()
+
+    def _units(self, values: pl.Series, place: Place) -> NDArray[np.int64]:
+        kind = self.schema.kind(values.name)
+        if kind is Kind.INTEGER:
+            ids = as_numbers(values, kind)
+            _refuse_nulls(ids, "every row needs a unit", place)
+            return ids.to_numpy()
+        texts = as_text(values, kind)
+        _refuse_nulls(texts, "every row needs a unit", place)
+        return ValueHasher(column=values.name, salt=self.salt).hashes(texts).view(np.int64)
+
+    def _times(self, values: pl.Series, place: Place) -> dict[str, NDArray[np.generic]]:
+        kind = self.schema.kind(values.name)
+        if kind is Kind.TIMESTAMP:
+            numbers = as_numbers(values, kind)
+            _refuse_nulls(numbers, "every row needs a time", place)
+            times = numbers.to_numpy()
+            return {"times": times, "days": _as_days(times // _SECONDS_PER_DAY, values.name)}
+        if kind is Kind.INTEGER:
+            numbers = as_numbers(values, kind)
+            _refuse_nulls(numbers, "every row needs a time", place)
+            return {"days": _as_days(numbers.to_numpy(), values.name)}
+        raise DataError(
+            f"column {values.name!r} of role time is {kind.value}; declare it a timestamp "
+            "(seconds) or an integer (a number of days) in the schema's kinds."
+        )
+
+
+def _as_days(days: NDArray[np.int64], column: str) -> NDArray[np.int32]:
+    if np.any(days != days.astype(np.int32)):
+        raise DataError(
+            f"column {column!r} of role time has days beyond 2^31; give it in seconds (kind "
+            "timestamp) or in days (kind integer)."
+        )
+    return days.astype(np.int32)
+
+
+def _refuse_nulls(values: pl.Series, reason: str, place: Place) -> None:
+    if values.null_count():
+        raise DataError(
+            f"column {values.name!r} has nulls, the first in {place(_first(values.is_null()))}; "
+            f"{reason}. Drop such rows first."
+        )
+
+
+def _first(is_wrong: pl.Series) -> int:
+    return int(is_wrong.arg_true()[0])

@@ -1,0 +1,57 @@
+"""What tells a source file from a changed one, and how far a reader has come in it."""
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from tulle.errors import DataError
+
+_EDGE_BYTES = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SourceFile:
+    """One file as it was found. Its digest is as sensitive as a hash of raw data."""
+
+    name: str
+    """Without its folder."""
+    num_bytes: int
+    modified_ns: int
+    edges_sha256: str
+    """Of its first and last mebibyte."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data that must stay the same while a dataset is being written."""
+        return dataclasses.asdict(self)
+
+
+def inspect_sources(paths: Sequence[Path]) -> tuple[SourceFile, ...]:
+    """Looks at every file, in the order given.
+
+    Raises:
+      DataError: There is none, or one cannot be read.
+    """
+    if not paths:
+        raise DataError("there is no input file; name at least one.")
+    return tuple(_inspect(path) for path in paths)
+
+
+def _inspect(path: Path) -> SourceFile:
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.sha256(file.read(_EDGE_BYTES))
+            num_bytes = file.seek(0, 2)
+            file.seek(max(0, num_bytes - _EDGE_BYTES))
+            digest.update(file.read(_EDGE_BYTES))
+        modified_ns = path.stat().st_mtime_ns
+    except OSError as error:
+        raise DataError(
+            f"{path.name} cannot be read: {error.strerror}; name files that are there."
+        ) from None
+    return SourceFile(
+        name=path.name,
+        num_bytes=num_bytes,
+        modified_ns=modified_ns,
+        edges_sha256=digest.hexdigest(),
+    )

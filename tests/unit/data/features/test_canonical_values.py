@@ -1,0 +1,98 @@
+"""A value is the same whether it came as text or as a number."""
+
+from datetime import date, datetime
+
+import polars as pl
+import pytest
+
+from tulle.data.features.canonical_values import as_numbers, as_text
+from tulle.data.schema import Kind
+from tulle.errors import DataError
+
+SAME_TEXTS = [
+    (Kind.CATEGORICAL, ["5", "-7", None], [5, -7, None], pl.Int16),
+    (Kind.CATEGORICAL, ["0.5", "5.0", None], [0.5, 5.0, None], pl.Float64),
+    (Kind.CATEGORICAL, ["true", None], [True, None], pl.Boolean),
+    (Kind.INTEGER, ["5", "05", "+5", None], [5, 5, 5, None], pl.UInt8),
+    (Kind.INTEGER, ["5", None, "-9223372036854775808"], [5, None, -(2**63)], pl.Int64),
+    (Kind.INTEGER, ["5", None, None], [5.0, None, float("nan")], pl.Float64),
+    (Kind.REAL, ["0.50", "1e3", "5", None, "-0.0"], [0.5, 1000.0, 5.0, None, 0.0], pl.Float64),
+    (Kind.REAL, ["0.1", "1e-07", "123456.7"], [0.1, 1e-7, 123456.7], pl.Float32),
+    (Kind.REAL, ["5", "-3"], [5, -3], pl.Int32),
+    (Kind.TIMESTAMP, ["86400", "86400.9", "-0.5", None], [86400, 86400, -1, None], pl.Int64),
+]
+
+
+@pytest.mark.parametrize(("kind", "texts", "numbers", "dtype"), SAME_TEXTS)
+def test_text_files_and_parquet_give_the_same_text(
+    kind: Kind, texts: list[str | None], numbers: list[object], dtype: pl.DataType
+) -> None:
+    from_text = as_text(pl.Series("a", texts, dtype=pl.String), kind)
+    from_numbers = as_text(pl.Series("a", numbers, dtype=dtype), kind)
+    assert from_text.to_list() == from_numbers.to_list()
+    assert from_text.dtype == from_numbers.dtype == pl.String
+
+
+def test_categories_are_text_as_it_stands() -> None:
+    texts = ["5", "05", " 5", "5.0", "", None]
+    assert as_text(pl.Series("a", texts), Kind.CATEGORICAL).to_list() == texts
+    coded = pl.Series("a", ["x", "y", None], dtype=pl.Categorical)
+    assert as_text(coded, Kind.CATEGORICAL).to_list() == ["x", "y", None]
+
+
+def test_floats_are_written_as_python_writes_them() -> None:
+    floats = [5.0, 1e16, 1e22, 1e-7, 123456789.123, -0.0, float("inf")]
+    expected = ["5.0", "1e+16", "1e+22", "1e-07", "123456789.123", "0.0", "inf"]
+    assert as_text(pl.Series("a", floats), Kind.REAL).to_list() == expected
+
+
+def test_times_of_every_type_are_seconds_since_1970() -> None:
+    moment = datetime(1970, 1, 2, 3, 0, 0, 999_000)
+    for series in (
+        pl.Series("t", [moment, None], dtype=pl.Datetime("us")),
+        pl.Series("t", [moment, None], dtype=pl.Datetime("ms", "UTC")),
+        pl.Series("t", ["97200", None]),
+        pl.Series("t", [97200.999, None]),
+    ):
+        assert as_numbers(series, Kind.TIMESTAMP).to_list() == [97200, None]
+    assert as_numbers(pl.Series([date(1970, 1, 2)]), Kind.TIMESTAMP).to_list() == [86400]
+    before = pl.Series([datetime(1969, 12, 31, 23, 59, 59, 500_000)])
+    assert as_numbers(before, Kind.TIMESTAMP).to_list() == [-1]
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_column_without_any_value_is_missing_throughout(kind: Kind) -> None:
+    for dtype in (pl.Null, pl.String, pl.Float64):
+        assert as_text(pl.Series("a", [None, None], dtype=dtype), kind).to_list() == [None, None]
+        assert as_text(pl.Series("a", [], dtype=dtype), kind).to_list() == []
+
+
+WRONG = [
+    (Kind.INTEGER, pl.Series("age", ["5", "secret", "secret", None])),
+    (Kind.INTEGER, pl.Series("age", ["5", ""])),
+    (Kind.INTEGER, pl.Series("age", ["9223372036854775808"])),
+    (Kind.INTEGER, pl.Series("age", [2**63], dtype=pl.UInt64)),
+    (Kind.INTEGER, pl.Series("age", [1.0, 2.5])),
+    (Kind.INTEGER, pl.Series("age", [1.0, float("inf")])),
+    (Kind.REAL, pl.Series("age", ["0.5", "1,5"])),
+    (Kind.TIMESTAMP, pl.Series("age", ["2026-01-14"])),
+    (Kind.TIMESTAMP, pl.Series("age", [1e30])),
+    (Kind.INTEGER, pl.Series("age", [True, False])),
+    (Kind.CATEGORICAL, pl.Series("age", [[1], [2]])),
+    (Kind.CATEGORICAL, pl.Series("age", [b"ab"])),
+]
+
+
+@pytest.mark.parametrize(("kind", "values"), WRONG)
+def test_a_value_of_another_kind_is_refused_by_column_only(kind: Kind, values: pl.Series) -> None:
+    with pytest.raises(DataError, match="'age'") as caught:
+        as_text(values, kind)
+    message = str(caught.value)
+    assert "schema" in message
+    assert "secret" not in message
+    assert not {"1", "2", "3", "4"} & set(message.replace("2^63", "").replace("64", ""))
+
+
+def test_categories_have_no_numbers() -> None:
+    with pytest.raises(DataError, match="categorical"):
+        as_numbers(pl.Series("a", ["5"]), Kind.CATEGORICAL)

@@ -1,0 +1,112 @@
+"""Shuffled epochs hold every row once, and nothing is claimed for the shuffle."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tulle.accounting.accountant import pld_epsilon
+from tulle.data.samplers.batch import Batch
+from tulle.data.samplers.poisson import Poisson
+from tulle.data.samplers.shuffled import Shuffled
+from tulle.errors import ConfigError, UnsupportedEventError
+from tulle.mechanisms.entropy import SeededNoise
+from tulle.privacy.events import (
+    Composed,
+    Event,
+    FixedSizeSampled,
+    Gaussian,
+    Laplace,
+    Repeated,
+)
+from tulle.privacy.units import Adjacency
+
+NOISE = Gaussian(noise_multiplier=2.0)
+SHUFFLED = Shuffled(num_rows=23, batch_size=5, epochs=3)
+
+
+def rows_of(batch: Batch) -> list[int]:
+    return batch.indices[batch.weights > 0].tolist()
+
+
+def test_every_epoch_holds_every_row_once() -> None:
+    batches = list(SHUFFLED.batches(SeededNoise(0)))
+    assert len(batches) == SHUFFLED.steps == 15
+    for start in (0, 5, 10):
+        epoch = batches[start : start + 5]
+        assert sorted(row for batch in epoch for row in rows_of(batch)) == list(range(23))
+
+
+def test_epochs_have_different_orders() -> None:
+    batches = [rows_of(batch) for batch in SHUFFLED.batches(SeededNoise(0))]
+    assert batches[:5] != batches[5:10] != batches[10:]
+
+
+def test_a_run_that_goes_on_in_the_middle_of_an_epoch_repeats_no_row() -> None:
+    whole = [rows_of(batch) for batch in SHUFFLED.batches(SeededNoise(0))]
+    rest = [rows_of(batch) for batch in SHUFFLED.batches(SeededNoise(1), first_step=7)]
+    assert rest == whole[7:]
+
+
+def test_the_last_batch_of_an_epoch_is_padded() -> None:
+    last = list(SHUFFLED.batches(SeededNoise(0)))[4]
+    assert last.weights.tolist() == [1, 1, 1, 0, 0]
+    assert last.indices[3:].tolist() == [0, 0]
+
+
+def epochs_of(noise: Event) -> Event:
+    return Repeated(event=FixedSizeSampled(batch_size=23, num_rows=23, event=noise), count=3)
+
+
+def test_the_event_is_one_release_an_epoch_without_amplification() -> None:
+    assert SHUFFLED.event(NOISE) == epochs_of(NOISE)
+    assert not SHUFFLED.is_amplified
+    composed = Composed((NOISE, Laplace(noise_multiplier=1.0)))
+    assert SHUFFLED.event(composed) == epochs_of(composed)
+
+
+def test_another_number_of_rows_is_another_order_so_adding_a_row_is_refused() -> None:
+    with pytest.raises(UnsupportedEventError, match="FixedSizeSampled under add-remove"):
+        pld_epsilon(SHUFFLED.event(NOISE), 1e-6, Adjacency.ADD_OR_REMOVE)
+
+
+def test_the_cost_is_that_of_all_epochs_at_once_and_far_above_poisson() -> None:
+    shuffled = Shuffled(num_rows=10_000, batch_size=100, epochs=4)
+    poisson = Poisson(num_rows=10_000, sampling_prob=0.01, steps=shuffled.steps)
+    cost, claimed, at_once = (
+        pld_epsilon(event, 1e-6, Adjacency.REPLACE)
+        for event in (shuffled.event(NOISE), poisson.event(NOISE), Gaussian(noise_multiplier=1.0))
+    )
+    assert cost == pytest.approx(at_once, rel=1e-6)
+    assert cost > 4 * claimed
+
+
+def test_a_replaced_row_moves_one_sum_an_epoch_whatever_the_order() -> None:
+    values = np.linspace(-1, 1, 23)
+    for row in range(23):
+        others = values.copy()
+        others[row] = -others[row] if others[row] else 1.0
+        moved = [
+            float(batch.weights @ (values - others)[batch.indices]) != 0
+            for batch in SHUFFLED.batches(SeededNoise(0))
+        ]
+        assert [sum(moved[start : start + 5]) for start in (0, 5, 10)] == [1, 1, 1]
+
+
+def test_several_rows_a_unit_cost_as_if_all_were_in_one_batch() -> None:
+    sampler = Shuffled(num_rows=23, batch_size=5, epochs=3, max_rows_per_unit=4)
+    assert sampler.event(NOISE) == epochs_of(Gaussian(noise_multiplier=0.5))
+    # The squared distance that the accountant sums: no way to spread 4 rows has more.
+    ways = [(4,), (3, 1), (2, 2), (2, 1, 1), (1, 1, 1, 1)]
+    assert max(math.fsum(n**2 for n in way) for way in ways) == 4**2
+    with pytest.raises(ConfigError, match="must be Gaussian for max_rows_per_unit=4"):
+        sampler.event(Laplace(noise_multiplier=1.0))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"batch_size": 24}, {"batch_size": 0}, {"epochs": 0}, {"order_seed": -1}]
+)
+def test_settings_without_meaning_are_refused(wrong: dict[str, int]) -> None:
+    right = {"num_rows": 23, "batch_size": 5, "epochs": 3}
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        Shuffled(**right | wrong)
