@@ -45,7 +45,7 @@ def refusal_of(ledger: Ledger, event: Event) -> SpendRefusedError:
 def test_a_refusal_says_asked_left_and_the_least_noise_that_fits(ledger: Ledger) -> None:
     error = refusal_of(ledger, RandomizedResponse(epsilon=0.5))
     assert str(error).startswith(
-        "this release needs epsilon=0.5001, unit 'user per 7 days' has 0.31 of 4 left "
+        "this release needs epsilon=0.5, unit 'user per 7 days' has 0.31 of 4 left "
         "(delta=1e-06, budget 'week', window 2026-01-08T00:00Z to 2026-01-15T00:00Z). "
         "Least noise that fits: epsilon=0.3"
     )
