@@ -143,6 +143,15 @@ def test_users_with_several_rows_and_little_noise(max_rows: int, replaced: float
     assert privacy_curve(event, REPLACE).epsilon(1e-6) == pytest.approx(replaced, abs=0.006)
 
 
+def test_batches_of_fixed_size_cost_more_than_the_pair_that_is_often_used_for_them() -> None:
+    fixed = dpsgd_event(
+        BatchSampling(num_examples=100, batch_size=1, steps=1000, fixed_size=True), 1.0
+    )
+    halved = sampled_gaussian(0.01, 0.5, 1000)
+    assert privacy_curve(halved, ADD_OR_REMOVE).epsilon(1e-7) == pytest.approx(17.53, rel=1e-3)
+    assert privacy_curve(fixed, REPLACE).epsilon(1e-7) == pytest.approx(19.03, rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("deviations", "truncated", "plain"),
     [(0, 11.95, 0.901), (2, 8.51, 0.891), (4, 3.33, 0.882), (5, 0.893, 0.877), (6, 0.8724, 0.8724)],
