@@ -69,7 +69,7 @@ EXAMPLES: dict[str, tuple[Event, ...]] = {
     "Composed": (events.Composed((GAUSSIAN, RESPONSE)), events.Composed()),
     "Parallel": (
         events.Parallel(events=(GAUSSIAN, LAPLACE), parts_are_public=True),
-        events.Parallel(events=(RESPONSE, LAPLACE), parts_are_public=False),
+        events.Parallel(events=(GAUSSIAN, LAPLACE), parts_are_public=False),
     ),
     "NonPrivate": (events.NonPrivate(),),
 }

@@ -118,7 +118,11 @@ def ask_steps(question: Question, sampling: BatchSampling, noise: float) -> int:
         return dpsgd_event(dataclasses.replace(sampling, steps=steps), noise)
 
     return calibrate_steps(
-        make, epsilon=question.epsilon, delta=question.delta, adjacency=question.adjacency
+        make,
+        epsilon=question.epsilon,
+        delta=question.delta,
+        adjacency=question.adjacency,
+        spent_epsilon=question.method.epsilon,
     )
 
 

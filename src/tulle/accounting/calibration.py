@@ -56,13 +56,21 @@ def calibrate_noise(
 
 
 def calibrate_steps(
-    make_event: Callable[[int], Event], *, epsilon: float, delta: float, adjacency: Adjacency
+    make_event: Callable[[int], Event],
+    *,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency,
+    spent_epsilon: SpentEpsilon = pld_epsilon,
 ) -> int:
-    """The most steps at which `make_event(steps)` still meets (epsilon, delta)."""
+    """The most steps at which `make_event(steps)` still meets (epsilon, delta).
+
+    Any other `spent_epsilon` than the default is for comparison only.
+    """
     _check_target(epsilon, delta)
 
     def fits(steps: int) -> bool:
-        return pld_epsilon(make_event(steps), delta, adjacency) <= epsilon
+        return spent_epsilon(make_event(steps), delta, adjacency) <= epsilon
 
     if not fits(1):
         raise ConfigError(

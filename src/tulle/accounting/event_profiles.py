@@ -16,6 +16,7 @@ import numpy as np
 from tulle.accounting import sampling
 from tulle.accounting.curve import curve_of_parts
 from tulle.accounting.gaussian_pairs import gaussian_profile
+from tulle.accounting.private_parts import bound_to_its_units
 from tulle.accounting.profiles import (
     Profile,
     discrete_gaussian_profile,
@@ -41,13 +42,6 @@ _LOCAL_EVENTS = (
     events.DiscreteLaplace,
     events.Gaussian,
     events.DiscreteGaussian,
-)
-_HOLD_FOR_FIXED_UNITS = (
-    events.EpsilonDelta,
-    events.Shuffled,
-    events.TruncatedPoissonSampled,
-    events.FixedSizeSampled,
-    events.Parallel,
 )
 _LEAST_NOISE = 1e-6
 """Below it losses leave the range of every grid: nothing is protected."""
@@ -225,8 +219,12 @@ def _(event: events.Shuffled, adjacency: Adjacency) -> Parts:
 @atom_parts.register
 def _(event: events.Parallel, adjacency: Adjacency) -> Parts:
     moves = adjacency is Adjacency.REPLACE and not event.parts_are_public
-    if moves:
-        _refuse_counted_parts(event)
+    bound = bound_to_its_units(events.Composed(event.events))
+    if moves and len(event.events) > 1 and bound is not None:
+        raise UnsupportedEventError(
+            f"{type(bound).__name__} in private parts is refused under replace: it holds while "
+            "the units of a part stay, not when one leaves or enters; make the parts public."
+        )
     touched = _touched_together(event, moves=moves)
     alternatives = [event_parts(events.Composed(group), adjacency) for group in touched]
     if len(alternatives) == 1:
@@ -334,19 +332,6 @@ def _shuffled_profile(event: events.Shuffled) -> Profile:
     if reach < local_epsilon:
         grid, deltas = np.append(grid, local_epsilon), np.append(deltas, 0.0)
     return dataclasses.replace(interpolated_profile(grid, deltas), largest_loss=local_epsilon)
-
-
-def _refuse_counted_parts(event: events.Parallel) -> None:
-    """A unit that moves is removed from one part and added to another."""
-    counts: dict[events.Event, int] = {}
-    for part in event.events:
-        _count_atoms(part, 1, counts)
-    for atom in counts:
-        if len(event.events) > 1 and isinstance(atom, _HOLD_FOR_FIXED_UNITS):
-            raise UnsupportedEventError(
-                f"{type(atom).__name__} in private parts is refused under replace: it holds while "
-                "the units of a part stay, not when one leaves or enters; make the parts public."
-            )
 
 
 def _touched_together(event: events.Parallel, *, moves: bool) -> list[tuple[events.Event, ...]]:

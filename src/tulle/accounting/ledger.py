@@ -22,7 +22,7 @@ from tulle.accounting.ledger_rows import Spend, SpendRequest, SpendStatus
 from tulle.accounting.refusal import SpendRefusedError, explain_refusal
 from tulle.errors import ConfigError, RunStateError
 from tulle.privacy.event_json import event_to_json
-from tulle.privacy.events import Event
+from tulle.privacy.events import EpsilonDelta, Event
 from tulle.privacy.units import Unit
 
 
@@ -176,7 +176,8 @@ class Ledger:
           purpose: Why, in the words of the budgets; matched exactly.
           note: Free text for readers of the ledger. Not sensitive: it is shown.
           unit: The unit whose largest contribution the event speaks of. It must
-            cover that of every budget charged. None: it is the same as theirs.
+            cover that of every budget charged. None: it is the same as theirs,
+            which then must not differ, but for windows that hold all the data.
           at: When the data are from (not when they are released), with a time
             zone. Needed where a charged budget renews.
           until: Last moment the data are from, included. Every window from `at`
@@ -213,6 +214,7 @@ def _accounts(connection: sqlite3.Connection, request: SpendRequest) -> tuple[Ac
             f"purpose={request.purpose!r} is counted by no budget (purposes: {known}); nothing "
             "may be released uncharged. Use one of them, or create a budget for it."
         )
+    _check_speaks_to_all(request, charged)
     for budget in charged:
         if request.unit is not None and not request.unit.covers(budget.unit):
             raise ConfigError(
@@ -224,6 +226,35 @@ def _accounts(connection: sqlite3.Connection, request: SpendRequest) -> tuple[Ac
         for budget in charged
         for account in ledger_rows.read_accounts(connection, budget, budget.windows(request.span))
     )
+
+
+def _check_speaks_to_all(request: SpendRequest, charged: list[Budget]) -> None:
+    """Refuses an event that can be true of some of the charged budgets only."""
+    units = sorted({str(budget.unit) for budget in charged})
+    # Data of one window are bounded alike for an owner in it and for the owner in all.
+    is_one_window = all(len(budget.windows(request.span)) == 1 for budget in charged)
+    has_one_owner = len({budget.unit.owner for budget in charged}) == 1
+    if request.unit is None and len(units) > 1 and not (has_one_owner and is_one_window):
+        raise ConfigError(
+            f"unit=None is unclear: the budgets of purpose={request.purpose!r} have the units "
+            f"{', '.join(map(repr, units))}; say with unit=… whose contribution the event bounds."
+        )
+    adjacencies = sorted({budget.adjacency.value for budget in charged})
+    if len(adjacencies) > 1 and _states_an_epsilon(request.event):
+        raise ConfigError(
+            "EpsilonDelta holds under one adjacency, but the budgets of "
+            f"purpose={request.purpose!r} count under {', '.join(adjacencies)}; spend the event "
+            "of the mechanism itself, e.g. Laplace."
+        )
+
+
+def _states_an_epsilon(event: Event) -> bool:
+    parts: tuple[Event, ...] = getattr(event, "events", ())
+    if hasattr(event, "event"):
+        parts = (event.event,)
+    # With epsilon=0 it is the chance of a leak, which mechanisms give for every adjacency.
+    is_stated = isinstance(event, EpsilonDelta) and event.epsilon > 0
+    return is_stated or any(_states_an_epsilon(part) for part in parts)
 
 
 def _refusing(accounts: Iterable[Account], event: Event) -> Account | None:

@@ -71,6 +71,8 @@ def compose(profiles: Sequence[tuple[Profile, int]]) -> LossDistribution:
     low_loss, low_order = _edge(coarse, -_CHERNOFF_ORDERS)
     high_loss, high_order = _edge(coarse, _CHERNOFF_ORDERS)
     width = _choose_width(profiles, high_loss - low_loss)
+    if not width <= _LARGEST_EXPONENT:
+        raise _too_far(coarse)
     parts = [
         (discretize(p, width, tail), count)
         for (p, count), tail in zip(profiles, tail_masses, strict=True)
@@ -174,10 +176,7 @@ def _convolve(
     parts: Sequence[tuple[LossDistribution, int]], low: int, high: int
 ) -> LossDistribution:
     if high - low > 4 * _MOST_POINTS:
-        raise UnsupportedEventError(
-            f"a composition of {sum(count for _, count in parts)} releases spreads its losses too "
-            "far to be resolved; account for fewer at a time."
-        )
+        raise _too_far(parts)
     size = int(fft.next_fast_len(high - low + 1, real=True))
     spectrum = np.ones(size // 2 + 1, dtype=np.clongdouble)
     first, log_finite_prob = 0, 0.0
@@ -214,3 +213,10 @@ def _folded(probs: FloatArray, size: int) -> NDArray[np.longdouble]:
     padded = np.zeros(rows * size, dtype=np.longdouble)
     padded[: probs.size] = probs
     return np.asarray(padded.reshape(rows, size).sum(axis=0))
+
+
+def _too_far(parts: Sequence[tuple[LossDistribution, int]]) -> UnsupportedEventError:
+    return UnsupportedEventError(
+        f"a composition of {sum(count for _, count in parts)} releases spreads its losses too "
+        "far to be resolved; account for fewer at a time."
+    )

@@ -7,6 +7,7 @@ number nearest to 0.1, whatever the order, and no rounding piles up.
 import functools
 from fractions import Fraction
 
+from tulle.accounting.private_parts import bound_to_its_units
 from tulle.privacy import events
 from tulle.privacy.events import Event
 from tulle.privacy.units import Adjacency
@@ -77,6 +78,8 @@ def _(event: events.Parallel, adjacency: Adjacency) -> Fraction | None:
     if parts is None:
         return None
     can_move = adjacency is Adjacency.REPLACE and not event.parts_are_public
+    if can_move and len(event.events) > 1 and bound_to_its_units(events.Composed(event.events)):
+        return None
     return sum(sorted(parts, reverse=True)[: 2 if can_move else 1], start=Fraction(0))
 
 

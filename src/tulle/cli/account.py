@@ -1,5 +1,6 @@
 """`tulle account`: what a mechanism costs, and how much noise a target needs."""
 
+import decimal
 import json
 import math
 from typing import TYPE_CHECKING, Annotated
@@ -43,6 +44,9 @@ _MaxBatchSize = Annotated[
 ]
 _Sampler = Annotated[str, typer.Option(help="poisson, or fixed-size (replace only).")]
 _AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+_WEAKER_IF_LARGER = {"response_epsilon", "local_epsilon", "truth_prob"}
+"""Settings found for a target that only less of is sure to meet."""
 
 
 @account_app.command(epilog="Example: tulle account gaussian --epsilon 1 --delta 1e-6")
@@ -309,5 +313,13 @@ def _print_answer(
         typer.echo(json.dumps(facts | {"event": event_to_dict(answer.event)}, allow_nan=False))
         return
     for name, value in facts.items():
-        shown = f"{value:.6g}" if isinstance(value, float) else "none" if value is None else value
-        typer.echo(f"{name}: {shown}")
+        shown = _rounded(name, value) if isinstance(value, float) else value
+        typer.echo(f"{name}: {'none' if shown is None else shown}")
+
+
+def _rounded(name: str, value: float) -> str:
+    """Six digits, rounded to the side on which the statement stays true."""
+    side = decimal.ROUND_FLOOR if name in _WEAKER_IF_LARGER else decimal.ROUND_CEILING
+    # Twelve digits first, so that 0.1 + 0.2 is 0.3 and not 0.300001.
+    exact = decimal.Context(prec=12).create_decimal_from_float(value)
+    return f"{float(decimal.Context(prec=6, rounding=side).create_decimal(exact)):.6g}"

@@ -22,6 +22,7 @@ def check_plan(
     """Recompute every epsilon that a plan claims, and check its columns. Reads no rows."""
     from tulle.accounting.plan_check import verify_plan
     from tulle.privacy.plan import Plan
+    from tulle.report.rounding import round_up
 
     loaded = Plan.from_json(_read(plan))
     epsilons = verify_plan(loaded)
@@ -37,7 +38,7 @@ def check_plan(
         return
     typer.echo(f"{loaded.name}: {loaded.mechanism}")
     for claim, epsilon in zip(loaded.claims, epsilons, strict=True):
-        typer.echo(f"  {claim.guarantee}: its event gives epsilon={epsilon:.6g}")
+        typer.echo(f"  {claim.guarantee}: its event gives epsilon={round_up(epsilon, 6):.6g}")
 
 
 def _read(path: Path) -> str:

@@ -184,6 +184,9 @@ def _moments(option: str, text: str) -> tuple[datetime, datetime]:
         if len(text) == len("2026-01-14"):
             day = date.fromisoformat(text)
             return datetime.combine(day, time.min, UTC), datetime.combine(day, time.max, UTC)
+        # "2026-W03" and "20260114" would be read as one midnight and charge too little.
+        if text[10:11] not in {"T", " "}:
+            raise ValueError(text)
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigError(

@@ -17,6 +17,8 @@ from tulle.errors import ConfigError, DataError
 IntArray = NDArray[np.int64]
 Times = NDArray[np.int64] | NDArray[np.float64]
 
+_LARGEST_TIME = 2**62
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class BoundReport:
@@ -148,14 +150,27 @@ def draw_rows_with_replacement(
 
 
 def windows_of(times: ArrayLike, *, window_seconds: int, start: float = 0) -> IntArray:
-    """The time window of each row: whole windows since `start`, which is public."""
+    """The time window of each row: whole windows since `start`, which is public.
+
+    A ledger's windows begin at 1970 UTC: with times since then and start=0 they are the
+    same; with another start one window of a ledger can hold parts of two of these, and so
+    twice the rows.
+    """
     if isinstance(window_seconds, bool) or not isinstance(window_seconds, int):
         raise ConfigError(f"window_seconds={window_seconds!r} must be a whole number.")
     if window_seconds < 1:
         raise ConfigError(
             f"window_seconds={window_seconds} must be >= 1; leave windows out for no window."
         )
-    return np.floor_divide(checked_times(times) - start, window_seconds).astype(np.int64)
+    if not abs(start) <= _LARGEST_TIME:
+        raise ConfigError(f"start={start} must be a number of seconds up to 2^62 in size.")
+    checked = checked_times(times)
+    if ((checked < -_LARGEST_TIME) | (checked > _LARGEST_TIME)).any():
+        raise DataError("times are beyond 2^62 in size; give them in seconds.")
+    # Unsigned or short numbers would wrap around before the start.
+    seconds = checked.astype(np.float64 if checked.dtype.kind == "f" else np.int64)
+    windows: IntArray = np.floor_divide(seconds - start, window_seconds).astype(np.int64)
+    return windows
 
 
 def checked_unit_ids(raw_unit_ids: ArrayLike) -> NDArray[np.int64] | NDArray[np.uint64]:

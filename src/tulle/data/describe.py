@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from tulle.data.distinct import DistinctValues
+from tulle.data.formats.blocks import BadLines
 from tulle.data.logs import Log
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.errors import DataError
@@ -29,7 +30,8 @@ class Figure:
 
     value: float
     must_not_be_released: bool
-    """It depends on labels, sensitive columns or on which rows belong to one unit."""
+    """It depends on labels, sensitive columns or on which rows belong to one unit; or on which
+    lines were left out as bad, because a sensitive value can make them so."""
     relative_error: float = 0.0
     """Standard error as a share of the value, where it is an estimate; 0: exact."""
 
@@ -79,7 +81,12 @@ def describe_log(log: Log, *, progress: Callable[[int], None] | None = None) -> 
       except the figures that are marked otherwise.
     """
     schema = log.layout.schema
-    tallies = [_Tally(name, role) for role, name in schema.roles.items() if role != "ignored"]
+    leaves_out = log.bad_lines is BadLines.SKIP
+    tallies = [
+        _Tally(name, role, leaves_out=leaves_out)
+        for role, name in schema.roles.items()
+        if role != "ignored"
+    ]
     num_bad_lines = 0
     for block in log.blocks():
         num_bad_lines += block.num_bad_lines
@@ -92,10 +99,11 @@ def describe_log(log: Log, *, progress: Callable[[int], None] | None = None) -> 
 
 def describe_prepared(dataset: PreparedDataset) -> Description:
     """Describes the arrays of a prepared dataset; see `describe_log`."""
-    schema = dataset.schema
+    schema, provenance = dataset.schema, dataset.head.provenance
+    leaves_out = provenance.get("bad_lines") == BadLines.SKIP.value
     times = dataset.days if dataset.times is None else dataset.times
     others = [
-        (_Tally(name, role), array)
+        (_Tally(name, role, leaves_out=leaves_out), array)
         for role, name, array in (
             ("label", schema.label, dataset.labels),
             ("unit", schema.unit, dataset.units),
@@ -103,7 +111,7 @@ def describe_prepared(dataset: PreparedDataset) -> Description:
         )
         if name is not None and array is not None
     ]
-    features = [_Tally(feature.name, feature.role) for feature in dataset.features]
+    features = [_Tally(f.name, f.role, leaves_out=leaves_out) for f in dataset.features]
     for start in range(0, dataset.num_rows, _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
         ids = dataset.gather(rows)
@@ -111,14 +119,20 @@ def describe_prepared(dataset: PreparedDataset) -> Description:
             tally.add(pl.Series(tally.name, ids[:, column]))
         for tally, array in others:
             tally.add(pl.Series(tally.name, array[rows]))
-    return _description([*features, *(tally for tally, _ in others)], 0, is_raw=False)
+    num_bad_lines = provenance.get("num_bad_lines")
+    return _description(
+        [*features, *(tally for tally, _ in others)],
+        num_bad_lines if isinstance(num_bad_lines, int) else 0,
+        is_raw=False,
+    )
 
 
 class _Tally:
     """What is counted of one column."""
 
-    def __init__(self, name: str, role: str) -> None:
+    def __init__(self, name: str, role: str, *, leaves_out: bool) -> None:
         self.name, self.role = name, role
+        self.leaves_out = leaves_out
         self.num_rows = self.num_missing = 0
         self.sum = 0.0
         self.distinct = DistinctValues(_MAX_UNITS_HELD if role == "unit" else _MAX_VALUES_HELD)
@@ -133,7 +147,7 @@ class _Tally:
     def figure(self, value: float, relative_error: float = 0.0) -> Figure:
         return Figure(
             value=value,
-            must_not_be_released=self.role in _SENSITIVE_ROLES,
+            must_not_be_released=self.leaves_out or self.role in _SENSITIVE_ROLES,
             relative_error=relative_error,
         )
 
@@ -167,7 +181,7 @@ def _description(tallies: list[_Tally], num_bad_lines: int, *, is_raw: bool) -> 
     by_role = {tally.role: tally for tally in tallies}
     label, unit = by_role.get("label"), by_role.get("unit")
     return Description(
-        num_rows=Figure(value=num_rows, must_not_be_released=False),
+        num_rows=Figure(value=num_rows, must_not_be_released=tallies[0].leaves_out),
         num_bad_lines=Figure(value=num_bad_lines, must_not_be_released=True),
         label_rate=None if label is None else label.label_rate(),
         columns=tuple(tally.describe(is_raw=is_raw) for tally in tallies),

@@ -6,6 +6,7 @@ before; what it costs is charged once, also if the work is interrupted later.
 """
 
 import dataclasses
+import functools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 import tulle
@@ -30,6 +32,7 @@ from tulle.data.prepared.format import ENCODER_FILE, Contents, PreparedFeature
 from tulle.data.prepared.partial import PartialFolder, begun_settings, hold_partial
 from tulle.data.prepared.writer import DatasetWriter
 from tulle.data.row_arrays import RowArrays
+from tulle.data.schema import Schema
 from tulle.data.source_files import SourceFile, inspect_sources
 from tulle.data.units import check_units, drop_rows_without_unit
 from tulle.errors import ConfigError, DataError
@@ -185,12 +188,7 @@ class _Work:
         )
 
     def arrays(self, block: Block, start: Position) -> _Arrays:
-        schema = self.encoder.plan.schema
-        table = block.table
-        if self.config.drop_rows_without_unit:
-            table = drop_rows_without_unit(table, schema)
-        else:
-            check_units(table, schema)
+        table = _rows_with_unit(block.table, self.encoder.plan.schema, self.config)
         name = self.log.paths[start.file_index].name
 
         def place(index: int) -> str:
@@ -198,10 +196,7 @@ class _Work:
                 return f"{name}, row {start.row + index + 1}"
             return f"{name}, between rows {start.row + 1} and {block.next.row}"
 
-        others = RowArrays(
-            schema=schema, num_classes=self.config.num_classes, salt=self.encoder.plan.salt
-        )
-        made: _Arrays = others.make(table, place)
+        made: _Arrays = _row_arrays(self.encoder.plan, self.config).make(table, place)
         ids = self.encoder.encode(table)
         num_public = sum(feature.role == "public" for feature in self.encoder.features)
         for role, part in (("public", ids[:, :num_public]), ("sensitive", ids[:, num_public:])):
@@ -258,15 +253,8 @@ def _encoder(
     if (partial.data / ENCODER_FILE).exists():
         return Encoder.from_files(partial.data)
     if isinstance(features, FeaturePlan):
-        schema = log.layout.schema
-
-        def tables() -> Iterator[Any]:
-            for block in log.blocks():
-                drop = config.drop_rows_without_unit
-                yield drop_rows_without_unit(block.table, schema) if drop else block.table
-
         vocabularies = fit_vocabularies(
-            tables,
+            functools.partial(_counted_tables, log, features, config, is_paid=payment is not None),
             features,
             private=None if payment is None else payment.private,
             ledger=None if payment is None else payment.ledger,
@@ -274,6 +262,34 @@ def _encoder(
         features = build_encoder(features, vocabularies)
     features.to_files(partial.data)
     return features
+
+
+def _counted_tables(
+    log: Log, plan: FeaturePlan, config: PrepareConfig, *, is_paid: bool
+) -> Iterator[pl.DataFrame]:
+    """The rows to count. If it costs, a row that would be refused later is refused now."""
+    for block in log.blocks():
+        table = _rows_with_unit(block.table, plan.schema, config)
+        if is_paid:
+            name = log.paths[block.next.file_index].name
+            place = f"{name}, up to row {block.next.row}"
+            _row_arrays(plan, config).make(table, functools.partial(_anywhere, place))
+        yield table
+
+
+def _anywhere(place: str, _index: int) -> str:
+    return place
+
+
+def _rows_with_unit(table: pl.DataFrame, schema: Schema, config: PrepareConfig) -> pl.DataFrame:
+    if config.drop_rows_without_unit:
+        return drop_rows_without_unit(table, schema)
+    check_units(table, schema)
+    return table
+
+
+def _row_arrays(plan: FeaturePlan, config: PrepareConfig) -> RowArrays:
+    return RowArrays(schema=plan.schema, num_classes=config.num_classes, salt=plan.salt)
 
 
 def _settings(

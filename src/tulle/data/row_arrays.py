@@ -60,6 +60,12 @@ class RowArrays:
             ids = as_numbers(values, kind)
             _refuse_nulls(ids, "every row needs a unit", place)
             return ids.to_numpy()
+        if kind is Kind.CATEGORICAL and values.dtype.is_float():
+            # 12 in one file and 12.0 in the next would make two units of one user.
+            raise DataError(
+                f"column {values.name!r} of role unit is {kind.value} and has the type "
+                f"{values.dtype}; declare it integer in the schema's kinds or store it as text."
+            )
         texts = as_text(values, kind)
         _refuse_nulls(texts, "every row needs a unit", place)
         return ValueHasher(column=values.name, salt=self.salt).hashes(texts).view(np.int64)

@@ -6,6 +6,7 @@ one implies the other.
 """
 
 import dataclasses
+import decimal
 import math
 
 from tulle.errors import ConfigError
@@ -106,9 +107,9 @@ class Guarantee:
     def __str__(self) -> str:
         if not self.is_private:
             return f"no privacy ({self.unit}, {self.adjacency.value}, {self.scope.value})"
-        delta = "" if self.delta == 0 else f", delta={self.delta:.3g}"
+        delta = "" if self.delta == 0 else f", delta={_rounded_up(self.delta, 3)}"
         return (
-            f"epsilon={self.epsilon:.4g}{delta} "
+            f"epsilon={_rounded_up(self.epsilon, 4)}{delta} "
             f"({self.unit}, {self.adjacency.value}, {self.scope.value})"
         )
 
@@ -124,3 +125,10 @@ def group_parameters(epsilon: float, delta: float, num_units: int) -> tuple[floa
     )
     log_delta = math.log(delta) + log_factor
     return num_units * epsilon, 1.0 if log_delta >= 0 else math.exp(log_delta)
+
+
+def _rounded_up(value: float, num_digits: int) -> str:
+    # Twelve digits first, so that 0.1 + 0.2 is 0.3 and not 0.3001.
+    exact = decimal.Context(prec=12).create_decimal_from_float(float(value))
+    context = decimal.Context(prec=num_digits, rounding=decimal.ROUND_CEILING)
+    return f"{float(context.create_decimal(exact)):.{num_digits}g}"

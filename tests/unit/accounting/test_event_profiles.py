@@ -58,18 +58,14 @@ def log_response(value: int, epsilon: float) -> np.ndarray:
     return odds - np.logaddexp.reduce(odds)
 
 
-@pytest.mark.parametrize("parts_are_public", [True, False])
-def test_two_responses_on_two_parts_by_brute_force(parts_are_public: bool) -> None:
+def test_two_responses_on_two_public_parts_by_brute_force() -> None:
     """A unit holds a part and a bit; the part where it is not reports a fixed bit."""
     epsilons = (1.0, 0.6)
-    event = Parallel(
-        events=tuple(RandomizedResponse(epsilon=e) for e in epsilons),
-        parts_are_public=parts_are_public,
-    )
+    event = public(*(RandomizedResponse(epsilon=e) for e in epsilons))
     bound = deltas(event, REPLACE)
     worst = np.zeros(len(EPSILONS))
     for before, after in itertools.product(itertools.product((0, 1), repeat=2), repeat=2):
-        if parts_are_public and before[0] != after[0]:
+        if before[0] != after[0]:
             continue
         log_p, log_q = (
             np.add.outer(*(log_response(bit if part == i else 0, epsilons[i]) for i in range(2)))
@@ -145,6 +141,8 @@ def test_many_shuffles_cost_about_the_square_root_of_their_number() -> None:
     [
         events.Shuffled(event=RandomizedResponse(epsilon=1.0), num_reports=100),
         events.EpsilonDelta(epsilon=0.0),
+        RandomizedResponse(epsilon=1.0),
+        events.SubsetSelection(epsilon=1.0, num_values=5, subset_size=2),
         events.TruncatedPoissonSampled(
             sampling_prob=0.5, num_rows=4, max_batch_size=2, event=Gaussian(noise_multiplier=1.0)
         ),

@@ -1,3 +1,4 @@
+import dataclasses
 import pickle
 import warnings
 from datetime import UTC, datetime, timedelta
@@ -11,11 +12,13 @@ from tulle.accounting.ledger import Ledger
 from tulle.accounting.ledger_rows import SpendStatus
 from tulle.errors import BudgetExceededError, ConfigError, RunStateError, UnsupportedEventError
 from tulle.privacy.events import (
+    Composed,
     EpsilonDelta,
     FixedSizeSampled,
     Gaussian,
     Laplace,
     RandomizedResponse,
+    Repeated,
 )
 from tulle.privacy.units import Adjacency, Unit
 
@@ -194,6 +197,38 @@ def test_an_event_about_a_smaller_unit_cannot_be_charged(tmp_path: Path) -> None
         with pytest.raises(ConfigError, match="does not cover unit 'user per 7 days'"):
             ledger.spend(TENTH, purpose="counts", unit=smaller, at=AT)
     assert [spend.request.unit for spend in ledger.spends("ads")] == [Unit.user()]
+
+
+def test_an_event_for_budgets_of_several_units_must_name_its_unit(tmp_path: Path) -> None:
+    pairs = make_budget("pairs", unit=Unit.user_advertiser())
+    ledger = make_ledger(tmp_path, make_budget("people"), pairs)
+    with pytest.raises(ConfigError, match=r"unit=None.*'user', 'user x advertiser'"):
+        ledger.spend(TENTH, purpose="counts")
+    with pytest.raises(ConfigError, match="does not cover unit 'user' of budget 'people'"):
+        ledger.spend(TENTH, purpose="counts", unit=Unit.user_advertiser())
+    ledger.spend(TENTH, purpose="counts", unit=Unit.user())
+    assert [ledger.state(name).num_spends for name in ("people", "pairs")] == [1, 1]
+
+
+def test_an_event_about_several_windows_must_name_its_unit(tmp_path: Path) -> None:
+    week = make_budget("week", unit=Unit.user(days=7))
+    ledger = make_ledger(tmp_path, week, make_budget("all"))
+    ledger.spend(TENTH, purpose="counts", at=AT)
+    with pytest.raises(ConfigError, match=r"unit=None.*'user', 'user per 7 days'"):
+        ledger.spend(TENTH, purpose="counts", at=AT, until=AT + WEEK)
+    ledger.spend(TENTH, purpose="counts", unit=Unit.user(), at=AT, until=AT + WEEK)
+    assert ledger.state("all").spent_epsilon == 0.2
+
+
+def test_a_stated_epsilon_is_not_charged_under_several_adjacencies(tmp_path: Path) -> None:
+    replacing = dataclasses.replace(make_budget("replacing"), adjacency=Adjacency.REPLACE)
+    ledger = make_ledger(tmp_path, make_budget("removing", delta=1e-6), replacing)
+    for stated in (TENTH, Composed((Repeated(event=TENTH, count=2),))):
+        with pytest.raises(ConfigError, match=r"EpsilonDelta.*add-remove, replace"):
+            ledger.spend(stated, purpose="counts")
+    ledger.spend(Laplace(noise_multiplier=4.0), purpose="counts")
+    assert ledger.state("removing").spent_epsilon == pytest.approx(0.25, rel=1e-4)
+    assert ledger.state("replacing").spent_epsilon == 0.5
 
 
 def test_a_check_tells_what_would_be_left_and_writes_nothing(tmp_path: Path) -> None:

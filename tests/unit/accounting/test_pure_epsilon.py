@@ -4,6 +4,7 @@ import pytest
 
 from tulle.accounting.accountant import privacy_curve
 from tulle.accounting.pure_epsilon import pure_epsilon
+from tulle.errors import UnsupportedEventError
 from tulle.privacy import events
 from tulle.privacy.events import Event
 from tulle.privacy.units import Adjacency
@@ -58,6 +59,26 @@ def test_the_accountant_agrees(event: Event, adjacency: Adjacency) -> None:
 )
 def test_what_is_not_pure_has_no_pure_cost(event: Event) -> None:
     assert pure_epsilon(event, Adjacency.REPLACE) is None
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        events.EpsilonDelta(epsilon=0.5),
+        events.Composed(
+            (LAPLACE, events.Repeated(event=events.EpsilonDelta(epsilon=0.5), count=2))
+        ),
+        events.Parallel(events=(LAPLACE, LAPLACE), parts_are_public=True),
+    ],
+)
+def test_what_holds_for_fixed_units_has_no_pure_cost_where_units_move(part: Event) -> None:
+    moving = events.Parallel(events=(part, LAPLACE), parts_are_public=False)
+    with pytest.raises(UnsupportedEventError, match="in private parts"):
+        privacy_curve(moving, Adjacency.REPLACE)
+    assert pure_epsilon(moving, Adjacency.REPLACE) is None
+    assert pure_epsilon(moving, Adjacency.ADD_OR_REMOVE) is not None
+    alone = events.Parallel(events=(part,), parts_are_public=False)
+    assert pure_epsilon(alone, Adjacency.REPLACE) == pure_epsilon(part, Adjacency.REPLACE)
 
 
 def test_sums_are_exact() -> None:

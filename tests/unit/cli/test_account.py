@@ -101,6 +101,15 @@ def test_dpsgd_finds_the_steps_that_fit(capsys: pytest.CaptureFixture[str]) -> N
     assert facts["epsilon"] <= 1 < more["epsilon"]
 
 
+def test_steps_that_fit_are_found_by_the_accountant_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    renyi = f"{DPSGD} --noise-multiplier 1 --adjacency add-remove --accountant rdp"
+    facts = answer(capsys, f"{renyi} --epsilon 1")
+    more = answer(capsys, f"{renyi} --steps {facts['steps'] + 1}")
+    assert facts["epsilon"] <= 1 < more["epsilon"]
+
+
 def test_epochs_are_rounded_up_to_steps(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(capsys, f"{DPSGD} --noise-multiplier 1 --epochs 1.0001")["steps"] == 1001
 
@@ -110,6 +119,25 @@ def test_no_finite_epsilon_is_null_and_not_a_broken_number(
 ) -> None:
     facts = answer(capsys, "account gaussian --noise-multiplier 1 --delta 0")
     assert facts["epsilon"] is None
+
+
+@pytest.mark.parametrize("epsilon", [0.9, 1.0, 1.1, 1.3, 1.7])
+def test_text_never_promises_more_than_json(
+    capsys: pytest.CaptureFixture[str], epsilon: float
+) -> None:
+    for command in (
+        f"account gaussian --epsilon {epsilon} --delta 1e-6",
+        f"account rr --epsilon {epsilon} --count 3 --delta 1e-6",
+        f"account gaussian --noise-multiplier {epsilon} --delta 1e-6",
+    ):
+        exact = answer(capsys, command)
+        assert run_with(command.split()) == 0
+        shown = dict(line.split(": ") for line in capsys.readouterr().out.splitlines())
+        assert float(shown["epsilon"]) >= exact["epsilon"] * (1 - 1e-11)
+        for name, side in (("noise_multiplier", 1), ("response_epsilon", -1), ("truth_prob", -1)):
+            if name in shown:
+                excess = side * (float(shown[name]) / exact[name] - 1)
+                assert -1e-11 <= excess <= 1e-5
 
 
 def test_text_is_one_fact_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,6 +163,8 @@ def test_text_is_one_fact_a_line(capsys: pytest.CaptureFixture[str]) -> None:
         ("account gaussian --epsilon 1 --delta 1e-6 --accountant moments", "accountant='moments'"),
         ("account gaussian --epsilon 1 --delta 1e-6 --accountant rdp", "RDP under replace"),
         ("account gaussian --epsilon 1 --delta 1e-6 --replace-factor 3", "replace_factor=3.0"),
+        ("account rr --response-epsilon 1 --count 1000000000000 --delta 1e-6", "too far to be"),
+        (f"{DPSGD} --noise-multiplier 1 --steps {10**24}", "too far to be resolved"),
         (f"{DPSGD} --epsilon 1", "--steps or --epochs"),
         (f"{DPSGD} --epsilon 1 --steps 3 --epochs 2", "--steps or --epochs"),
         (f"{DPSGD} --epsilon 1 --epochs nan", "epochs=nan"),

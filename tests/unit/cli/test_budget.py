@@ -171,6 +171,9 @@ def test_a_bare_date_is_its_whole_day(
     [
         (("--at", "14.1.2026"), "--at 14.1.2026 must be a date or a time"),
         (("--at", "2026-01-14", "--until", "soon"), "--until soon must be"),
+        (("--at", "2026-W03"), "--at 2026-W03 must be a date or a time"),
+        (("--at", "20260114"), "--at 20260114 must be a date or a time"),
+        (("--at", "2026-01-14", "--until", "2026-W04"), "--until 2026-W04 must be"),
         (("--until", "2026-01-14"), "needs at="),
         ((), "which time the data are from"),
     ],

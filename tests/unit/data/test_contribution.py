@@ -176,6 +176,32 @@ def test_windows_are_whole_lengths_since_the_start() -> None:
     assert windows_of([5.5, 9.9], window_seconds=4, start=1.5).tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint32, np.uint64, np.float32])
+def test_windows_do_not_depend_on_the_type_of_the_times(dtype: Any) -> None:
+    times = np.array([0, 5, 9, 10, 25])
+    for start in (0, 10, 300, -300):
+        found = windows_of(times.astype(dtype), window_seconds=86_400, start=start)
+        assert found.tolist() == [(time - start) // 86_400 for time in times.tolist()]
+
+
+def test_unsigned_times_before_the_start_keep_the_bound() -> None:
+    times = np.array([0, 5, 9], np.uint32)
+    windows = windows_of(times, window_seconds=10, start=10)
+    assert keep_first_rows([1, 1, 1], max_rows_per_unit=1, windows=windows).rows.tolist() == [0]
+
+
+@pytest.mark.parametrize("time", [2**63, -(2**63), 1e30])
+def test_times_beyond_all_windows_are_refused(time: float) -> None:
+    with pytest.raises(DataError, match=r"2\^62"):
+        windows_of(np.array([time]), window_seconds=10)
+
+
+@pytest.mark.parametrize("start", [float("nan"), float("inf"), 2**63])
+def test_a_start_that_is_no_time_is_refused(start: float) -> None:
+    with pytest.raises(ConfigError, match="start="):
+        windows_of([1, 2], window_seconds=10, start=start)
+
+
 def test_a_window_bound_keeps_rows_of_every_window() -> None:
     windows = windows_of([0, 10, 90_000, 90_001], window_seconds=86_400)
     assert keep_first_rows([1, 1, 1, 1], max_rows_per_unit=1, windows=windows).rows.tolist() == [

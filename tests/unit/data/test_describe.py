@@ -103,6 +103,18 @@ def test_bad_lines_are_counted_if_asked_for(tmp_path: Path) -> None:
     assert (found.num_rows.value, found.num_bad_lines.value) == (5, 1)
 
 
+def test_nothing_is_releasable_where_bad_lines_may_be_missing(tmp_path: Path) -> None:
+    # Whether a line is bad can follow from a sensitive value in it.
+    for name, rows in (("good", lines(5)), ("bad", [*lines(5), "bad"])):
+        csv = write_log(tmp_path / f"{name}.csv", rows)
+        log = dataclasses.replace(small_log(csv), bad_lines=BadLines.SKIP)
+        dataset = prepare(log, small_plan(), tmp_path / name).dataset
+        for found in (describe_log(log), describe_prepared(dataset)):
+            assert found.num_bad_lines.value == (name == "bad")
+            assert found.num_rows.must_not_be_released
+            assert all(c.num_distinct.must_not_be_released for c in found.columns)
+
+
 def test_a_log_without_rows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no row"):
         describe_log(small_log(write_log(tmp_path / "small.csv", [])))

@@ -1,5 +1,6 @@
 import dataclasses
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -274,6 +275,45 @@ def test_features_of_another_schema_are_refused(csv: Path, tmp_path: Path) -> No
         prepare(small_log(csv), hash_all(DISPLAY.schema), tmp_path / "out")
 
 
+def test_a_folder_that_only_has_the_name_of_an_unfinished_dataset_is_left_alone(
+    csv: Path, tmp_path: Path
+) -> None:
+    prepare(small_log(csv), small_plan(), tmp_path / "out.partial")
+    before = bytes_of(tmp_path / "out.partial")
+    with pytest.raises(RunStateError, match=r"out.partial .* not an unfinished dataset"):
+        prepare(small_log(csv), small_plan(), tmp_path / "out", resume=False)
+    assert bytes_of(tmp_path / "out.partial") == before
+
+
+def test_what_is_left_of_a_run_that_was_killed_at_its_end_is_no_obstacle(
+    csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(_path: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(small_log(csv), small_plan(), tmp_path / "out")
+    (tmp_path / "out").rename(tmp_path / "elsewhere")
+    prepare(small_log(csv), small_plan(), tmp_path / "out")
+    assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "elsewhere")
+
+
+def test_an_encoder_that_cannot_be_thrown_away_is_not_used_for_other_features(
+    csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(_path: Path, ignore_errors: bool = False) -> None:
+        if not ignore_errors:
+            raise PermissionError(13, "Permission denied")
+
+    interrupt(small_log(csv), small_plan(), tmp_path / "out")
+    monkeypatch.setattr(shutil, "rmtree", denied)
+    with pytest.raises(RunStateError, match="Permission denied"):
+        prepare(small_log(csv), hash_all(SCHEMA, 70, 50), tmp_path / "out", resume=False)
+    assert not (tmp_path / "out").exists()
+
+
 def test_two_runs_into_one_folder_are_refused(csv: Path, tmp_path: Path) -> None:
     seen: list[str] = []
 
@@ -334,6 +374,22 @@ def test_a_private_vocabulary_is_paid_for_once_even_if_interrupted(
     assert len(books.spends("rows")) == 1
     assert result.num_rows_resumed == 80
     assert result.dataset.head.contents.encoder_fingerprint == begun.fingerprint()
+
+
+@pytest.mark.parametrize(
+    "row", ["2,site1,1,5,city1,user1,0,n", "1,site1,1,5,city1,,0,n", "1,site1,1,5,city1,user1,,n"]
+)
+def test_a_row_that_is_refused_is_found_before_a_vocabulary_is_paid_for(
+    tmp_path: Path, row: str
+) -> None:
+    # Who mends the file begins anew, and would pay again.
+    csv = write_log(tmp_path / "small.csv", [*lines(50), row, *lines(50)])
+    books = ledger(tmp_path / "ledger.db")
+    private = PrivateVocabularyConfig(unit=Unit.example(), epsilon=20.0, delta=1e-3)
+    payment = VocabularyPayment(private=private, ledger=books)
+    with pytest.raises(DataError, match=r"role label|has nulls"):
+        prepare(small_log(csv), vocabulary_all(SCHEMA), tmp_path / "out", payment=payment)
+    assert books.spends("rows") == ()
 
 
 def test_a_sensitive_vocabulary_without_payment_is_refused(csv: Path, tmp_path: Path) -> None:

@@ -64,6 +64,17 @@ def test_integer_units_are_kept() -> None:
     assert made.tolist() == [-5, 9007199254740993]
 
 
+def test_units_stored_as_floats_are_whole_numbers_or_refused() -> None:
+    # A column of ids with a gap is often stored as floats: in one file a user is 12, in the
+    # next 12.0, and as text he would be two units.
+    made = arrays(of_kind("unit", Kind.INTEGER), unit=[12.0, 7.0])["units"]
+    assert made.tolist() == [12, 7]
+    real = of_kind("unit", Kind.REAL)
+    assert arrays(real, unit=[12.0])["units"] == arrays(real, unit=[12])["units"]
+    with pytest.raises(DataError, match=r"column 'unit' .* type Float64.* integer"):
+        arrays(unit=[12.0, 7.0])
+
+
 @pytest.mark.parametrize("kind", [Kind.CATEGORICAL, Kind.INTEGER])
 def test_a_missing_unit_is_refused(kind: Kind) -> None:
     with pytest.raises(DataError, match="column 'unit' has nulls, the first in row 1; every row"):

@@ -198,3 +198,9 @@ def test_a_guarantee_prints_all_its_words() -> None:
     assert "delta" not in str(claim(1.0))
     assert str(claim(math.inf)).startswith("no privacy")
     assert str(claim(1.0, 1.0)).startswith("no privacy")
+
+
+def test_text_never_promises_more_than_the_numbers() -> None:
+    assert "epsilon=1.001, delta=1.01e-07 " in str(claim(1.00004, 1.0004e-7))
+    assert "epsilon=0.3 " in str(claim(0.1 + 0.2))
+    assert "epsilon=0 " in str(claim(0.0))

@@ -61,7 +61,9 @@ def as_numbers(values: pl.Series, kind: Kind) -> pl.Series:
     if values.dtype.is_integer() and kind is Kind.TIMESTAMP:
         target = pl.Int64
     numbers = values.cast(target, strict=False)
-    if numbers.null_count() > values.null_count():
+    # Text with a fraction gives null, a decimal number would lose it.
+    is_cut = values.dtype.is_decimal() and target == pl.Int64 and (values != values.floor()).any()
+    if is_cut or numbers.null_count() > values.null_count():
         raise _wrong_values(values, kind)
     if numbers.dtype == pl.Int64:
         return numbers

@@ -75,6 +75,12 @@ class PrivateVocabularyConfig:
                 "which is one row; choose another unit, e.g. Unit.user()."
             )
         if self.known_values is not None:
+            for column, values in self.known_values.items():
+                if isinstance(values, str) or not all(isinstance(value, str) for value in values):
+                    raise ConfigError(
+                        f"known_values of column {column!r} must be a tuple of texts, "
+                        "e.g. ('phone', 'tablet')."
+                    )
             known = {column: tuple(values) for column, values in self.known_values.items()}
             object.__setattr__(self, "known_values", MappingProxyType(known))
         self.noise(1)

@@ -141,6 +141,7 @@ def _checked_payment(
     if private is not None:
         private.event(plan)  # which refuses a plan without a sensitive vocabulary
         private.check_plan(plan)
+        _check_known_values(plan, private)
     if not sensitive:
         return None
     if private is None or ledger is None:
@@ -158,6 +159,17 @@ def _checked_payment(
         until=private.until,
     )
     return private, ledger
+
+
+def _check_known_values(plan: FeaturePlan, private: PrivateVocabularyConfig) -> None:
+    for column, values in (private.known_values or {}).items():
+        try:
+            _column_values(plan, column).hashes(pl.Series(column, values, dtype=pl.String))
+        except DataError:
+            raise ConfigError(
+                f"known_values of column {column!r} are not all of its kind, "
+                f"{plan.schema.kind(column).value}; drop the others or change the schema's kinds."
+            ) from None
 
 
 def _spend(

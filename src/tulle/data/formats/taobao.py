@@ -98,7 +98,7 @@ def read_taobao_blocks(
         _read_features(ad_feature, ("adgroup_id", *_AD_FEATURES), "adgroup_id", bad_lines),
         _read_features(user_profile, ("userid", *_USER_FEATURES), "user", bad_lines),
     ]
-    return _joined(blocks, tables, chosen, is_first=start is None)
+    return _joined(blocks, tables, chosen, is_first=start is None or start.row == 0)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -87,14 +87,15 @@ def hold_partial(
       resume: Continue what was begun with equal settings. False: begin anew.
 
     Raises:
-      RunStateError: The dataset exists, another process writes it, or it was begun
-        with other settings.
+      RunStateError: The dataset exists, another process writes it, it was begun with
+        other settings, or something else has the name of the unfinished folder.
     """
     partial = _partial_of(final.absolute())
     if not partial.folder.exists():
         _refuse_existing(partial.final)
     with _reporting_disk_errors(partial.folder.name):
         partial.folder.mkdir(parents=True, exist_ok=True)
+        _refuse_foreign(partial.folder)
         with (partial.folder / _LOCK).open("ab") as lock:
             _take(lock.fileno(), partial)
             _begin(partial, settings, resume=resume)
@@ -132,7 +133,8 @@ def _take(lock: int, partial: PartialFolder) -> None:
 def _begin(partial: PartialFolder, settings: Mapping[str, object], *, resume: bool) -> None:
     """Leaves what was begun with equal settings, or nothing but the settings."""
     path = partial.folder / _SETTINGS
-    stored = _read_json(path) if resume else None
+    # Without data, a process was killed after it put them in place: nothing is left to continue.
+    stored = _read_json(path) if resume and partial.data.exists() else None
     if isinstance(stored, dict):
         changed = [k for k in {**stored, **settings} if not _same(stored, settings, k)]
         if changed:
@@ -144,7 +146,8 @@ def _begin(partial: PartialFolder, settings: Mapping[str, object], *, resume: bo
     else:
         for name in (_SETTINGS, _PROGRESS):
             (partial.folder / name).unlink(missing_ok=True)
-        shutil.rmtree(partial.data, ignore_errors=True)
+        if partial.data.exists():
+            shutil.rmtree(partial.data)
         _write_json(path, dict(settings))
     partial.data.mkdir(exist_ok=True)
     for staged in partial.data.glob(".*.tmp"):
@@ -155,6 +158,16 @@ def _same(stored: Mapping[str, object], settings: Mapping[str, object], key: str
     if key not in stored or key not in settings:
         return False
     return canonical_json(stored[key]) == canonical_json(settings[key])
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Refuses a folder of somebody else, which would be cleared away at the end."""
+    ours = (_LOCK, _DATA, _SETTINGS, _PROGRESS)
+    if any(path.name not in ours and path.suffix != ".tmp" for path in folder.iterdir()):
+        raise RunStateError(
+            f"{folder.name} exists and is not an unfinished dataset; "
+            "choose another output folder, or move it away."
+        )
 
 
 def _refuse_existing(final: Path) -> None:

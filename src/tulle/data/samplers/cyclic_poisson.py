@@ -22,7 +22,7 @@ from tulle.data.samplers.sampler_settings import (
 from tulle.data.samplers.sampling_rng import SamplingStream
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import NoiseSource
-from tulle.privacy.events import Event, PoissonSampled, Repeated
+from tulle.privacy.events import Event, FixedSizeSampled, PoissonSampled, Repeated
 from tulle.privacy.fields import check_count
 
 
@@ -95,7 +95,13 @@ class CyclicPoisson:
         check_noise(noise)
         check_count("num_bands", num_bands)
         check_at_most("num_bands", num_bands, "num_groups", self.num_groups)
-        turn = PoissonSampled(sampling_prob=accounted_prob(self.group_sampling_prob), event=noise)
+        turn: Event = PoissonSampled(
+            sampling_prob=accounted_prob(self.group_sampling_prob), event=noise
+        )
+        if self.num_groups > 1:
+            # Groups follow the places of rows: a batch of fixed size that holds every row says
+            # so, and is refused under add-or-remove.
+            turn = FixedSizeSampled(batch_size=self.num_rows, num_rows=self.num_rows, event=turn)
         return Repeated(event=turn, count=self.max_participations)
 
     def batches(self, rng: NoiseSource, *, first_step: int = 0) -> Iterator[Batch]:
@@ -106,9 +112,9 @@ class CyclicPoisson:
           first_step: Steps that are done already, after an interruption.
 
         Privacy:
-          Unit: the owner of one row; replace or zero-out, and add-or-remove where rows
-          come and go at the end. Event: `event(noise, num_bands=…)`. Relies on: batches
-          stay secret, each is used in one step, and the groups never change.
+          Unit: the owner of one row; replace, and any adjacency with one group. Event:
+          `event(noise, num_bands=…)`. Relies on: batches stay secret, each is used in
+          one step, and the groups never change.
         """
         check_first_step(first_step, self.steps)
         return self._draw(SamplingStream(rng), first_step)

@@ -1,6 +1,7 @@
 """A value is the same whether it came as text or as a number."""
 
 from datetime import date, datetime
+from decimal import Decimal
 
 import polars as pl
 import pytest
@@ -16,6 +17,12 @@ SAME_TEXTS = [
     (Kind.INTEGER, ["5", "05", "+5", None], [5, 5, 5, None], pl.UInt8),
     (Kind.INTEGER, ["5", None, "-9223372036854775808"], [5, None, -(2**63)], pl.Int64),
     (Kind.INTEGER, ["5", None, None], [5.0, None, float("nan")], pl.Float64),
+    (
+        Kind.INTEGER,
+        ["-5", None, "9007199254740993"],
+        [Decimal("-5.0"), None, Decimal("9007199254740993.0")],
+        pl.Decimal(20, 1),
+    ),
     (Kind.REAL, ["0.50", "1e3", "5", None, "-0.0"], [0.5, 1000.0, 5.0, None, 0.0], pl.Float64),
     (Kind.REAL, ["0.1", "1e-07", "123456.7"], [0.1, 1e-7, 123456.7], pl.Float32),
     (Kind.REAL, ["5", "-3"], [5, -3], pl.Int32),
@@ -74,6 +81,7 @@ WRONG = [
     (Kind.INTEGER, pl.Series("age", [2**63], dtype=pl.UInt64)),
     (Kind.INTEGER, pl.Series("age", [1.0, 2.5])),
     (Kind.INTEGER, pl.Series("age", [1.0, float("inf")])),
+    (Kind.INTEGER, pl.Series("age", [Decimal("1.0"), Decimal("2.5")])),
     (Kind.REAL, pl.Series("age", ["0.5", "1,5"])),
     (Kind.TIMESTAMP, pl.Series("age", ["2026-01-14"])),
     (Kind.TIMESTAMP, pl.Series("age", [1e30])),

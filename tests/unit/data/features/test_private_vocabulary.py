@@ -155,6 +155,8 @@ def test_known_values_need_no_delta_and_take_the_threshold_as_it_is() -> None:
         {"epsilon": 1.0, "noise_multiplier": 1.0, "delta": 1e-6},
         {"epsilon": 1.0},
         {"epsilon": 1.0, "delta": 1e-6, "known_values": {"s0": ()}},
+        {"epsilon": 1.0, "known_values": {"s0": "phone"}},
+        {"epsilon": 1.0, "known_values": {"s0": (5,)}},
         {"epsilon": 0.0, "delta": 1e-6},
         {"epsilon": math.inf, "delta": 1e-6},
         {"noise_multiplier": 0.0, "delta": 1e-6},

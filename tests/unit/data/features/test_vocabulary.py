@@ -141,6 +141,14 @@ def test_an_order_by_exact_counts_would_be_refused() -> None:
         Vocabularies(hashes={"age": by_frequency}, salt=SALT)
 
 
+def test_known_values_of_another_kind_are_refused_before_they_are_paid_for(ledger: Ledger) -> None:
+    known = {"age": ("31", "young"), "city": ("Graz",)}
+    private = PrivateVocabularyConfig(unit=Unit.example(), epsilon=2.0, known_values=known)
+    with pytest.raises(ConfigError, match=r"known_values of column 'age' .* integer"):
+        fit(ledger, private=private)
+    assert ledger.spends("all") == ()
+
+
 def test_known_values_are_all_noised_and_others_never_kept(ledger: Ledger) -> None:
     known = {"age": ("31", "47", "99"), "city": ("Linz",)}
     private = PrivateVocabularyConfig(unit=Unit.example(), epsilon=2.0, known_values=known)

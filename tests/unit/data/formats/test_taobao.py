@@ -3,7 +3,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tulle.data.formats.tables import BadLines
+from tulle.data.formats.tables import BadLines, Position
 from tulle.data.formats.taobao import TAOBAO, read_taobao_blocks
 from tulle.errors import ConfigError, DataError
 
@@ -65,6 +65,10 @@ def test_bad_lines_of_all_three_files_are_counted_once(paths: tuple[Path, Path, 
         path.write_text(path.read_text() + "1,2\n")
     blocks = list(read_taobao_blocks(*paths, rows_per_block=2, bad_lines=BadLines.SKIP))
     assert [block.num_bad_lines for block in blocks] == [2, 0, 1]
+    begun = read_taobao_blocks(
+        *paths, rows_per_block=2, bad_lines=BadLines.SKIP, start=Position(0, 0, 0, 0)
+    )
+    assert [block.num_bad_lines for block in begun] == [2, 0, 1]
     rest = read_taobao_blocks(
         *paths, rows_per_block=2, bad_lines=BadLines.SKIP, start=blocks[0].next
     )

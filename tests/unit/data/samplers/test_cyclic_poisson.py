@@ -7,9 +7,9 @@ from tulle.accounting.accountant import pld_epsilon
 from tulle.data.samplers.bernoulli_rows import accounted_prob
 from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.data.samplers.poisson import Poisson
-from tulle.errors import ConfigError
+from tulle.errors import ConfigError, UnsupportedEventError
 from tulle.mechanisms.entropy import SeededNoise
-from tulle.privacy.events import Gaussian, PoissonSampled, Repeated
+from tulle.privacy.events import FixedSizeSampled, Gaussian, PoissonSampled, Repeated
 from tulle.privacy.units import Adjacency
 
 NOISE = Gaussian(noise_multiplier=1.0)
@@ -39,7 +39,15 @@ def test_a_run_that_goes_on_keeps_the_groups() -> None:
 
 def test_the_event_is_one_sampled_gaussian_for_each_turn_of_a_group() -> None:
     turn = PoissonSampled(sampling_prob=accounted_prob(0.4), event=NOISE)
-    assert CYCLIC.event(NOISE) == Repeated(event=turn, count=5)
+    in_place = FixedSizeSampled(batch_size=CYCLIC.num_rows, num_rows=CYCLIC.num_rows, event=turn)
+    assert CYCLIC.event(NOISE) == Repeated(event=in_place, count=5)
+    cost, of_turns = (
+        pld_epsilon(event, 1e-6, Adjacency.REPLACE)
+        for event in (CYCLIC.event(NOISE), Repeated(event=turn, count=5))
+    )
+    assert cost == of_turns
+    with pytest.raises(UnsupportedEventError, match="FixedSizeSampled under add-remove"):
+        pld_epsilon(CYCLIC.event(NOISE), 1e-6, Adjacency.ADD_OR_REMOVE)
     assert CYCLIC.event(NOISE, num_bands=4) == CYCLIC.event(NOISE)
 
 
