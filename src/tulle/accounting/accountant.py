@@ -7,7 +7,7 @@ accounting (rdp.py) exists to reproduce papers.
 from tulle.accounting.curve import NoPrivacyCurve, PrivacyCurve, curve_of_parts
 from tulle.accounting.event_profiles import event_parts
 from tulle.errors import ConfigError
-from tulle.privacy.events import Composed, Event, NonPrivate, Parallel, Repeated
+from tulle.privacy.events import Composed, Event, NonPrivate, Parallel
 from tulle.privacy.guarantee import Guarantee
 from tulle.privacy.units import Adjacency, Scope, Unit
 
@@ -47,5 +47,5 @@ def contains_non_private(event: Event) -> bool:
     """True if any part of an event is released without protection."""
     if isinstance(event, (Composed, Parallel)):
         return any(contains_non_private(part) for part in event.events)
-    inner = event.event if isinstance(event, Repeated) else getattr(event, "event", None)
+    inner = getattr(event, "event", None)
     return isinstance(event, NonPrivate) or (inner is not None and contains_non_private(inner))

@@ -4,12 +4,13 @@ import dataclasses
 import decimal
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tulle.accounting.budget import Account, BudgetState
 from tulle.accounting.noise_scaling import least_noise_factor, noise_setting, with_noise_scaled
 from tulle.errors import BudgetExceededError, TulleError
 from tulle.privacy.events import Event
+from tulle.privacy.rounding import BINARY_NOISE, round_down, round_up
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,8 +38,8 @@ class Refusal:
             start, end = self.state.window_bounds
             where.append(f"window {start:%Y-%m-%dT%H:%MZ} to {end:%Y-%m-%dT%H:%MZ}")
         return (
-            f"this release needs epsilon={_rounded(self.asked_epsilon, decimal.ROUND_CEILING)}, "
-            f"unit '{budget.unit}' has {_rounded(self.left_epsilon, decimal.ROUND_FLOOR)} of "
+            f"this release needs epsilon={_shown(round_up, self.asked_epsilon)}, "
+            f"unit '{budget.unit}' has {_shown(round_down, self.left_epsilon)} of "
             f"{budget.epsilon:.4g} left ({', '.join(where)}). {self._way_out()}"
         )
 
@@ -48,11 +49,11 @@ class Refusal:
             return f"No noise makes it fit; a release {elsewhere} may."
         setting = noise_setting(self.fitting_event)
         if setting is None:
-            factor = _rounded(self.least_noise_factor, decimal.ROUND_CEILING)
+            factor = _shown(round_up, self.least_noise_factor)
             return f"Least noise that fits: all noise times {factor}."
         name, value = setting
-        side = decimal.ROUND_FLOOR if name == "epsilon" else decimal.ROUND_CEILING
-        return f"Least noise that fits: {name}={_rounded(value, side)}."
+        rounded = round_down if name == "epsilon" else round_up
+        return f"Least noise that fits: {name}={_shown(rounded, value)}."
 
 
 class SpendRefusedError(BudgetExceededError):
@@ -107,10 +108,9 @@ def _fits_all(accounts: Sequence[Account], event: Event) -> bool:
         return False
 
 
-def _rounded(value: float, side: str) -> str:
-    """Four digits, rounded to the side that keeps the statement true."""
+def _shown(rounded: Callable[..., float], value: float) -> str:
+    """Four digits on the safe side, without an exponent, as settings are written."""
     if math.isinf(value):
         return "inf"
-    # Twelve digits first, so that 0.1 + 0.2 is 0.3 and not 0.3001.
-    exact = decimal.Context(prec=12).create_decimal_from_float(value)
-    return f"{decimal.Context(prec=4, rounding=side).create_decimal(exact).normalize():f}"
+    printed = rounded(value, 4, slack=BINARY_NOISE)
+    return f"{decimal.Decimal(repr(printed)).normalize():f}"

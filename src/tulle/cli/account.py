@@ -1,6 +1,5 @@
 """`tulle account`: what a mechanism costs, and how much noise a target needs."""
 
-import decimal
 import json
 import math
 from typing import TYPE_CHECKING, Annotated
@@ -299,6 +298,7 @@ def _print_answer(
     as_json: bool,
 ) -> None:
     from tulle.privacy.event_json import event_to_dict
+    from tulle.privacy.rounding import BINARY_NOISE, round_down, round_up
 
     facts: dict[str, object] = {} if noise_name is None else {noise_name: answer.noise}
     # JSON has no infinity: null says that no finite epsilon holds.
@@ -313,13 +313,8 @@ def _print_answer(
         typer.echo(json.dumps(facts | {"event": event_to_dict(answer.event)}, allow_nan=False))
         return
     for name, value in facts.items():
-        shown = _rounded(name, value) if isinstance(value, float) else value
-        typer.echo(f"{name}: {'none' if shown is None else shown}")
-
-
-def _rounded(name: str, value: float) -> str:
-    """Six digits, rounded to the side on which the statement stays true."""
-    side = decimal.ROUND_FLOOR if name in _WEAKER_IF_LARGER else decimal.ROUND_CEILING
-    # Twelve digits first, so that 0.1 + 0.2 is 0.3 and not 0.300001.
-    exact = decimal.Context(prec=12).create_decimal_from_float(value)
-    return f"{float(decimal.Context(prec=6, rounding=side).create_decimal(exact)):.6g}"
+        if isinstance(value, float):
+            rounded = round_down if name in _WEAKER_IF_LARGER else round_up
+            typer.echo(f"{name}: {rounded(value, 6, slack=BINARY_NOISE):.6g}")
+        else:
+            typer.echo(f"{name}: {'none' if value is None else value}")

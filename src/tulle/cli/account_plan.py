@@ -22,7 +22,7 @@ def check_plan(
     """Recompute every epsilon that a plan claims, and check its columns. Reads no rows."""
     from tulle.accounting.plan_check import verify_plan
     from tulle.privacy.plan import Plan
-    from tulle.report.rounding import round_up
+    from tulle.privacy.rounding import round_up
 
     loaded = Plan.from_json(_read(plan))
     epsilons = verify_plan(loaded)

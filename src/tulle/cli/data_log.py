@@ -17,7 +17,7 @@ LayoutName = Annotated[
     str | None,
     typer.Option(
         help="A public log: display, attribution, search, search-by-user, taobao, "
-        "taobao-tables, impressions or conversions."
+        "taobao-tables, browser-impressions or browser-conversions."
     ),
 ]
 SchemaFile = Annotated[

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from tulle.cli.data_progress import showing_progress
 from tulle.errors import ConfigError
 
 _Write = Callable[[int, int, Path], None]
+_Progress = Callable[[int], None]
 
 
 def synth(
@@ -28,11 +30,22 @@ def synth(
     ],
     seed: Annotated[int, typer.Option(help="Fixes the log.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")] = False,
 ) -> None:
     """Write a made-up log with known truth. It holds nobody's data."""
+    with showing_progress("writing", quiet=quiet) as report:
+        _write(shape, rows, seed, output, lambda done: report(done, done, rows))
+    if as_json:
+        facts = {"shape": shape, "rows": rows, "seed": seed, "output": str(output)}
+        typer.echo(json.dumps(facts))
+    else:
+        typer.echo(f"{output}: a made-up log, {shape} {rows:,}, seed {seed}")
+
+
+def _write(shape: str, rows: int, seed: int, output: Path, progress: _Progress) -> None:
     from tulle.privacy.fields import did_you_mean
 
-    writers = _writers()
+    writers = _writers(progress)
     if shape not in writers:
         raise ConfigError(
             f"shape {shape} is unknown{did_you_mean(shape, writers)}; "
@@ -41,14 +54,9 @@ def synth(
     if output.exists():
         raise ConfigError(f"--output {output.name} exists; choose another name.")
     writers[shape](rows, seed, output)
-    if as_json:
-        facts = {"shape": shape, "rows": rows, "seed": seed, "output": str(output)}
-        typer.echo(json.dumps(facts))
-    else:
-        typer.echo(f"{output}: a made-up log, {shape} {rows:,}, seed {seed}")
 
 
-def _writers() -> dict[str, _Write]:
+def _writers(progress: _Progress) -> dict[str, _Write]:
     from tulle.data.synth import shapes
     from tulle.data.synth.auctions import AuctionConfig, write_auction_log
     from tulle.data.synth.impressions import ImpressionConfig
@@ -57,7 +65,9 @@ def _writers() -> dict[str, _Write]:
     from tulle.data.synth.write_logs import write_log, write_taobao_tables
 
     def clicks(shape: SynthShape) -> _Write:
-        return lambda rows, seed, path: write_log(shape, path, num_rows=rows, seed=seed)
+        return lambda rows, seed, path: write_log(
+            shape, path, num_rows=rows, seed=seed, progress=progress
+        )
 
     def taobao_tables(rows: int, seed: int, folder: Path) -> None:
         folder.mkdir(parents=True)

@@ -15,7 +15,12 @@ from tulle.mechanisms.analytic_gaussian import calibrate_gaussian
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.exact import FloatArray, check_scale
 from tulle.mechanisms.intervals import CentredNoise, check_confidence
-from tulle.mechanisms.lattice import LatticeNoise, check_contribution, fit_lattice
+from tulle.mechanisms.lattice import (
+    LatticeNoise,
+    check_contribution,
+    fit_lattice,
+    release_on_lattice,
+)
 from tulle.mechanisms.rounded_normal import sample_rounded_normal
 from tulle.privacy import events
 from tulle.privacy.release import Release
@@ -101,9 +106,7 @@ def release_gaussian(
       Event: one Gaussian for all values together. Relies on: no unit adds more
       than max_contribution in L2, nor to more than max_values_per_unit values.
     """
-    multiples = config.fitted.lattice.multiples(raw_values)
-    noise = sample_rounded_normal(config.fitted.noise_in_steps, multiples.shape, rng=rng)
-    return config.fitted.lattice.values(multiples + noise)
+    return release_on_lattice(raw_values, config.fitted, sample_rounded_normal, rng=rng)
 
 
 def release_one_gaussian(

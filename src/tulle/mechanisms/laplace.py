@@ -22,7 +22,13 @@ from tulle.mechanisms.exact import (
     sample_signed_floors,
 )
 from tulle.mechanisms.intervals import CentredNoise, check_confidence
-from tulle.mechanisms.lattice import LatticeNoise, check_contribution, fit_lattice, rounded_up
+from tulle.mechanisms.lattice import (
+    LatticeNoise,
+    check_contribution,
+    fit_lattice,
+    release_on_lattice,
+    rounded_up,
+)
 from tulle.privacy import events
 from tulle.privacy.release import Release
 from tulle.privacy.units import Adjacency
@@ -113,9 +119,7 @@ def release_laplace(
       Event: one Laplace for all values together. Relies on: no unit adds more
       than max_contribution in L1, nor to more than max_values_per_unit values.
     """
-    multiples = config.fitted.lattice.multiples(raw_values)
-    noise = sample_rounded_laplace(config.fitted.noise_in_steps, multiples.shape, rng=rng)
-    return config.fitted.lattice.values(multiples + noise)
+    return release_on_lattice(raw_values, config.fitted, sample_rounded_laplace, rng=rng)
 
 
 def release_one_laplace(

@@ -12,13 +12,22 @@ that differs: the contribution is widened by that before noise is scaled to it.
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tulle.errors import ConfigError, DataError
-from tulle.mechanisms.exact import FloatArray, IntArray
+from tulle.mechanisms.entropy import NoiseSource
+from tulle.mechanisms.exact import FloatArray, IntArray, Size
+
+
+class RoundedSampler(Protocol):
+    """Draws of continuous noise of some scale, rounded to integers."""
+
+    def __call__(self, scale: float, size: Size, /, *, rng: NoiseSource) -> IntArray:
+        """As many draws as `size` says."""
+
 
 _LEAST_BITS = 20
 _MOST_BITS = 30
@@ -81,6 +90,19 @@ class LatticeNoise:
     def noise_in_steps(self) -> float:
         """The noise in grid widths, an exact quotient."""
         return math.ldexp(self.noise, -self.lattice.exponent)
+
+
+def release_on_lattice(
+    raw_values: ArrayLike, fitted: LatticeNoise, sample: RoundedSampler, *, rng: NoiseSource
+) -> FloatArray:
+    """Rounds the values to the grid and adds noise that `sample` draws in whole grid widths.
+
+    Privacy:
+      That of the mechanism whose rounded noise `sample` draws; see the module.
+    """
+    multiples = fitted.lattice.multiples(raw_values)
+    noise = sample(fitted.noise_in_steps, multiples.shape, rng=rng)
+    return fitted.lattice.values(multiples + noise)
 
 
 def fit_lattice(

@@ -6,11 +6,11 @@ one implies the other.
 """
 
 import dataclasses
-import decimal
 import math
 
 from tulle.errors import ConfigError
 from tulle.privacy.fields import check_finite
+from tulle.privacy.rounding import BINARY_NOISE, round_up
 from tulle.privacy.units import Adjacency, Scope, Unit
 
 
@@ -107,9 +107,11 @@ class Guarantee:
     def __str__(self) -> str:
         if not self.is_private:
             return f"no privacy ({self.unit}, {self.adjacency.value}, {self.scope.value})"
-        delta = "" if self.delta == 0 else f", delta={_rounded_up(self.delta, 3)}"
+        delta = (
+            "" if self.delta == 0 else f", delta={round_up(self.delta, 3, slack=BINARY_NOISE):.3g}"
+        )
         return (
-            f"epsilon={_rounded_up(self.epsilon, 4)}{delta} "
+            f"epsilon={round_up(self.epsilon, 4, slack=BINARY_NOISE):.4g}{delta} "
             f"({self.unit}, {self.adjacency.value}, {self.scope.value})"
         )
 
@@ -125,10 +127,3 @@ def group_parameters(epsilon: float, delta: float, num_units: int) -> tuple[floa
     )
     log_delta = math.log(delta) + log_factor
     return num_units * epsilon, 1.0 if log_delta >= 0 else math.exp(log_delta)
-
-
-def _rounded_up(value: float, num_digits: int) -> str:
-    # Twelve digits first, so that 0.1 + 0.2 is 0.3 and not 0.3001.
-    exact = decimal.Context(prec=12).create_decimal_from_float(float(value))
-    context = decimal.Context(prec=num_digits, rounding=decimal.ROUND_CEILING)
-    return f"{float(context.create_decimal(exact)):.{num_digits}g}"

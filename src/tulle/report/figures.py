@@ -13,7 +13,7 @@ from tulle.privacy.fields import (
     null_if_infinite,
 )
 from tulle.privacy.plan import Plan
-from tulle.report.rounding import round_up
+from tulle.privacy.rounding import round_up
 
 METHOD = "privacy loss distributions"
 # Far finer than the tolerance of a claim, and the same on every processor.

@@ -7,10 +7,11 @@ for word: it names the scope and the adjacency, and numbers are rounded up.
 import math
 from collections.abc import Sequence
 
+from tulle.accounting.plan_check import TOLERANCE
 from tulle.privacy.guarantee import Guarantee
 from tulle.privacy.plan import Plan
+from tulle.privacy.rounding import round_up
 from tulle.privacy.units import Adjacency, Owner, Scope, TrustModel, Unit
-from tulle.report.rounding import print_up
 
 NOT_PRIVATE = "NOT A PRIVATE RELEASE"
 
@@ -124,3 +125,8 @@ def _effect(guarantee: Guarantee) -> str:
         "the probability of anything that this release may show would change by at most a "
         f"factor of {factor}{extra}."
     )
+
+
+def print_up(value: float) -> str:
+    """Four digits, rounded up; the slack is that of a verified claim."""
+    return f"{round_up(value, 4, slack=TOLERANCE):.4g}"

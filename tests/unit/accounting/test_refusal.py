@@ -70,7 +70,9 @@ def test_the_noise_that_is_printed_fits_and_hardly_less_does(
     less_noise = printed * (1.01 if name == "epsilon" else 0.99)
     settings = {field: getattr(event, field) for field in event.__dataclass_fields__}
     refusal_of(ledger, type(event)(**(settings | {name: less_noise})))
-    ledger.spend(type(event)(**(settings | {name: printed})), purpose="counts", at=AT)
+    spend = ledger.spend(type(event)(**(settings | {name: printed})), purpose="counts", at=AT)
+    for state in spend.states():
+        assert state.spent_epsilon <= state.budget.epsilon * (1 + 1e-12)
 
 
 def test_the_noise_fits_every_budget_not_just_the_one_that_refused(tmp_path: Path) -> None:

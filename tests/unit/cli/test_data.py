@@ -220,6 +220,17 @@ def test_synth_writes_logs_of_several_files(folder: Path, shape: str, files: lis
     assert sorted(path.name for path in (folder / "made").iterdir()) == files
 
 
+def test_synth_tells_how_far_it_is_unless_it_is_quiet(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tulle.cli.data_progress._SECONDS_BETWEEN_LINES", 0.0)
+    assert run("synth search --rows 300 --output told.tsv") == 0
+    assert "100%, 300 rows" in capsys.readouterr().err
+    assert run("synth search --rows 300 --output untold.tsv --quiet") == 0
+    assert capsys.readouterr().err == ""
+    assert (folder / "told.tsv").read_bytes() == (folder / "untold.tsv").read_bytes()
+
+
 def test_synth_writes_auctions(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("synth auctions --rows 5 --seed 2 --output auctions.csv --json") == 0
     facts = {"shape": "auctions", "rows": 5, "seed": 2, "output": "auctions.csv"}

@@ -89,7 +89,8 @@ def test_floats_decide_nearly_all_draws(scale: float) -> None:
     words = SeededNoise(4).words(2**16)
     words = words[words >= np.uint64(2**47)]
     law = dataclasses.replace(discrete_laplace_law(scale), offset_bounds=refuse)
-    signed_floors_of_words(words, law, rng=ScriptedNoise())
+    floors = signed_floors_of_words(words, law, rng=ScriptedNoise())
+    assert np.array_equal(floors < 0, ((words & np.uint64(1)) == 1) & (floors != 0))
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.7, 25.0, 1e6])

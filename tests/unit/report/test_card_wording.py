@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from golden.card.fixed_card import make_plan
 from tulle.privacy.columns import ColumnRoles
 from tulle.privacy.guarantee import Guarantee
+from tulle.privacy.rounding import round_up
 from tulle.privacy.units import Adjacency, Scope, TrustModel, Unit
-from tulle.report.rounding import print_up, round_up
 from tulle.report.wording import (
     claim_sentence,
+    print_up,
     trust_meaning,
     unit_phrase,
     unprotected_facts,

@@ -1,14 +1,14 @@
 """Writes synthetic click and conversion logs in the formats of the public logs."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from tulle.data.formats.taobao import TAOBAO as TAOBAO_LAYOUT
-from tulle.data.synth.clicks import CHUNK_ROWS, World, generate_blocks, world_of
+from tulle.data.synth.clicks import CHUNK_ROWS, SynthBlock, World, generate_blocks, world_of
 from tulle.data.synth.layouts import taobao_numbers, text_of
 from tulle.data.synth.shape import USER, SynthShape
 from tulle.data.synth.shapes import TAOBAO
@@ -29,6 +29,7 @@ def write_log(
     num_rows: int,
     seed: int,
     num_threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> None:
     """Writes one synthetic log, in a stream and whole or not at all.
 
@@ -42,6 +43,7 @@ def write_log(
       num_rows: Length of the log.
       seed: Fixes the log.
       num_threads: By default one for each core, up to 8.
+      progress: Is told how many rows are made.
     """
     text = text_of(shape)
     blocks = generate_blocks(
@@ -56,7 +58,8 @@ def write_log(
         reals=text.reals,
     )
     lines = functools.partial(text.lines, seed=seed)
-    write_table(path, form, map_in_order(lines, blocks, num_threads))
+    told = blocks if progress is None else _telling(blocks, progress)
+    write_table(path, form, map_in_order(lines, told, num_threads))
 
 
 def write_taobao_tables(
@@ -127,3 +130,9 @@ def _root(shape: SynthShape, name: str | None) -> str | None:
 
 def _num_codes(shape: SynthShape, name: str) -> int:
     return next(f.law.num_values for f in shape.features if f.name == name) + 1
+
+
+def _telling(blocks: Iterator[SynthBlock], progress: Callable[[int], None]) -> Iterator[SynthBlock]:
+    for block in blocks:
+        yield block
+        progress(block.first_row + block.label.size)
