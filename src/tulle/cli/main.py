@@ -43,6 +43,7 @@ _EXIT_CODES: tuple[tuple[type[TulleError], int], ...] = (
     (DataError, 4),
     (RunStateError, 4),
 )
+_INTERRUPTED = 130
 
 
 @app.callback(invoke_without_command=True)
@@ -73,7 +74,10 @@ def run_with(arguments: list[str]) -> int:
             return 2
         return _fail(message, 2)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted", 130)
+        result = _INTERRUPTED
+    # typer catches the key itself in most places and says nothing.
+    if result == _INTERRUPTED:
+        return _fail("interrupted", _INTERRUPTED)
     return result if isinstance(result, int) else 0
 
 

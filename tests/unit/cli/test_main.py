@@ -1,3 +1,9 @@
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
 import pytest
 
 from tulle import __version__
@@ -52,6 +58,23 @@ def test_interruption_is_not_a_traceback(
     assert capsys.readouterr().err == "error: interrupted\n"
 
 
+def test_an_interrupted_command_says_so(tmp_path: pathlib.Path) -> None:
+    output = tmp_path / "log.tsv"
+    command = [sys.executable, "-m", "tulle.cli", "data", "synth", "display", "--quiet"]
+    process = subprocess.Popen(
+        [*command, "--rows", "100000000", "--output", str(output)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while process.poll() is None and not list(tmp_path.iterdir()):  # Until it writes.
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, message = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert message == "error: interrupted\n"
+    assert not output.exists()
+
+
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run_with(["--version"]) == 0
     assert capsys.readouterr().out.strip() == __version__
@@ -79,9 +102,6 @@ def test_help_is_there_and_commands_show_an_example(
 
 
 def test_help_needs_no_heavy_import() -> None:
-    import subprocess
-    import sys
-
     script = (
         "import sys; from tulle.cli.main import run_with; run_with(['--help']); "
         "print([m for m in ('numpy', 'scipy', 'dp_accounting', 'torch') if m in sys.modules])"
