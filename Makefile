@@ -26,7 +26,7 @@ format: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff format .
 
 docs: $(VENV)/.installed
-	$(PIP) install --quiet -c constraints.txt -e ".[docs]"
+	$(PIP) install --quiet -c constraints.txt -e ".[train,docs]"
 	$(VENV)/bin/mkdocs build --strict
 
 bench: $(VENV)/.installed-dev
@@ -45,9 +45,9 @@ clean:
 # A venv that was built half-way has no marker and is built again.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@sh .ci/make-venv "$(PYTHON)" "$(VENV)"
-	$(PIP) install --quiet -c constraints.txt -e .
+	$(PIP) install --quiet -c constraints.txt -e ".[train]"
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install --quiet -c constraints.txt -e ".[dev]"
+	$(PIP) install --quiet -c constraints.txt -e ".[train,dev]"
 	@touch $@

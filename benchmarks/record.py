@@ -8,6 +8,8 @@ import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import tulle
+
 PUBLISHED = Path(__file__).resolve().parent / "published"
 
 
@@ -48,8 +50,8 @@ def machine() -> dict[str, object]:
 
 def versions(*packages: str) -> dict[str, str]:
     """Versions of Python, tulle and the named packages."""
-    found = {"python": platform.python_version()}
-    return found | {name: importlib.metadata.version(name) for name in ("tulle", *packages)}
+    found = {"python": platform.python_version(), "tulle": tulle.__version__}
+    return found | {name: importlib.metadata.version(name) for name in packages}
 
 
 def print_table(rows: Sequence[dict[str, object]]) -> None:

@@ -26,3 +26,7 @@ class UnsupportedEventError(TulleError):
 
 class RunStateError(TulleError):
     """A file that holds state (a ledger, a run) cannot be used as it is."""
+
+
+class RunInterruptedError(TulleError):
+    """Somebody asked a run to stop. What it had done is kept, and it can go on."""

@@ -93,6 +93,24 @@ def check_all_rows_of_a_unit(accountant: Accountant) -> None:
     assert_hides(accountant(event, REMOVE), [(up, {0: 1.0})])
 
 
+def check_groups_of_units(accountant: Accountant) -> None:
+    """Two rows of one user turn round together, and so does the label that was told."""
+    group = events.Grouped(event=GAUSSIAN, group_size=2)
+    assert_hides(accountant(group, REPLACE), [({2: 1.0}, {-2: 1.0})])
+    assert_hides(accountant(group, REMOVE), [({2: 1.0}, {0: 1.0})])
+    sampled = events.PoissonSampled(sampling_prob=0.2, event=GAUSSIAN)
+    group = events.Grouped(event=sampled, group_size=3)
+    up, down = poisson_sums((1, 1, 1), 0.2), poisson_sums((-1, -1, -1), 0.2)
+    assert_hides(accountant(group, REPLACE), [(up, down)])
+    together = accountant(events.Composed((group, RandomizedResponse(epsilon=1.0))), REPLACE)
+    # The response of the truth has chance e / (1 + e) and loss 1, the other one loss -1.
+    truth_prob = 1 / (1 + np.exp(-1.0))
+    at = np.array([1.0, 2.0, 4.0])
+    less, more = (gaussian_delta(up, down, 0.8, tuple(at + shift)) for shift in (-1.0, 1.0))
+    found = truth_prob * np.array(less) + (1 - truth_prob) * np.array(more)
+    assert_dominates(together, found, at)
+
+
 def check_leaks_add_up(accountant: Accountant) -> None:
     """What is told outright with chance delta each time is told sooner or later."""
     event = Repeated(event=events.EpsilonDelta(epsilon=0.1, delta=1e-3), count=50)

@@ -75,6 +75,15 @@ def rows_of_a_unit_ignored(event: Event, adjacency: Adjacency) -> PrivacyCurve:
     return privacy_curve(_rewritten(event, change), adjacency)
 
 
+def group_epsilon_without_its_delta(event: Event, adjacency: Adjacency) -> PrivacyCurve:
+    """k epsilon at the delta of one unit."""
+    if isinstance(event, events.Composed):
+        event = event.events[0]
+    if not isinstance(event, events.Grouped):
+        return privacy_curve(event, adjacency)
+    return _Curve(privacy_curve(event.event, adjacency), group_size=event.group_size)
+
+
 def infinite_loss_dropped(event: Event, adjacency: Adjacency) -> PrivacyCurve:
     """Only finite losses are composed."""
 
@@ -119,6 +128,7 @@ class _Curve:
     right: PrivacyCurve
     least_delta: float = 0.0
     largest: tuple[int, float] = (0, 0.0)
+    group_size: int = 1
 
     def epsilon(self, delta: float) -> float:
         return self.right.epsilon(max(delta, self.least_delta))
@@ -126,7 +136,7 @@ class _Curve:
     def delta(self, epsilon: float) -> float:
         count, local = self.largest
         if count == 0:
-            return self.right.delta(epsilon)
+            return self.right.delta(epsilon / self.group_size)
         lost = (1 + math.exp(-local)) ** -count * -np.expm1(min(0.0, epsilon - count * local))
         return max(0.0, self.right.delta(epsilon) - float(lost))
 

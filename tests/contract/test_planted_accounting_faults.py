@@ -23,6 +23,7 @@ FAULTS: dict[str, str] = {
     "fixed_batches_as_poisson": "check_fixed_batches",
     "truncation_ignored": "check_cut_batches",
     "rows_of_a_unit_ignored": "check_all_rows_of_a_unit",
+    "group_epsilon_without_its_delta": "check_groups_of_units",
     "infinite_loss_dropped": "check_leaks_add_up",
     "private_parts_as_public": "check_units_that_move_between_parts",
     "one_order_only": "check_both_orders",

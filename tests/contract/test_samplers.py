@@ -27,6 +27,7 @@ from tulle.privacy.events import (
     Event,
     FixedSizeSampled,
     Gaussian,
+    Grouped,
     PoissonSampled,
     Repeated,
     TruncatedPoissonSampled,
@@ -186,6 +187,8 @@ def test_noise_that_is_sampled_already_is_refused(
     del step_event, count
     with pytest.raises(ConfigError, match="sampled already"):
         sampler.event(PoissonSampled(sampling_prob=0.1, event=NOISE))
+    with pytest.raises(ConfigError, match="grouped"):
+        sampler.event(Grouped(event=NOISE, group_size=2))
 
 
 @each_row_sampler

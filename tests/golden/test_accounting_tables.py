@@ -10,8 +10,9 @@ import pytest
 from tulle.accounting.accountant import privacy_curve
 from tulle.accounting.calibration import calibrate_noise
 from tulle.accounting.rdp import rdp_epsilon
+from tulle.accounting.rdp_calibration import calibrate_noise_rdp
 from tulle.accounting.training_events import BatchSampling, dpsgd_event, hybrid_event
-from tulle.privacy.events import Event, Gaussian, PoissonSampled, Repeated
+from tulle.privacy.events import Event, Gaussian, Grouped, PoissonSampled, Repeated
 from tulle.privacy.units import Adjacency
 
 REPLACE, ADD_OR_REMOVE = Adjacency.REPLACE, Adjacency.ADD_OR_REMOVE
@@ -141,6 +142,30 @@ def test_users_with_several_rows_cost_what_the_table_says(
 def test_users_with_several_rows_and_little_noise(max_rows: int, replaced: float) -> None:
     event = sampled_gaussian(1e-3, 0.6, 1000, max_rows)
     assert privacy_curve(event, REPLACE).epsilon(1e-6) == pytest.approx(replaced, abs=0.006)
+
+
+@pytest.mark.parametrize(
+    ("noise_multiplier", "group_size", "grouped"),
+    [(1.0, 1, 0.271), (1.0, 2, 0.573), (1.0, 5, 1.564), (1.0, 10, 3.551), (0.6, 2, 6.15)],
+)
+def test_groups_cost_what_the_table_says(
+    noise_multiplier: float, group_size: int, grouped: float
+) -> None:
+    rows = sampled_gaussian(1e-3, noise_multiplier, 1000)
+    event = Grouped(event=rows, group_size=group_size)
+    assert privacy_curve(event, REPLACE).epsilon(1e-6) == pytest.approx(grouped, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("rows", "steps", "epsilon", "renyi"),
+    [(36_000_000, 2197, 1.2, 0.8876), (12_800_000, 50000, 2.0, 1.0107)],
+)
+def test_noise_by_renyi_accounting_agrees_with_the_table(
+    rows: int, steps: int, epsilon: float, renyi: float
+) -> None:
+    sampling = BatchSampling(num_examples=rows, batch_size=16384, steps=steps)
+    noise = calibrate_noise_rdp(lambda s: dpsgd_event(sampling, s), epsilon=epsilon, delta=1e-7)
+    assert noise == pytest.approx(renyi, rel=2e-3)
 
 
 def test_batches_of_fixed_size_cost_more_than_the_pair_that_is_often_used_for_them() -> None:

@@ -6,6 +6,7 @@ accounting (rdp.py) exists to reproduce papers.
 
 from tulle.accounting.curve import NoPrivacyCurve, PrivacyCurve, curve_of_parts
 from tulle.accounting.event_profiles import event_parts
+from tulle.accounting.group_privacy import GroupCurve, ShiftedCurve, contains_group, split_group
 from tulle.errors import ConfigError
 from tulle.privacy.events import Composed, Event, NonPrivate, Parallel
 from tulle.privacy.guarantee import Guarantee
@@ -22,6 +23,10 @@ def privacy_curve(event: Event, adjacency: Adjacency) -> PrivacyCurve:
         raise ConfigError(f"adjacency={adjacency!r} must be an Adjacency, e.g. Adjacency.REPLACE.")
     if contains_non_private(event):
         return NoPrivacyCurve()
+    if contains_group(event):
+        group, pure_epsilon = split_group(event, adjacency)
+        of_one = curve_of_parts(event_parts(group.event, adjacency))
+        return ShiftedCurve(GroupCurve(of_one, group.group_size), float(pure_epsilon))
     return curve_of_parts(event_parts(event, adjacency))
 
 

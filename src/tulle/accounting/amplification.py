@@ -23,7 +23,7 @@ def without_amplification(event: Event) -> Event:
             return _for_rows(without_amplification(event.event), event.max_rows_per_unit)
         case events.FixedSizeSampled() | events.Shuffled():
             return without_amplification(event.event)
-        case events.Repeated():
+        case events.Repeated() | events.Grouped():
             return dataclasses.replace(event, event=without_amplification(event.event))
         case events.Composed() | events.Parallel():
             parts = tuple(without_amplification(part) for part in event.events)

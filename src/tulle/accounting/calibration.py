@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 
 from tulle.accounting.accountant import pld_epsilon
+from tulle.accounting.theorems import GroupTooLargeError
 from tulle.errors import ConfigError, UnsupportedEventError
 from tulle.privacy.events import Event
 from tulle.privacy.units import Adjacency
@@ -43,7 +44,7 @@ def calibrate_noise(
         raise ConfigError(f"start={start} must be in [{_LEAST_NOISE:g}, {_MOST_NOISE:g}].")
 
     def spent(noise: float) -> float:
-        return spent_epsilon(make_event(noise), delta, adjacency)
+        return _cost(spent_epsilon, make_event(noise), delta, adjacency)
 
     if delta == 0 and (exact := _proportional_noise(spent, epsilon)) is not None:
         return exact
@@ -70,7 +71,7 @@ def calibrate_steps(
     _check_target(epsilon, delta)
 
     def fits(steps: int) -> bool:
-        return spent_epsilon(make_event(steps), delta, adjacency) <= epsilon
+        return _cost(spent_epsilon, make_event(steps), delta, adjacency) <= epsilon
 
     if not fits(1):
         raise ConfigError(
@@ -96,7 +97,7 @@ def calibrate_sampling_prob(
     _check_target(epsilon, delta)
 
     def fits(log_prob: float) -> bool:
-        return pld_epsilon(make_event(math.exp(log_prob)), delta, adjacency) <= epsilon
+        return _cost(pld_epsilon, make_event(math.exp(log_prob)), delta, adjacency) <= epsilon
 
     if fits(0.0):
         return 1.0
@@ -112,6 +113,13 @@ def calibrate_sampling_prob(
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return math.exp(low)
+
+
+def _cost(spent_epsilon: SpentEpsilon, event: Event, delta: float, adjacency: Adjacency) -> float:
+    try:
+        return spent_epsilon(event, delta, adjacency)
+    except GroupTooLargeError:  # More noise, or less of the event, brings it into reach.
+        return math.inf
 
 
 def _proportional_noise(spent: Callable[[float], float], epsilon: float) -> float | None:

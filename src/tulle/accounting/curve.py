@@ -39,6 +39,12 @@ def curve_of_parts(parts: Sequence[tuple[Profile, int]]) -> PrivacyCurve:
     return ComposedCurve(parts)
 
 
+def check_epsilon(epsilon: float) -> None:
+    """Refuses what is no epsilon of a curve."""
+    if not 0 <= epsilon < math.inf:
+        raise ConfigError(f"epsilon={epsilon} must be a finite number >= 0.")
+
+
 class NoPrivacyCurve:
     """The curve of a release without protection."""
 
@@ -49,7 +55,7 @@ class NoPrivacyCurve:
 
     def delta(self, epsilon: float) -> float:
         """One at every epsilon."""
-        _check_epsilon(epsilon)
+        check_epsilon(epsilon)
         return 1.0
 
     def deltas(self, epsilons: FloatArray) -> FloatArray:
@@ -82,7 +88,7 @@ class ExactCurve:
 
     def delta(self, epsilon: float) -> float:
         """The larger of both orders of the pair."""
-        _check_epsilon(epsilon)
+        check_epsilon(epsilon)
         return float(self.deltas(np.array([epsilon]))[0])
 
     def deltas(self, epsilons: FloatArray) -> FloatArray:
@@ -120,7 +126,7 @@ class ComposedCurve:
 
     def delta(self, epsilon: float) -> float:
         """The least delta at this epsilon."""
-        _check_epsilon(epsilon)
+        check_epsilon(epsilon)
         return float(self.deltas(np.array([epsilon]))[0])
 
     def deltas(self, epsilons: FloatArray) -> FloatArray:
@@ -177,8 +183,3 @@ class _Table:
 def _check_delta(delta: float) -> None:
     if not 0 <= delta < 1:
         raise ConfigError(f"delta={delta} must be in [0, 1); choose e.g. 1e-7.")
-
-
-def _check_epsilon(epsilon: float) -> None:
-    if not 0 <= epsilon < math.inf:
-        raise ConfigError(f"epsilon={epsilon} must be a finite number >= 0.")

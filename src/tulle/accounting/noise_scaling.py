@@ -43,6 +43,7 @@ def with_noise_scaled(event: Event, factor: float) -> Event:
             | events.FixedSizeSampled()
             | events.Shuffled()
             | events.Repeated()
+            | events.Grouped()
         ):
             return dataclasses.replace(event, event=with_noise_scaled(event.event, factor))
         case events.Composed() | events.Parallel():

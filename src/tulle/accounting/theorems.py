@@ -55,11 +55,15 @@ def amplify_by_subsampling(pair: Pair, sampling_prob: float) -> Pair:
     return amplified_epsilon(epsilon, sampling_prob), sampling_prob * delta
 
 
+class GroupTooLargeError(ConfigError):
+    """Group privacy says nothing here: one unit would need a delta that rounding hides."""
+
+
 def group_epsilon(curve: PrivacyCurve, num_units: int, delta: float) -> float:
     """The least epsilon at `delta` for a group of units, from the curve of one.
 
     Raises:
-      ConfigError: The curve does not reach down to the delta that one unit would
+      GroupTooLargeError: The curve does not reach down to the delta that one unit would
         need. Then nothing sound can be said by group privacy.
     """
     if not 0 < delta < 1:
@@ -78,7 +82,7 @@ def group_epsilon(curve: PrivacyCurve, num_units: int, delta: float) -> float:
         low, high = high, 1.1 * high
         # Each unit more multiplies delta by e^epsilon; past this no curve in doubles decides.
         if num_units * high > 700:
-            raise ConfigError(
+            raise GroupTooLargeError(
                 f"group privacy for num_units={num_units} at delta={delta} needs a delta for one "
                 "unit that rounding hides; account for rows a unit instead (max_rows_per_unit)."
             )

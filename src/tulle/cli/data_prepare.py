@@ -53,6 +53,13 @@ _Hour = Annotated[bool, typer.Option("--hour", help="Add the hour of the time.")
 _DayOfWeek = Annotated[
     bool, typer.Option("--day-of-week", help="Add the day of the week of the time.")
 ]
+_AllowPublic = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Let the schema make this column public, though a known log protects it.",
+    ),
+]
 _Like = Annotated[
     Path | None, typer.Option(help="Prepared dataset whose ids to use, e.g. for a test set.")
 ]
@@ -73,6 +80,7 @@ def prepare(
     output: _Output,
     layout: LayoutName = None,
     schema: SchemaFile = None,
+    allow_public: _AllowPublic = None,
     hash_bins_public: _HashBinsPublic = None,
     hash_bins_sensitive: _HashBinsSensitive = None,
     min_count_public: _MinCountPublic = None,
@@ -97,10 +105,12 @@ def prepare(
     An interrupted run continues when the same command is given again. The folder holds raw
     data: keep it where the log is.
     """
+    from tulle.data.formats.known_roles import check_known_roles
     from tulle.data.prepare import PrepareConfig, begun_plan
     from tulle.data.prepare import prepare as prepare_log
 
     source = open_log(inputs, layout=layout, schema=schema, skip_bad_lines=skip_bad_lines)
+    check_known_roles(source.layout.schema, allowed_public=allow_public or (), format_name=layout)
     begun = begun_plan(output) if resume and salt is None else None
     options = FeatureOptions(
         hash_bins_public=hash_bins_public,

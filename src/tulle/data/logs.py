@@ -8,7 +8,8 @@ from typing import Protocol
 from tulle.data.formats.blocks import BadLines, Block, Position
 from tulle.data.formats.layout import Layout
 from tulle.data.formats.tables import read_blocks
-from tulle.data.formats.taobao import TAOBAO, read_taobao_blocks
+from tulle.data.formats.taobao import TAOBAO
+from tulle.data.formats.taobao_tables import read_taobao_blocks
 
 _ROWS_PER_BLOCK = 100_000
 

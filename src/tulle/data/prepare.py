@@ -185,6 +185,7 @@ class _Work:
             ),
             num_classes=self.config.num_classes,
             encoder_fingerprint=self.encoder.fingerprint(),
+            vocabulary_event=self.encoder.vocabulary_event,
         )
 
     def arrays(self, block: Block, start: Position) -> _Arrays:

@@ -29,6 +29,7 @@ _EVENT_CLASSES: dict[str, type[events.Event]] = {
         events.Repeated,
         events.Composed,
         events.Parallel,
+        events.Grouped,
         events.NonPrivate,
     )
 }

@@ -258,6 +258,22 @@ class Parallel(Event):
             )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Grouped(Event):
+    """What an event costs whoever owns up to `group_size` of its units, by group privacy.
+
+    It is the outermost event: a bound at each epsilon, which nothing samples or repeats.
+    """
+
+    event: Event
+    """Its cost is that of one unit of the group."""
+    group_size: int
+
+    def __post_init__(self) -> None:
+        _check_event("event", self.event)
+        check_count("group_size", self.group_size)
+
+
 @dataclasses.dataclass(frozen=True)
 class NonPrivate(Event):
     """A release without protection. Its cost is infinite."""

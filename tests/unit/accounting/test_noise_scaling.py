@@ -72,6 +72,10 @@ WITH_DOUBLE_NOISE: list[tuple[Event, Event]] = [
         events.Parallel(events=(GAUSSIAN, GAUSSIAN), parts_are_public=True),
         events.Parallel(events=(DOUBLE_GAUSSIAN, DOUBLE_GAUSSIAN), parts_are_public=True),
     ),
+    (
+        events.Grouped(event=GAUSSIAN, group_size=3),
+        events.Grouped(event=DOUBLE_GAUSSIAN, group_size=3),
+    ),
     (events.NonPrivate(), events.NonPrivate()),
 ]
 

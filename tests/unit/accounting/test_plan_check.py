@@ -106,6 +106,10 @@ def test_a_claim_of_nothing_passes() -> None:
             PoissonSampled(sampling_prob=0.1, event=events.NonPrivate(), max_rows_per_unit=2),
             events.NonPrivate(),
         ),
+        (
+            events.Grouped(event=PoissonSampled(sampling_prob=0.1, event=NOISE), group_size=3),
+            events.Grouped(event=NOISE, group_size=3),
+        ),
     ],
 )
 def test_amplification_is_taken_off_wherever_it_is(event: Event, expected: Event) -> None:

@@ -180,6 +180,31 @@ def test_noisy_vocabularies_are_charged(folder: Path) -> None:
     assert len(ledger.spends("rows")) == 1
 
 
+SEARCH_SCHEMA = """
+label = "Sale"
+public = ["nb_clicks_1week", "product_age_group", "product_gender", "partner_id", "user_id"]
+sensitive = ["device_type", "audience_id"]
+time = "click_timestamp"
+"""
+
+
+def test_a_schema_cannot_make_a_protected_column_of_a_known_log_public_unawares(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "search.toml").write_text(SEARCH_SCHEMA)
+    assert run("synth search --rows 50 --output clicks.tsv --quiet") == 0
+    for how in ("--layout search --schema search.toml", "--schema search.toml"):
+        assert run(f"prepare clicks.tsv {how} --output out") == 2
+        shown = " ".join(capsys.readouterr().err.split())
+        assert "'user_id'" in shown
+        assert "'search'" in shown
+        assert "--allow-public user_id" in shown
+    search = "prepare clicks.tsv --layout search --schema search.toml --output out"
+    assert run(f"{search} --allow-public user_idd") == 2
+    assert run(f"{search} --allow-public user_id --allow-public partner_id --quiet") == 0
+    assert "user_id" in PreparedDataset.open(folder / "out").schema.public
+
+
 @pytest.mark.usefixtures("folder")
 def test_describe_marks_what_must_not_be_released(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("describe small.csv --schema schema.toml") == 0

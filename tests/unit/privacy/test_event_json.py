@@ -39,6 +39,7 @@ EVENTS = st.recursive(
         ),
         st.builds(events.PoissonSampled, sampling_prob=st.floats(1e-9, 1.0), event=inner),
         st.builds(events.Shuffled, event=inner, num_reports=COUNTS),
+        st.builds(events.Grouped, event=inner, group_size=COUNTS),
     ),
     max_leaves=6,
 )

@@ -30,6 +30,8 @@ from tulle.data.features.value_lookup import ValueLookup
 from tulle.data.features.vocabulary import Vocabularies
 from tulle.data.schema import Kind
 from tulle.errors import DataError
+from tulle.privacy.event_json import event_to_json
+from tulle.privacy.events import Event
 from tulle.privacy.fields import did_you_mean
 
 _ROWS_AT_A_TIME = 2**17
@@ -49,6 +51,14 @@ class Encoder:
         """What the columns of the ids are, public ones first."""
         self._columns = tuple(place.settings.column for place in placed)
         self._encode_columns = tuple(_column_encoder(place, self) for place in placed)
+
+    @property
+    def vocabulary_event(self) -> Event | None:
+        """What its vocabularies of sensitive columns cost; None if nothing was charged.
+
+        Whoever releases something made with these ids adds it to what that costs.
+        """
+        return self.vocabularies.event
 
     def encode(self, table: pl.DataFrame) -> NDArray[np.int32]:
         """Ids of shape (rows, features), in the order of `features`.
@@ -76,11 +86,13 @@ class Encoder:
         return ids
 
     def fingerprint(self) -> str:
-        """SHA-256 over settings and vocabularies: equal if and only if all ids are."""
+        """SHA-256 over settings, vocabularies and what they cost; if equal, all ids are."""
         digest = hashlib.sha256(self.plan.to_json().encode())
         for column, hashes in sorted(self.vocabularies.hashes.items()):
             digest.update(f"\n{column}\n{len(hashes)}\n".encode())
             digest.update(hashes.astype("<u8").tobytes())
+        if self.vocabulary_event is not None:
+            digest.update(f"\n{event_to_json(self.vocabulary_event)}\n".encode())
         return digest.hexdigest()
 
     def to_files(self, folder: str | Path) -> None:

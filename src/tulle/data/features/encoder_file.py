@@ -23,7 +23,7 @@ from tulle.privacy.fields import check_fields, check_list, check_text, parse_jso
 SETTINGS_FILE = "encoder.json"
 VOCABULARY_FILE = "vocabularies.npz"
 
-_FORMAT = 1
+_FORMAT = 2
 _KEYS = ("format", "fingerprint", "plan", "vocabulary_columns", "vocabulary_event")
 
 

@@ -8,6 +8,16 @@ the campaign and the other categories public, the user as unit.
 from tulle.data.formats.layout import Layout
 from tulle.data.schema import Schema
 
+_OUTCOMES = (
+    "conversion_timestamp",
+    "conversion_id",
+    "attribution",
+    "click",
+    "click_pos",
+    "click_nb",
+    "cpo",
+)
+
 ATTRIBUTION = Layout(
     name="attribution",
     columns=(
@@ -36,16 +46,7 @@ ATTRIBUTION = Layout(
         sensitive=("cat1", "cat2"),
         unit="uid",
         time="timestamp",
-        ignored=(
-            "conversion_timestamp",
-            "conversion_id",
-            "attribution",
-            "click",
-            "click_pos",
-            "click_nb",
-            "cost",
-            "cpo",
-            "time_since_last_click",
-        ),
+        ignored=(*_OUTCOMES, "cost", "time_since_last_click"),
     ),
+    outcomes=_OUTCOMES,
 )

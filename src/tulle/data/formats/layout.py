@@ -61,12 +61,21 @@ class Layout:
     quote: str | None = None
     """Around a value that has a separator in it, doubled inside; None if a quote is only text."""
     schema: Schema
+    outcomes: tuple[str, ...] = ()
+    """Columns besides the label that are known only with it, or that give it away."""
 
     def __post_init__(self) -> None:
         check_text("name", self.name)
         form = self.text_form
         object.__setattr__(self, "columns", form.columns)
         object.__setattr__(self, "missing", form.missing)
+        object.__setattr__(self, "outcomes", _checked_tuple("outcomes", self.outcomes))
+        for column in self.outcomes:
+            if column not in self.columns:
+                raise ConfigError(
+                    f"outcomes names column {column!r}, which layout {self.name!r} does not have; "
+                    "add it to columns or drop it."
+                )
         for role, column in self.schema.roles.items():
             if column not in self.columns:
                 raise ConfigError(

@@ -11,7 +11,7 @@ import dataclasses
 from tulle.data.formats.layout import Layout
 from tulle.data.schema import Kind, Schema
 
-_OUTCOMES = ("SalesAmountInEuro", "time_delay_for_conversion")
+_AFTER_THE_CLICK = ("SalesAmountInEuro", "time_delay_for_conversion")
 _PRODUCT = (
     "product_gender",
     "product_brand",
@@ -26,7 +26,7 @@ SEARCH = Layout(
     name="search",
     columns=(
         "Sale",
-        *_OUTCOMES,
+        *_AFTER_THE_CLICK,
         "click_timestamp",
         "nb_clicks_1week",
         "product_price",
@@ -45,9 +45,10 @@ SEARCH = Layout(
         public=("nb_clicks_1week", "product_age_group", *_PRODUCT),
         sensitive=("device_type", "audience_id", "user_id"),
         time="click_timestamp",
-        ignored=(*_OUTCOMES, "product_price"),
+        ignored=(*_AFTER_THE_CLICK, "product_price"),
         kinds={"nb_clicks_1week": Kind.INTEGER},
     ),
+    outcomes=(*_AFTER_THE_CLICK, "product_price"),
 )
 
 

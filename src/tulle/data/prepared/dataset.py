@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tulle.data.prepared.format import HEAD_FILE, ArrayFile, Head, PreparedFeature
 from tulle.data.schema import Schema
 from tulle.errors import ConfigError, DataError
+from tulle.privacy.events import Event
 from tulle.privacy.fields import parse_json
 
 if TYPE_CHECKING:
@@ -111,6 +112,14 @@ class PreparedDataset:
     def num_classes(self) -> int:
         """Labels are less than this."""
         return self.head.contents.num_classes
+
+    @property
+    def vocabulary_event(self) -> Event | None:
+        """What the vocabularies of sensitive columns cost; None if nothing was charged.
+
+        Whatever is trained on the ids costs this too.
+        """
+        return self.head.contents.vocabulary_event
 
     @property
     def fingerprint(self) -> str:

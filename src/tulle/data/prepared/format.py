@@ -25,10 +25,12 @@ from types import MappingProxyType
 
 from tulle.data.schema import Kind, Schema
 from tulle.errors import ConfigError
+from tulle.privacy.event_json import event_from_dict, event_to_dict
+from tulle.privacy.events import Event
 from tulle.privacy.fields import canonical_json, check_fields, check_list, check_text
 
 FORMAT = "tulle prepared dataset"
-VERSION = 1
+VERSION = 2
 HEAD_FILE = "schema.json"
 ENCODER_FILE = "encoder.json"
 
@@ -98,6 +100,8 @@ class Contents:
     """Labels are the whole numbers from 0 to num_classes - 1."""
     encoder_fingerprint: str
     """Of the settings and vocabularies that made the ids."""
+    vocabulary_event: Event | None = None
+    """What the vocabularies of sensitive columns cost; None if nothing was charged."""
 
     def __post_init__(self) -> None:
         check_whole("num_classes", self.num_classes, 2, 2**24)
@@ -169,6 +173,7 @@ class Head:
         return self._data() | {"fingerprint": self.fingerprint}
 
     def _data(self) -> dict[str, object]:
+        event = self.contents.vocabulary_event
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -176,6 +181,7 @@ class Head:
             "features": [dataclasses.asdict(feature) for feature in self.contents.features],
             "num_classes": self.contents.num_classes,
             "encoder_fingerprint": self.contents.encoder_fingerprint,
+            "vocabulary_event": None if event is None else event_to_dict(event),
             "num_rows": self.num_rows,
             "arrays": {
                 name: dataclasses.asdict(array) | {"shape": list(array.shape)}
@@ -196,11 +202,13 @@ class Head:
         keys = ("format", "version", *_names(Contents), "num_rows", "arrays", "provenance")
         fields = check_fields("schema.json", data, (*keys, "fingerprint"))
         features = check_list("features", fields["features"])
+        event = fields["vocabulary_event"]
         contents = Contents(
             schema=Schema.from_dict(_object("schema", fields)),
             features=tuple(PreparedFeature.from_dict(feature) for feature in features),
             num_classes=fields["num_classes"],
             encoder_fingerprint=check_text("encoder_fingerprint", fields["encoder_fingerprint"]),
+            vocabulary_event=None if event is None else event_from_dict(event),
         )
         head = cls(
             contents=contents,

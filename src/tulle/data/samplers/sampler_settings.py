@@ -60,12 +60,13 @@ def check_noise(noise: object) -> None:
         events.FixedSizeSampled,
         events.Shuffled,
         events.Parallel,
+        events.Grouped,
     )
     for part in _parts(noise):
         if isinstance(part, sampled):
             raise ConfigError(
-                f"noise={noise!r} is sampled already; give the noise that one step adds to its "
-                "sum, e.g. Gaussian(noise_multiplier=1.0). The sampler adds sampling and steps."
+                f"noise={noise!r} is sampled already or grouped; give the noise that one step adds "
+                "to its sum, e.g. Gaussian(noise_multiplier=1.0). The sampler adds the rest."
             )
 
 

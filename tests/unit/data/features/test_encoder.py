@@ -1,5 +1,6 @@
 """Tables become ids: the same from text and from numbers, within their tables."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -20,6 +21,7 @@ from tulle.data.features.hashing import ValueHasher, bins_of
 from tulle.data.features.vocabulary import Vocabularies
 from tulle.data.schema import Kind, Schema
 from tulle.errors import ConfigError, DataError
+from tulle.privacy.events import EpsilonDelta
 
 SALT = bytes(range(16))
 SCHEMA = Schema(
@@ -177,8 +179,12 @@ def test_the_fingerprint_tells_encoders_apart() -> None:
         build_encoder(
             made().plan, Vocabularies(hashes={"age": kept("age", "31")}, salt=SALT)
         ).fingerprint(),
+        build_encoder(
+            made().plan,
+            dataclasses.replace(made().vocabularies, event=EpsilonDelta(epsilon=1.0)),
+        ).fingerprint(),
     }
-    assert len(others | {made().fingerprint()}) == 4
+    assert len(others | {made().fingerprint()}) == 5
 
 
 def test_long_tables_are_encoded_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from tulle.data.features.hashing import ValueHasher
 from tulle.data.features.vocabulary import Vocabularies
 from tulle.data.schema import Schema
 from tulle.errors import ConfigError, DataError
+from tulle.privacy.event_json import event_to_dict
 from tulle.privacy.events import Gaussian
 
 SALT = bytes(range(16))
@@ -38,7 +39,7 @@ def test_an_encoder_survives_its_files(tmp_path: Path) -> None:
     copy = Encoder.from_files(tmp_path / "new" / "folder")
     assert copy.fingerprint() == made("a", "c").fingerprint()
     assert copy.features == made("a", "c").features
-    assert copy.vocabularies.event == Gaussian(noise_multiplier=2.0)
+    assert copy.vocabulary_event == Gaussian(noise_multiplier=2.0)
     assert np.array_equal(copy.encode(TABLE), made("a", "c").encode(TABLE))
 
 
@@ -95,9 +96,25 @@ def test_changed_settings_are_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps(changed))
     with pytest.raises(DataError, match="fingerprint"):
         Encoder.from_files(tmp_path)
-    path.write_text(json.dumps(original | {"format": 2}))
-    with pytest.raises(DataError, match="format=2"):
-        Encoder.from_files(tmp_path)
+    for other in (1, 3):
+        path.write_text(json.dumps(original | {"format": other}))
+        with pytest.raises(DataError, match=f"format={other}"):
+            Encoder.from_files(tmp_path)
     path.write_text(json.dumps(original | {"formt": 1}))
     with pytest.raises(ConfigError, match="did you mean 'format'"):
+        Encoder.from_files(tmp_path)
+
+
+def test_a_cost_that_was_changed_or_dropped_is_refused(tmp_path: Path) -> None:
+    made("a").to_files(tmp_path)
+    path = tmp_path / "encoder.json"
+    original = json.loads(path.read_text())
+    cheaper = event_to_dict(Gaussian(noise_multiplier=20.0))
+    for changed in (None, cheaper):
+        path.write_text(json.dumps(original | {"vocabulary_event": changed}))
+        with pytest.raises(DataError, match="fingerprint"):
+            Encoder.from_files(tmp_path)
+    del original["vocabulary_event"]
+    path.write_text(json.dumps(original))
+    with pytest.raises(ConfigError, match="vocabulary_event"):
         Encoder.from_files(tmp_path)

@@ -33,6 +33,8 @@ def test_lists_become_tuples() -> None:
         ({"quote": "'"}, "must be '\"' or None"),
         ({"missing": "-1"}, r"write missing=\['-1'\]"),
         ({"missing": ("a,b",)}, "'a,b', but must be text that fits a value"),
+        ({"outcomes": ("b",)}, "outcomes names column 'b'"),
+        ({"outcomes": "a"}, r"write outcomes=\['a'\]"),
         ({"missing": (-1,)}, "-1, but must be text that fits a value"),
     ],
 )
@@ -103,3 +105,8 @@ def test_taobao_protects_all_features_of_users_and_none_of_ads() -> None:
         "price",
     )
     assert schema.ignored == ("nonclk",)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_no_public_log_uses_an_outcome(name: str) -> None:
+    assert set(LAYOUTS[name].outcomes) <= set(LAYOUTS[name].schema.ignored)

@@ -12,6 +12,8 @@ import pytest
 
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.errors import DataError
+from tulle.privacy.event_json import event_to_dict
+from tulle.privacy.events import Gaussian
 from unit.data.prepared.small_dataset import block, write_small_dataset
 
 ARRAYS = ("public_features", "sensitive_features", "labels", "units", "times", "days")
@@ -103,7 +105,8 @@ def test_a_missing_file_is_refused(folder: Path, name: str) -> None:
 
 EDITS: dict[str, Callable[[dict[str, object]], None]] = {
     "another format": lambda head: head.update(format="something"),
-    "a newer version": lambda head: head.update(version=2),
+    "an older version": lambda head: head.update(version=1),
+    "a newer version": lambda head: head.update(version=3),
     "no version": lambda head: head.pop("version"),
     "an unknown key": lambda head: head.update(rows=1),
     "fewer rows": lambda head: head.update(num_rows=119),
@@ -113,6 +116,11 @@ EDITS: dict[str, Callable[[dict[str, object]], None]] = {
     "a schema that is a list": lambda head: head.update(schema=[]),
     "arrays that are a list": lambda head: head.update(arrays=[]),
     "another number of classes": lambda head: head.update(num_classes=3),
+    "no cost of vocabularies": lambda head: head.pop("vocabulary_event"),
+    "another cost of vocabularies": lambda head: head.update(
+        vocabulary_event=event_to_dict(Gaussian(noise_multiplier=9.0))
+    ),
+    "a cost that is no event": lambda head: head.update(vocabulary_event=1.0),
     "another encoder": lambda head: head.update(encoder_fingerprint="sha256:other"),
 }
 

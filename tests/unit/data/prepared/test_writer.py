@@ -220,6 +220,7 @@ def test_the_head_has_no_time_and_no_folder(tmp_path: Path) -> None:
         "features",
         "num_classes",
         "encoder_fingerprint",
+        "vocabulary_event",
         "num_rows",
         "arrays",
         "provenance",

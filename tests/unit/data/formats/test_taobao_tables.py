@@ -4,7 +4,8 @@ import polars as pl
 import pytest
 
 from tulle.data.formats.tables import BadLines, Position
-from tulle.data.formats.taobao import TAOBAO, read_taobao_blocks
+from tulle.data.formats.taobao import TAOBAO
+from tulle.data.formats.taobao_tables import read_taobao_blocks
 from tulle.errors import ConfigError, DataError
 
 # The real header of user_profile ends with a space.

@@ -1,0 +1,86 @@
+"""Predictions on disk: a Parquet file that is there as a whole or not at all."""
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tulle.durable_files import sync_folder
+from tulle.errors import DataError, RunStateError
+
+
+def write_predictions(
+    path: Path,
+    rows: NDArray[np.int64],
+    probabilities: NDArray[np.float32] | NDArray[np.float64],
+    *,
+    overwrite: bool = False,
+) -> None:
+    """Writes the columns `row` (int64) and `probability`, in the order given.
+
+    Args:
+      path: Of the new file.
+      rows: Which row of the data each prediction is for, from 0.
+      probabilities: The predicted chance of label 1, one a row.
+      overwrite: Replace a file that is there.
+
+    Privacy:
+      A prediction is a function of the features of its row: the file is as sensitive
+      as they are, however private the model is.
+
+    Raises:
+      DataError: Shapes or types are wrong, or a probability is not in [0, 1].
+      RunStateError: The path exists, or the file cannot be written there.
+    """
+    table = _checked_table(rows, probabilities)
+    if path.is_dir():
+        raise RunStateError(f"{path.name} is a folder; name a file in it.")
+    if path.exists() and not overwrite:
+        raise _exists(path)
+    staged = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with staged.open("xb") as file:
+            table.write_parquet(file)
+            file.flush()
+            os.fsync(file.fileno())
+        if overwrite:
+            os.replace(staged, path)
+        else:
+            os.link(staged, path)  # unlike a rename, it refuses a file that came meanwhile
+        sync_folder(path.parent)
+    except FileExistsError:
+        raise _exists(path) from None
+    except OSError as error:
+        raise RunStateError(
+            f"{path.name} cannot be written: {error.strerror}; name a folder that exists, has "
+            "room and may be written to."
+        ) from None
+    finally:
+        staged.unlink(missing_ok=True)
+
+
+def _checked_table(rows: NDArray[np.int64], probabilities: NDArray[Any]) -> pl.DataFrame:
+    if rows.ndim != 1 or rows.shape != probabilities.shape:
+        raise DataError(
+            f"rows have the shape {rows.shape} and probabilities {probabilities.shape}; both must "
+            "be one number a prediction."
+        )
+    if rows.dtype.kind not in "iu":
+        raise DataError(f"rows have the type {rows.dtype}, must be whole numbers.")
+    if probabilities.dtype not in (np.float32, np.float64):
+        raise DataError(
+            f"probabilities have the type {probabilities.dtype}, must be float32 or float64."
+        )
+    if not np.all((probabilities >= 0) & (probabilities <= 1)):
+        raise DataError("probabilities must lie in [0, 1] and not be NaN; pass no logits.")
+    return pl.DataFrame({"row": rows.astype(np.int64), "probability": probabilities})
+
+
+def _exists(path: Path) -> RunStateError:
+    return RunStateError(
+        f"{path.name} exists already; name another file, or replace it with overwrite=True."
+    )

@@ -1,0 +1,98 @@
+"""A table in memory as arrays: the twin of a prepared dataset.
+
+The same row gets the same ids, label and unit as from a file that
+`layout_for` reads, so a model trained on one can be used on the other.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tulle.data.features.encoder import Encoder
+from tulle.data.prepared.format import PreparedFeature
+from tulle.data.row_arrays import RowArrays
+from tulle.data.schema import Schema
+from tulle.data.table_columns import as_polars
+from tulle.data.units import check_units
+from tulle.errors import ConfigError, DataError
+
+_NUM_CLASSES = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TableArrays:
+    """The rows of a table as numbers. All arrays are raw data."""
+
+    schema: Schema
+    features: tuple[PreparedFeature, ...]
+    """Public ones first."""
+    public_features: NDArray[np.int32]
+    """[rows, public features]"""
+    sensitive_features: NDArray[np.int32]
+    """[rows, sensitive features]"""
+    labels: NDArray[np.float32] | None
+    """0 or 1; None without labels."""
+    units: NDArray[np.int64] | None
+    """Equal for rows of one unit; None without labels or if each row is its own."""
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of every array."""
+        return len(self.public_features)
+
+
+def encode_table(table: object, encoder: Encoder, *, with_label: bool) -> TableArrays:
+    """Encodes a polars, pandas or Arrow table.
+
+    Null and NaN are missing, and so is empty text, as in a file. Other marks of a
+    missing value (-1 in some logs) must be made null first.
+
+    Args:
+      table: See `as_polars`. Columns without a role are not looked at.
+      encoder: What to make of the columns.
+      with_label: True to train or evaluate: every column with a role must be there.
+        False to predict: the columns of features are enough, and no other is read.
+
+    Privacy:
+      Nothing is released: the arrays are as sensitive as the rows.
+
+    Raises:
+      DataError: A column is missing, or a value breaks the schema; or there is no row
+        to train on.
+    """
+    schema = encoder.plan.schema
+    columns = {feature.column for feature in encoder.plan.features}
+    rows: dict[str, NDArray[Any]] = {}
+    if with_label:
+        if schema.label is None:
+            raise ConfigError(
+                "with_label=True, but the schema has no label; name the label's column in it."
+            )
+        columns |= set(schema.used)
+    plain = as_polars(table, columns=columns)
+    if with_label:
+        dataclasses.replace(schema.roles, ignored=()).check_against(plain.columns)
+        if not plain.height:
+            raise DataError("the table has no rows; pass at least one.")
+        check_units(plain, schema)
+        maker = RowArrays(schema=schema, num_classes=_NUM_CLASSES, salt=encoder.plan.salt)
+        rows = dict(maker.make(plain, _place))
+    ids = encoder.encode(plain)
+    num_public = sum(feature.role == "public" for feature in encoder.features)
+    return TableArrays(
+        schema=schema,
+        features=tuple(
+            PreparedFeature(name=f.name, role=f.role, num_ids=f.num_ids, table=f.table)
+            for f in encoder.features
+        ),
+        public_features=np.ascontiguousarray(ids[:, :num_public]),
+        sensitive_features=np.ascontiguousarray(ids[:, num_public:]),
+        labels=rows.get("labels"),
+        units=rows.get("units"),
+    )
+
+
+def _place(index: int) -> str:
+    return f"row {index + 1} of the table"

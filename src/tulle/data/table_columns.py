@@ -1,0 +1,140 @@
+"""Tables from memory as polars tables, whichever library made them.
+
+A column comes out as the Parquet reader would give it: text of any kind is
+String, and what is missing (null, NaN, None, NaT, empty text) is null. So a
+value becomes the same feature id as from a file. pandas and pyarrow are never
+imported: an Arrow table offers itself through its stream of C structures, and
+a pandas table hands out numpy arrays.
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tulle.errors import DataError
+
+_TEXT_TYPES = (pl.Categorical, pl.Enum, pl.Binary, pl.Null)
+_NUMBER_KINDS = "biuf"
+
+
+def as_polars(table: object, *, columns: Collection[str] | None = None) -> pl.DataFrame:
+    """A table of polars, pandas or Arrow as a polars table, rows in their order.
+
+    Args:
+      table: A polars or pandas DataFrame, or anything that exports an Arrow stream of
+        rows, such as a pyarrow Table. The index of a pandas table is left out.
+      columns: What to keep of it; names that it lacks are passed over. None: all.
+
+    Privacy:
+      The rows stay what they are. Errors name a column and never a value.
+
+    Raises:
+      DataError: It is no table, a name is not text or is there twice, or a column has
+        values of several types or of one that is no number, text or time.
+    """
+    if isinstance(table, pl.DataFrame):
+        found = table
+    elif _is_pandas(table):
+        found = _from_pandas(table, columns)
+    elif hasattr(table, "__arrow_c_stream__") and not isinstance(table, pl.Series):
+        found = _from_arrow(table)
+    else:
+        hint = "; call collect() on it first" if isinstance(table, pl.LazyFrame) else ""
+        raise DataError(
+            f"a table of type {type(table).__name__} cannot be read{hint}; pass a polars or "
+            "pandas DataFrame or an Arrow table."
+        )
+    kept = [name for name in found.columns if columns is None or name in columns]
+    return found.select([_plain_values(found[name]) for name in kept])
+
+
+def _is_pandas(table: object) -> bool:
+    # pandas itself is not imported: its classes are known by their name.
+    return any(
+        cls.__name__ == "DataFrame" and cls.__module__.partition(".")[0] == "pandas"
+        for cls in type(table).__mro__
+    )
+
+
+def _from_arrow(table: object) -> pl.DataFrame:
+    try:
+        rows = pl.Series(table)  # type: ignore[arg-type]
+        if rows.dtype == pl.Struct:
+            return rows.struct.unnest()
+    except pl.exceptions.DuplicateError:
+        raise DataError("the Arrow table has a column name twice; rename one of them.") from None
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError, TypeError):
+        raise DataError(
+            "the Arrow table has a column of a type that polars does not know; select the "
+            "columns with a role first."
+        ) from None
+    raise DataError(
+        f"an Arrow stream of type {type(table).__name__} has values and no columns; pass a table."
+    )
+
+
+def _from_pandas(table: Any, columns: Collection[str] | None) -> pl.DataFrame:
+    names = [name for name in table.columns if columns is None or name in columns]
+    for name in names:
+        if not isinstance(name, str):
+            raise DataError(
+                f"the pandas table has a column name of type {type(name).__name__}; names must be "
+                "text, e.g. by table.columns = table.columns.astype(str)."
+            )
+        if names.count(name) > 1:
+            raise DataError(f"the pandas table has column {name!r} twice; rename one of them.")
+    return pl.DataFrame([_pandas_column(name, table[name]) for name in names])
+
+
+def _pandas_column(name: str, values: Any) -> pl.Series:
+    kind = getattr(values.dtype, "kind", "O")
+    try:
+        if values.dtype.name == "category":
+            return _pandas_categories(name, values)
+        if kind == "M":
+            # Times with a zone become UTC. NaT is null.
+            return pl.Series(name, values.to_numpy("datetime64[us]", na_value=np.datetime64("NaT")))
+        if kind in _NUMBER_KINDS:
+            return _pandas_numbers(name, values)
+        return pl.Series(name, values.to_numpy(object, na_value=None).tolist(), strict=True)
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+        # Not chained: what polars says quotes a value.
+        raise DataError(
+            f"column {name!r} of the pandas table has values of several types, or of one that is "
+            "no number, text or time; convert it first."
+        ) from None
+
+
+def _pandas_categories(name: str, values: Any) -> pl.Series:
+    categories = _pandas_column(name, values.cat.categories.to_series())
+    places = pl.Series(values.cat.codes.to_numpy()).cast(pl.Int64)
+    return categories.gather(places.set(places < 0, None))
+
+
+def _pandas_numbers(name: str, values: Any) -> pl.Series:
+    stored = getattr(values.dtype, "numpy_dtype", None)
+    if stored is None:
+        return pl.Series(name, np.asarray(values))
+    # A nullable column keeps what is missing beside its numbers.
+    numbers = pl.Series(name, values.to_numpy(stored, na_value=stored.type(0)))
+    return numbers.set(pl.Series(values.isna().to_numpy()), None)
+
+
+def _plain_values(values: pl.Series) -> pl.Series:
+    if values.dtype.is_nested() or values.dtype == pl.Object:
+        raise DataError(
+            f"column {values.name!r} has the type {values.dtype}, but a value must be a number, a "
+            "text or a time; unfold it into columns first."
+        )
+    if values.dtype in _TEXT_TYPES:
+        try:
+            values = values.cast(pl.String)
+        except pl.exceptions.PolarsError:
+            raise DataError(
+                f"column {values.name!r} has bytes that are not UTF-8; store it as text."
+            ) from None
+    if values.dtype == pl.String:
+        return values.set(values == "", None)
+    return values.fill_nan(None) if values.dtype.is_float() else values

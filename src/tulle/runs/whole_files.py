@@ -1,0 +1,58 @@
+"""Files of a run: each is in its place as a whole, or not there at all."""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from tulle.durable_files import stage_text, sync_folder
+from tulle.errors import RunStateError
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replaces a file by this text in one step, safely on disk."""
+    with reporting_disk_errors(path):
+        _put_in_place(stage_text(path, text), path)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replaces a file by these bytes in one step, safely on disk."""
+    staged = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    with reporting_disk_errors(path):
+        try:
+            with staged.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            staged.unlink(missing_ok=True)
+            raise
+        _put_in_place(staged, path)
+
+
+def clear_staged(folder: Path) -> None:
+    """Removes what processes that were killed had not put in place yet."""
+    with reporting_disk_errors(folder):
+        for staged in folder.glob(".*.tmp"):
+            staged.unlink()
+
+
+@contextlib.contextmanager
+def reporting_disk_errors(path: Path) -> Iterator[None]:
+    """Says which file of which folder the disk refused."""
+    try:
+        yield
+    except OSError as error:
+        raise RunStateError(
+            f"{path.parent.name}/{path.name} cannot be used: {error.strerror or error}; "
+            "put that right and try again."
+        ) from error
+
+
+def _put_in_place(staged: Path, path: Path) -> None:
+    try:
+        os.replace(staged, path)
+    finally:
+        staged.unlink(missing_ok=True)
+    sync_folder(path.parent)

@@ -1,0 +1,82 @@
+"""Training with semi-sensitive features: models, private steps, and the Hybrid algorithm."""
+
+from typing import TYPE_CHECKING
+
+from tulle.train.budget_split import ExplicitSplit, PaperSplit, RatioSplit
+from tulle.train.configs import (
+    Accounting,
+    DpSgdConfig,
+    HybridConfig,
+    NonPrivateConfig,
+    RandomizedLabelsConfig,
+)
+from tulle.train.examples import ExampleSet
+from tulle.train.fitting import FitResult, fit, make_plan
+from tulle.train.metrics import QualityMetrics, relative_auc_loss
+from tulle.train.models.factorization_machine import FactorizationMachine
+from tulle.train.models.logistic_regression import LogisticRegression
+from tulle.train.models.mlp import MLP
+from tulle.train.optimizers.adam import Adam
+from tulle.train.optimizers.rmsprop import RMSprop
+from tulle.train.optimizers.sgd import SGD
+from tulle.train.optimizers.yogi import Yogi
+from tulle.train.phases import (
+    EarlyStopping,
+    LabelCorrection,
+    LabelPhase,
+    PlainPhase,
+    PrivatePhase,
+    PublicTower,
+)
+from tulle.train.run_options import LedgerCharge, RunOptions
+from tulle.train.unit_level import ExampleLevel, RowChoice, UserAccounting, UserLevel
+
+if TYPE_CHECKING:
+    from tulle.train.classifier import Hashing, TableClassifier
+
+__all__ = [
+    "MLP",
+    "SGD",
+    "Accounting",
+    "Adam",
+    "DpSgdConfig",
+    "EarlyStopping",
+    "ExampleLevel",
+    "ExampleSet",
+    "ExplicitSplit",
+    "FactorizationMachine",
+    "FitResult",
+    "Hashing",
+    "HybridConfig",
+    "LabelCorrection",
+    "LabelPhase",
+    "LedgerCharge",
+    "LogisticRegression",
+    "NonPrivateConfig",
+    "PaperSplit",
+    "PlainPhase",
+    "PrivatePhase",
+    "PublicTower",
+    "QualityMetrics",
+    "RMSprop",
+    "RandomizedLabelsConfig",
+    "RatioSplit",
+    "RowChoice",
+    "RunOptions",
+    "TableClassifier",
+    "UserAccounting",
+    "UserLevel",
+    "Yogi",
+    "fit",
+    "make_plan",
+    "relative_auc_loss",
+]
+
+
+def __getattr__(name: str) -> object:
+    # Tables need polars, and a machine that trains on prepared data alone may lack it.
+    if name in ("Hashing", "TableClassifier"):
+        from tulle.train import classifier
+
+        return getattr(classifier, name)
+    raise AttributeError(f"module 'tulle.train' has no attribute {name!r}")

@@ -1,0 +1,165 @@
+"""The four methods: Hybrid, randomized labels alone, DP-SGD alone, and no privacy at all.
+
+A config holds public settings. `calibrate` sets the target, `make` finds the noise for
+data of a given shape and returns the plan that everything else follows from.
+"""
+
+import dataclasses
+import enum
+from typing import TYPE_CHECKING
+
+from tulle.errors import ConfigError
+from tulle.privacy.fields import check_count, check_finite
+from tulle.train.budget_split import BudgetSplit, PaperSplit
+from tulle.train.models.mlp import MLP
+from tulle.train.models.tower_model import ModelSettings
+from tulle.train.phases import LabelPhase, PlainPhase, PrivatePhase
+from tulle.train.unit_level import ExampleLevel, UnitLevel
+
+if TYPE_CHECKING:
+    from tulle.train.data_shape import DataShape
+    from tulle.train.train_plan import TrainPlan
+
+
+class Accounting(enum.Enum):
+    """Which account of the private steps sets the noise."""
+
+    REPLACE_PLD = "replace, privacy loss distributions"
+    """Sound for the adjacency that is claimed."""
+    PAPER_RDP = "add-or-remove, Renyi"
+    """As in the papers, to reproduce them. Says nothing sound about replaced rows."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Target:
+    """The guarantee a config is calibrated to."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        if not check_finite("epsilon", self.epsilon) > 0:
+            raise ConfigError(
+                f"epsilon={self.epsilon} must be > 0; to train without privacy use "
+                "NonPrivateConfig."
+            )
+        if not 0 <= check_finite("delta", self.delta) < 1:
+            raise ConfigError(f"delta={self.delta} must be in [0, 1), e.g. 1e-7.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HybridConfig:
+    """Randomized labels train the public side; DP-SGD goes on from there with all columns."""
+
+    model: ModelSettings = dataclasses.field(default_factory=MLP)
+    label_phase: LabelPhase = dataclasses.field(default_factory=LabelPhase)
+    private_phase: PrivatePhase = dataclasses.field(default_factory=PrivatePhase)
+    split: BudgetSplit = dataclasses.field(default_factory=PaperSplit)
+    unit: UnitLevel = dataclasses.field(default_factory=ExampleLevel)
+    accounting: Accounting = Accounting.REPLACE_PLD
+    initial_seed: int = 0
+    """Of the first weights, which are public."""
+    target: Target | None = None
+
+    def __post_init__(self) -> None:
+        _check_shared(self)
+
+    def calibrate(self, *, epsilon: float, delta: float) -> "HybridConfig":
+        """The same settings with a target."""
+        return dataclasses.replace(self, target=Target(epsilon=epsilon, delta=delta))
+
+    def make(self, shape: "DataShape") -> "TrainPlan":
+        """The plan for data of this shape."""
+        return _make(self, shape)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandomizedLabelsConfig:
+    """Labels alone are used, randomized; sensitive columns are dropped."""
+
+    model: ModelSettings = dataclasses.field(default_factory=MLP)
+    label_phase: LabelPhase = dataclasses.field(default_factory=LabelPhase)
+    unit: UnitLevel = dataclasses.field(default_factory=ExampleLevel)
+    initial_seed: int = 0
+    target: Target | None = None
+
+    def __post_init__(self) -> None:
+        _check_shared(self)
+
+    def calibrate(self, *, epsilon: float, delta: float = 0.0) -> "RandomizedLabelsConfig":
+        """The same settings with a target; delta is not needed and stays unused."""
+        return dataclasses.replace(self, target=Target(epsilon=epsilon, delta=delta))
+
+    def make(self, shape: "DataShape") -> "TrainPlan":
+        """The plan for data of this shape."""
+        return _make(self, shape)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DpSgdConfig:
+    """Clipped, noisy steps on all columns."""
+
+    model: ModelSettings = dataclasses.field(default_factory=MLP)
+    private_phase: PrivatePhase = dataclasses.field(default_factory=PrivatePhase)
+    unit: UnitLevel = dataclasses.field(default_factory=ExampleLevel)
+    accounting: Accounting = Accounting.REPLACE_PLD
+    initial_seed: int = 0
+    target: Target | None = None
+
+    def __post_init__(self) -> None:
+        _check_shared(self)
+
+    def calibrate(self, *, epsilon: float, delta: float) -> "DpSgdConfig":
+        """The same settings with a target."""
+        return dataclasses.replace(self, target=Target(epsilon=epsilon, delta=delta))
+
+    def make(self, shape: "DataShape") -> "TrainPlan":
+        """The plan for data of this shape."""
+        return _make(self, shape)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NonPrivateConfig:
+    """All columns and true labels without noise: the baseline. Its model is raw data."""
+
+    model: ModelSettings = dataclasses.field(default_factory=MLP)
+    phase: PlainPhase = dataclasses.field(default_factory=PlainPhase)
+    initial_seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_count("initial_seed", self.initial_seed, least=0)
+
+    def make(self, shape: "DataShape") -> "TrainPlan":
+        """The plan for data of this shape; it promises nothing."""
+        return _make(self, shape)
+
+
+PrivateConfig = HybridConfig | RandomizedLabelsConfig | DpSgdConfig
+TrainConfig = PrivateConfig | NonPrivateConfig
+
+METHOD_NAMES: dict[type[TrainConfig], str] = {
+    HybridConfig: "hybrid",
+    RandomizedLabelsConfig: "rr",
+    DpSgdConfig: "dp-sgd",
+    NonPrivateConfig: "nonprivate",
+}
+
+
+def method_name(config: TrainConfig) -> str:
+    """The word for a config's method on the command line and on cards."""
+    return METHOD_NAMES[type(config)]
+
+
+def _make(config: TrainConfig, shape: "DataShape") -> "TrainPlan":
+    # Accounting takes a while to import, and a finished plan does without it.
+    from tulle.train.planning import make_train_plan
+
+    return make_train_plan(config, shape)
+
+
+def _check_shared(config: PrivateConfig) -> None:
+    check_count("initial_seed", config.initial_seed, least=0)
+    if not isinstance(config.unit, UnitLevel):
+        raise ConfigError(f"unit={config.unit!r} must be ExampleLevel() or UserLevel().")
+    if config.target is not None and not isinstance(config.target, Target):
+        raise ConfigError(f"target={config.target!r} must be set by calibrate().")

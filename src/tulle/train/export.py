@@ -1,0 +1,260 @@
+"""A trained model as a folder that PyTorch alone can use.
+
+It holds the parameters (model.safetensors), what they mean (model.json) and a
+file that loads both without tulle (load_model.py). The folder is there as a
+whole or not at all.
+"""
+
+import dataclasses
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from tulle.data.prepared.dataset import hash_file
+from tulle.data.prepared.format import PreparedFeature
+from tulle.durable_files import sync_folder
+from tulle.errors import ConfigError, DataError, RunStateError
+from tulle.privacy.fields import check_fields, check_list
+from tulle.train import exported_model
+from tulle.train.models.embeddings import TableSharing
+from tulle.train.models.model_settings import model_from_dict
+from tulle.train.models.tower_model import ModelSettings, TowerModel
+
+_LOADER_FILE = "load_model.py"
+_KEYS = ("format", "version", "settings", "truncated", "features", "lookups", "sha256", "facts")
+_EXPORT_AGAIN = "export the model again"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LoadedModel:
+    """An exported model, back in tulle."""
+
+    model: TowerModel
+    """Of a truncated model the sensitive tower is all zeros, which is the truncated form."""
+    settings: ModelSettings
+    features: tuple[PreparedFeature, ...]
+    truncated: bool
+    facts: Mapping[str, Any]
+
+
+def export_model(
+    folder: Path,
+    model: TowerModel,
+    settings: ModelSettings,
+    features: Sequence[PreparedFeature],
+    *,
+    truncated: bool,
+    facts: Mapping[str, object],
+) -> None:
+    """Writes a model into a new folder.
+
+    Args:
+      folder: Must not exist.
+      model: With its final parameters.
+      settings: That it was built with.
+      features: That it was built for.
+      truncated: Leave the sensitive tower out: the model was trained without it.
+      facts: Plain data to keep with it, such as the fingerprint of the plan.
+
+    Privacy:
+      The parameters become public as they are. They must be those of a finished
+      private training, with all noise in them; nothing is added here.
+
+    Raises:
+      ConfigError: The model does not fit settings and features, or facts are no plain data.
+      DataError: A parameter is NaN or infinite.
+      RunStateError: The folder exists or cannot be written.
+    """
+    tensors = _exported_tensors(model, truncated=truncated)
+    description: dict[str, object] = {
+        "format": exported_model.FORMAT,
+        "version": exported_model.VERSION,
+        "settings": settings.to_dict(),
+        "truncated": truncated,
+        "features": [dataclasses.asdict(feature) for feature in features],
+        "lookups": _lookups(settings, features, model.parameters, truncated=truncated),
+        "facts": dict(facts),
+    }
+    _check_plain(description)
+    staged = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.tmp")
+    if folder.exists():
+        raise _exists(folder)
+    try:
+        staged.mkdir()
+        _write_files(staged, tensors, description)
+        os.rename(staged, folder)
+        sync_folder(folder.parent)
+    except OSError as error:
+        if folder.exists() and staged.exists():
+            raise _exists(folder) from None
+        raise RunStateError(
+            f"{folder.name} cannot be written: {error.strerror}; name a place in a folder that "
+            "exists, has room and may be written to."
+        ) from None
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def load_model(folder: Path, *, device: torch.device | str = "cpu") -> LoadedModel:
+    """Reads an exported model back, with every byte of its parameters checked.
+
+    Raises:
+      DataError: The folder holds no exported model, or a file was cut or changed.
+    """
+    tensors_path = folder / exported_model.TENSORS_FILE
+    try:
+        description = exported_model.read_description(folder / exported_model.DESCRIPTION_FILE)
+        fields = check_fields(exported_model.DESCRIPTION_FILE, description, _KEYS)
+        if hash_file(tensors_path, tensors_path.stat().st_size).hexdigest() != fields["sha256"]:
+            raise ValueError(f"{tensors_path.name} was cut or changed")
+        tensors = exported_model.read_tensors(tensors_path)
+        settings = model_from_dict(fields["settings"])
+        features = tuple(map(PreparedFeature.from_dict, check_list("features", fields["features"])))
+        is_double = any(tensor.dtype == torch.float64 for tensor in tensors.values())
+        dtype = torch.float64 if is_double else torch.float32
+        model = settings.build(features, seed=0, device=device, dtype=dtype)
+        _fill(model, tensors, truncated=fields["truncated"])
+    except OSError as error:
+        raise DataError(
+            f"{folder.name} is no exported model: {Path(error.filename or folder).name}: "
+            f"{error.strerror}; {_EXPORT_AGAIN}."
+        ) from None
+    except (ValueError, ConfigError) as error:
+        reason = str(error).removesuffix(".")
+        raise DataError(f"{folder.name} cannot be used: {reason}; {_EXPORT_AGAIN}.") from None
+    return LoadedModel(
+        model=model,
+        settings=settings,
+        features=features,
+        truncated=fields["truncated"],
+        facts=fields["facts"],
+    )
+
+
+def _exported_tensors(model: TowerModel, *, truncated: bool) -> dict[str, Tensor]:
+    tensors = {}
+    for name, values in model.parameters.items():
+        if truncated and name.startswith("sensitive."):
+            continue
+        if not bool(values.isfinite().all()):
+            raise DataError(
+                f"parameter {name!r} has NaN or infinite values; such a model predicts nothing. "
+                "Lower the learning rate and train again."
+            )
+        tensors[name] = values.detach().to("cpu").contiguous()
+    return tensors
+
+
+def _lookups(
+    settings: ModelSettings,
+    features: Sequence[PreparedFeature],
+    parameters: Mapping[str, Tensor],
+    *,
+    truncated: bool,
+) -> dict[str, list[dict[str, object]]]:
+    """For each role and table: which columns of ids it is for, and what is added to them."""
+    is_shared = settings.to_dict()["tables"] == TableSharing.AS_PREPARED.value
+    roles = ("public",) if truncated else ("public", "sensitive")
+    return {role: _role_lookups(role, features, parameters, is_shared) for role in roles}
+
+
+def _role_lookups(
+    role: str,
+    features: Sequence[PreparedFeature],
+    parameters: Mapping[str, Tensor],
+    is_shared: bool,
+) -> list[dict[str, object]]:
+    """Tables as `build_embeddings` stacks them: by dimension, in the order of the columns."""
+    of_role = [feature for feature in features if feature.role == role]
+    keys = [f.table if is_shared else str(column) for column, f in enumerate(of_role)]
+    num_rows = dict.fromkeys(keys, 0)
+    for key, feature in zip(keys, of_role, strict=True):
+        num_rows[key] = max(num_rows[key], feature.num_ids)
+    tables = {n: t for n, t in parameters.items() if n.startswith(f"{role}.table.")}
+    first_rows: dict[str, int] = {}
+    table_of: dict[str, str] = {}
+    ends = dict.fromkeys(tables, 0)
+    for key, count in num_rows.items():
+        # Tables of one role differ in dimension only by the fourth-root rule.
+        name = next(
+            (
+                n
+                for n, t in tables.items()
+                if len(tables) == 1 or t.shape[1] == int(2 * count**0.25)
+            ),
+            None,
+        )
+        if name is None:
+            raise _does_not_fit(role)
+        table_of[key], first_rows[key] = name, ends[name]
+        ends[name] += count
+    if any(ends[name] != len(table) for name, table in tables.items()):
+        raise _does_not_fit(role)
+    return [
+        {
+            "tensor": name,
+            "columns": [c for c, key in enumerate(keys) if table_of[key] == name],
+            "first_rows": [first_rows[key] for key in keys if table_of[key] == name],
+        }
+        for name in tables
+    ]
+
+
+def _write_files(
+    folder: Path, tensors: Mapping[str, Tensor], description: dict[str, object]
+) -> None:
+    tensors_path = folder / exported_model.TENSORS_FILE
+    save_file(dict(tensors), tensors_path, {"format": "pt"})
+    digest = hash_file(tensors_path, tensors_path.stat().st_size).hexdigest()
+    text = json.dumps(description | {"sha256": digest}, indent=1, allow_nan=False) + "\n"
+    (folder / exported_model.DESCRIPTION_FILE).write_text(text, encoding="utf-8")
+    shutil.copyfile(Path(exported_model.__file__), folder / _LOADER_FILE)
+    # safetensors lets only the owner read; the user's own mask decides, as for the others.
+    tensors_path.chmod((folder / _LOADER_FILE).stat().st_mode)
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    sync_folder(folder)
+
+
+def _fill(model: TowerModel, tensors: Mapping[str, Tensor], *, truncated: object) -> None:
+    if not isinstance(truncated, bool):
+        raise ConfigError(f"truncated={truncated!r} must be true or false.")
+    parameters = model.parameters
+    if unknown := sorted(tensors.keys() - parameters.keys()):
+        raise ConfigError(f"its settings have no parameter {unknown[0]!r}")
+    for name, values in parameters.items():
+        if truncated and name.startswith("sensitive."):
+            values.zero_()
+        elif name not in tensors or tensors[name].shape != values.shape:
+            raise ConfigError(f"parameter {name!r} is missing or of another shape")
+        else:
+            values.copy_(tensors[name])
+
+
+def _check_plain(description: Mapping[str, object]) -> None:
+    try:
+        json.dumps(description, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"facts must be plain data that JSON can hold ({error}); convert them first."
+        ) from None
+
+
+def _does_not_fit(role: str) -> ConfigError:
+    return ConfigError(
+        f"the {role} tables of the model are not those of its settings and features; pass the "
+        "settings and features that it was built with."
+    )
+
+
+def _exists(folder: Path) -> RunStateError:
+    return RunStateError(f"{folder.name} exists already; name a new folder for the model.")

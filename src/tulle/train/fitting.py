@@ -1,0 +1,336 @@
+"""Training from end to end: plan, charge, randomized labels, private steps, evaluation."""
+
+import contextlib
+import dataclasses
+import hashlib
+import math
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tulle.data.prepared.dataset import PreparedDataset
+from tulle.errors import ConfigError, DataError
+from tulle.mechanisms.entropy import NoiseSource, SeededNoise, release_rng
+from tulle.mechanisms.randomized_response import RandomizedResponseConfig, randomize
+from tulle.privacy.settings import Scalar
+from tulle.runs.folder import RunFolder
+from tulle.runs.interruption import stop_signals
+from tulle.train.config_data import config_to_dict
+from tulle.train.configs import NonPrivateConfig, TrainConfig
+from tulle.train.examples import ExampleSet
+from tulle.train.journal import FolderJournal, Journal, MemoryJournal
+from tulle.train.losses import (
+    CrossEntropy,
+    DebiasedCrossEntropy,
+    ForwardCorrectedCrossEntropy,
+    Loss,
+)
+from tulle.train.metrics import QualityMetrics
+from tulle.train.models.tower_model import TowerModel
+from tulle.train.phases import LabelCorrection, LabelPhase
+from tulle.train.plain_training import PlainTask, train_plain
+from tulle.train.private_training import PHASE as PRIVATE
+from tulle.train.private_training import train_privately
+from tulle.train.run_charge import charge_run
+from tulle.train.run_context import RunContext
+from tulle.train.run_options import RunOptions
+from tulle.train.run_results import write_results
+from tulle.train.train_plan import TrainPlan
+from tulle.train.trained_model import TrainedModel
+from tulle.train.training_rows import TrainingRows, bound_rows, shape_of
+
+LABELS, PLAIN = "labels", "plain"
+
+_LEAST_RATE = 1e-3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class FitResult:
+    """A trained model and how it came about."""
+
+    model: TrainedModel
+    plan: TrainPlan
+    metrics: QualityMetrics | None
+    """On the test rows; None if there were none."""
+    is_secure: bool
+    """False if the noise can be repeated."""
+    noise_description: str
+    seconds: float
+    folder: RunFolder | None
+
+    @property
+    def noise_multiplier(self) -> float | None:
+        """Noise over clip norm of the private steps; None if there were none."""
+        return self.plan.noise_multiplier
+
+
+def fit(
+    data: ExampleSet | PreparedDataset,
+    config: TrainConfig | TrainPlan,
+    *,
+    test: ExampleSet | PreparedDataset | None = None,
+    options: RunOptions | None = None,
+) -> FitResult:
+    """Trains one model.
+
+    Args:
+      data: Training rows.
+      config: A calibrated config, or the finished plan of one for exactly such data.
+      test: Rows to evaluate on. Their figures are exact, and the guarantee of the
+        training rows does not speak about them.
+      options: Run folder, device, ledger, seed.
+
+    Privacy:
+      The model, its checkpoints and records have the guarantee of `result.plan.plan`.
+      Labels are randomized once; sensitive columns are read by private steps alone. The
+      ledger is charged before a label is randomized or a step is taken; that labels and ids
+      are in range is checked first. `NonPrivateConfig` has no guarantee.
+
+    Raises:
+      ConfigError: No target, a plan for other data, or no such device.
+      DataError: Labels that are not 0 and 1, ids out of range, no unit where one is needed.
+      RunStateError: The folder belongs to another run, or training diverged.
+      RunInterruptedError: SIGTERM or SIGINT came; what was done is kept.
+    """
+    start = time.monotonic()
+    options = options or RunOptions()
+    device = _device(options.device)
+    examples = _examples(data, "training")
+    test_examples = None if test is None else _examples(test, "test")
+    with stop_signals() as stop, _open_run(examples, config, options) as run:
+        context = RunContext(
+            device=device,
+            rng=run.rng,
+            journal=run.journal,
+            stop=stop,
+            watch=options.watch,
+            checkpoint_every=options.checkpoint_every,
+        )
+        model, description = _train(examples, run, context)
+        metrics = None if test_examples is None else model.evaluate(test_examples)
+        result = FitResult(
+            model=model,
+            plan=run.plan,
+            metrics=metrics,
+            is_secure=run.rng.is_secure,
+            noise_description=description,
+            seconds=time.monotonic() - start,
+            folder=run.folder,
+        )
+        if run.folder is not None:
+            write_results(result, run.folder, test_name=options.test_name)
+    return result
+
+
+def make_plan(
+    data: ExampleSet | PreparedDataset, config: TrainConfig, *, seed: int | None = None
+) -> TrainPlan:
+    """The plan that `fit` would follow. Looks at numbers of rows and units alone."""
+    examples = _examples(data, "training")
+    return config.make(shape_of(examples, bound_rows(examples, config, _row_key(_source(seed)))))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class _Run:
+    plan: TrainPlan
+    rows: TrainingRows
+    rng: NoiseSource
+    journal: Journal
+    folder: RunFolder | None
+
+
+@contextlib.contextmanager
+def _open_run(
+    examples: ExampleSet, config: TrainConfig | TrainPlan, options: RunOptions
+) -> Iterator[_Run]:
+    """Plans, opens or makes the folder, and charges the ledger."""
+    rng = _source(options.seed)
+    plain_config = config.config if isinstance(config, TrainPlan) else config
+    rows = bound_rows(examples, plain_config, _row_key(rng))
+    shape = shape_of(examples, rows)
+    plan = config if isinstance(config, TrainPlan) else config.make(shape)
+    if plan.shape != shape:
+        raise ConfigError(
+            f"plan {plan.plan.name!r} was made for other data: features, roles or numbers of rows "
+            "differ. Make it anew for these data with config.make(shape)."
+        )
+    if not examples.fingerprint:  # Rows of a prepared dataset were checked when they were taken.
+        _seen(examples, plan).check()
+    if options.folder is None:
+        charge_run(plan, options.charge, folder=None)
+        journal: Journal = MemoryJournal()
+        yield _Run(plan=plan, rows=rows, rng=rng, journal=journal, folder=None)
+        return
+    folder = _folder(options, plan, examples)
+    with folder.hold():
+        charge_run(plan, options.charge, folder=folder)
+        if options.seed is None:
+            # Labels are kept for the rows they were drawn for, so a resumed run needs the same.
+            rows = bound_rows(examples, plain_config, bytes.fromhex(folder.run_id))
+        else:
+            rng = SeededNoise(_resumed_seed(options.seed, len(folder.records.read())))
+        folder.records.append({"kind": "started", "private": plan.plan.is_private}, durable=True)
+        journal = FolderJournal(folder)
+        yield _Run(plan=plan, rows=rows, rng=rng, journal=journal, folder=folder)
+
+
+def _folder(options: RunOptions, plan: TrainPlan, examples: ExampleSet) -> RunFolder:
+    settings = config_to_dict(plan.config)
+    facts: dict[str, Scalar] = {
+        "data_fingerprint": _content_fingerprint(_seen(examples, plan)),
+        "num_rows": examples.num_rows,
+        "seed": options.seed,
+    }
+    if options.folder is None:
+        raise ConfigError("folder=None: there is no run to open.")
+    if not options.resume:
+        return RunFolder.create(options.folder, settings=settings, plan=plan.plan, facts=facts)
+    folder = RunFolder.open(options.folder)
+    folder.check_same(settings=settings, plan=plan.plan, facts=facts)
+    return folder
+
+
+def _train(examples: ExampleSet, run: _Run, context: RunContext) -> tuple[TrainedModel, str]:
+    plan = run.plan
+    model = plan.config.model.build(
+        plan.shape.features, seed=plan.config.initial_seed, device=context.device
+    )
+    description = run.rng.description
+    if plan.plain_phase is not None:
+        task = PlainTask(
+            name=PLAIN,
+            phase=plan.plain_phase,
+            loss=CrossEntropy(),
+            order_seed=plan.config.initial_seed,
+            epsilon=None,
+        )
+        train_plain(model, examples, task, context)
+    if plan.label_phase is not None:
+        _train_on_labels(model, examples, run, context)
+    if plan.private_phase is not None:
+        chosen = run.rows.private_rows
+        steps_examples = examples if chosen is None else examples.select(chosen)
+        description = train_privately(model, steps_examples, plan, context).description
+    trained = TrainedModel(
+        model=model,
+        settings=plan.config.model,
+        features=plan.shape.features,
+        is_truncated=not plan.reads_sensitive,
+        device=context.device,
+    )
+    return trained, description
+
+
+def _train_on_labels(
+    model: TowerModel, examples: ExampleSet, run: _Run, context: RunContext
+) -> None:
+    """Randomizes labels once, keeps them, and trains the truncated model on them."""
+    plan = run.plan
+    phase, epsilon = plan.label_phase, plan.label_epsilon
+    if phase is None or epsilon is None or isinstance(plan.config, NonPrivateConfig):
+        return
+    chosen = run.rows.label_rows
+    owned = examples if chosen is None else examples.select(chosen)
+    noisy = context.journal.labels(lambda: _randomized(owned, epsilon, context.rng))
+    if len(noisy) != owned.num_rows:
+        raise DataError("the kept labels are of other rows; give the data of this run.")
+    latest = context.journal.latest()
+    if latest is not None and latest.phase == PRIVATE:
+        return
+    task = PlainTask(
+        name=LABELS,
+        phase=phase,
+        loss=_label_loss(phase, epsilon),
+        order_seed=plan.config.initial_seed,
+        epsilon=_labels_cost(plan, epsilon),
+    )
+    model.output_bias.fill_(_prior_logit(noisy, epsilon))
+    train_plain(model, owned.without_sensitive(noisy.astype(np.float32)), task, context)
+
+
+def _prior_logit(noisy_labels: NDArray[np.uint8], epsilon: float) -> float:
+    """The log odds of label 1, estimated from randomized labels.
+
+    The corrected likelihood is flat where a model is sure of a label, so it can be lost on
+    the way from even odds to rare labels; from their rate it finds its way.
+    """
+    flip = 1 / (1 + math.exp(epsilon))
+    rate = (float(noisy_labels.mean()) - flip) / (1 - 2 * flip)
+    rate = min(max(rate, _LEAST_RATE), 1 - _LEAST_RATE)
+    return math.log(rate / (1 - rate))
+
+
+def _randomized(examples: ExampleSet, epsilon: float, rng: NoiseSource) -> NDArray[np.uint8]:
+    if examples.labels is None:
+        raise DataError("the data have no label column; name one in the schema.")
+    config = RandomizedResponseConfig(epsilon=epsilon)
+    reports = randomize(examples.labels.astype(np.int64), config, rng=rng)
+    return reports.astype(np.uint8)
+
+
+def _label_loss(phase: LabelPhase, epsilon: float) -> Loss:
+    if phase.correction is LabelCorrection.DEBIASED:
+        return DebiasedCrossEntropy(epsilon=epsilon)
+    return ForwardCorrectedCrossEntropy(epsilon=epsilon)
+
+
+def _labels_cost(plan: TrainPlan, label_epsilon: float) -> float:
+    unit = None if isinstance(plan.config, NonPrivateConfig) else plan.config.unit
+    return label_epsilon * getattr(unit, "max_labels_per_user", 1)
+
+
+def _examples(data: ExampleSet | PreparedDataset, what: str) -> ExampleSet:
+    examples = ExampleSet.of(data) if isinstance(data, PreparedDataset) else data
+    if examples.num_rows == 0:
+        raise DataError(f"there are no {what} rows; give at least one.")
+    if examples.labels is None:
+        raise DataError(f"the {what} rows have no label column; name one in the schema.")
+    return examples
+
+
+def _seen(examples: ExampleSet, plan: TrainPlan) -> ExampleSet:
+    """The part of the data that the plan may look at."""
+    return examples if plan.reads_sensitive else examples.without_sensitive(examples.labels)
+
+
+def _device(name: str) -> torch.device:
+    """Looked at first: a device that is missing must not cost a run its budget."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"device={name!r} is unknown; use 'cpu' or 'cuda'.") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device={name!r} is not there: torch finds no GPU; use 'cpu'.")
+    return device
+
+
+def _source(seed: int | None) -> NoiseSource:
+    return release_rng() if seed is None else SeededNoise(seed)
+
+
+def _row_key(rng: NoiseSource) -> bytes:
+    return rng.words(4).tobytes()
+
+
+def _resumed_seed(seed: int, num_records: int) -> int:
+    """Another stream each time a seeded run goes on: its noise must not come twice."""
+    if num_records == 0:
+        return seed
+    text = f"{seed} {num_records}".encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:8], "big")
+
+
+def _content_fingerprint(examples: ExampleSet) -> str:
+    """Ties a run to its rows: their data set and which of it they are."""
+    digest = hashlib.sha256(examples.fingerprint.encode())
+    if not examples.fingerprint:
+        content = (examples.public_features, examples.sensitive_features, examples.labels)
+        for part in (*content, examples.units):
+            if part is not None:
+                digest.update(np.ascontiguousarray(part).tobytes())
+    if examples.rows is not None:
+        digest.update(examples.rows.tobytes())
+    return digest.hexdigest()

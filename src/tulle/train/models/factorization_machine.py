@@ -1,0 +1,170 @@
+"""Factorization machines: linear terms and all pairwise products of embeddings.
+
+With S the sum of the factors v_f of all features of both roles,
+logit = bias + sum of linear terms + (|S|^2 - sum |v_f|^2) / 2. As towers (the
+semi-sensitive paper, section 5.1): a role's tower gives the scalar of its linear
+terms and its own pairs, and the vector of its sum of factors; the common tower
+adds the bias and the product of both vectors. Column 0 of a table holds the
+linear terms.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from tulle.data.prepared.format import PreparedFeature
+from tulle.privacy.fields import check_count
+from tulle.train.contributions import BiasContribution
+from tulle.train.gradients import Contribution
+from tulle.train.models.embeddings import (
+    Lookup,
+    RoleEmbeddings,
+    TableSharing,
+    build_embeddings,
+)
+from tulle.train.models.initial_values import InitialValues
+from tulle.train.models.settings_fields import (
+    check_features,
+    check_sharing,
+    check_stddev,
+    settings_to_dict,
+)
+from tulle.train.models.tower_model import check_towers
+from tulle.train.tagged_settings import settings_of_kind
+
+_BIAS = "common.bias"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FactorizationMachine:
+    """Sizes of a factorization machine. Every field is public information."""
+
+    kind: ClassVar[str] = "factorization machine"
+
+    factor_dim: int = 32
+    """Of each embedding, without the linear term."""
+    tables: TableSharing = TableSharing.AS_PREPARED
+    """Which features share rows."""
+    initial_stddev: float = 0.01
+    """Of factors and linear terms (the semi-sensitive paper, appendix A)."""
+
+    def __post_init__(self) -> None:
+        check_count("factor_dim", self.factor_dim)
+        object.__setattr__(self, "tables", check_sharing("tables", self.tables))
+        check_stddev("initial_stddev", self.initial_stddev)
+
+    def build(
+        self,
+        features: Sequence[PreparedFeature],
+        *,
+        seed: int,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> "FactorizationMachineModel":
+        """A model with initial values that depend on `seed` and the features alone."""
+        check_features(features)
+        initial = InitialValues(seed, device, dtype)
+        public, sensitive = (
+            build_embeddings(
+                role,
+                features,
+                dim=1 + self.factor_dim,
+                sharing=self.tables,
+                stddev=self.initial_stddev,
+                initial=initial,
+            )
+            for role in ("public", "sensitive")
+        )
+        return FactorizationMachineModel(public, sensitive, initial.zeros(1))
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data with the key `kind`."""
+        return settings_to_dict(self)
+
+    @classmethod
+    def from_dict(cls, data: object) -> "FactorizationMachine":
+        """Reads what `to_dict` wrote; a key that is left out has its default."""
+        return settings_of_kind(cls, data)
+
+
+class FactorizationMachineModel:
+    """The parameters of a factorization machine. Make one with `build`."""
+
+    def __init__(self, public: RoleEmbeddings, sensitive: RoleEmbeddings, bias: Tensor) -> None:
+        self._public = public
+        self._sensitive = sensitive
+        self._bias = bias
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """Every parameter by name; change them in place only."""
+        return self._public.parameters | self._sensitive.parameters | {_BIAS: self._bias}
+
+    @property
+    def output_bias(self) -> Tensor:
+        """[1]: the parameter that is added to every logit."""
+        return self._bias
+
+    @torch.no_grad()
+    def forward(
+        self, public_ids: Tensor, sensitive_ids: Tensor | None
+    ) -> "FactorizationMachineForward":
+        """Computes logits; None for sensitive ids is the truncated form.
+
+        Privacy:
+          As `TowerModel.forward`.
+        """
+        lookups = {"public": self._public.look_up(public_ids)}
+        if sensitive_ids is not None:
+            lookups["sensitive"] = self._sensitive.look_up(sensitive_ids)
+        all_values = [lookup.values for found in lookups.values() for lookup in found]
+        if not all_values:
+            logits = self._bias.repeat(len(public_ids))
+            return FactorizationMachineForward(
+                logits=logits, lookups=lookups, sums=logits.new_zeros(len(logits), 1)
+            )
+        sums = all_values[0].sum(1)
+        for values in all_values[1:]:
+            sums += values.sum(1)
+        logits = torch.linalg.vector_norm(sums[:, 1:], dim=1).square_()
+        for values in all_values:
+            logits -= torch.linalg.vector_norm(values[:, :, 1:], dim=(1, 2)).square_()
+        logits = logits.div_(2).add_(sums[:, 0]).add_(self._bias)
+        return FactorizationMachineForward(logits=logits, lookups=lookups, sums=sums)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class FactorizationMachineForward:
+    """One batch that went through a factorization machine."""
+
+    logits: Tensor
+    """[batch]: log odds of label 1."""
+    lookups: dict[str, tuple[Lookup, ...]]
+    """What each tower read; a tower that is cut off is not there."""
+    sums: Tensor
+    """[batch, 1 + factors]: over all features."""
+
+    @torch.no_grad()
+    def backward(self, logit_grads: Tensor, *, towers: frozenset[str]) -> list[Contribution]:
+        """What each example adds to the gradients of the parameters of some towers.
+
+        Privacy:
+          As `Contribution`: all of it is raw.
+        """
+        check_towers(towers)
+        contributions: list[Contribution] = []
+        for tower, lookups in self.lookups.items():
+            if tower in towers:
+                contributions += [self._contribution(lookup, logit_grads) for lookup in lookups]
+        if "common" in towers:
+            contributions.append(BiasContribution(name=_BIAS, grads=logit_grads))
+        return contributions
+
+    def _contribution(self, lookup: Lookup, logit_grads: Tensor) -> Contribution:
+        # By linear term and factors of feature f: 1 and S - v_f.
+        grads = self.sums.unsqueeze(1) - lookup.values
+        grads[:, :, 0] = 1
+        return lookup.contribution(grads.mul_(logit_grads[:, None, None]))

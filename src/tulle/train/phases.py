@@ -1,0 +1,122 @@
+"""Settings of the phases of a training run: what is optimised, on which batches, how long."""
+
+import dataclasses
+import enum
+import math
+
+from tulle.errors import ConfigError
+from tulle.privacy.fields import check_count, check_finite
+from tulle.train.optimizers.adam import Adam
+from tulle.train.optimizers.optimizer import OptimizerSettings
+from tulle.train.schedules import CosineDecay, Schedule
+
+
+class LabelCorrection(enum.Enum):
+    """How a loss makes up for randomized labels."""
+
+    FORWARD = "forward"
+    """Likelihood of the randomized label. Stays bounded, so it can be trained for long."""
+    DEBIASED = "debiased"
+    """Unbiased for the loss on true labels; without bound where a model can memorise rows."""
+
+
+class PublicTower(enum.Enum):
+    """What private steps do with the tower that randomized labels have trained."""
+
+    FINE_TUNE = "fine-tune"
+    FREEZE = "freeze"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EarlyStopping:
+    """Ends a phase when the loss on rows that are held back no longer falls.
+
+    On randomized labels this looks at released data only, so it spends nothing.
+    """
+
+    validation_share: float = 0.02
+    """Share of the rows that is held back."""
+    patience: int = 1
+    """Epochs without improvement until the phase ends; the best weights are kept."""
+
+    def __post_init__(self) -> None:
+        if not 0 < check_finite("validation_share", self.validation_share) <= 0.5:
+            raise ConfigError(f"validation_share={self.validation_share} must be in (0, 0.5].")
+        check_count("patience", self.patience)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlainPhase:
+    """Steps without noise: on public features with released labels, or a baseline."""
+
+    epochs: float = 1.0
+    batch_size: int = 1024
+    optimizer: OptimizerSettings = dataclasses.field(
+        default_factory=lambda: Adam(learning_rate=1e-3)
+    )
+    schedule: Schedule = dataclasses.field(default_factory=CosineDecay)
+    early_stopping: EarlyStopping | None = None
+
+    def __post_init__(self) -> None:
+        _check_epochs(self.epochs)
+        check_count("batch_size", self.batch_size)
+
+    def num_steps(self, num_rows: int) -> int:
+        """Steps over all epochs."""
+        return math.ceil(self.epochs * math.ceil(num_rows / self.batch_size))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelPhase(PlainPhase):
+    """Steps on randomized labels and public features: Hybrid's first phase."""
+
+    correction: LabelCorrection = LabelCorrection.FORWARD
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.correction, LabelCorrection):
+            raise ConfigError(f"correction={self.correction!r} must be a LabelCorrection.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrivatePhase:
+    """DP-SGD. The sampler, the clip, the noise and the event are bound by the plan."""
+
+    epochs: float = 4.0
+    batch_size: int = 16384
+    """Rows that fit into a batch; the expected number leaves 6 standard deviations of room.
+    With clipped users: the expected number of users."""
+    clip_norm: float = 10.0
+    """Largest L2 norm of one unit's part in a step, over all trained parameters together."""
+    optimizer: OptimizerSettings = dataclasses.field(
+        default_factory=lambda: Adam(learning_rate=2e-3)
+    )
+    schedule: Schedule = dataclasses.field(default_factory=CosineDecay)
+    public_tower: PublicTower = PublicTower.FINE_TUNE
+    noise_multiplier: float | None = None
+    """Noise over `clip_norm`; None: found by `calibrate(epsilon=…, delta=…)`."""
+    monitor_share: float = 0.1
+    """Share of the clip norm that carries loss and clipped share with the gradient, under the
+    same noise; 0 releases neither. The gradient keeps sqrt(1 - share^2): 99.5% at 0.1."""
+
+    def __post_init__(self) -> None:
+        _check_epochs(self.epochs)
+        check_count("batch_size", self.batch_size)
+        if not 0 < check_finite("clip_norm", self.clip_norm) <= 1e4:
+            raise ConfigError(f"clip_norm={self.clip_norm} must be > 0 and <= 10000, e.g. 10.")
+        if not isinstance(self.public_tower, PublicTower):
+            raise ConfigError(f"public_tower={self.public_tower!r} must be a PublicTower.")
+        if self.noise_multiplier is not None and not (
+            check_finite("noise_multiplier", self.noise_multiplier) > 0
+        ):
+            raise ConfigError(
+                f"noise_multiplier={self.noise_multiplier} must be > 0; "
+                "to train without noise use NonPrivateConfig."
+            )
+        if not 0 <= check_finite("monitor_share", self.monitor_share) <= 0.5:
+            raise ConfigError(f"monitor_share={self.monitor_share} must be from 0 to 0.5.")
+
+
+def _check_epochs(epochs: object) -> None:
+    if check_finite("epochs", epochs) <= 0:
+        raise ConfigError(f"epochs={epochs} must be > 0.")

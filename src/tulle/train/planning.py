@@ -1,0 +1,299 @@
+"""From a config and the shape of the data to a plan: how much noise, and what it buys."""
+
+import dataclasses
+import math
+
+from tulle.accounting.accountant import pld_epsilon
+from tulle.accounting.calibration import calibrate_noise
+from tulle.accounting.rdp_calibration import calibrate_noise_rdp
+from tulle.errors import ConfigError
+from tulle.privacy.claim import Claim
+from tulle.privacy.events import Event, Gaussian, NonPrivate
+from tulle.privacy.guarantee import Guarantee
+from tulle.privacy.plan import Plan
+from tulle.privacy.units import Adjacency, Scope, TrustModel, Unit
+from tulle.train.configs import (
+    Accounting,
+    DpSgdConfig,
+    HybridConfig,
+    NonPrivateConfig,
+    PrivateConfig,
+    RandomizedLabelsConfig,
+    Target,
+    TrainConfig,
+    method_name,
+)
+from tulle.train.data_shape import DataShape
+from tulle.train.plan_words import (
+    plan_assumptions,
+    plan_bounds,
+    plan_columns,
+    plan_sentence,
+    plan_settings,
+)
+from tulle.train.step_sampling import choose_sampler
+from tulle.train.train_plan import (
+    StepSampler,
+    TrainPlan,
+    compose_parts,
+    labels_event,
+    steps_event,
+)
+from tulle.train.unit_level import UserAccounting, UserLevel
+
+_NUM_MILESTONES = 8
+
+
+def make_train_plan(config: TrainConfig, shape: DataShape) -> TrainPlan:
+    """Finds the noise that meets the config's target and writes down what follows.
+
+    Raises:
+      ConfigError: The config has no target, or one that it cannot meet on such data.
+    """
+    if isinstance(config, NonPrivateConfig):
+        return _baseline_plan(config, shape)
+    target = _checked_target(config, shape)
+    parts = _calibrated(config, shape, target)
+    plan = Plan(
+        name=f"{method_name(config)} training",
+        mechanism=plan_sentence(config, parts.label_epsilon, parts.sampler),
+        settings=plan_settings(config, parts.label_epsilon, parts.sampler, parts.noise_multiplier),
+        event=parts.event,
+        guarantee=parts.headline,
+        variants=parts.variants(),
+        trust=TrustModel.CENTRAL,
+        columns=plan_columns(shape.columns, reads_sensitive=parts.sampler is not None),
+        bounds=plan_bounds(config, parts.label_epsilon, parts.sampler),
+        assumptions=plan_assumptions(parts.label_epsilon, parts.sampler),
+    )
+    return TrainPlan(
+        config=config,
+        shape=shape,
+        plan=plan,
+        label_epsilon=parts.label_epsilon,
+        sampler=parts.sampler,
+        noise_multiplier=parts.noise_multiplier,
+        epsilon_milestones=parts.milestones(),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Parts:
+    """Labels, sampler and noise of a private run, before they are put into words."""
+
+    config: PrivateConfig
+    shape: DataShape
+    target: Target
+    label_epsilon: float | None
+    sampler: StepSampler | None
+    noise_multiplier: float | None = None
+
+    @property
+    def labels(self) -> Event | None:
+        if self.label_epsilon is None:
+            return None
+        return labels_event(self.config, self.label_epsilon)
+
+    @property
+    def vocabulary_and_steps(self) -> tuple[Event | None, Event | None]:
+        if self.sampler is None or self.noise_multiplier is None:
+            return None, None
+        steps = steps_event(self.config, self.sampler, self.noise_multiplier)
+        return self.shape.vocabulary_event, steps
+
+    @property
+    def event(self) -> Event:
+        vocabulary, steps = self.vocabulary_and_steps
+        return compose_parts(vocabulary, self.labels, steps)
+
+    @property
+    def delta(self) -> float:
+        return 0.0 if self.sampler is None else self.target.delta
+
+    @property
+    def adjacency(self) -> Adjacency:
+        is_paper = (
+            isinstance(self.config, HybridConfig | DpSgdConfig)
+            and self.config.accounting is Accounting.PAPER_RDP
+            and self.sampler is not None
+        )
+        return Adjacency.ADD_OR_REMOVE if is_paper else Adjacency.REPLACE
+
+    @property
+    def headline(self) -> Guarantee:
+        """The target, or what the noise gives if that was fixed."""
+        columns = plan_columns(self.shape.columns, reads_sensitive=self.sampler is not None)
+        epsilon = self.target.epsilon
+        if _fixed_noise(self.config) is not None and self.sampler is not None:
+            epsilon = pld_epsilon(self.event, self.delta, self.adjacency)
+        return self._guarantee(epsilon, self.adjacency, columns.scope)
+
+    def variants(self) -> tuple[Claim, ...]:
+        """The same run for other neighbours: sensitive columns alone, and replaced rows."""
+        claims = []
+        vocabulary, steps = self.vocabulary_and_steps
+        if self.labels is not None and steps is not None and self.shape.columns.sensitive:
+            event = compose_parts(vocabulary, steps)
+            epsilon = pld_epsilon(event, self.delta, self.adjacency)
+            guarantee = self._guarantee(epsilon, self.adjacency, Scope.SENSITIVE_COLUMNS)
+            claims.append(Claim(guarantee=guarantee, event=event))
+        if self.adjacency is not Adjacency.REPLACE:
+            epsilon = pld_epsilon(self.event, self.delta, Adjacency.REPLACE)
+            scope = self.shape.columns.scope
+            guarantee = self._guarantee(epsilon, Adjacency.REPLACE, scope)
+            claims.append(Claim(guarantee=guarantee, event=self.event))
+        return tuple(claims)
+
+    def milestones(self) -> tuple[tuple[int, float], ...]:
+        """epsilon after some of the private steps, for whoever watches the run."""
+        if self.sampler is None:
+            return ()
+        total = self.sampler.steps
+        marks = sorted({total * n // _NUM_MILESTONES for n in range(1, _NUM_MILESTONES)} - {0})
+        found = []
+        for mark in marks:
+            until = dataclasses.replace(self, sampler=dataclasses.replace(self.sampler, steps=mark))
+            found.append((mark, pld_epsilon(until.event, self.delta, self.adjacency)))
+        return (*found, (total, self.headline.epsilon))
+
+    def _guarantee(self, epsilon: float, adjacency: Adjacency, scope: Scope) -> Guarantee:
+        return Guarantee(
+            epsilon=epsilon,
+            delta=self.delta,
+            unit=self.config.unit.unit,
+            adjacency=adjacency,
+            scope=scope,
+        )
+
+
+def _baseline_plan(config: NonPrivateConfig, shape: DataShape) -> TrainPlan:
+    plan = Plan(
+        name="nonprivate training",
+        mechanism=plan_sentence(config, None, None),
+        settings=plan_settings(config, None, None, None),
+        event=NonPrivate(),
+        guarantee=Guarantee(
+            epsilon=math.inf,
+            delta=0.0,
+            unit=Unit.example(),
+            adjacency=Adjacency.REPLACE,
+            scope=shape.columns.scope,
+        ),
+        trust=TrustModel.CENTRAL,
+        columns=shape.columns,
+    )
+    return TrainPlan(config=config, shape=shape, plan=plan)
+
+
+def _calibrated(config: PrivateConfig, shape: DataShape, target: Target) -> _Parts:
+    label_total = _label_total(config, target)
+    unit = config.unit
+    num_labels = unit.max_labels_per_user if isinstance(unit, UserLevel) else 1
+    has_steps = isinstance(config, HybridConfig | DpSgdConfig) and label_total < target.epsilon
+    parts = _Parts(
+        config=config,
+        shape=shape,
+        target=target,
+        label_epsilon=label_total / num_labels if label_total > 0 else None,
+        sampler=choose_sampler(config, shape)
+        if has_steps and isinstance(config, HybridConfig | DpSgdConfig)
+        else None,
+    )
+    if parts.sampler is None or not isinstance(config, HybridConfig | DpSgdConfig):
+        return parts
+    if target.delta == 0:
+        raise ConfigError("delta=0.0 is out of reach for private steps; choose e.g. 1e-7.")
+    noise = config.private_phase.noise_multiplier
+    if noise is None:
+        _check_room(parts)
+        noise = _paper_noise(config, parts) if _is_paper(config) else _least_noise(parts)
+    return dataclasses.replace(parts, noise_multiplier=noise)
+
+
+def _least_noise(parts: _Parts) -> float:
+    def make_event(noise: float) -> Event:
+        return dataclasses.replace(parts, noise_multiplier=noise).event
+
+    target = parts.target
+    return calibrate_noise(
+        make_event, epsilon=target.epsilon, delta=target.delta, adjacency=Adjacency.REPLACE
+    )
+
+
+def _paper_noise(config: HybridConfig | DpSgdConfig, parts: _Parts) -> float:
+    """As the papers do: what the labels leave of epsilon, by Renyi DP of one row's steps."""
+    epsilon = parts.target.epsilon - _label_total(config, parts.target)
+    delta = parts.target.delta
+    if isinstance(config.unit, UserLevel):
+        # Proposition 6 of Chua et al. 2024 (PPAI), solved for the guarantee of one row.
+        whole, epsilon = epsilon, epsilon / config.unit.max_rows_per_user
+        delta *= math.expm1(epsilon) / math.expm1(whole)
+
+    def make_event(noise: float) -> Event:
+        if parts.sampler is None:
+            raise ConfigError("there are no private steps to find noise for.")
+        return parts.sampler.event(Gaussian(noise_multiplier=noise))
+
+    return calibrate_noise_rdp(make_event, epsilon=epsilon, delta=delta)
+
+
+def _label_total(config: PrivateConfig, target: Target) -> float:
+    """The part of epsilon that all randomized labels of a unit have together."""
+    if isinstance(config, HybridConfig):
+        return config.split.label_epsilon(target.epsilon)
+    return target.epsilon if isinstance(config, RandomizedLabelsConfig) else 0.0
+
+
+def _fixed_noise(config: PrivateConfig) -> float | None:
+    if isinstance(config, RandomizedLabelsConfig):
+        return None
+    return config.private_phase.noise_multiplier
+
+
+def _is_paper(config: HybridConfig | DpSgdConfig) -> bool:
+    return config.accounting is Accounting.PAPER_RDP
+
+
+def _checked_target(config: PrivateConfig, shape: DataShape) -> Target:
+    if config.target is None:
+        raise ConfigError(
+            f"{type(config).__name__} has no target; call calibrate(epsilon=…, delta=…) first, "
+            "or use NonPrivateConfig to train without privacy."
+        )
+    if not isinstance(config, DpSgdConfig) and not shape.public_features:
+        raise ConfigError(
+            "randomized labels train on public features and there are none; use DpSgdConfig."
+        )
+    if isinstance(config.unit, UserLevel):
+        _check_user_level(config, config.unit, shape)
+    return config.target
+
+
+def _check_user_level(config: PrivateConfig, unit: UserLevel, shape: DataShape) -> None:
+    if shape.columns.unit is None or shape.num_users is None:
+        raise ConfigError(
+            "unit='user' needs data with a unit column that says whose each row is; "
+            "name it in the schema, or protect each example."
+        )
+    if shape.vocabulary_event is not None:
+        raise ConfigError(
+            "the vocabularies of this data were paid for one example, not for one user; "
+            "hash sensitive columns instead, or protect each example."
+        )
+    is_group = unit.accounting is UserAccounting.GROUP_PRIVACY
+    if isinstance(config, HybridConfig | DpSgdConfig) and _is_paper(config) and not is_group:
+        raise ConfigError(
+            "the papers account for users by group privacy; "
+            "set accounting=UserAccounting.GROUP_PRIVACY, or account under replace."
+        )
+
+
+def _check_room(parts: _Parts) -> None:
+    """Refuses a target that labels and vocabularies use up before the first step."""
+    fixed = compose_parts(parts.shape.vocabulary_event, parts.labels)
+    spent = pld_epsilon(fixed, parts.target.delta, parts.adjacency)
+    if spent >= parts.target.epsilon:
+        raise ConfigError(
+            f"epsilon={parts.target.epsilon:g} leaves nothing for private steps: labels and "
+            f"vocabularies spend {spent:.4g} of it. Raise it, or give the labels less."
+        )

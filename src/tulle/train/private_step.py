@@ -1,0 +1,239 @@
+"""One step of DP-SGD: clip each unit, sum, add noise, divide by the public size.
+
+Gradients of single examples are never built. A forward pass and a backward pass to
+the outputs of layers give every norm; one more product a layer gives the clipped sum.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from tulle.errors import ConfigError
+from tulle.train.examples import ExampleBatch
+from tulle.train.gradients import Contribution, DenseGradient, Gradient, RowGradient
+from tulle.train.losses import CrossEntropy
+from tulle.train.models.tower_model import TowerModel
+from tulle.train.monitor import MonitorCoordinates, Monitored
+from tulle.train.noise import TrainingNoise
+
+_ROUNDING = 1e-4
+"""Norms are floats, those of 100,000 numbers right to 5e-5: clipping to this much less keeps
+the true norm within the bound."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepSettings:
+    """What a private step does to a batch. Made from a plan, never by hand."""
+
+    clip_norm: float
+    noise_multiplier: float
+    expected_size: float
+    """Public: what sums are divided by."""
+    monitor_share: float
+    towers: frozenset[str]
+    """The towers that are trained, and clipped together."""
+    rows_at_a_time: int = 16384
+    """Larger batches are summed in parts of this size. Changes speed and memory alone."""
+
+    @property
+    def noise_stddev(self) -> float:
+        """Of the noise on each entry of the sum."""
+        return self.noise_multiplier * self.clip_norm
+
+    @property
+    def coordinates(self) -> MonitorCoordinates:
+        """How loss and clipped share travel with the gradient."""
+        return MonitorCoordinates(clip_norm=self.clip_norm, share=self.monitor_share)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class StepRelease:
+    """What one step gives away, with its noise in it."""
+
+    gradients: list[DenseGradient]
+    """One for each trained parameter."""
+    monitored: Monitored | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class BatchUnits:
+    """Which unit each row of a batch belongs to, and with what weight in its mean."""
+
+    segments: Tensor
+    """[rows]: 0, 0, 1, 2, 2, …; rows of a unit are side by side."""
+    weights: Tensor
+    """[rows]."""
+    num_segments: int
+
+
+class PrivateStep:
+    """Noisy clipped gradients of a model, batch after batch.
+
+    Privacy:
+      Unit: a row, or a user if batches come with `BatchUnits`. L2 sensitivity of the sum:
+      clip_norm if a unit is added or removed, twice that if it is replaced. Event: one
+      Gaussian with `noise_multiplier` on a sampled batch. Relies on: the batch is a fresh
+      draw of the plan's sampler.
+    """
+
+    def __init__(self, model: TowerModel, settings: StepSettings, noise: TrainingNoise) -> None:
+        self._model = model
+        self._settings = settings
+        self._noise = noise
+        self._loss = CrossEntropy()
+        self._sums = {
+            name: torch.zeros_like(values)
+            for name, values in model.parameters.items()
+            if name.partition(".")[0] in settings.towers
+        }
+        first = next(iter(model.parameters.values()))
+        self._monitor_sums = first.new_zeros(2)
+
+    def release(
+        self, batch: ExampleBatch, weights: Tensor, units: BatchUnits | None = None
+    ) -> StepRelease:
+        """The noisy mean gradient of one batch, and the noisy monitor.
+
+        Args:
+          batch: Rows of the batch and of its padding. May be empty.
+          weights: [rows]: 1 for a row of the batch, 0 for padding.
+          units: For clipped users; rows are never padded then.
+        """
+        for values in (*self._sums.values(), self._monitor_sums):
+            values.zero_()
+        if units is not None:
+            self._add_users(batch, units)
+        else:
+            size = self._settings.rows_at_a_time
+            for start in range(0, len(weights), size):
+                rows = slice(start, start + size)
+                self._add_rows(_part(batch, rows), weights[rows])
+        return self._noisy()
+
+    def _add_rows(self, batch: ExampleBatch, weights: Tensor) -> None:
+        losses, contributions = self._passes(batch)
+        norms = _total_norms(contributions, losses)
+        self._monitor(losses, norms, weights)
+        self._add(batch, contributions, weights * self._factors(norms), torch.isfinite(norms))
+
+    def _add_users(self, batch: ExampleBatch, units: BatchUnits) -> None:
+        losses, contributions = self._passes(batch)
+        norms = _segment_norms(contributions, units, losses)
+        mean_losses = torch.zeros_like(norms).index_add_(0, units.segments, units.weights * losses)
+        self._monitor(mean_losses, norms, torch.ones_like(norms))
+        factors = units.weights * self._factors(norms)[units.segments]
+        self._add(batch, contributions, factors, torch.isfinite(norms)[units.segments])
+
+    def _passes(self, batch: ExampleBatch) -> tuple[Tensor, list[Contribution]]:
+        if batch.labels is None:
+            raise ConfigError("the batch has no labels to train on.")
+        forward = self._model.forward(batch.public_ids, batch.sensitive_ids)
+        labels = batch.labels.to(forward.logits.dtype)
+        losses = self._loss.values(forward.logits, labels)
+        logit_grads = self._loss.gradients(forward.logits, labels)
+        return losses, forward.backward(logit_grads, towers=self._settings.towers)
+
+    def _factors(self, norms: Tensor) -> Tensor:
+        """What each unit's gradient is multiplied with."""
+        limit = self._settings.coordinates.gradient_norm * (1 - _ROUNDING)
+        return (limit / norms).clamp(max=1)
+
+    def _add(
+        self,
+        batch: ExampleBatch,
+        contributions: list[Contribution],
+        weights: Tensor,
+        is_finite: Tensor,
+    ) -> None:
+        if not bool(is_finite.all()):
+            # Zero times what is no number is no number: such rows must not be there at all.
+            weights = weights[is_finite]
+            _, contributions = self._passes(_part(batch, is_finite))
+        for contribution in contributions:
+            for gradient in contribution.weighted_sum(weights):
+                _accumulate(self._sums[gradient.name], gradient)
+
+    def _monitor(self, losses: Tensor, norms: Tensor, weights: Tensor) -> None:
+        if self._settings.monitor_share > 0:
+            coordinates = self._settings.coordinates
+            is_clipped = norms > coordinates.gradient_norm * (1 - _ROUNDING)
+            self._monitor_sums += coordinates.sums(losses, is_clipped, weights)
+
+    def _noisy(self) -> StepRelease:
+        settings = self._settings
+        gradients = []
+        for name, values in self._sums.items():
+            self._noise.add_to(values, settings.noise_stddev)
+            gradients.append(DenseGradient(name=name, values=values.div_(settings.expected_size)))
+        if settings.monitor_share == 0:
+            return StepRelease(gradients=gradients, monitored=None)
+        self._noise.add_to(self._monitor_sums, settings.noise_stddev)
+        monitored = settings.coordinates.read(
+            self._monitor_sums,
+            expected_size=settings.expected_size,
+            noise_stddev=settings.noise_stddev,
+        )
+        return StepRelease(gradients=gradients, monitored=monitored)
+
+
+def segment_pairs(segments: Tensor) -> tuple[Tensor, Tensor]:
+    """All pairs of different rows of one segment, the earlier row first."""
+    num_rows = len(segments)
+    places = torch.arange(num_rows, device=segments.device)
+    left, right = [places[:0]], [places[:0]]
+    for distance in range(1, num_rows):
+        is_same = segments[distance:] == segments[:-distance]
+        if not bool(is_same.any()):
+            break
+        left.append(places[:-distance][is_same])
+        right.append(places[distance:][is_same])
+    return torch.cat(left), torch.cat(right)
+
+
+def _total_norms(contributions: Iterable[Contribution], like: Tensor) -> Tensor:
+    squares = torch.zeros_like(like)
+    for contribution in contributions:
+        squares += contribution.squared_norms()
+    return squares.sqrt_()
+
+
+def _segment_norms(contributions: list[Contribution], units: BatchUnits, like: Tensor) -> Tensor:
+    """The norm of each unit's weighted sum, from inner products of its rows."""
+    weights, segments = units.weights, units.segments
+    left, right = segment_pairs(segments)
+    # A user of many rows has very many pairs: a sum of them in single precision would drift.
+    squares = torch.zeros(units.num_segments, dtype=torch.float64, device=like.device)
+    sizes = torch.zeros_like(squares)
+    for contribution in contributions:
+        own = weights.square() * contribution.squared_norms().double()
+        products = contribution.inner_products(left, right).double()
+        mixed = 2 * weights[left] * weights[right] * products
+        for sums, rows, pairs in ((squares, own, mixed), (sizes, own, mixed.abs())):
+            sums.index_add_(0, segments, rows).index_add_(0, segments[left], pairs)
+    # Where rows cancel out, rounding of the terms must not make the norm too small.
+    return (squares.clamp_(min=0) + _ROUNDING * sizes).sqrt_().to(like.dtype)
+
+
+def _accumulate(sums: Tensor, gradient: Gradient) -> None:
+    if isinstance(gradient, RowGradient):
+        # Rows are distinct, so this adds each once.
+        sums[gradient.rows] += gradient.values
+    else:
+        sums += gradient.values
+
+
+def _part(batch: ExampleBatch, rows: slice | Tensor) -> ExampleBatch:
+    return ExampleBatch(
+        public_ids=batch.public_ids[rows],
+        sensitive_ids=None if batch.sensitive_ids is None else batch.sensitive_ids[rows],
+        labels=None if batch.labels is None else batch.labels[rows],
+    )
+
+
+def largest_weight(parameters: Iterable[Tensor]) -> float:
+    """The largest absolute value of all parameters; not a number if one is none."""
+    largest = [float(torch.linalg.vector_norm(values, ord=math.inf)) for values in parameters]
+    return max(largest) if all(math.isfinite(value) for value in largest) else math.nan

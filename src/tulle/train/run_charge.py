@@ -1,0 +1,55 @@
+"""Charging a run to a ledger, once, before anything is drawn from the data."""
+
+from tulle.errors import ConfigError
+from tulle.privacy.events import Event, NonPrivate
+from tulle.runs.folder import RunFolder
+from tulle.train.configs import NonPrivateConfig
+from tulle.train.run_options import LedgerCharge
+from tulle.train.train_plan import TrainPlan, compose_parts, labels_event, steps_event
+
+
+def charge_run(plan: TrainPlan, charge: LedgerCharge | None, *, folder: RunFolder | None) -> None:
+    """Puts the cost of a run on the books; a run that goes on has paid already.
+
+    Vocabularies were charged when they were made and are not charged again.
+
+    Raises:
+      SpendRefusedError: A budget does not cover it. Nothing was spent.
+    """
+    if charge is None:
+        return
+    if isinstance(plan.config, NonPrivateConfig):
+        raise ConfigError("a run without privacy cannot be charged; leave the ledger out.")
+    note = "training" if folder is None else f"training run {folder.run_id}"
+    if folder is not None and _is_paid(charge, note):
+        return
+    spend = charge.ledger.spend(
+        charged_event(plan),
+        purpose=charge.purpose,
+        note=note,
+        unit=plan.plan.guarantee.unit,
+        at=charge.at,
+        until=charge.until,
+    )
+    # Entering it marks it as released: from here on it counts, whatever happens.
+    with spend:
+        pass
+
+
+def charged_event(plan: TrainPlan) -> Event:
+    """What a run spends beyond the vocabularies of its data."""
+    if isinstance(plan.config, NonPrivateConfig):
+        return NonPrivate()
+    labels = steps = None
+    if plan.label_epsilon is not None:
+        labels = labels_event(plan.config, plan.label_epsilon)
+    if plan.sampler is not None and plan.noise_multiplier is not None:
+        steps = steps_event(plan.config, plan.sampler, plan.noise_multiplier)
+    return compose_parts(labels, steps)
+
+
+def _is_paid(charge: LedgerCharge, note: str) -> bool:
+    budgets = [b for b in charge.ledger.budgets() if b.counts(charge.purpose)]
+    return any(
+        spend.request.note == note for b in budgets for spend in charge.ledger.spends(b.name)
+    )

@@ -1,0 +1,72 @@
+"""What all phases of one run share: device, randomness, journal, and who watches."""
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from tulle.errors import RunInterruptedError
+from tulle.mechanisms.entropy import NoiseSource
+from tulle.runs.interruption import StopRequest
+from tulle.train.journal import Journal, SavedState
+from tulle.train.models.tower_model import TowerModel
+from tulle.train.optimizers.optimizer import Optimizer
+from tulle.train.progress import Progress, Watch
+
+_MODEL, _OPTIMIZER = "model/", "optimizer/"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RunContext:
+    """The surroundings of a run. None of it changes what is computed or what it costs."""
+
+    device: torch.device
+    rng: NoiseSource
+    """Sensitive: never log or save its state."""
+    journal: Journal
+    stop: StopRequest
+    watch: Watch | None = None
+    checkpoint_every: int | None = None
+    """Steps between checkpoints; None: twenty in a phase."""
+
+    def block_size(self, num_steps: int) -> int:
+        """Steps between checkpoints of a phase."""
+        return self.checkpoint_every or max(1, -(-num_steps // 20))
+
+    def report(self, progress: Progress) -> None:
+        """Tells who watches."""
+        if self.watch is not None:
+            self.watch(progress)
+
+    def interrupt(self, phase: str, step: int) -> None:
+        """Ends the run after its state was kept."""
+        raise RunInterruptedError(
+            f"stopped at step {step} of phase {phase!r} as asked; "
+            "run the same command with --resume to go on."
+        )
+
+
+def pack(
+    model: TowerModel, optimizer: Optimizer, more: dict[str, Tensor] | None = None
+) -> dict[str, Tensor]:
+    """Weights and optimizer state under names of their own."""
+    packed = {f"{_MODEL}{name}": values for name, values in model.parameters.items()}
+    packed |= {f"{_OPTIMIZER}{name}": values for name, values in optimizer.state().items()}
+    return packed | (more or {})
+
+
+def unpack_model(model: TowerModel, state: SavedState) -> None:
+    """Puts saved weights into a model."""
+    for name, values in model.parameters.items():
+        values.copy_(state.tensors[f"{_MODEL}{name}"])
+
+
+def unpack_optimizer(optimizer: Optimizer, state: SavedState, device: torch.device) -> None:
+    """Puts a saved state into an optimizer."""
+    optimizer.load_state(
+        {
+            name.removeprefix(_OPTIMIZER): values.to(device)
+            for name, values in state.tensors.items()
+            if name.startswith(_OPTIMIZER)
+        }
+    )

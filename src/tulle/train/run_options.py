@@ -1,0 +1,55 @@
+"""How a run is carried out: where it is kept, on which device, who is charged and who watches.
+
+None of this changes what is promised. A seed does change whether it is kept: a run with
+one can be repeated by anybody who knows it, and its card says so.
+"""
+
+import dataclasses
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tulle.errors import ConfigError
+from tulle.privacy.fields import check_count
+from tulle.train.progress import Watch
+
+if TYPE_CHECKING:
+    from tulle.accounting.ledger import Ledger
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LedgerCharge:
+    """Which ledger pays for a run, under which purpose, for data of which time."""
+
+    ledger: "Ledger"
+    purpose: str = "training"
+    at: datetime | None = None
+    """When the data are from; needed where a charged budget renews."""
+    until: datetime | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Bookkeeping and speed of a run."""
+
+    folder: Path | None = None
+    """Where the run is kept; without one it cannot be resumed."""
+    resume: bool = False
+    """Go on with the run in `folder`."""
+    seed: int | None = None
+    """For tests and experiments: makes all noise repeatable, and the release not private."""
+    device: str = "cpu"
+    charge: LedgerCharge | None = None
+    watch: Watch | None = None
+    checkpoint_every: int | None = None
+    """Steps between checkpoints; None: twenty in a phase."""
+    test_name: str = "rows that were held out"
+    """Which rows are tested on, in words for the card."""
+
+    def __post_init__(self) -> None:
+        if self.seed is not None:
+            check_count("seed", self.seed, least=0)
+        if self.checkpoint_every is not None:
+            check_count("checkpoint_every", self.checkpoint_every)
+        if self.resume and self.folder is None:
+            raise ConfigError("resume=True needs the folder of the run that goes on.")

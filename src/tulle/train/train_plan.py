@@ -1,0 +1,184 @@
+"""The plan of a training run: config, sampler, noise and event, bound together.
+
+What is run and what is accounted come from one object. It refuses a noise or a sampler
+that does not give the event of its claim, so nobody can change one without the other.
+"""
+
+import dataclasses
+
+from tulle.data.samplers.poisson import Poisson
+from tulle.data.samplers.truncated_poisson import TruncatedPoisson
+from tulle.data.samplers.user_sampling import UserSampling
+from tulle.errors import ConfigError
+from tulle.privacy.events import (
+    Composed,
+    Event,
+    Gaussian,
+    Grouped,
+    NonPrivate,
+    RandomizedResponse,
+    Repeated,
+)
+from tulle.privacy.plan import Plan
+from tulle.train.configs import (
+    DpSgdConfig,
+    HybridConfig,
+    NonPrivateConfig,
+    PrivateConfig,
+    RandomizedLabelsConfig,
+    TrainConfig,
+)
+from tulle.train.data_shape import DataShape
+from tulle.train.models.tower_model import TOWERS
+from tulle.train.phases import LabelPhase, PlainPhase, PrivatePhase, PublicTower
+from tulle.train.plan_words import plan_columns, plan_settings
+from tulle.train.step_sampling import choose_sampler
+from tulle.train.unit_level import UserAccounting, UserLevel
+
+RowSampler = TruncatedPoisson | Poisson
+StepSampler = RowSampler | UserSampling
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainPlan:
+    """Everything that is fixed before training starts. Every field is public information."""
+
+    config: TrainConfig
+    shape: DataShape
+    plan: Plan
+    """What is promised, with its event."""
+    label_epsilon: float | None = None
+    """Of one randomized label; None if labels are not randomized."""
+    sampler: StepSampler | None = None
+    noise_multiplier: float | None = None
+    epsilon_milestones: tuple[tuple[int, float], ...] = ()
+    """Private steps done, and the epsilon spent by then, in ascending order."""
+
+    def __post_init__(self) -> None:
+        if (self.sampler is None) != (self.noise_multiplier is None):
+            raise ConfigError("a sampler and a noise_multiplier go together; give both or none.")
+        if self.plan.event != run_event(self):
+            raise ConfigError(
+                f"plan {self.plan.name!r} claims for another event than its sampler, noise and "
+                "labels give; make it anew with config.make(shape)."
+            )
+        if what := _first_mismatch(self):
+            raise ConfigError(
+                f"plan {self.plan.name!r} was made with another {what}; make it anew with "
+                "config.make(shape)."
+            )
+
+    @property
+    def label_phase(self) -> LabelPhase | None:
+        """Steps on randomized labels, if there are any."""
+        if self.label_epsilon is None or isinstance(self.config, DpSgdConfig | NonPrivateConfig):
+            return None
+        return self.config.label_phase
+
+    @property
+    def private_phase(self) -> PrivatePhase | None:
+        """Clipped and noisy steps, if there are any."""
+        if self.sampler is None or isinstance(
+            self.config, RandomizedLabelsConfig | NonPrivateConfig
+        ):
+            return None
+        return self.config.private_phase
+
+    @property
+    def plain_phase(self) -> PlainPhase | None:
+        """Steps on raw data, if this is a baseline."""
+        return self.config.phase if isinstance(self.config, NonPrivateConfig) else None
+
+    @property
+    def reads_sensitive(self) -> bool:
+        """False if no sensitive column is ever looked at."""
+        return self.private_phase is not None or self.plain_phase is not None
+
+    @property
+    def private_towers(self) -> frozenset[str]:
+        """The towers that private steps train."""
+        phase = self.private_phase
+        is_warm = self.label_phase is not None
+        if phase is not None and is_warm and phase.public_tower is PublicTower.FREEZE:
+            return frozenset(TOWERS) - {"public"}
+        return frozenset(TOWERS)
+
+    @property
+    def num_private_steps(self) -> int:
+        """Private steps in all."""
+        return 0 if self.sampler is None else self.sampler.steps
+
+    def epsilon_by(self, step: int) -> float:
+        """What has been spent at most once this many private steps are done."""
+        for milestone, epsilon in self.epsilon_milestones:
+            if step <= milestone:
+                return epsilon
+        return self.plan.guarantee.epsilon
+
+
+def run_event(plan: TrainPlan) -> Event:
+    """What the run costs the unit of its headline."""
+    if isinstance(plan.config, NonPrivateConfig):
+        return NonPrivate()
+    steps = None
+    if plan.sampler is not None and plan.noise_multiplier is not None:
+        steps = steps_event(plan.config, plan.sampler, plan.noise_multiplier)
+    labels = None
+    if plan.label_epsilon is not None:
+        labels = labels_event(plan.config, plan.label_epsilon)
+    vocabulary = None if steps is None else plan.shape.vocabulary_event
+    return compose_parts(vocabulary, labels, steps)
+
+
+def steps_event(config: TrainConfig, sampler: StepSampler, noise_multiplier: float) -> Event:
+    """What all private steps cost the unit of a config."""
+    event = sampler.event(Gaussian(noise_multiplier=noise_multiplier))
+    unit = config.unit if isinstance(config, HybridConfig | DpSgdConfig) else None
+    if isinstance(unit, UserLevel) and unit.accounting is UserAccounting.GROUP_PRIVACY:
+        return Grouped(event=event, group_size=unit.max_rows_per_user)
+    return event
+
+
+def labels_event(config: TrainConfig, label_epsilon: float) -> Event:
+    """What the randomized labels of one unit cost, each drawn once."""
+    report = RandomizedResponse(epsilon=label_epsilon)
+    unit = None if isinstance(config, NonPrivateConfig) else config.unit
+    if isinstance(unit, UserLevel) and unit.max_labels_per_user > 1:
+        return Repeated(event=report, count=unit.max_labels_per_user)
+    return report
+
+
+def compose_parts(*parts: Event | None) -> Event:
+    """The parts that are there, one after the other on the same units."""
+    present = tuple(part for part in parts if part is not None)
+    return present[0] if len(present) == 1 else Composed(present)
+
+
+def _first_mismatch(plan: TrainPlan) -> str | None:
+    """What of the config or the data the claim does not speak about; None if it fits."""
+    config, sampler = plan.config, plan.sampler
+    columns = plan_columns(plan.shape.columns, reads_sensitive=plan.reads_sensitive)
+    settings = plan_settings(config, plan.label_epsilon, sampler, plan.noise_multiplier)
+    if dict(plan.plan.settings) != settings:
+        return "config"
+    if plan.plan.columns != columns:
+        return "set of columns"
+    if isinstance(config, NonPrivateConfig):
+        return None
+    if isinstance(config, HybridConfig | DpSgdConfig) and sampler is not None:
+        if sampler != choose_sampler(config, plan.shape):
+            return "sampler"
+        if config.private_phase.noise_multiplier not in (None, plan.noise_multiplier):
+            return "noise_multiplier"
+    return None if _meets_target(plan, config) else "unit or target"
+
+
+def _meets_target(plan: TrainPlan, config: PrivateConfig) -> bool:
+    guarantee, target = plan.plan.guarantee, config.target
+    if target is None or guarantee.unit != config.unit.unit:
+        return False
+    if plan.private_phase is None:
+        return guarantee.epsilon == target.epsilon and guarantee.delta == 0
+    # Where the noise was given, epsilon is what that comes to.
+    is_given = plan.private_phase.noise_multiplier is not None
+    return guarantee.delta == target.delta and (is_given or guarantee.epsilon == target.epsilon)

@@ -1,0 +1,77 @@
+"""Which rows take part: all of them, or at most some of each user's."""
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tulle.data.contribution import (
+    draw_rows_with_replacement,
+    keep_first_rows,
+    keep_random_rows,
+)
+from tulle.errors import DataError
+from tulle.train.configs import NonPrivateConfig, TrainConfig
+from tulle.train.data_shape import DataShape
+from tulle.train.examples import ExampleSet, IntArray
+from tulle.train.unit_level import RowChoice, UserLevel
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TrainingRows:
+    """The rows of each phase, by their place among the examples; None for all."""
+
+    label_rows: IntArray | None = None
+    private_rows: IntArray | None = None
+    num_users: int | None = None
+
+
+def bound_rows(examples: ExampleSet, config: TrainConfig, key: bytes) -> TrainingRows:
+    """Keeps what the config lets each unit contribute.
+
+    Args:
+      examples: All rows.
+      config: Says whom it protects.
+      key: At least 16 secret bytes for random choices.
+
+    Privacy:
+      Looks at unit ids alone, which are public under replace. No release.
+    """
+    unit = None if isinstance(config, NonPrivateConfig) else config.unit
+    if not isinstance(unit, UserLevel):
+        return TrainingRows()
+    if examples.units is None:
+        raise DataError(
+            "unit='user' needs data with a unit column that says whose each row is; "
+            "name it in the schema, or protect each example."
+        )
+    units = examples.units
+    return TrainingRows(
+        label_rows=_choose(units, unit.max_labels_per_user, unit.choice, key + b" labels"),
+        private_rows=_choose(units, unit.max_rows_per_user, unit.choice, key + b" steps"),
+        num_users=int(np.unique(units).size),
+    )
+
+
+def shape_of(examples: ExampleSet, rows: TrainingRows) -> DataShape:
+    """What a plan may know of these examples."""
+    return DataShape(
+        features=examples.features,
+        columns=examples.columns,
+        num_label_rows=_count(rows.label_rows, examples),
+        num_private_rows=_count(rows.private_rows, examples),
+        num_users=rows.num_users,
+        vocabulary_event=examples.vocabulary_event,
+    )
+
+
+def _choose(units: NDArray[np.int64], max_rows: int, choice: RowChoice, key: bytes) -> IntArray:
+    if choice is RowChoice.FIRST:
+        return keep_first_rows(units, max_rows_per_unit=max_rows).rows
+    if choice is RowChoice.RANDOM:
+        return keep_random_rows(units, max_rows_per_unit=max_rows, key=key).rows
+    return draw_rows_with_replacement(units, max_rows_per_unit=max_rows, key=key).rows
+
+
+def _count(rows: IntArray | None, examples: ExampleSet) -> int:
+    return examples.num_rows if rows is None else len(rows)

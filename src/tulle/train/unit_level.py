@@ -1,0 +1,104 @@
+"""Whom a training run protects: one row, or one user with several.
+
+With users, at most a fixed number of rows of each takes part, chosen by rules that
+look at one user alone. Three accounts of what such a user costs are offered; the
+default is the tightest for clipped rows.
+"""
+
+import dataclasses
+import enum
+
+from tulle.errors import ConfigError
+from tulle.privacy.fields import check_choice, check_count, check_fields
+from tulle.privacy.units import Unit
+
+
+class UserAccounting(enum.Enum):
+    """How the cost of one user's rows is bounded."""
+
+    SEVERAL_ROWS = "several rows"
+    """Rows are sampled and clipped one by one; a user is in a batch Binomial(k, q) times."""
+    GROUP_PRIVACY = "group privacy"
+    """The same steps, accounted by group privacy from one row to k, as in the papers."""
+    CLIPPED_USERS = "clipped users"
+    """Users are sampled; all rows of one are averaged and clipped together."""
+
+
+class RowChoice(enum.Enum):
+    """Which rows of a user take part."""
+
+    WITH_REPLACEMENT = "with replacement"
+    """Exactly k draws from each user's rows, as in the papers: all users weigh the same."""
+    RANDOM = "random"
+    """A random subset of at most k rows."""
+    FIRST = "first"
+    """The first k rows."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExampleLevel:
+    """Each row is protected on its own."""
+
+    @property
+    def unit(self) -> Unit:
+        """One row."""
+        return Unit.example()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UserLevel:
+    """All rows of a user are protected together. Every field is public information."""
+
+    max_rows_per_user: int = 1
+    """Most rows of a user in private steps."""
+    max_labels_per_user: int = 1
+    """Most randomized labels of a user. They share the labels' epsilon, so 1 is best for most."""
+    accounting: UserAccounting = UserAccounting.SEVERAL_ROWS
+    choice: RowChoice = RowChoice.WITH_REPLACEMENT
+
+    def __post_init__(self) -> None:
+        check_count("max_rows_per_user", self.max_rows_per_user)
+        check_count("max_labels_per_user", self.max_labels_per_user)
+        if not isinstance(self.accounting, UserAccounting):
+            raise ConfigError(f"accounting={self.accounting!r} must be a UserAccounting.")
+        if not isinstance(self.choice, RowChoice):
+            raise ConfigError(f"choice={self.choice!r} must be a RowChoice.")
+
+    @property
+    def unit(self) -> Unit:
+        """All rows of one user."""
+        return Unit.user()
+
+
+UnitLevel = ExampleLevel | UserLevel
+
+
+def unit_to_dict(level: UnitLevel) -> dict[str, object]:
+    """Plain data with the kind of the unit."""
+    if isinstance(level, ExampleLevel):
+        return {"kind": "example"}
+    return {
+        "kind": "user",
+        "max_rows_per_user": level.max_rows_per_user,
+        "max_labels_per_user": level.max_labels_per_user,
+        "accounting": level.accounting.value,
+        "choice": level.choice.value,
+    }
+
+
+def unit_from_dict(data: object) -> UnitLevel:
+    """Reads what `unit_to_dict` wrote; what is left out has its default."""
+    kind = data.get("kind") if isinstance(data, dict) else None
+    if kind == "example":
+        check_fields("example unit", data, ("kind",))
+        return ExampleLevel()
+    if kind != "user":
+        raise ConfigError(f"unit kind={kind!r} is unknown; use example or user.")
+    names = [field.name for field in dataclasses.fields(UserLevel)]
+    fields = dict(check_fields("user unit", data, ("kind",), names))
+    del fields["kind"]
+    if "accounting" in fields:
+        fields["accounting"] = check_choice("accounting", fields["accounting"], UserAccounting)
+    if "choice" in fields:
+        fields["choice"] = check_choice("choice", fields["choice"], RowChoice)
+    return UserLevel(**fields)

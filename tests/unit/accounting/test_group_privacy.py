@@ -1,0 +1,232 @@
+import itertools
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tulle.accounting.accountant import pld_epsilon, privacy_curve
+from tulle.accounting.budget import Budget
+from tulle.accounting.calibration import calibrate_noise, calibrate_sampling_prob, calibrate_steps
+from tulle.accounting.group_privacy import GroupCurve
+from tulle.accounting.ledger import Ledger
+from tulle.accounting.refusal import SpendRefusedError
+from tulle.accounting.theorems import GroupTooLargeError
+from tulle.errors import ConfigError, UnsupportedEventError
+from tulle.privacy.events import (
+    Composed,
+    EpsilonDelta,
+    Event,
+    Gaussian,
+    Grouped,
+    Laplace,
+    PoissonSampled,
+    RandomizedResponse,
+    Repeated,
+)
+from tulle.privacy.guarantee import group_parameters
+from tulle.privacy.units import Adjacency, Unit
+
+REPLACE = Adjacency.REPLACE
+RESPONSE = RandomizedResponse(epsilon=0.5)
+
+
+def training(noise: float, sampling_prob: float = 1e-3, steps: int = 1000) -> Event:
+    step = PoissonSampled(sampling_prob=sampling_prob, event=Gaussian(noise_multiplier=noise))
+    return Repeated(event=step, count=steps)
+
+
+def of_users(noise: float, group_size: int = 3) -> Event:
+    return Grouped(event=training(noise), group_size=group_size)
+
+
+@pytest.mark.parametrize("group_size", [1, 2, 5])
+def test_delta_is_that_of_one_unit_times_the_group_factor(group_size: int) -> None:
+    one = privacy_curve(training(1.0), REPLACE)
+    group = privacy_curve(of_users(1.0, group_size), REPLACE)
+    for epsilon in (0.0, 0.05, 0.2, 0.4):
+        expected = group_parameters(epsilon, one.delta(epsilon), group_size)[1]
+        assert group.delta(group_size * epsilon) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("group_size", [1, 2, 5])
+def test_epsilon_and_delta_agree(group_size: int) -> None:
+    curve = privacy_curve(of_users(1.0, group_size), REPLACE)
+    for delta in (1e-3, 1e-6):
+        epsilon = curve.epsilon(delta)
+        assert curve.delta(epsilon) <= delta
+        assert curve.delta(epsilon * 0.999) > delta
+
+
+@pytest.mark.parametrize("group_size", [2, 3, 10])
+@pytest.mark.parametrize(
+    "event",
+    [
+        EpsilonDelta(epsilon=0.5, delta=1e-6),
+        Composed((Laplace(noise_multiplier=2.0), EpsilonDelta(epsilon=0.0, delta=1e-9))),
+        Gaussian(noise_multiplier=1.0),
+        training(0.7),
+    ],
+)
+def test_what_holds_at_a_smaller_epsilon_holds_at_a_larger_one(
+    event: Event, group_size: int
+) -> None:
+    curve = privacy_curve(Grouped(event=event, group_size=group_size), REPLACE)
+    deltas = curve.deltas(np.concatenate([np.linspace(0.0, 60.0, 301), [1e2, 1e3, 1e5]]))
+    assert np.all(np.diff(deltas) <= 1e-15)
+    if event == EpsilonDelta(epsilon=0.5, delta=1e-6):
+        least = 1e-6 * math.expm1(group_size / 2) / math.expm1(0.5)
+        assert deltas[-1] == pytest.approx(least, rel=1e-9)
+
+
+def test_a_pure_event_costs_group_size_times_as_much() -> None:
+    event = Grouped(event=Laplace(noise_multiplier=4.0), group_size=3)
+    curve = privacy_curve(event, REPLACE)
+    assert curve.epsilon(0.0) == pytest.approx(1.5)
+    assert curve.epsilon(1e-9) <= 1.5
+    assert curve.delta(1.5) == 0.0
+    huge = Grouped(event=RandomizedResponse(epsilon=200.0), group_size=9)
+    assert privacy_curve(huge, REPLACE).epsilon(1e-9) == pytest.approx(1800.0)
+
+
+def test_noise_too_small_to_protect_one_protects_no_group() -> None:
+    curve = privacy_curve(Grouped(event=Gaussian(noise_multiplier=1e-9), group_size=2), REPLACE)
+    assert curve.epsilon(1e-3) == math.inf
+    assert curve.delta(5.0) == 1.0
+
+
+@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
+def test_a_curve_refuses_what_is_no_epsilon(bad: float) -> None:
+    for event in (of_users(1.0), Composed((of_users(1.0), RESPONSE))):
+        with pytest.raises(ConfigError, match="epsilon="):
+            privacy_curve(event, REPLACE).delta(bad)
+
+
+def test_pure_parts_add_their_epsilon() -> None:
+    group = privacy_curve(of_users(1.0), REPLACE)
+    parts = (of_users(1.0), Repeated(event=RESPONSE, count=2), Laplace(noise_multiplier=8.0))
+    for order in itertools.permutations(parts):
+        together = privacy_curve(Composed(order), REPLACE)
+        assert together.epsilon(1e-6) == pytest.approx(group.epsilon(1e-6) + 1.25, rel=1e-12)
+        assert together.delta(1.45) == pytest.approx(group.delta(0.2), rel=1e-9)
+    nested = Composed((Composed((Repeated(event=parts[0], count=1), parts[1])), parts[2]))
+    assert privacy_curve(nested, REPLACE).epsilon(1e-6) == together.epsilon(1e-6)
+
+
+def test_below_the_pure_epsilon_the_curve_still_falls() -> None:
+    together = privacy_curve(Composed((of_users(1.0), RESPONSE)), REPLACE)
+    deltas = together.deltas(np.linspace(0.0, 1.0, 41))
+    assert np.all(np.diff(deltas) < 0)
+    # The response alone has tanh(epsilon / 2) of its mass apart.
+    assert math.tanh(0.25) < deltas[0] < 1
+
+
+def test_a_delta_that_rounding_hides_is_refused_with_the_way_out() -> None:
+    with pytest.raises(GroupTooLargeError, match="max_rows_per_unit"):
+        pld_epsilon(of_users(0.6, 5), 1e-6, REPLACE)
+    assert isinstance(privacy_curve(training(0.6), REPLACE).epsilon(1e-6), float)
+
+
+@pytest.mark.parametrize(("group_size", "epsilon"), [(2, 0.5), (2, 10.0), (5, 3.0), (10, 40.0)])
+@pytest.mark.parametrize("start", [0.3, 1.0, 20.0])
+def test_noise_is_calibrated_from_both_sides_of_what_group_privacy_can_say(
+    group_size: int, epsilon: float, start: float
+) -> None:
+    noise = calibrate_noise(
+        lambda sigma: of_users(sigma, group_size),
+        epsilon=epsilon,
+        delta=1e-6,
+        adjacency=REPLACE,
+        start=start,
+    )
+    assert pld_epsilon(of_users(noise, group_size), 1e-6, REPLACE) <= epsilon
+    try:
+        assert pld_epsilon(of_users(noise * 0.999, group_size), 1e-6, REPLACE) > epsilon
+    except GroupTooLargeError:
+        assert epsilon == 40.0
+
+
+def test_steps_and_sampling_are_calibrated_too() -> None:
+    target = {"epsilon": 2.0, "delta": 1e-6, "adjacency": REPLACE}
+
+    def of_steps(steps: int) -> Event:
+        return Grouped(event=training(0.8, steps=steps), group_size=2)
+
+    def of_prob(sampling_prob: float) -> Event:
+        return Grouped(event=training(0.8, sampling_prob), group_size=2)
+
+    steps, prob = calibrate_steps(of_steps, **target), calibrate_sampling_prob(of_prob, **target)
+    for fits, does_not in ((of_steps(steps), of_steps(steps + 1)), (of_prob(prob), None)):
+        assert pld_epsilon(fits, 1e-6, REPLACE) <= 2.0
+        assert does_not is None or pld_epsilon(does_not, 1e-6, REPLACE) > 2.0
+    assert pld_epsilon(of_prob(prob * 1.001), 1e-6, REPLACE) > 2.0
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    ledger = Ledger.create(tmp_path / "ledger.db")
+    budget = Budget(name="ads", unit=Unit.user(), adjacency=REPLACE, epsilon=4.0, delta=1e-6)
+    ledger.create_budget(budget)
+    return ledger
+
+
+def spend(ledger: Ledger, event: Event) -> None:
+    with ledger.spend(event, purpose="training"):
+        pass
+
+
+def test_a_budget_counts_a_group_and_what_is_pure(ledger: Ledger) -> None:
+    alone = pld_epsilon(of_users(1.0), 1e-6, REPLACE)
+    for event, expected in ((of_users(1.0), alone), (RESPONSE, alone + 0.5)):
+        spend(ledger, event)
+        assert ledger.state("ads").spent_epsilon == pytest.approx(expected, rel=1e-12)
+    with pytest.raises(SpendRefusedError, match="Least noise that fits: epsilon="):
+        spend(ledger, RandomizedResponse(epsilon=3.5))
+    assert len(ledger.spends("ads")) == 2
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (of_users(1.0), of_users(1.0)),
+        (of_users(1.0), of_users(2.0)),
+        (of_users(1.0), Gaussian(noise_multiplier=9.0)),
+        (Gaussian(noise_multiplier=9.0), of_users(1.0)),
+    ],
+)
+def test_a_budget_refuses_by_name_what_a_group_does_not_compose_with(
+    ledger: Ledger, events: tuple[Event, Event]
+) -> None:
+    spend(ledger, events[0])
+    before = ledger.state("ads")
+    for attempt in (spend, lambda book, event: book.check(event, purpose="training")):
+        with pytest.raises(UnsupportedEventError, match=r"Grouped.*max_rows_per_unit"):
+            attempt(ledger, events[1])
+    assert ledger.state("ads") == before
+    assert len(ledger.spends("ads")) == 1
+
+
+def test_a_group_that_is_too_dear_is_told_the_noise_that_fits(ledger: Ledger) -> None:
+    with pytest.raises(SpendRefusedError, match="noise_multiplier=") as caught:
+        spend(ledger, of_users(0.68))
+    fitting = caught.value.refusal.fitting_event
+    assert isinstance(fitting, Grouped)
+    with pytest.raises(GroupTooLargeError, match="max_rows_per_unit"):
+        spend(ledger, of_users(0.1, 9))
+    assert ledger.spends("ads") == ()
+    spend(ledger, fitting)
+
+
+def test_an_unlucky_bound_is_never_below_that_of_one_unit() -> None:
+    """Whatever the inner curve: a group costs no less than one of its units."""
+    makers: list[Callable[[], Event]] = [
+        lambda: Gaussian(noise_multiplier=2.0),
+        lambda: EpsilonDelta(epsilon=0.3, delta=1e-8),
+        lambda: training(1.0),
+    ]
+    for make in makers:
+        one = privacy_curve(make(), REPLACE)
+        group = GroupCurve(one, 4)
+        for epsilon in (0.0, 0.1, 1.0, 5.0):
+            assert group.delta(epsilon) >= one.delta(epsilon) * (1 - 1e-9)

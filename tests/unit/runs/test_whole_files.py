@@ -1,0 +1,48 @@
+import os
+import pathlib
+from collections.abc import Callable
+
+import pytest
+
+from tulle.errors import RunStateError
+from tulle.runs.whole_files import clear_staged, write_bytes, write_text
+
+
+def write_new_text(path: pathlib.Path) -> None:
+    write_text(path, "new")
+
+
+def write_new_bytes(path: pathlib.Path) -> None:
+    write_bytes(path, b"new")
+
+
+@pytest.mark.parametrize("write", [write_new_text, write_new_bytes])
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    write: Callable[[pathlib.Path], None],
+    call: str,
+) -> None:
+    path = tmp_path / "card.json"
+    path.write_text("old")
+
+    def disk_is_full(*_arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, disk_is_full)
+        with pytest.raises(RunStateError, match=r"card\.json cannot be used: No space left"):
+            write(path)
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["card.json"]
+    write(path)
+    assert path.read_text() == "new"
+
+
+def test_only_staged_files_are_cleared(tmp_path: pathlib.Path) -> None:
+    for name in (".card.json.0123.tmp", "card.json", ".hidden", "notes.tmp"):
+        (tmp_path / name).touch()
+    clear_staged(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "card.json", "notes.tmp"]
+    clear_staged(tmp_path / "none")

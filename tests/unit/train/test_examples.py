@@ -1,0 +1,206 @@
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tulle.errors import DataError
+from tulle.train.evaluation import mean_loss, predict
+from tulle.train.examples import ExampleSet
+from tulle.train.losses import CrossEntropy
+from tulle.train.trained_model import TrainedModel
+from tulle.train.training_rows import bound_rows, shape_of
+from tulle.train.unit_level import RowChoice, UserLevel
+from unit.train.small_data import (
+    FEATURES,
+    SMALL_MLP,
+    hybrid,
+    make_examples,
+    nonprivate,
+    write_dataset,
+)
+
+CPU = torch.device("cpu")
+
+
+def test_a_prepared_dataset_gives_the_same_rows(tmp_path: Path) -> None:
+    examples = make_examples(50)
+    dataset = write_dataset(tmp_path / "data", examples)
+    same = ExampleSet.of(dataset)
+    some = ExampleSet.of(dataset, np.array([3, 3, 49]))
+    assert same.fingerprint == dataset.fingerprint != ""
+    assert same.features == FEATURES
+    for mine, theirs in (
+        (same.batch(np.arange(50), CPU), examples.batch(np.arange(50), CPU)),
+        (some.batch(np.arange(3), CPU), examples.batch(np.array([3, 3, 49]), CPU)),
+    ):
+        assert torch.equal(mine.public_ids, theirs.public_ids)
+        assert torch.equal(mine.sensitive_ids, theirs.sensitive_ids)
+        assert torch.equal(mine.labels, theirs.labels)
+
+
+def test_selections_of_selections_are_rows_of_the_whole() -> None:
+    examples = make_examples(50, rows_per_user=2)
+    chosen = examples.select(np.array([10, 20, 30, 20])).select(np.array([3, 0]))
+    batch = chosen.batch(np.array([0, 1]), CPU)
+    assert chosen.num_rows == 2
+    assert batch.public_ids.tolist() == examples.public_features[[20, 10]].tolist()
+    assert batch.sensitive_ids.tolist() == examples.sensitive_features[[20, 10]].tolist()
+    assert batch.labels.tolist() == examples.labels[[20, 10]].tolist()
+    assert chosen.units.tolist() == [10, 5]
+
+
+def test_without_sensitive_has_public_features_and_the_labels_that_are_given() -> None:
+    examples = make_examples(20).select(np.arange(10))
+    labels = np.zeros(10, np.float32)
+    public = examples.without_sensitive(labels)
+    assert public.features == FEATURES[:3]
+    assert public.sensitive_features is None
+    assert public.labels is labels
+    assert public.batch(np.array([0]), CPU).sensitive_ids is None
+    assert examples.without_sensitive().labels is None
+
+
+def changed(name: str, place: tuple[int, ...], value: float) -> ExampleSet:
+    examples = make_examples(30)
+    values = getattr(examples, name).copy()
+    values[place] = value
+    return dataclasses.replace(examples, **{name: values})
+
+
+@pytest.mark.parametrize(
+    ("examples", "message"),
+    [
+        (changed("labels", (7,), 2), "label is not 0 or 1"),
+        (changed("labels", (7,), 0.5), "label is not 0 or 1"),
+        (changed("labels", (7,), np.nan), "label is not 0 or 1"),
+        (changed("public_features", (29, 1), 4), "'slot' has an id outside"),
+        (changed("public_features", (0, 2), -1), "'hour' has an id outside"),
+        (changed("sensitive_features", (3, 1), 5), "'visits' has an id outside"),
+    ],
+)
+def test_values_out_of_range_are_refused(examples: ExampleSet, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        examples.check()
+
+
+def test_columns_that_are_missing_or_too_short_are_refused() -> None:
+    examples = make_examples(30)
+    for changes, message in (
+        ({"labels": examples.labels[:29]}, "labels must have one entry"),
+        ({"units": examples.units[:29]}, "units must have one entry"),
+        ({"sensitive_features": examples.sensitive_features[:29]}, "another number of rows"),
+        ({"sensitive_features": None}, "'age' is named and its ids are missing"),
+        ({"public_features": examples.public_features[:, :2]}, "ids of 2 features where 3"),
+    ):
+        with pytest.raises(DataError, match=message):
+            dataclasses.replace(examples, **changes).check()
+    examples.check()
+    examples.without_sensitive(examples.labels).check()
+
+
+def test_a_prepared_dataset_of_more_classes_is_refused(tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path / "data", make_examples(10))
+    head = dataclasses.replace(
+        dataset.head, contents=dataclasses.replace(dataset.head.contents, num_classes=3)
+    )
+    with pytest.raises(DataError, match="3 classes"):
+        ExampleSet.of(dataclasses.replace(dataset, head=head))
+
+
+def trained(*, is_truncated: bool) -> TrainedModel:
+    model = SMALL_MLP.build(FEATURES, seed=3)
+    return TrainedModel(
+        model=model, settings=SMALL_MLP, features=FEATURES, is_truncated=is_truncated, device=CPU
+    )
+
+
+def test_predictions_are_those_of_the_model_row_by_row() -> None:
+    examples = make_examples(40)
+    model = SMALL_MLP.build(FEATURES, seed=3)
+    batch = examples.batch(np.arange(40), CPU)
+    logits = model.forward(batch.public_ids, batch.sensitive_ids).logits
+    chances = predict(model, examples, CPU)
+    assert chances == pytest.approx(torch.sigmoid(logits.double()).numpy())
+    loss = CrossEntropy().values(logits, batch.labels).double().mean()
+    assert mean_loss(model, examples, CrossEntropy(), CPU) == pytest.approx(float(loss))
+
+
+def test_many_rows_are_predicted_in_parts() -> None:
+    examples = make_examples(70_000)
+    model = SMALL_MLP.build(FEATURES, seed=3)
+    last = examples.select(np.array([69_999]))
+    assert predict(model, examples, CPU)[-1] == pytest.approx(predict(model, last, CPU)[0])
+
+
+def test_a_truncated_model_ignores_sensitive_columns() -> None:
+    examples = make_examples(40)
+    others = dataclasses.replace(
+        examples, sensitive_features=(examples.sensitive_features + 1) % 4
+    )
+    truncated, whole = trained(is_truncated=True), trained(is_truncated=False)
+    assert (truncated.predict_proba(examples) == truncated.predict_proba(others)).all()
+    assert (whole.predict_proba(examples) != whole.predict_proba(others)).any()
+    assert truncated.evaluate(examples) == truncated.evaluate(others)
+
+
+def test_a_model_refuses_rows_of_other_features() -> None:
+    examples = make_examples(40)
+    wider = dataclasses.replace(FEATURES[0], num_ids=7)
+    for features in (FEATURES[:3], (wider, *FEATURES[1:]), FEATURES[::-1]):
+        other = dataclasses.replace(examples, features=features)
+        with pytest.raises(DataError, match="other features than the model"):
+            trained(is_truncated=False).predict_proba(other)
+
+
+def test_a_model_refuses_ids_out_of_range() -> None:
+    with pytest.raises(DataError, match="'slot' has an id outside"):
+        trained(is_truncated=True).predict_proba(changed("public_features", (29, 1), 4))
+
+
+def test_rows_without_labels_are_predicted_and_not_evaluated() -> None:
+    unlabelled = dataclasses.replace(make_examples(10), labels=None)
+    assert trained(is_truncated=False).predict_proba(unlabelled).shape == (10,)
+    with pytest.raises(DataError, match="no label column"):
+        trained(is_truncated=False).evaluate(unlabelled)
+
+
+@pytest.mark.parametrize("choice", RowChoice)
+def test_no_user_has_more_rows_than_allowed(choice: RowChoice) -> None:
+    examples = make_examples(400, rows_per_user=4)
+    unit = UserLevel(max_rows_per_user=3, max_labels_per_user=1, choice=choice)
+    rows = bound_rows(examples, hybrid(unit=unit), bytes(range(32)))
+    for chosen, limit in ((rows.private_rows, 3), (rows.label_rows, 1)):
+        counts = np.bincount(examples.units[chosen])
+        assert counts.max() == limit
+        assert (counts > 0).all()
+    shape = shape_of(examples, rows)
+    assert (shape.num_label_rows, shape.num_private_rows, shape.num_users) == (100, 300, 100)
+
+
+def test_random_rows_depend_on_the_key_and_their_number_does_not() -> None:
+    examples = make_examples(400, rows_per_user=4)
+    config = hybrid(unit=UserLevel(max_rows_per_user=2, choice=RowChoice.RANDOM))
+    first, again, other = (
+        bound_rows(examples, config, key) for key in (b"k" * 16, b"k" * 16, b"l" * 16)
+    )
+    assert (first.private_rows == again.private_rows).all()
+    assert (first.private_rows != other.private_rows).any()
+    assert shape_of(examples, first) == shape_of(examples, other)
+
+
+def test_examples_and_baselines_use_all_rows() -> None:
+    examples = make_examples(40)
+    for config in (hybrid(), nonprivate()):
+        rows = bound_rows(examples, config, bytes(16))
+        assert rows.label_rows is rows.private_rows is None
+        shape = shape_of(examples, rows)
+        assert shape.num_label_rows == shape.num_private_rows == 40
+        assert shape.num_users is None
+
+
+def test_users_need_a_unit_column() -> None:
+    examples = dataclasses.replace(make_examples(40), units=None)
+    with pytest.raises(DataError, match="unit column"):
+        bound_rows(examples, hybrid(unit=UserLevel()), bytes(16))

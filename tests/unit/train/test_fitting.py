@@ -1,0 +1,521 @@
+import dataclasses
+import fcntl
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binomtest
+
+from tulle.errors import ConfigError, DataError, RunStateError
+from tulle.runs.folder import RunFolder
+from tulle.train import fitting
+from tulle.train.budget_split import RatioSplit
+from tulle.train.configs import Accounting, PrivateConfig, TrainConfig
+from tulle.train.examples import ExampleSet
+from tulle.train.fitting import FitResult, fit, make_plan
+from tulle.train.phases import EarlyStopping, LabelCorrection, PublicTower
+from tulle.train.plan_data import train_plan_to_json
+from tulle.train.run_options import RunOptions
+from tulle.train.run_results import result_to_dict
+from tulle.train.unit_level import RowChoice, UserLevel
+from unit.train.small_data import (
+    SMALL_MLP,
+    dp_sgd,
+    hybrid,
+    label_phase,
+    make_examples,
+    nonprivate,
+    planned,
+    private_phase,
+    randomized_labels,
+    write_dataset,
+)
+
+EXAMPLES = make_examples(400)
+TEST = make_examples(1000, seed=1)
+
+
+class CrashError(Exception):
+    """The process dies here."""
+
+
+def die(*_: object) -> None:
+    raise CrashError
+
+
+def same_weights(left: FitResult, right: FitResult) -> bool:
+    mine, theirs = left.model.model.parameters, right.model.model.parameters
+    return mine.keys() == theirs.keys() and all(torch.equal(mine[n], theirs[n]) for n in mine)
+
+
+LEARNING: dict[str, tuple[TrainConfig, float]] = {
+    # The most AUC loss that counts as learnt; a constant has 0.5.
+    "hybrid": (hybrid(private_phase=private_phase(noise_multiplier=0.5, epochs=8.0)), 0.25),
+    "frozen": (
+        hybrid(
+            private_phase=private_phase(
+                noise_multiplier=0.5, epochs=8.0, public_tower=PublicTower.FREEZE
+            )
+        ),
+        0.25,
+    ),
+    "debiased": (
+        randomized_labels(label_phase=label_phase(correction=LabelCorrection.DEBIASED)),
+        0.3,
+    ),
+    "rr": (randomized_labels(), 0.3),
+    "dp-sgd": (dp_sgd(private_phase=private_phase(noise_multiplier=0.5, epochs=8.0)), 0.3),
+    "nonprivate": (nonprivate(), 0.15),
+}
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_every_method_learns(name: str) -> None:
+    config, most = LEARNING[name]
+    result = fit(EXAMPLES, config, test=TEST, options=RunOptions(seed=3))
+    assert result.metrics is not None
+    assert result.metrics.auc_loss < most
+    assert not result.is_secure
+
+
+def test_sensitive_columns_help_where_they_are_read() -> None:
+    baseline = fit(EXAMPLES, nonprivate(), test=TEST).metrics
+    labels = fit(EXAMPLES, randomized_labels(target=None).calibrate(epsilon=20.0), test=TEST).metrics
+    assert baseline is not None
+    assert labels is not None
+    assert baseline.auc_loss < labels.auc_loss - 0.02
+
+
+def test_hybrid_that_gives_all_to_labels_is_randomized_labels_alone() -> None:
+    labels_alone = randomized_labels(model=SMALL_MLP)
+    config = hybrid(model=SMALL_MLP, split=RatioSplit(label_share=1.0))
+    config = config.calibrate(epsilon=3.0, delta=1e-5)
+    mine, theirs = (
+        fit(EXAMPLES, planned(c), options=RunOptions(seed=11)) for c in (config, labels_alone)
+    )
+    assert same_weights(mine, theirs)
+    assert mine.plan.plan.event == theirs.plan.plan.event
+    assert mine.plan.plan.guarantee == theirs.plan.plan.guarantee
+    assert mine.model.is_truncated
+    assert not same_weights(mine, fit(EXAMPLES, planned(config), options=RunOptions(seed=12)))
+
+
+def test_hybrid_that_gives_nothing_to_labels_is_dp_sgd() -> None:
+    config = hybrid(model=SMALL_MLP, split=RatioSplit(label_share=0.0))
+    mine, theirs = (
+        fit(EXAMPLES, planned(c), options=RunOptions(seed=11)) for c in (config, dp_sgd(model=SMALL_MLP))
+    )
+    assert same_weights(mine, theirs)
+    assert mine.plan.plan.event == theirs.plan.plan.event
+    assert mine.plan.plan.guarantee == theirs.plan.plan.guarantee
+    assert not same_weights(mine, fit(EXAMPLES, planned(config), options=RunOptions(seed=12)))
+
+
+class GuardedArray(np.ndarray):
+    """An array that cannot be looked at while it is guarded."""
+
+    is_guarded = False
+
+    def __getitem__(self, *arguments: Any) -> Any:
+        return self._allowed().__getitem__(*arguments)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        plain = [i._allowed() if isinstance(i, GuardedArray) else i for i in inputs]
+        return getattr(ufunc, method)(*plain, **options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        self._allowed()
+        return super().__array_function__(function, types, args, options)
+
+    def __len__(self) -> int:
+        return len(self._allowed())
+
+    def min(self, *arguments: Any, **options: Any) -> Any:
+        return self._allowed().min(*arguments, **options)
+
+    def max(self, *arguments: Any, **options: Any) -> Any:
+        return self._allowed().max(*arguments, **options)
+
+    def astype(self, *arguments: Any, **options: Any) -> Any:
+        return self._allowed().astype(*arguments, **options)
+
+    def tobytes(self, *arguments: Any) -> Any:
+        return self._allowed().tobytes(*arguments)
+
+    def _allowed(self) -> Any:
+        if GuardedArray.is_guarded:
+            raise AssertionError("a sensitive column was read")
+        return self.view(np.ndarray)
+
+
+class GuardedObject:
+    """Not even its type is one that anything could be read from."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise AssertionError("a sensitive column was read")
+
+    def __len__(self) -> int:
+        raise AssertionError("a sensitive column was read")
+
+    def __getitem__(self, rows: Any) -> Any:
+        raise AssertionError("a sensitive column was read")
+
+
+def guarded() -> ExampleSet:
+    sensitive = EXAMPLES.sensitive_features.view(GuardedArray)
+    return dataclasses.replace(EXAMPLES, sensitive_features=sensitive)
+
+
+@pytest.fixture
+def guard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards sensitive columns while the phase of labels runs."""
+    whole = fitting._train_on_labels
+
+    def guarding(*arguments: Any) -> None:
+        GuardedArray.is_guarded = True
+        try:
+            whole(*arguments)
+        finally:
+            GuardedArray.is_guarded = False
+
+    monkeypatch.setattr(fitting, "_train_on_labels", guarding)
+
+
+@pytest.mark.usefixtures("guard")
+def test_the_phase_of_labels_reads_no_sensitive_column() -> None:
+    stopping = label_phase(early_stopping=EarlyStopping(validation_share=0.2))
+    result = fit(guarded(), hybrid(label_phase=stopping), options=RunOptions(seed=0))
+    assert not result.model.is_truncated
+
+
+def test_the_guard_notices_private_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = fitting.train_privately
+
+    def guarding(*arguments: Any) -> Any:
+        GuardedArray.is_guarded = True
+        try:
+            return whole(*arguments)
+        finally:
+            GuardedArray.is_guarded = False
+
+    monkeypatch.setattr(fitting, "train_privately", guarding)
+    with pytest.raises(AssertionError, match="sensitive column was read"):
+        fit(guarded(), planned(hybrid()))
+
+
+def test_the_warm_start_is_the_same_whatever_the_sensitive_columns_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    starts: list[dict[str, torch.Tensor]] = []
+
+    def noting(model: Any, *_: object) -> None:
+        starts.append({name: values.clone() for name, values in model.parameters.items()})
+        raise CrashError
+
+    monkeypatch.setattr(fitting, "train_privately", noting)
+    zeros = np.zeros_like(EXAMPLES.sensitive_features)
+    for examples in (EXAMPLES, dataclasses.replace(EXAMPLES, sensitive_features=zeros)):
+        with pytest.raises(CrashError):
+            fit(examples, planned(hybrid(model=SMALL_MLP)), options=RunOptions(seed=0))
+    first, second = starts
+    untrained = SMALL_MLP.build(EXAMPLES.features, seed=0).parameters
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    for name in first:
+        is_sensitive = name.startswith("sensitive.")
+        assert torch.equal(first[name], untrained[name]) == is_sensitive, name
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_randomized_labels_alone_never_touch_a_sensitive_column(
+    tmp_path: Path, in_folder: bool
+) -> None:
+    examples = dataclasses.replace(EXAMPLES, sensitive_features=GuardedObject())  # type: ignore[arg-type]
+    test = dataclasses.replace(TEST, sensitive_features=GuardedObject())  # type: ignore[arg-type]
+    options = RunOptions(folder=tmp_path / "run" if in_folder else None)
+    result = fit(examples, randomized_labels(), test=test, options=options)
+    assert result.model.predict_proba(test).shape == (1000,)
+    with pytest.raises(AssertionError, match="sensitive column was read"):
+        fit(examples, planned(dp_sgd()))
+
+
+def reachable(root: object) -> list[np.ndarray]:
+    """Every array that can be got at from an object: fields, containers and views' bases."""
+    found: list[np.ndarray] = []
+    seen: set[int] = set()
+    todo = [root]
+    while todo:
+        thing = todo.pop()
+        if id(thing) in seen or isinstance(thing, type):
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, np.ndarray):
+            found.append(thing)
+            todo.append(thing.base)
+        elif isinstance(thing, dict):
+            todo += [*thing.keys(), *thing.values()]
+        elif isinstance(thing, (list, tuple, set)):
+            todo += thing
+        todo += list(getattr(thing, "__dict__", {}).values())
+    return found
+
+
+def test_nothing_given_to_the_phase_of_labels_leads_to_what_is_protected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[ExampleSet] = []
+
+    def noting(_model: object, examples: ExampleSet, *_: object) -> None:
+        given.append(examples)
+
+    monkeypatch.setattr(fitting, "train_plain", noting)
+    unit = UserLevel(max_rows_per_user=1)
+    for config in (hybrid(), randomized_labels(), randomized_labels(unit=unit)):
+        fit(EXAMPLES, config)
+        arrays = reachable(given[-1])
+        assert any(np.shares_memory(a, EXAMPLES.public_features) for a in arrays)
+        for protected in (EXAMPLES.sensitive_features, EXAMPLES.labels):
+            assert protected is not None
+            assert not any(np.shares_memory(a, protected) for a in arrays)
+        assert not any(a.shape == (400,) and (a == EXAMPLES.labels).all() for a in arrays)
+    # The search would have found them.
+    assert any(np.shares_memory(a, EXAMPLES.labels) for a in reachable(EXAMPLES))
+
+
+def test_labels_are_flipped_as_often_as_the_plan_says(tmp_path: Path) -> None:
+    examples = make_examples(120_000)
+    config = randomized_labels(label_phase=label_phase(epochs=0.001, batch_size=4096))
+    options = RunOptions(folder=tmp_path / "run", seed=0)
+    fit(examples, config.calibrate(epsilon=0.5), options=options)
+    kept = RunFolder.open(tmp_path / "run").read_array("randomized_labels")
+    flip_prob = 1 / (1 + math.exp(0.5))
+    for label in (0, 1):
+        true = examples.labels == label
+        assert binomtest(int((kept[true] != label).sum()), int(true.sum()), flip_prob).pvalue > 1e-9
+    flips = int((kept != examples.labels).sum())
+    assert binomtest(flips, len(kept), 1.05 * flip_prob).pvalue < 1e-9
+    assert binomtest(flips, len(kept), 0.95 * flip_prob).pvalue < 1e-9
+
+
+def test_a_resumed_run_trains_on_the_labels_and_rows_of_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples = make_examples(400, rows_per_user=4)
+    given: list[ExampleSet] = []
+
+    def dying(_model: object, examples: ExampleSet, *_: object) -> None:
+        given.append(examples)
+        raise CrashError
+
+    monkeypatch.setattr(fitting, "train_plain", dying)
+    unit = UserLevel(choice=RowChoice.RANDOM)
+    for resume in (False, True, True):
+        with pytest.raises(CrashError):
+            fit(
+                examples,
+                randomized_labels(unit=unit),
+                options=RunOptions(folder=tmp_path / "run", resume=resume),
+            )
+    first, *others = given
+    for other in others:
+        assert first.rows is not None
+        assert first.rows.tolist() == other.rows.tolist()
+        assert first.labels.tolist() == other.labels.tolist()
+    # Another run chooses other rows.
+    with pytest.raises(CrashError):
+        fit(
+            examples, randomized_labels(unit=unit), options=RunOptions(folder=tmp_path / "other")
+        )
+    assert first.rows.tolist() != given[-1].rows.tolist()
+
+
+def test_a_finished_run_can_be_opened_again_and_trains_no_more(tmp_path: Path) -> None:
+    for config in (hybrid(), randomized_labels(), nonprivate()):
+        steps: list[object] = []
+        options = RunOptions(folder=tmp_path / type(config).__name__, watch=steps.append)
+        first = fit(EXAMPLES, planned(config), test=TEST, options=options)
+        steps.clear()
+        resumed = dataclasses.replace(options, resume=True)
+        again = fit(EXAMPLES, planned(config), test=TEST, options=resumed)
+        assert same_weights(first, again)
+        assert steps == []
+        assert first.metrics == again.metrics
+
+
+LEAN = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("scipy", "dp_accounting", "polars", "typer", "rich"):
+            raise ImportError(f"{name} is not here")
+        return None
+
+sys.meta_path.insert(0, Blocked())
+from pathlib import Path
+from tulle.data.prepared.dataset import PreparedDataset
+from tulle.train.fitting import fit
+from tulle.train.plan_data import train_plan_from_json
+from tulle.train.run_options import RunOptions
+
+data, text, folder = sys.argv[1:]
+plan = train_plan_from_json(Path(text).read_text())
+options = RunOptions(folder=Path(folder))
+dataset = PreparedDataset.open(data)
+result = fit(dataset, plan, test=dataset, options=options)
+assert not {"scipy", "dp_accounting", "polars", "typer", "rich"} & set(sys.modules)
+print(f"{result.metrics.auc_loss:.4f}")
+"""
+
+
+def test_a_finished_plan_trains_without_the_accountant_and_its_libraries(tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path / "data", EXAMPLES)
+    text = tmp_path / "plan.json"
+    text.write_text(train_plan_to_json(make_plan(dataset, hybrid())))
+    command = [sys.executable, "-c", LEAN, dataset.folder, text, tmp_path / "run"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert 0 < float(done.stdout) < 0.5
+    assert (tmp_path / "run" / "result.json").exists()
+
+
+def test_a_plan_for_other_data_is_refused(tmp_path: Path) -> None:
+    plan = planned(dp_sgd())
+    narrow = dataclasses.replace(EXAMPLES.features[0], num_ids=60)
+    for other in (
+        make_examples(401),
+        dataclasses.replace(EXAMPLES, features=(narrow, *EXAMPLES.features[1:])),
+    ):
+        with pytest.raises(ConfigError, match="made for other data"):
+            fit(other, plan, options=RunOptions(folder=tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def broken(name: str, place: tuple[int, ...], value: float) -> ExampleSet:
+    values = getattr(EXAMPLES, name).copy()
+    values[place] = value
+    return dataclasses.replace(EXAMPLES, **{name: values})
+
+
+@pytest.mark.parametrize("config", [hybrid(), dp_sgd(), randomized_labels(), nonprivate()])
+def test_bad_data_is_refused_before_anything_is_written(
+    tmp_path: Path, config: TrainConfig
+) -> None:
+    for examples, message in (
+        (broken("labels", (3,), 2), "label is not 0 or 1"),
+        (broken("public_features", (3, 0), 6), "'site' has an id outside"),
+        (dataclasses.replace(EXAMPLES, labels=None), "no label column"),
+        (EXAMPLES.select(np.arange(0)), "no training rows"),
+    ):
+        with pytest.raises(DataError, match=message):
+            fit(examples, planned(config), options=RunOptions(folder=tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_test_rows_are_checked_too(tmp_path: Path) -> None:
+    options = RunOptions(folder=tmp_path / "run")
+    with pytest.raises(DataError, match="no label column"):
+        fit(
+            EXAMPLES,
+            randomized_labels(),
+            test=dataclasses.replace(TEST, labels=None),
+            options=options,
+        )
+    with pytest.raises(DataError, match="outside its range"):
+        fit(EXAMPLES, randomized_labels(), test=broken("public_features", (3, 0), 6))
+
+
+CHANGED: dict[str, tuple[ExampleSet, PrivateConfig, int | None, str]] = {
+    "labels": (broken("labels", (0,), 1 - EXAMPLES.labels[0]), hybrid(), 1, "data_fingerprint"),
+    "columns": (
+        broken("sensitive_features", (0, 0), (EXAMPLES.sensitive_features[0, 0] + 1) % 4),
+        hybrid(),
+        1,
+        "data_fingerprint",
+    ),
+    "units": (
+        dataclasses.replace(EXAMPLES, units=EXAMPLES.units + 1),
+        hybrid(),
+        1,
+        "data_fingerprint",
+    ),
+    "rows": (EXAMPLES.select(np.arange(400)[::-1]), hybrid(), 1, "data_fingerprint"),
+    "model": (EXAMPLES, hybrid(model=SMALL_MLP), 1, "model.kind"),
+    "noise": (EXAMPLES, hybrid(private_phase=private_phase(noise_multiplier=2.0)), 1, "noise_mult"),
+    "target": (EXAMPLES, hybrid().calibrate(epsilon=4.0, delta=1e-5), 1, "target.epsilon"),
+    "seed": (EXAMPLES, hybrid(), 2, "seed"),
+    "no seed": (EXAMPLES, hybrid(), None, "seed"),
+}
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that died before its first step."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "train_plain", die)
+        with pytest.raises(CrashError):
+            fit(EXAMPLES, planned(hybrid()), options=RunOptions(folder=folder, seed=1))
+    return folder
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_run_goes_on_only_with_what_it_was_begun_with(begun: Path, name: str) -> None:
+    examples, config, seed, message = CHANGED[name]
+    before = (begun / "records.jsonl").read_bytes()
+    with pytest.raises(RunStateError, match=message):
+        fit(examples, planned(config), options=RunOptions(folder=begun, resume=True, seed=seed))
+    assert (begun / "records.jsonl").read_bytes() == before
+
+
+def test_a_folder_in_use_is_refused(begun: Path) -> None:
+    with (begun / "run.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(RunStateError, match="in use by another process"):
+            fit(EXAMPLES, planned(hybrid()), options=RunOptions(folder=begun, resume=True, seed=1))
+
+
+def test_a_new_run_does_not_go_into_the_folder_of_another(begun: Path) -> None:
+    with pytest.raises(RunStateError, match="--resume"):
+        fit(EXAMPLES, planned(hybrid()), options=RunOptions(folder=begun, seed=1))
+
+
+def test_there_is_nothing_to_resume_in_an_empty_folder(tmp_path: Path) -> None:
+    with pytest.raises(RunStateError, match="is no run"):
+        fit(EXAMPLES, planned(hybrid()), options=RunOptions(folder=tmp_path, resume=True))
+    with pytest.raises(ConfigError, match="needs the folder"):
+        RunOptions(resume=True)
+
+
+def test_a_reproduction_of_the_papers_says_that_it_is_one(tmp_path: Path) -> None:
+    options = RunOptions(folder=tmp_path / "run")
+    papers = fit(EXAMPLES, dp_sgd(accounting=Accounting.PAPER_RDP), test=TEST, options=options)
+    shown = result_to_dict(papers, test_name="some rows")
+    assert shown["reproduction_only"] is True
+    assert "nothing sound" in shown["accounting_note"]
+    assert RunFolder.open(tmp_path / "run").read_json("result.json") == shown | {
+        "test": "rows that were held out"
+    }
+    sound = result_to_dict(fit(EXAMPLES, planned(dp_sgd())), test_name="some rows")
+    assert (sound["reproduction_only"], sound["accounting_note"]) == (False, "")
+    labels = hybrid(accounting=Accounting.PAPER_RDP, split=RatioSplit(label_share=1.0))
+    assert not result_to_dict(fit(EXAMPLES, labels), test_name="")["reproduction_only"]
+
+
+def test_results_say_what_was_spent_and_how_it_was_noised() -> None:
+    result = fit(EXAMPLES, planned(hybrid()), test=TEST)
+    shown = result_to_dict(result, test_name="others")
+    assert shown["epsilon"] == result.plan.plan.guarantee.epsilon
+    assert (shown["delta"], shown["method"], shown["test"]) == (1e-5, "hybrid", "others")
+    assert (shown["noise_multiplier"], shown["steps"]) == (1.0, result.plan.num_private_steps)
+    assert shown["randomness"]["is_secure"] is result.is_secure is True
+    assert shown["metrics"]["auc_loss"] == result.metrics.auc_loss
+    baseline = result_to_dict(fit(EXAMPLES, nonprivate()), test_name="")
+    assert (baseline["epsilon"], baseline["metrics"], baseline["steps"]) == (None, None, 0)
+    seeded = fit(EXAMPLES, planned(dp_sgd()), options=RunOptions(seed=4))
+    assert not result_to_dict(seeded, test_name="")["randomness"]["is_secure"]
+    assert "seed 4" in seeded.noise_description

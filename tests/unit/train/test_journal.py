@@ -1,0 +1,83 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tulle.runs.blocks import StepBlocks
+from tulle.runs.folder import RunFolder
+from tulle.train.journal import FolderJournal, MemoryJournal, SavedState
+from unit.train.small_data import make_shape, randomized_labels
+
+BLOCKS = StepBlocks(num_steps=10, block_size=4)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    plan = randomized_labels().make(make_shape(40)).plan
+    return RunFolder.create(tmp_path / "run", settings={"a": 1}, plan=plan, facts={"rows": 40})
+
+
+def fresh_labels() -> np.ndarray:
+    return np.array([1, 0, 1], np.uint8)
+
+
+def never() -> np.ndarray:
+    raise AssertionError("labels were drawn a second time")
+
+
+def state(step: int, phase: str = "private") -> SavedState:
+    tensors = {"model/w": torch.full((2, 2), float(step)), "optimizer/t": torch.tensor(step)}
+    return SavedState(phase=phase, step=step, tensors=tensors, facts={"best_loss": None})
+
+
+def test_labels_are_drawn_once_and_read_back(folder: RunFolder) -> None:
+    assert FolderJournal(folder).labels(fresh_labels).tolist() == [1, 0, 1]
+    kept = FolderJournal(RunFolder.open(folder.path)).labels(never)
+    assert kept.tolist() == [1, 0, 1]
+    assert kept.dtype == np.uint8
+
+
+def test_a_checkpoint_comes_back_as_it_was(folder: RunFolder) -> None:
+    journal = FolderJournal(folder)
+    assert journal.latest() is None
+    journal.save(state(3, "labels"))
+    journal.save(state(1, "private"))
+    found = FolderJournal(RunFolder.open(folder.path)).latest()
+    assert found is not None
+    assert (found.phase, found.step, dict(found.facts)) == ("private", 1, {"best_loss": None})
+    assert torch.equal(found.tensors["model/w"], torch.ones(2, 2))
+    assert found.tensors["optimizer/t"].shape == ()
+
+
+def test_a_block_that_ended_is_behind_and_one_that_did_not_is_skipped(folder: RunFolder) -> None:
+    journal = FolderJournal(folder)
+    first, second, _ = BLOCKS
+    journal.begin(first)
+    journal.save(state(4))
+    journal.end(first, 4)
+    assert journal.resume_point(BLOCKS, 4).next_step == 4
+    journal.begin(second)
+    point = FolderJournal(folder).resume_point(BLOCKS, 4)
+    assert (point.next_step, point.lost_steps) == (8, 4)
+
+
+def test_a_whole_block_without_its_end_is_ended_on_resume(folder: RunFolder) -> None:
+    journal = FolderJournal(folder)
+    first, *_ = BLOCKS
+    journal.begin(first)
+    journal.save(state(4))
+    assert FolderJournal(folder).resume_point(BLOCKS, 4).next_step == 4
+    assert folder.records.read()[-1] == {"kind": "block ended", "end": 4}
+    assert FolderJournal(folder).resume_point(BLOCKS, 4).missing_end is None
+
+
+def test_a_run_without_a_folder_keeps_nothing() -> None:
+    journal = MemoryJournal()
+    assert journal.labels(fresh_labels).tolist() == [1, 0, 1]
+    journal.save(state(4))
+    journal.begin(next(iter(BLOCKS)))
+    journal.end(next(iter(BLOCKS)), 4)
+    journal.record({"kind": "step"})
+    assert journal.latest() is None
+    assert journal.resume_point(BLOCKS, 0).next_step == 0

@@ -1,0 +1,325 @@
+import dataclasses
+
+import pytest
+
+from tulle.accounting.accountant import pld_epsilon
+from tulle.accounting.calibration import calibrate_noise
+from tulle.accounting.plan_check import verify_plan
+from tulle.errors import ConfigError
+from tulle.privacy.events import Composed, Event, Gaussian, NonPrivate, RandomizedResponse, Repeated
+from tulle.privacy.units import Adjacency, Owner, Scope
+from tulle.train.budget_split import ExplicitSplit, RatioSplit
+from tulle.train.configs import (
+    Accounting,
+    DpSgdConfig,
+    HybridConfig,
+    PrivateConfig,
+    RandomizedLabelsConfig,
+)
+from tulle.train.phases import PrivatePhase
+from tulle.train.planning import make_train_plan
+from tulle.train.unit_level import UserAccounting, UserLevel
+from unit.train.small_data import (
+    FEATURES,
+    dp_sgd,
+    hybrid,
+    make_shape,
+    nonprivate,
+    private_phase,
+    randomized_labels,
+)
+
+SHAPE = make_shape(400, num_users=200)
+VOCABULARY = Gaussian(noise_multiplier=4.0)
+
+
+def room_for(expected_size: int, deviations: int = 6) -> int:
+    """The batch size whose expected batch is `expected_size`."""
+    return round(expected_size + deviations * expected_size**0.5)
+
+
+def searched(config: HybridConfig | DpSgdConfig, **changes: object) -> HybridConfig | DpSgdConfig:
+    """The same config with its noise left to find."""
+    phase = private_phase(noise_multiplier=None)
+    return dataclasses.replace(config, private_phase=phase, **changes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("num_rows", "epochs", "epsilon", "steps", "joint_noise"),
+    [
+        # Joint replace composition of labels and steps at delta 1e-7, batches of 16384 rows.
+        (36_000_000, 1, 3.0, 2197, 0.6636),
+        (12_800_000, 1, 1.0, 781, 0.9457),
+    ],
+)
+def test_hybrid_gets_the_noise_of_joint_composition(
+    num_rows: int, epochs: int, epsilon: float, steps: int, joint_noise: float
+) -> None:
+    phase = PrivatePhase(epochs=epochs, batch_size=room_for(16384))
+    config = HybridConfig(private_phase=phase).calibrate(epsilon=epsilon, delta=1e-7)
+    plan = make_train_plan(config, make_shape(num_rows))
+
+    def event(noise: float) -> Event:
+        assert plan.sampler is not None
+        labels = RandomizedResponse(epsilon=min(0.6 * epsilon, 3))
+        return Composed((labels, plan.sampler.event(Gaussian(noise_multiplier=noise))))
+
+    least = calibrate_noise(event, epsilon=epsilon, delta=1e-7, adjacency=Adjacency.REPLACE)
+    assert plan.num_private_steps == steps
+    assert plan.noise_multiplier == pytest.approx(least, rel=3e-4)
+    assert plan.noise_multiplier == pytest.approx(joint_noise, rel=0.01)
+
+
+PRIVATE_CONFIGS: dict[str, PrivateConfig] = {
+    "hybrid": searched(hybrid()),
+    "hybrid with given noise": hybrid(),
+    "hybrid by ratio": searched(hybrid(split=RatioSplit(label_share=0.25))),
+    "hybrid, all to labels": hybrid(split=RatioSplit(label_share=1.0)),
+    "hybrid, none to labels": searched(hybrid(split=RatioSplit(label_share=0.0))),
+    "rr": randomized_labels(),
+    "rr of users": randomized_labels(unit=UserLevel(max_labels_per_user=3)),
+    "dp-sgd": searched(dp_sgd()),
+    "as the papers": searched(hybrid(accounting=Accounting.PAPER_RDP)),
+    "as the papers, all to labels": hybrid(
+        accounting=Accounting.PAPER_RDP, split=RatioSplit(label_share=1.0)
+    ),
+    "as the papers, users": searched(
+        dp_sgd(
+            accounting=Accounting.PAPER_RDP,
+            unit=UserLevel(max_rows_per_user=2, accounting=UserAccounting.GROUP_PRIVACY),
+        )
+    ),
+    **{
+        f"hybrid, {accounting.value}": searched(
+            hybrid(
+                unit=UserLevel(max_rows_per_user=2, max_labels_per_user=2, accounting=accounting)
+            )
+        )
+        for accounting in UserAccounting
+    },
+}
+
+
+@pytest.mark.parametrize("name", PRIVATE_CONFIGS)
+def test_every_plan_claims_its_target_and_no_more_than_its_event_gives(name: str) -> None:
+    config = PRIVATE_CONFIGS[name]
+    plan = make_train_plan(config, SHAPE)
+    spent = verify_plan(plan.plan)
+    assert config.target is not None
+    guarantee = plan.plan.guarantee
+    if "given noise" in name:
+        assert guarantee.epsilon == pytest.approx(spent[0], rel=1e-9)
+    else:
+        assert guarantee.epsilon == config.target.epsilon
+        # Not much more noise than needed either; the papers' Renyi account is wasteful.
+        assert spent[0] >= guarantee.epsilon * (0.8 if "papers" in name else 0.999)
+    assert guarantee.delta == (config.target.delta if plan.sampler else 0.0)
+    assert (guarantee.unit.owner is Owner.USER) == isinstance(config.unit, UserLevel)
+
+
+def test_sensitive_columns_cost_the_private_steps_alone() -> None:
+    plan = make_train_plan(hybrid(), SHAPE)
+    assert plan.sampler is not None
+    assert plan.noise_multiplier is not None
+    (claim,) = plan.plan.variants
+    steps = plan.sampler.event(Gaussian(noise_multiplier=plan.noise_multiplier))
+    alone = pld_epsilon(steps, 1e-5, Adjacency.REPLACE)
+    assert claim.guarantee.scope is Scope.SENSITIVE_COLUMNS
+    assert claim.guarantee.epsilon == pytest.approx(alone, rel=1e-9)
+    assert claim.guarantee.epsilon < plan.plan.guarantee.epsilon - 1
+    assert claim.event == steps
+
+
+def test_hybrid_labels_get_their_share_and_the_event_holds_both_phases() -> None:
+    plan = make_train_plan(hybrid(), SHAPE)
+    assert plan.label_epsilon == pytest.approx(3.0)
+    assert isinstance(plan.plan.event, Composed)
+    labels, steps = plan.plan.event.events
+    assert labels == RandomizedResponse(epsilon=3.0)
+    assert isinstance(steps, Repeated)
+    assert steps.count == plan.num_private_steps
+
+
+def test_labels_of_a_user_share_the_epsilon_of_labels() -> None:
+    unit = UserLevel(max_labels_per_user=3)
+    plan = make_train_plan(randomized_labels(unit=unit), SHAPE)
+    assert plan.label_epsilon == pytest.approx(1.0)
+    assert plan.plan.event == Repeated(event=RandomizedResponse(epsilon=1.0), count=3)
+
+
+def test_randomized_labels_need_no_delta_and_ignore_sensitive_columns() -> None:
+    config = RandomizedLabelsConfig().calibrate(epsilon=2.0, delta=1e-3)
+    plan = make_train_plan(config, SHAPE)
+    assert plan.plan.guarantee.delta == 0
+    assert plan.plan.guarantee.scope is Scope.LABELS
+    assert plan.plan.columns.sensitive == ()
+    assert set(plan.plan.columns.ignored) >= {"age", "visits"}
+    assert (plan.sampler, plan.noise_multiplier, plan.reads_sensitive) == (None, None, False)
+    assert plan.plan.event == RandomizedResponse(epsilon=2.0)
+
+
+def test_dp_sgd_spends_everything_on_steps() -> None:
+    config = searched(dp_sgd())
+    plan = make_train_plan(config, SHAPE)
+
+    def event(noise: float) -> Event:
+        assert plan.sampler is not None
+        return plan.sampler.event(Gaussian(noise_multiplier=noise))
+
+    least = calibrate_noise(event, epsilon=5.0, delta=1e-5, adjacency=Adjacency.REPLACE)
+    assert plan.noise_multiplier == pytest.approx(least, rel=1e-9)
+    assert plan.label_epsilon is None
+    assert plan.plan.variants == ()
+    assert plan.plan.guarantee.scope is Scope.LABELS_AND_SENSITIVE_COLUMNS
+
+
+def test_given_noise_decides_epsilon() -> None:
+    quiet, loud = (
+        make_train_plan(dp_sgd(private_phase=private_phase(noise_multiplier=noise)), SHAPE)
+        for noise in (0.8, 3.0)
+    )
+    assert (quiet.noise_multiplier, loud.noise_multiplier) == (0.8, 3.0)
+    assert loud.plan.guarantee.epsilon < 5.0 < quiet.plan.guarantee.epsilon
+
+
+def test_a_baseline_promises_nothing() -> None:
+    plan = make_train_plan(nonprivate(), SHAPE)
+    assert plan.plan.event == NonPrivate()
+    assert not plan.plan.is_private
+    assert plan.plain_phase is not None
+
+
+def test_the_papers_account_says_add_or_remove_and_shows_what_replace_costs() -> None:
+    plan = make_train_plan(searched(hybrid(accounting=Accounting.PAPER_RDP)), SHAPE)
+    columns_alone, replaced = plan.plan.variants
+    headline = plan.plan.guarantee
+    assert headline.adjacency is Adjacency.ADD_OR_REMOVE
+    assert columns_alone.guarantee.scope is Scope.SENSITIVE_COLUMNS
+    assert replaced.guarantee.adjacency is Adjacency.REPLACE
+    assert replaced.guarantee.epsilon > headline.epsilon
+    sound = make_train_plan(searched(hybrid()), SHAPE)
+    assert sound.plan.guarantee.adjacency is Adjacency.REPLACE
+
+
+def test_epsilon_so_far_rises_to_the_headline() -> None:
+    plan = make_train_plan(hybrid(private_phase=private_phase(noise_multiplier=1.0)), SHAPE)
+    marks = [step for step, _ in plan.epsilon_milestones]
+    so_far = [plan.epsilon_by(step) for step in range(plan.num_private_steps + 1)]
+    assert marks[-1] == plan.num_private_steps
+    assert so_far == sorted(so_far)
+    assert so_far[0] < so_far[-1] == plan.plan.guarantee.epsilon
+    # Halfway through, the steps so far are accounted exactly.
+    mark, epsilon = plan.epsilon_milestones[3]
+    assert plan.sampler is not None
+    half = dataclasses.replace(plan.sampler, steps=mark).event(Gaussian(noise_multiplier=1.0))
+    event = Composed((RandomizedResponse(epsilon=3.0), half))
+    assert epsilon == pytest.approx(pld_epsilon(event, 1e-5, Adjacency.REPLACE), rel=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("accounting", "max_rows", "epsilon", "tolerance"),
+    [
+        # At sampling chance 1e-3, noise 1, 1000 steps, delta 1e-6, under replace.
+        (UserAccounting.SEVERAL_ROWS, 2, 0.5702, 0.005),
+        (UserAccounting.SEVERAL_ROWS, 5, 1.5282, 0.005),
+        (UserAccounting.GROUP_PRIVACY, 2, 0.573, 0.01),
+        (UserAccounting.GROUP_PRIVACY, 5, 1.564, 0.01),
+        (UserAccounting.CLIPPED_USERS, 5, 0.2713, 0.005),
+    ],
+)
+def test_users_cost_what_the_reference_table_says(
+    accounting: UserAccounting, max_rows: int, epsilon: float, tolerance: float
+) -> None:
+    deviations = {
+        UserAccounting.SEVERAL_ROWS: 7,
+        UserAccounting.GROUP_PRIVACY: 6,
+        UserAccounting.CLIPPED_USERS: 0,
+    }
+    batch_size = room_for(10_000, deviations[accounting])
+    phase = PrivatePhase(epochs=1.0, batch_size=batch_size, noise_multiplier=1.0)
+    unit = UserLevel(max_rows_per_user=max_rows, accounting=accounting)
+    config = DpSgdConfig(private_phase=phase, unit=unit).calibrate(epsilon=1.0, delta=1e-6)
+    plan = make_train_plan(config, make_shape(10_000_000, num_users=10_000_000))
+    assert plan.num_private_steps == 1000
+    assert plan.plan.guarantee.epsilon == pytest.approx(epsilon, rel=tolerance)
+
+
+def test_vocabularies_are_in_the_event_and_leave_less_for_the_steps() -> None:
+    config = searched(hybrid())
+    shape = dataclasses.replace(SHAPE, vocabulary_event=VOCABULARY)
+    bare, paid = make_train_plan(config, SHAPE), make_train_plan(config, shape)
+    assert isinstance(paid.plan.event, Composed)
+    assert VOCABULARY in paid.plan.event.events
+    assert bare.noise_multiplier is not None
+    assert paid.noise_multiplier is not None
+    assert paid.noise_multiplier > bare.noise_multiplier * 1.01
+    assert paid.plan.guarantee == bare.plan.guarantee
+    (alone,) = paid.plan.variants
+    assert isinstance(alone.event, Composed)
+    assert VOCABULARY in alone.event.events
+    verify_plan(paid.plan)
+
+
+def test_randomized_labels_do_not_look_at_vocabularies_of_sensitive_columns() -> None:
+    shape = dataclasses.replace(SHAPE, vocabulary_event=VOCABULARY)
+    plan = make_train_plan(randomized_labels(), shape)
+    assert plan.plan.event == RandomizedResponse(epsilon=3.0)
+
+
+def refused(config: PrivateConfig, message: str, shape: object = SHAPE) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_train_plan(config, shape)  # type: ignore[arg-type]
+
+
+def test_vocabularies_paid_for_examples_are_refused_for_users() -> None:
+    shape = dataclasses.replace(SHAPE, vocabulary_event=VOCABULARY)
+    refused(hybrid(unit=UserLevel()), "one example, not for one user", shape)
+
+
+def test_a_target_that_labels_and_vocabularies_use_up_is_refused() -> None:
+    shape = dataclasses.replace(SHAPE, vocabulary_event=Gaussian(noise_multiplier=0.5))
+    refused(searched(hybrid()), "leaves nothing for private steps", shape)
+
+
+def test_a_share_of_labels_above_epsilon_is_refused() -> None:
+    refused(hybrid(split=ExplicitSplit(epsilon_of_labels=6.0)), "must be <= epsilon=5.0")
+
+
+def test_delta_zero_is_refused_for_private_steps() -> None:
+    refused(searched(hybrid()).calibrate(epsilon=3.0, delta=0.0), "delta=0.0 is out of reach")
+    refused(dp_sgd().calibrate(epsilon=3.0, delta=0.0), "delta=0.0 is out of reach")
+
+
+@pytest.mark.parametrize("config", [hybrid(), dp_sgd(), randomized_labels()])
+def test_a_config_without_a_target_makes_no_plan(config: PrivateConfig) -> None:
+    refused(dataclasses.replace(config, target=None), "has no target; call calibrate")
+
+
+@pytest.mark.parametrize("config", [hybrid(), randomized_labels()])
+def test_labels_alone_need_public_features(config: PrivateConfig) -> None:
+    refused(
+        config, "there are none; use DpSgdConfig", dataclasses.replace(SHAPE, features=FEATURES[3:])
+    )
+
+
+@pytest.mark.parametrize("accounting", Accounting)
+def test_a_batch_above_the_data_is_refused(accounting: Accounting) -> None:
+    phase = private_phase(noise_multiplier=1.0, batch_size=401)
+    refused(dp_sgd(private_phase=phase, accounting=accounting), "batch_size=401 must be <=.*400")
+
+
+def test_a_batch_above_the_users_is_refused() -> None:
+    unit = UserLevel(max_rows_per_user=2, accounting=UserAccounting.CLIPPED_USERS)
+    phase = private_phase(noise_multiplier=1.0, batch_size=201)
+    refused(dp_sgd(private_phase=phase, unit=unit), "batch_size=201 must be <= .*users, 200")
+
+
+def test_users_need_a_unit_column() -> None:
+    refused(hybrid(unit=UserLevel()), "needs data with a unit column", make_shape(400))
+
+
+def test_the_papers_account_for_users_by_group_privacy_alone() -> None:
+    config = hybrid(unit=UserLevel(), accounting=Accounting.PAPER_RDP)
+    refused(config, "set accounting=UserAccounting.GROUP_PRIVACY")

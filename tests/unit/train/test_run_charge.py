@@ -1,0 +1,238 @@
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tulle.accounting.budget import Budget
+from tulle.accounting.ledger import Ledger
+from tulle.accounting.ledger_rows import Spend, SpendStatus
+from tulle.accounting.refusal import SpendRefusedError
+from tulle.errors import ConfigError, DataError, RunStateError
+from tulle.privacy.events import Gaussian, NonPrivate
+from tulle.privacy.units import Adjacency, Unit
+from tulle.runs.folder import RunFolder
+from tulle.runs.records import Records
+from tulle.train import fitting
+from tulle.train.configs import TrainConfig
+from tulle.train.fitting import fit
+from tulle.train.journal import FolderJournal
+from tulle.train.optimizers.sgd import SGD
+from tulle.train.run_charge import charged_event
+from tulle.train.run_options import LedgerCharge, RunOptions
+from unit.train.small_data import (
+    SMALL_MLP,
+    dp_sgd,
+    hybrid,
+    label_phase,
+    make_examples,
+    make_shape,
+    nonprivate,
+    planned,
+    private_phase,
+    randomized_labels,
+)
+
+EXAMPLES = make_examples(200)
+
+
+class CrashError(Exception):
+    """The process dies here."""
+
+
+def die(*_: Any, **__: Any) -> None:
+    raise CrashError
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return make_ledger(tmp_path / "ledger.db")
+
+
+def make_ledger(path: Path, *, epsilon: float = 50.0, unit: Unit | None = None) -> Ledger:
+    ledger = Ledger.create(path)
+    for purpose in ("training", None):
+        ledger.create_budget(
+            Budget(
+                name=f"for {purpose}",
+                unit=unit or Unit.example(),
+                adjacency=Adjacency.REPLACE,
+                epsilon=epsilon,
+                delta=1e-3,
+                purpose=purpose,
+            )
+        )
+    return ledger
+
+
+def spends(ledger: Ledger) -> tuple[Spend, ...]:
+    assert ledger.spends("for training") == ledger.spends("for None")
+    return ledger.spends("for training")
+
+
+def options(ledger: Ledger, folder: Path | None, **changes: Any) -> RunOptions:
+    return RunOptions(folder=folder, charge=LedgerCharge(ledger=ledger), **changes)
+
+
+@pytest.mark.parametrize("config", [hybrid(), dp_sgd(), randomized_labels()])
+def test_a_run_is_charged_once_with_its_event(
+    tmp_path: Path, ledger: Ledger, config: TrainConfig
+) -> None:
+    result = fit(EXAMPLES, planned(config, 200), options=options(ledger, tmp_path / "run"))
+    (spend,) = spends(ledger)
+    assert spend.request.event == result.plan.plan.event
+    assert spend.request.unit == Unit.example()
+    assert spend.status is SpendStatus.RELEASED
+    fit(EXAMPLES, planned(config, 200), options=options(ledger, tmp_path / "run", resume=True))
+    assert len(spends(ledger)) == 1
+    fit(EXAMPLES, planned(config, 200), options=options(ledger, tmp_path / "another"))
+    assert len(spends(ledger)) == 2
+
+
+def test_a_run_without_a_folder_is_charged_each_time(ledger: Ledger) -> None:
+    for number in (1, 2):
+        fit(EXAMPLES, randomized_labels(), options=options(ledger, None))
+        assert len(spends(ledger)) == number
+
+
+def test_vocabularies_are_not_charged_again(ledger: Ledger) -> None:
+    vocabulary = Gaussian(noise_multiplier=9.0)
+    shape = dataclasses.replace(make_shape(200), vocabulary_event=vocabulary)
+    plan = hybrid().make(shape)
+    assert "9.0" in plan.plan.to_json()
+    assert charged_event(plan) == planned(hybrid(), 200).plan.event
+    examples = dataclasses.replace(EXAMPLES, vocabulary_event=vocabulary)
+    fit(examples, plan, options=options(ledger, None))
+    assert spends(ledger)[0].request.event == charged_event(plan)
+
+
+def test_the_ledger_is_charged_before_labels_are_drawn_and_steps_are_taken(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+
+    def noting(name: str) -> None:
+        whole = getattr(fitting, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            order.append(f"{name} after {len(spends(ledger))} spends")
+            return whole(*arguments, **options)
+
+        monkeypatch.setattr(fitting, name, call)
+
+    for name in ("charge_run", "randomize", "train_plain", "train_privately"):
+        noting(name)
+    fit(EXAMPLES, planned(hybrid(), 200), options=options(ledger, tmp_path / "run"))
+    assert order == [
+        "charge_run after 0 spends",
+        "randomize after 1 spends",
+        "train_plain after 1 spends",
+        "train_privately after 1 spends",
+    ]
+
+
+def test_a_run_that_is_refused_draws_nothing_and_does_not_look_finished(tmp_path: Path) -> None:
+    ledger = make_ledger(tmp_path / "small.db", epsilon=1.0)
+    folder = tmp_path / "run"
+    for resume in (False, True):
+        with pytest.raises(SpendRefusedError):
+            fit(EXAMPLES, randomized_labels(), options=options(ledger, folder, resume=resume))
+    assert spends(ledger) == ()
+    opened = RunFolder.open(folder)
+    assert not opened.has_array("randomized_labels")
+    assert opened.records.read() == []
+    assert opened.checkpoints().latest() is None
+    assert not opened.path_of("result.json").exists()
+    assert not opened.path_of("model").exists()
+
+
+def test_a_refused_run_can_go_on_where_there_is_budget(tmp_path: Path, ledger: Ledger) -> None:
+    small = make_ledger(tmp_path / "small.db", epsilon=1.0)
+    with pytest.raises(SpendRefusedError):
+        fit(EXAMPLES, randomized_labels(), options=options(small, tmp_path / "run"))
+    fit(EXAMPLES, randomized_labels(), options=options(ledger, tmp_path / "run", resume=True))
+    assert len(spends(ledger)) == 1
+
+
+Break = Callable[[pytest.MonkeyPatch], None]
+MOMENTS: dict[str, Break] = {
+    "before the spend is marked": lambda patch: patch.setattr(Ledger, "_finish", die),
+    "before the first record": lambda patch: patch.setattr(Records, "append", die),
+    "before labels are kept": lambda patch: patch.setattr(FolderJournal, "labels", die),
+    "before the phase of labels": lambda patch: patch.setattr(fitting, "train_plain", die),
+    "before the first step": lambda patch: patch.setattr(FolderJournal, "begin", die),
+    "before the results": lambda patch: patch.setattr(fitting, "write_results", die),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_crash_after_the_spend_does_not_charge_twice(
+    tmp_path: Path, ledger: Ledger, moment: str
+) -> None:
+    for resume in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            MOMENTS[moment](patch)
+            if moment == "before the spend is marked" and resume:
+                break
+            with pytest.raises(CrashError):
+                fit(EXAMPLES, planned(hybrid(), 200), options=options(ledger, tmp_path / "run", resume=resume))
+        assert len(spends(ledger)) == 1
+    fit(EXAMPLES, planned(hybrid(), 200), options=options(ledger, tmp_path / "run", resume=True))
+    assert len(spends(ledger)) == 1
+
+
+def test_a_crash_before_the_spend_charges_nothing_until_the_run_goes_on(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "charge_run", die)
+        with pytest.raises(CrashError):
+            fit(EXAMPLES, planned(hybrid(), 200), options=options(ledger, tmp_path / "run"))
+    assert spends(ledger) == ()
+    fit(EXAMPLES, planned(hybrid(), 200), options=options(ledger, tmp_path / "run", resume=True))
+    assert len(spends(ledger)) == 1
+
+
+WILD: dict[str, TrainConfig] = {
+    "labels": hybrid(
+        model=SMALL_MLP, label_phase=label_phase(epochs=20.0, optimizer=SGD(learning_rate=1e30))
+    ),
+    "private": dp_sgd(
+        private_phase=private_phase(noise_multiplier=1.0, optimizer=SGD(learning_rate=1e9))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WILD)
+def test_a_run_that_diverges_is_charged_once(tmp_path: Path, ledger: Ledger, name: str) -> None:
+    plan = planned(WILD[name], 200)
+    for resume in (False, True, True):
+        with pytest.raises(RunStateError, match="learning rate"):
+            fit(EXAMPLES, plan, options=options(ledger, tmp_path / "run", resume=resume))
+        assert len(spends(ledger)) == 1
+    assert not (tmp_path / "run" / "result.json").exists()
+
+
+def test_bad_data_and_bad_settings_cost_nothing(tmp_path: Path, ledger: Ledger) -> None:
+    bad = dataclasses.replace(EXAMPLES, labels=EXAMPLES.labels + 1)
+    with pytest.raises(DataError):
+        fit(bad, planned(hybrid(), 200), options=options(ledger, tmp_path / "run"))
+    with pytest.raises(ConfigError):
+        fit(EXAMPLES, hybrid(target=None), options=options(ledger, tmp_path / "run"))
+    with pytest.raises(RunStateError):
+        fit(EXAMPLES, planned(hybrid(), 200), options=options(ledger, tmp_path))
+    assert spends(ledger) == ()
+
+
+def test_a_run_that_protects_examples_is_not_charged_to_a_budget_of_users(tmp_path: Path) -> None:
+    users = make_ledger(tmp_path / "users.db", unit=Unit.user())
+    with pytest.raises(ConfigError, match="does not cover unit"):
+        fit(EXAMPLES, planned(hybrid(), 200), options=options(users, None))
+    assert spends(users) == ()
+
+
+def test_a_baseline_cannot_be_charged(ledger: Ledger) -> None:
+    with pytest.raises(ConfigError, match="cannot be charged"):
+        fit(EXAMPLES, nonprivate(), options=options(ledger, None))
+    assert charged_event(nonprivate().make(make_shape(200))) == NonPrivate()

@@ -1,0 +1,59 @@
+import pytest
+
+from tulle.data.samplers.poisson import Poisson
+from tulle.data.samplers.truncated_poisson import TruncatedPoisson
+from tulle.data.samplers.user_sampling import UserSampling
+from tulle.errors import ConfigError
+from tulle.train.configs import Accounting
+from tulle.train.step_sampling import choose_sampler
+from tulle.train.unit_level import UserAccounting, UserLevel
+from unit.train.small_data import dp_sgd, make_shape, private_phase
+
+SHAPE = make_shape(4000, num_users=1000)
+
+
+def test_rows_come_in_truncated_poisson_batches_with_room() -> None:
+    sampler = choose_sampler(dp_sgd(private_phase=private_phase(batch_size=400)), SHAPE)
+    assert isinstance(sampler, TruncatedPoisson)
+    assert (sampler.num_rows, sampler.max_batch_size, sampler.max_rows_per_unit) == (4000, 400, 1)
+    assert sampler.headroom_deviations == pytest.approx(6.0)
+    assert sampler.steps == round(2.0 * 4000 / sampler.expected_size)
+
+
+def test_several_rows_of_a_user_are_in_the_event_and_have_more_room() -> None:
+    unit = UserLevel(max_rows_per_user=3)
+    sampler = choose_sampler(dp_sgd(unit=unit), SHAPE)
+    assert isinstance(sampler, TruncatedPoisson)
+    assert sampler.max_rows_per_unit == 3
+    assert sampler.headroom_deviations == pytest.approx(7.0)
+
+
+def test_group_privacy_draws_rows_as_if_each_were_its_own_unit() -> None:
+    unit = UserLevel(max_rows_per_user=3, accounting=UserAccounting.GROUP_PRIVACY)
+    sampler = choose_sampler(dp_sgd(unit=unit), SHAPE)
+    assert isinstance(sampler, TruncatedPoisson)
+    assert sampler.max_rows_per_unit == 1
+
+
+def test_clipped_users_are_drawn_as_users() -> None:
+    unit = UserLevel(max_rows_per_user=3, accounting=UserAccounting.CLIPPED_USERS)
+    sampler = choose_sampler(dp_sgd(unit=unit), SHAPE)
+    assert sampler == UserSampling(
+        num_users=1000, sampling_prob=0.1, steps=20, max_rows_per_user=3
+    )
+
+
+def test_clipped_users_need_a_number_of_users() -> None:
+    unit = UserLevel(accounting=UserAccounting.CLIPPED_USERS)
+    with pytest.raises(ConfigError, match="unit column"):
+        choose_sampler(dp_sgd(unit=unit), make_shape(4000))
+
+
+def test_reproductions_get_the_batches_that_the_papers_account_for() -> None:
+    sampler = choose_sampler(dp_sgd(accounting=Accounting.PAPER_RDP), SHAPE)
+    assert sampler == Poisson(num_rows=4000, sampling_prob=0.025, steps=80)
+
+
+def test_there_is_at_least_one_step() -> None:
+    sampler = choose_sampler(dp_sgd(private_phase=private_phase(epochs=1e-6)), SHAPE)
+    assert sampler.steps == 1
