@@ -10,10 +10,13 @@ from tulle.cli.account_plan import check_plan
 from tulle.cli.budget import budget_app
 from tulle.cli.data import data_app
 from tulle.cli.demo import demo
+from tulle.cli.plan import PLAN_EPILOG, plan_command
+from tulle.cli.train import TRAIN_EPILOG, train_command
 from tulle.errors import (
     BudgetExceededError,
     ConfigError,
     DataError,
+    RunInterruptedError,
     RunStateError,
     TulleError,
     UnsupportedEventError,
@@ -35,15 +38,18 @@ app.add_typer(account_app)
 app.add_typer(budget_app)
 app.add_typer(data_app)
 app.command(epilog="Example: tulle demo --output demo-run")(demo)
+app.command("plan", epilog=PLAN_EPILOG)(plan_command)
+app.command("train", epilog=TRAIN_EPILOG)(train_command)
 
+_INTERRUPTED = 130
 _EXIT_CODES: tuple[tuple[type[TulleError], int], ...] = (
     (ConfigError, 2),
     (UnsupportedEventError, 2),
     (BudgetExceededError, 3),
     (DataError, 4),
     (RunStateError, 4),
+    (RunInterruptedError, _INTERRUPTED),
 )
-_INTERRUPTED = 130
 
 
 @app.callback(invoke_without_command=True)

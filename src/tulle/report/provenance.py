@@ -1,10 +1,11 @@
 """Where and when a card was made, and with which versions."""
 
+import contextlib
 import dataclasses
 import hmac
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 
@@ -28,7 +29,7 @@ class Provenance:
     """Operating system and processor; no name of a machine."""
     created_at: datetime
     libraries: Mapping[str, Scalar]
-    """Versions of what the accounting was done with."""
+    """Versions of what the accounting, and perhaps the training, was done with."""
     data_fingerprint: str | None = None
     """Made by `keyed_fingerprint`: a plain hash of raw data would confirm a guess of them."""
     settings: Mapping[str, Scalar] = dataclasses.field(default_factory=Settings)
@@ -70,15 +71,25 @@ class Provenance:
 
 
 def collect_provenance(
-    *, data_fingerprint: str | None = None, settings: Mapping[str, Scalar] | None = None
+    *,
+    data_fingerprint: str | None = None,
+    settings: Mapping[str, Scalar] | None = None,
+    more_libraries: Sequence[str] = (),
 ) -> Provenance:
-    """The versions and the time of here and now."""
+    """The versions and the time of here and now.
+
+    Args:
+      data_fingerprint: Made by `keyed_fingerprint`.
+      settings: Public settings of the run that are not part of its plan.
+      more_libraries: What else was used, by its name in the package index; named on the
+        card where it is installed.
+    """
     return Provenance(
         tulle_version=tulle.__version__,
         python_version=platform.python_version(),
         platform=f"{platform.system()} {platform.machine()}",
         created_at=datetime.now(UTC),
-        libraries={name: metadata.version(name) for name in _LIBRARIES},
+        libraries={name: metadata.version(name) for name in _LIBRARIES} | _found(more_libraries),
         data_fingerprint=data_fingerprint,
         settings=Settings(settings),
     )
@@ -97,6 +108,14 @@ def keyed_fingerprint(data_digest: bytes, *, key: bytes) -> str:
             "use secrets.token_bytes(32)."
         )
     return _KEYED + hmac.digest(key, data_digest, "sha256").hex()
+
+
+def _found(libraries: Sequence[str]) -> dict[str, Scalar]:
+    versions: dict[str, Scalar] = {}
+    for name in libraries:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
 
 
 def _check_keyed(fingerprint: object) -> None:

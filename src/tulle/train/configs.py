@@ -6,7 +6,7 @@ data of a given shape and returns the plan that everything else follows from.
 
 import dataclasses
 import enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tulle.errors import ConfigError
 from tulle.privacy.fields import check_count, check_finite
@@ -145,6 +145,16 @@ METHOD_NAMES: dict[type[TrainConfig], str] = {
 }
 
 
+_KINDS: dict[str, tuple[Any, str]] = {
+    "label_phase": (LabelPhase, "a LabelPhase"),
+    "private_phase": (PrivatePhase, "a PrivatePhase"),
+    "split": (BudgetSplit, "PaperSplit(), RatioSplit() or ExplicitSplit()"),
+    "unit": (UnitLevel, "ExampleLevel() or UserLevel()"),
+    "accounting": (Accounting, "an Accounting"),
+    "target": (Target | None, "set by calibrate()"),
+}
+
+
 def method_name(config: TrainConfig) -> str:
     """The word for a config's method on the command line and on cards."""
     return METHOD_NAMES[type(config)]
@@ -159,7 +169,7 @@ def _make(config: TrainConfig, shape: "DataShape") -> "TrainPlan":
 
 def _check_shared(config: PrivateConfig) -> None:
     check_count("initial_seed", config.initial_seed, least=0)
-    if not isinstance(config.unit, UnitLevel):
-        raise ConfigError(f"unit={config.unit!r} must be ExampleLevel() or UserLevel().")
-    if config.target is not None and not isinstance(config.target, Target):
-        raise ConfigError(f"target={config.target!r} must be set by calibrate().")
+    for field in dataclasses.fields(config):
+        value, (kind, words) = getattr(config, field.name), _KINDS.get(field.name, (object, ""))
+        if not isinstance(value, kind):
+            raise ConfigError(f"{field.name}={value!r} must be {words}.")

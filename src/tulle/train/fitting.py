@@ -100,7 +100,7 @@ def fit(
     device = _device(options.device)
     examples = _examples(data, "training")
     test_examples = None if test is None else _examples(test, "test")
-    with stop_signals() as stop, _open_run(examples, config, options) as run:
+    with stop_signals() as stop, _open_run(examples, test_examples, config, options) as run:
         context = RunContext(
             device=device,
             rng=run.rng,
@@ -144,9 +144,12 @@ class _Run:
 
 @contextlib.contextmanager
 def _open_run(
-    examples: ExampleSet, config: TrainConfig | TrainPlan, options: RunOptions
+    examples: ExampleSet,
+    test: ExampleSet | None,
+    config: TrainConfig | TrainPlan,
+    options: RunOptions,
 ) -> Iterator[_Run]:
-    """Plans, opens or makes the folder, and charges the ledger."""
+    """Plans, checks the rows, opens or makes the folder, and charges the ledger."""
     rng = _source(options.seed)
     plain_config = config.config if isinstance(config, TrainPlan) else config
     rows = bound_rows(examples, plain_config, _row_key(rng))
@@ -157,8 +160,7 @@ def _open_run(
             f"plan {plan.plan.name!r} was made for other data: features, roles or numbers of rows "
             "differ. Make it anew for these data with config.make(shape)."
         )
-    if not examples.fingerprint:  # Rows of a prepared dataset were checked when they were taken.
-        _seen(examples, plan).check()
+    _check_rows(examples, test, plan)
     if options.folder is None:
         charge_run(plan, options.charge, folder=None)
         journal: Journal = MemoryJournal()
@@ -289,6 +291,18 @@ def _examples(data: ExampleSet | PreparedDataset, what: str) -> ExampleSet:
     if examples.labels is None:
         raise DataError(f"the {what} rows have no label column; name one in the schema.")
     return examples
+
+
+def _check_rows(examples: ExampleSet, test: ExampleSet | None, plan: TrainPlan) -> None:
+    """Refuses rows that the run could not finish with, before it costs anything."""
+    if test is not None and test.features != examples.features:
+        raise DataError(
+            "the test rows have other features than the training rows; prepare them alike "
+            "(tulle data prepare --like)."
+        )
+    for rows in (examples, test):
+        if rows is not None and not rows.fingerprint:  # `ExampleSet.of` has checked all others.
+            _seen(rows, plan).check()
 
 
 def _seen(examples: ExampleSet, plan: TrainPlan) -> ExampleSet:

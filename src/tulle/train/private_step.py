@@ -54,7 +54,7 @@ class StepRelease:
     """What one step gives away, with its noise in it."""
 
     gradients: list[DenseGradient]
-    """One for each trained parameter."""
+    """One for each trained parameter. The next step writes over them."""
     monitored: Monitored | None
 
 

@@ -195,11 +195,24 @@ def test_calibrate_changes_nothing_but_the_target() -> None:
     assert dataclasses.replace(calibrated, target=None) == config
 
 
-@pytest.mark.parametrize("changes", [{"unit": "user"}, {"target": 3.0}, {"initial_seed": 0.5}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"unit": "user"},
+        {"target": 3.0},
+        {"initial_seed": 0.5},
+        {"label_phase": PlainPhase()},
+        {"private_phase": PlainPhase()},
+        {"split": "paper"},
+        {"accounting": "add-or-remove, Renyi"},
+    ],
+)
 def test_configs_refuse_other_things_than_settings(changes: dict[str, object]) -> None:
+    (name,) = changes
     for cls in (HybridConfig, RandomizedLabelsConfig, DpSgdConfig):
-        with pytest.raises(ConfigError, match=next(iter(changes))):
-            cls(**changes)
+        if name in {field.name for field in dataclasses.fields(cls)}:
+            with pytest.raises(ConfigError, match=f"{name}="):
+                cls(**changes)
 
 
 @pytest.mark.parametrize(

@@ -136,9 +136,7 @@ def test_many_rows_are_predicted_in_parts() -> None:
 
 def test_a_truncated_model_ignores_sensitive_columns() -> None:
     examples = make_examples(40)
-    others = dataclasses.replace(
-        examples, sensitive_features=(examples.sensitive_features + 1) % 4
-    )
+    others = dataclasses.replace(examples, sensitive_features=(examples.sensitive_features + 1) % 4)
     truncated, whole = trained(is_truncated=True), trained(is_truncated=False)
     assert (truncated.predict_proba(examples) == truncated.predict_proba(others)).all()
     assert (whole.predict_proba(examples) != whole.predict_proba(others)).any()

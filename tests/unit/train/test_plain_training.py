@@ -168,13 +168,11 @@ def test_a_phase_without_noise_goes_on_exactly_where_it_was(tmp_path: Path, name
     for crash in steps:
         with pytest.raises(CrashError):
             run(f"crash {crash}", watch=crash_at(crash))
-        again: list[int] = []
-        resumed = run(
-            f"crash {crash}", resume=True, watch=lambda progress: again.append(progress.step)
-        )
+        again: list[Progress] = []
+        resumed = run(f"crash {crash}", resume=True, watch=again.append)
         assert are_equal(resumed, whole)
         # It went on from the last checkpoint, not from the beginning.
-        assert not again or again[0] == (crash - 1) // 3 * 3 + 1
+        assert not again or again[0].step == (crash - 1) // 3 * 3 + 1
 
 
 def test_a_stop_in_between_loses_no_step(tmp_path: Path) -> None:

@@ -245,6 +245,22 @@ def test_noise_has_the_same_scale_on_every_parameter_and_the_monitor() -> None:
     assert len({place for place, _ in noise.asked}) == len(case.model.parameters) + 1
 
 
+class OneDeviation:
+    """Moves every value by one standard deviation."""
+
+    def add_to(self, values: Tensor, stddev: float) -> None:
+        values.add_(stddev)
+
+
+def test_noise_is_added_to_the_sum_before_it_is_divided() -> None:
+    case = make_case(LOGISTIC, SHARED)
+    settings = step_settings(clip_norm=3.0, noise_multiplier=0.5)
+    raw = flat_sum(release_without_noise(case, settings, torch.ones(9)), case.model)
+    moved = PrivateStep(case.model, settings, OneDeviation())  # type: ignore[arg-type]
+    found = flat_sum(moved.release(case.batch, torch.ones(9)), case.model)
+    torch.testing.assert_close(found, raw + 1.5)
+
+
 def test_nothing_of_a_batch_is_left_for_the_next() -> None:
     case = make_case(LOGISTIC, SHARED)
     step = PrivateStep(case.model, step_settings(), NoNoise())  # type: ignore[arg-type]

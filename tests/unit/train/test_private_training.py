@@ -102,9 +102,7 @@ def charged_steps(folder: Path) -> list[int]:
 def optimizer_steps(folder: Path) -> int:
     latest = RunFolder.open(folder).checkpoints().latest()
     assert latest is not None
-    (count,) = (
-        values for name, values in latest.tensors.items() if name == "optimizer/num_steps"
-    )
+    (count,) = (values for name, values in latest.tensors.items() if name == "optimizer/num_steps")
     return int(count)
 
 
@@ -204,7 +202,7 @@ def test_a_run_may_die_again_and_again(
     crash_at_call: Callable[[int | None, bool], None],
     seed: int,
 ) -> None:
-    chance = random.Random(seed)
+    chance = random.Random(seed)  # noqa: S311
     folder, resume = tmp_path / "run", False
     for _ in range(100):
         crash_at_call(chance.randrange(12), chance.random() < 0.5)
@@ -313,7 +311,7 @@ def test_a_resumed_run_draws_fresh_noise_and_fresh_batches(
     monkeypatch.setattr(TrainingNoise, "add_to", noting_noise)
     monkeypatch.setattr(TruncatedPoisson, "_draw", noting_batches)
 
-    def stop(progress: Progress) -> None:
+    def stop(_: Progress) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     resume = False
@@ -327,15 +325,13 @@ def test_a_resumed_run_draws_fresh_noise_and_fresh_batches(
     assert len(set(batches)) == len(batches)
 
 
-def test_a_run_that_diverges_says_so_and_stays_charged(
-    tmp_path: Path, executed: list[int]
-) -> None:
+def test_a_run_that_diverges_says_so_and_stays_charged(tmp_path: Path, executed: list[int]) -> None:
     phase = private_phase(
         noise_multiplier=1.0, batch_size=80, epochs=1.57, optimizer=SGD(learning_rate=1e9)
     )
     wild = plan_for(dp_sgd(private_phase=phase))
     folder = tmp_path / "run"
-    with pytest.raises(RunStateError, match="diverged.*What was spent stays spent"):
+    with pytest.raises(RunStateError, match=r"diverged.*What was spent stays spent"):
         run(wild, folder)
     assert executed == [0]
     assert charged_steps(folder) == [0, 1, 2]

@@ -170,15 +170,16 @@ MOMENTS: dict[str, Break] = {
 def test_a_crash_after_the_spend_does_not_charge_twice(
     tmp_path: Path, ledger: Ledger, moment: str
 ) -> None:
+    plan = planned(hybrid(), 200)
     for resume in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             MOMENTS[moment](patch)
             if moment == "before the spend is marked" and resume:
                 break
             with pytest.raises(CrashError):
-                fit(EXAMPLES, planned(hybrid(), 200), options=options(ledger, tmp_path / "run", resume=resume))
+                fit(EXAMPLES, plan, options=options(ledger, tmp_path / "run", resume=resume))
         assert len(spends(ledger)) == 1
-    fit(EXAMPLES, planned(hybrid(), 200), options=options(ledger, tmp_path / "run", resume=True))
+    fit(EXAMPLES, plan, options=options(ledger, tmp_path / "run", resume=True))
     assert len(spends(ledger)) == 1
 
 

@@ -38,9 +38,7 @@ def test_group_privacy_draws_rows_as_if_each_were_its_own_unit() -> None:
 def test_clipped_users_are_drawn_as_users() -> None:
     unit = UserLevel(max_rows_per_user=3, accounting=UserAccounting.CLIPPED_USERS)
     sampler = choose_sampler(dp_sgd(unit=unit), SHAPE)
-    assert sampler == UserSampling(
-        num_users=1000, sampling_prob=0.1, steps=20, max_rows_per_user=3
-    )
+    assert sampler == UserSampling(num_users=1000, sampling_prob=0.1, steps=20, max_rows_per_user=3)
 
 
 def test_clipped_users_need_a_number_of_users() -> None:

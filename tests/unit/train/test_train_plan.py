@@ -94,7 +94,9 @@ CHANGES: dict[str, Callable[[TrainPlan], TrainPlan]] = {
     ),
     "a stronger claim": lambda plan: other_guarantee(plan, epsilon=1.0),
     "a smaller claimed delta": lambda plan: other_guarantee(plan, delta=1e-12),
-    "another plan": lambda plan: dataclasses.replace(plan, plan=randomized_labels().make(SHAPE).plan),
+    "another plan": lambda plan: dataclasses.replace(
+        plan, plan=randomized_labels().make(SHAPE).plan
+    ),
 }
 
 
@@ -115,7 +117,7 @@ def test_poisson_batches_of_other_rows_are_refused_though_they_cost_the_same(
     noise = Gaussian(noise_multiplier=1.0)
     other = dataclasses.replace(paper_plan.sampler, num_rows=100)
     assert other.event(noise) == paper_plan.sampler.event(noise)
-    with pytest.raises(ConfigError, match="num_rows|config|sampler"):
+    with pytest.raises(ConfigError, match="made with another config"):
         dataclasses.replace(paper_plan, sampler=other)
 
 

@@ -1,0 +1,230 @@
+"""`tulle train`: one run from data to card."""
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import typer
+
+from tulle.cli.option_class import command_taking
+from tulle.cli.run_names import find_run, new_run
+from tulle.cli.train_data import ChosenData, chosen_data
+from tulle.cli.train_options import TrainOptions
+from tulle.cli.train_output import print_result
+from tulle.cli.train_planning import plan_line, plan_run, read_finished
+from tulle.cli.train_progress import showing_training
+from tulle.cli.train_settings import (
+    DataChoice,
+    data_choice,
+    given_settings,
+    read_settings,
+    require_torch,
+)
+from tulle.errors import ConfigError, DataError, RunInterruptedError
+
+if TYPE_CHECKING:
+    from tulle.runs.folder import RunFolder
+    from tulle.train.examples import ExampleSet
+    from tulle.train.fitting import FitResult
+    from tulle.train.run_options import LedgerCharge
+    from tulle.train.train_plan import TrainPlan
+
+TRAIN_EPILOG = (
+    "Example: tulle train --data synth:search --method hybrid --epsilon 3 --delta 1e-7"
+    "\n\nExample: tulle train --data prepared --config run.toml --resume"
+    "\n\nExample: tulle train --data prepared --method dp-sgd --epsilon 1 --ledger ledger.db "
+    "--baseline nonprivate-prepared"
+)
+
+_DEVICES = ("cpu", "cuda")
+_CACHE = ".synth"
+
+
+def train(options: TrainOptions) -> None:
+    """Train a model under a guarantee; leave model, records and card in a run folder.
+
+    The plan comes first; the ledger is charged before a label is randomized or a step is
+    taken. SIGTERM and SIGINT stop the run at a whole step. The same command with --resume
+    goes on, also after a kill.
+    """
+    require_torch()
+    _check_options(options)
+    with _stopping_cleanly():
+        settings = None if options.finished_plan is not None else read_settings(options)
+        choice = _data_choice(options) if settings is None else settings.data
+        cache = options.runs / _CACHE
+        with chosen_data(choice, cache=cache, quiet=options.quiet) as data:
+            made = _finished(options) if settings is None else plan_run(settings, data)
+            _run(made, data, options)
+
+
+def _run(made: "TrainPlan", data: ChosenData, options: TrainOptions) -> None:
+    from tulle.report.card_file import write_card
+    from tulle.report.training_card import training_card
+    from tulle.runs.folder import RunFolder
+
+    charge = _charge(made, options)
+    baseline = _baseline(options)
+    train_rows, test_rows = data.examples()
+    _check_test(test_rows, baseline, options)
+    base = f"{made.plan.settings['method']}-{data.name}"
+    find = find_run if options.resume else new_run
+    path = find(options.runs, options.name, base)
+    if not options.quiet:
+        typer.echo(plan_line(made), err=True)
+    result = _fit(made, data, train_rows, test_rows, path, charge, options)
+    if options.predictions is not None and test_rows is not None:
+        _write_predictions(result, data, test_rows, options)
+    card = training_card(RunFolder.open(path), baseline=baseline)
+    write_card(path, card)
+    print_result(result, card, path, as_json=options.as_json)
+
+
+def _fit(
+    made: "TrainPlan",
+    data: ChosenData,
+    train_rows: "ExampleSet",
+    test_rows: "ExampleSet | None",
+    path: Path,
+    charge: "LedgerCharge | None",
+    options: TrainOptions,
+) -> "FitResult":
+    from tulle.train.fitting import fit
+    from tulle.train.run_options import RunOptions
+
+    with showing_training(quiet=options.quiet) as watch:
+        return fit(
+            train_rows,
+            made,
+            test=test_rows,
+            options=RunOptions(
+                folder=path,
+                resume=options.resume,
+                seed=options.seed,
+                device=options.device,
+                charge=charge,
+                watch=watch,
+                checkpoint_every=options.checkpoint_every,
+                test_name=data.test_name,
+            ),
+        )
+
+
+def _check_options(options: TrainOptions) -> None:
+    if options.device not in _DEVICES:
+        raise ConfigError(f"--device {options.device} is unknown; use {' or '.join(_DEVICES)}.")
+    if options.purpose is not None and options.ledger is None:
+        raise ConfigError("--purpose is for a ledger; give --ledger too, or leave it out.")
+    path = options.predictions
+    if path is not None and path.exists() and not options.resume:
+        raise ConfigError(f"--predictions {path} exists; choose another name.")
+    if path is not None and not path.parent.is_dir():
+        raise ConfigError(f"--predictions {path} is in no folder that exists; make it first.")
+
+
+def _finished(options: TrainOptions) -> "TrainPlan":
+    from tulle.accounting.plan_check import verify_plan
+
+    if options.finished_plan is None:
+        raise ConfigError("--finished-plan is missing.")
+    made = read_finished(options.finished_plan)
+    verify_plan(made.plan)
+    return made
+
+
+def _data_choice(options: TrainOptions) -> DataChoice:
+    if given := given_settings(options):
+        raise ConfigError(
+            f"--finished-plan has all settings of the run, and {given[0]} is given too; "
+            "leave it out."
+        )
+    return data_choice(options, {})
+
+
+def _charge(made: "TrainPlan", options: TrainOptions) -> "LedgerCharge | None":
+    """The ledger that pays. What it would refuse is refused before anything is written."""
+    from tulle.accounting.ledger import Ledger
+    from tulle.train.run_charge import charged_event
+    from tulle.train.run_options import LedgerCharge
+
+    if options.ledger is None:
+        return None
+    if not made.plan.is_private:
+        raise ConfigError("a run without privacy cannot be charged; leave out --ledger.")
+    ledger, purpose = Ledger.open(options.ledger), options.purpose or "training"
+    if not options.resume:
+        ledger.check(charged_event(made), purpose=purpose, unit=made.plan.guarantee.unit)
+    return LedgerCharge(ledger=ledger, purpose=purpose)
+
+
+def _baseline(options: TrainOptions) -> "RunFolder | None":
+    from tulle.runs.folder import RunFolder
+
+    if options.baseline is None:
+        return None
+    by_name = options.runs / options.baseline
+    return RunFolder.open(by_name if (by_name / "run.json").exists() else options.baseline)
+
+
+def _check_test(
+    test_rows: "ExampleSet | None", baseline: "RunFolder | None", options: TrainOptions
+) -> None:
+    """Finds out before training what would spoil the figures after it."""
+    from tulle.report.training_card import check_baseline
+
+    if test_rows is None:
+        for option in ("baseline", "predictions"):
+            if getattr(options, option) is not None:
+                raise ConfigError(f"--{option} needs test rows; give --test or --test-fraction.")
+        return
+    if test_rows.labels is None:
+        raise DataError("the test rows have no label column; name one in the schema.")
+    num_positives = int(test_rows.labels.sum())
+    if num_positives in (0, test_rows.num_rows):
+        raise DataError(
+            "all test labels are the same, so the AUC is undefined; test on rows of both classes, "
+            "or on none with --test-fraction 0."
+        )
+    if baseline is not None:
+        check_baseline(baseline, num_rows=test_rows.num_rows, num_positives=num_positives)
+
+
+def _write_predictions(
+    result: "FitResult", data: ChosenData, test_rows: "ExampleSet", options: TrainOptions
+) -> None:
+    import numpy as np
+
+    from tulle.data.prediction_file import write_predictions
+
+    if options.predictions is None:
+        raise ConfigError("--predictions is missing.")
+    rows = np.arange(test_rows.num_rows) if data.test_rows is None else data.test_rows
+    probabilities = result.model.predict_proba(test_rows)
+    write_predictions(options.predictions, rows, probabilities, overwrite=options.resume)
+
+
+@contextlib.contextmanager
+def _stopping_cleanly() -> Iterator[None]:
+    """SIGTERM before and after the steps ends the command as it does between them."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise RunInterruptedError(
+            "stopped as asked; run the same command to start, or with --resume to go on if "
+            "the run had begun."
+        )
+
+    try:
+        old = signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # Not in the main thread, where Python allows no handlers.
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, old)
+
+
+train_command = command_taking(TrainOptions, train)

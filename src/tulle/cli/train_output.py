@@ -1,0 +1,66 @@
+"""What `tulle train` prints about a finished run."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from tulle.report.card import Card
+    from tulle.train.fitting import FitResult
+
+
+def print_result(result: "FitResult", card: "Card", run: Path, *, as_json: bool) -> None:
+    """One JSON object, or a short table."""
+    facts = _facts(result, card, run)
+    if as_json:
+        typer.echo(json.dumps(facts, allow_nan=False))
+        return
+    for name, value in facts.items():
+        if value is not None or name == "epsilon":
+            typer.echo(f"{name.replace('_', ' '):<26}{_shown(name, value, result)}")
+
+
+def _facts(result: "FitResult", card: "Card", run: Path) -> dict[str, object]:
+    from tulle.privacy.fields import null_if_infinite
+    from tulle.report.training_card import RELATIVE_AUC_LOSS
+
+    plan, metrics = result.plan, result.metrics
+    relative = [figure.value for figure in card.utility if figure.name == RELATIVE_AUC_LOSS]
+    return {
+        "method": plan.plan.settings["method"],
+        "model": plan.config.model.to_dict()["kind"],
+        "auc_loss": None if metrics is None else metrics.auc_loss,
+        "auc_loss_interval": None if metrics is None else list(metrics.auc_loss_interval),
+        "relative_auc_loss": relative[0] if relative else None,
+        "log_loss": None if metrics is None else metrics.log_loss,
+        "calibration": None if metrics is None else metrics.calibration,
+        "normalised_cross_entropy": None if metrics is None else metrics.normalised_cross_entropy,
+        "epsilon": null_if_infinite(plan.plan.guarantee.epsilon),
+        "delta": plan.plan.guarantee.delta,
+        "label_epsilon": plan.label_epsilon,
+        "noise_multiplier": plan.noise_multiplier,
+        "steps": plan.num_private_steps,
+        "seconds": result.seconds,
+        "run": str(run),
+        "card": str(run / "card.json"),
+        "verdict": card.verdict,
+    }
+
+
+def _shown(name: str, value: object, result: "FitResult") -> str:
+    from tulle.privacy.rounding import BINARY_NOISE, round_up
+
+    if value is None:
+        return "none: no privacy"
+    if name in ("epsilon", "delta", "label_epsilon") and isinstance(value, float):
+        return f"{round_up(value, 4, slack=BINARY_NOISE):.4g}"
+    if name == "relative_auc_loss":
+        return f"{value:+.2f}%"
+    if name == "auc_loss_interval" and result.metrics is not None:
+        low, high = result.metrics.auc_loss_interval
+        return f"{low:.4f} to {high:.4f} (95%)"
+    if name == "seconds":
+        return f"{value:.1f}"
+    return f"{value:.4f}" if isinstance(value, float) else f"{value}"

@@ -1,0 +1,109 @@
+"""From settings to the plan of a run, before a label or a feature is read."""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tulle.cli.train_data import ChosenData
+from tulle.cli.train_settings import TrainSettings
+from tulle.errors import ConfigError, RunStateError
+
+if TYPE_CHECKING:
+    from tulle.train.configs import TrainConfig
+    from tulle.train.data_shape import DataShape
+    from tulle.train.train_plan import TrainPlan
+
+_LEAST_BATCHES = 4
+_ANY_KEY = b"counts rows, chooses none"
+
+
+def plan_run(settings: TrainSettings, data: ChosenData) -> "TrainPlan":
+    """The plan for these data. Looks at numbers of rows and at unit ids alone.
+
+    Raises:
+      ConfigError: A batch size above the data, or a target that cannot be met.
+    """
+    from tulle.train.training_rows import bound_rows, shape_of
+
+    # How many rows of each unit are kept does not depend on which, and so not on the key.
+    examples = data.planned()
+    shape = shape_of(examples, bound_rows(examples, settings.config, _ANY_KEY))
+    return _with_batch_size(settings, shape).make(shape)
+
+
+def plan_line(plan: "TrainPlan") -> str:
+    """Guarantee, noise, steps and batches in one line."""
+    from tulle.privacy.rounding import BINARY_NOISE, round_up
+
+    parts = [str(plan.plan.guarantee)]
+    if plan.label_epsilon is not None:
+        parts.append(f"labels epsilon={round_up(plan.label_epsilon, 4, slack=BINARY_NOISE):.4g}")
+    if plan.private_phase is not None:
+        parts += [
+            f"noise multiplier {plan.noise_multiplier:.4g}",
+            f"{plan.num_private_steps:,} steps",
+            f"batch size {plan.private_phase.batch_size:,}",
+        ]
+    return f"plan: {', '.join(parts)}"
+
+
+def write_finished(path: Path, plan: "TrainPlan") -> None:
+    """Saves a plan for another machine, whole or not at all."""
+    from tulle.durable_files import stage_text, sync_folder
+    from tulle.train.plan_data import train_plan_to_json
+
+    if path.exists():
+        raise ConfigError(f"--finished {path} exists; choose another name.")
+    try:
+        os.replace(stage_text(path, train_plan_to_json(plan) + "\n"), path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise RunStateError(
+            f"--finished {path} cannot be written: {error.strerror}; name a folder that exists."
+        ) from None
+
+
+def read_finished(path: Path) -> "TrainPlan":
+    """Reads what `write_finished` wrote."""
+    from tulle.train.plan_data import train_plan_from_json
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"--finished-plan {path} cannot be read: {error}; make it with "
+            "`tulle plan --finished FILE`."
+        ) from None
+    return train_plan_from_json(text)
+
+
+def _with_batch_size(settings: TrainSettings, shape: "DataShape") -> "TrainConfig":
+    """The config with a batch size that fits, where none was asked for."""
+    from tulle.train.configs import DpSgdConfig, HybridConfig, NonPrivateConfig
+    from tulle.train.unit_level import UserAccounting, UserLevel
+
+    config = settings.config
+    if isinstance(config, NonPrivateConfig):
+        if settings.is_batch_size_given:
+            _check_fits("batch_size", config.phase.batch_size, shape)
+        return config
+    if settings.is_label_batch_size_given and not isinstance(config, DpSgdConfig):
+        _check_fits("label_batch_size", config.label_phase.batch_size, shape)
+    if settings.is_batch_size_given or not isinstance(config, HybridConfig | DpSgdConfig):
+        return config
+    unit, available = config.unit, shape.num_private_rows
+    if isinstance(unit, UserLevel) and unit.accounting is UserAccounting.CLIPPED_USERS:
+        available = shape.num_users or 1
+    most = max(1, available // _LEAST_BATCHES)
+    phase = config.private_phase
+    fitting = dataclasses.replace(phase, batch_size=min(phase.batch_size, most))
+    return dataclasses.replace(config, private_phase=fitting)
+
+
+def _check_fits(name: str, batch_size: int, shape: "DataShape") -> None:
+    if batch_size > shape.num_label_rows:
+        raise ConfigError(
+            f"{name}={batch_size} must be <= the number of training rows, "
+            f"{shape.num_label_rows}; lower it."
+        )

@@ -1,0 +1,63 @@
+import io
+import sys
+
+import pytest
+
+from tulle.cli import train_progress
+from tulle.cli.train_progress import showing_training
+from tulle.train.progress import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def at(step: int, *, phase: str = "private", epsilon: float | None = 1.2345) -> Progress:
+    return Progress(
+        phase=phase,
+        step=step,
+        num_steps=100,
+        examples_per_second=12345.6,
+        loss=0.5 if step > 1 else None,
+        epsilon=epsilon,
+    )
+
+
+def test_plain_lines_come_at_both_ends_of_a_phase_and_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = iter([10.0, 11.0, 16.0, 17.0, 18.0])
+    monkeypatch.setattr(train_progress.time, "monotonic", lambda: next(times))
+    with showing_training(quiet=False) as report:
+        assert report is not None
+        report(at(1, phase="plain", epsilon=None))
+        for step in (2, 50, 60, 100):
+            report(at(step))
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines() == [
+        "plain: step 1 of 100, 12,346 examples/s, no privacy",
+        "private: step 2 of 100, 12,346 examples/s, loss 0.5000, epsilon 1.24",
+        "private: step 50 of 100, 12,346 examples/s, loss 0.5000, epsilon 1.24",
+        "private: step 100 of 100, 12,346 examples/s, loss 0.5000, epsilon 1.24",
+    ]
+
+
+def test_quiet_wants_no_reports() -> None:
+    with showing_training(quiet=True) as report:
+        assert report is None
+
+
+def test_a_terminal_gets_a_bar_for_each_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "160")
+    with showing_training(quiet=False) as report:
+        assert report is not None
+        report(at(100, phase="labels"))
+        report(at(7))
+    shown = terminal.getvalue()
+    assert "labels" in shown
+    assert "7/100" in shown
+    assert "12,346 examples/s, loss 0.5000, epsilon 1.24" in shown
