@@ -62,11 +62,55 @@ def index_drawing_table(record: dict) -> list[str]:
     return [*lines, "", _machine(record)]
 
 
+def quality_table(record: dict) -> list[str]:
+    sources = list(dict.fromkeys(row["source"] for row in record["summary"]))
+    has_several = len(sources) > 1
+    lines = [
+        ("| log " if has_several else "")
+        + "| method | epsilon | AUC loss | above non-private | log loss | calibration |",
+        "|---" * (6 + has_several) + "|",
+    ]
+    for row in record["summary"]:
+        epsilon = "none" if row["epsilon"] is None else f"{row['epsilon']:g}"
+        above = "" if row["epsilon"] is None else f"{row['relative_percent']:.1f}%"
+        lines.append(
+            (f"| {row['source']} " if has_several else "")
+            + f"| {row['method']} | {epsilon} | {row['auc_loss']:.4f} | {above} "
+            f"| {row['log_loss']:.4f} | {row['calibration']:.3f} |"
+        )
+    return [*lines, "", _quality_machine(record)]
+
+
+def model_size_table(record: dict) -> list[str]:
+    lines = [
+        "| model | public tower | threshold | sensitive ids | AUC loss | log loss |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in sorted(record["summary"], key=lambda row: (row["model"], row["public_tower"])):
+        lines.append(
+            f"| {row['model']} | {row['public_tower']} | {row['threshold']:,} "
+            f"| {row['sensitive_ids']:,} | {row['auc_loss']:.4f} ({row['auc_loss_percent']:+.2f}%) "
+            f"| {row['log_loss']:.4f} ({row['log_loss_percent']:+.2f}%) |"
+        )
+    spread = max(100 * row["auc_loss_stddev"] / row["auc_loss"] for row in record["summary"])
+    return [
+        *lines,
+        "",
+        _machine(record, f"{record['machine']['num_cores']} cores"),
+        f"{record['num_rows']:,} rows, epsilon {record['epsilon']:g} with the vocabulary in it, "
+        f"{record['private_epochs']:g} epochs of private steps, means of {record['seeds']} seeds. "
+        f"Between seeds the AUC loss has a standard deviation of up to {spread:.2f}%.",
+    ]
+
+
 TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
     "calibration": ("accounting.md", calibration_table),
     "samplers": ("mechanisms.md", samplers_table),
     "prepare": ("data.md", prepare_table),
     "index_drawing": ("data.md", index_drawing_table),
+    "hybrid_real": ("training-quality.md", quality_table),
+    "hybrid_synth": ("training-quality.md", quality_table),
+    "model_size": ("training-quality.md", model_size_table),
 }
 
 
@@ -88,6 +132,17 @@ def main() -> None:
         page, text = page_with_table(name)
         page.write_text(text)
         print(f"{page.name}: {name}")
+
+
+def _quality_machine(record: dict) -> str:
+    seeds = max(row["seeds"] for row in record["summary"])
+    train_rows = max(row["train_rows"] for row in record["rows"])
+    error = max(row["auc_loss_standard_error"] for row in record["rows"])
+    return (
+        f"Measured {record['date']} on one {record['device']}, torch {record['torch']}, with "
+        f"{seeds} seed{'s' if seeds > 1 else ''}; {train_rows:,} training rows. The test rows "
+        f"alone give each AUC loss a standard error of at most {error:.4f}."
+    )
 
 
 def _machine(record: dict, used: str = "one thread") -> str:

@@ -6,9 +6,12 @@ SOURCE is clicks.parquet (an extract of the Criteo Sponsored Search Conversion L
 knows the click time to the day) or synth:search, synth:attribution, synth:display. The
 folder can then be carried to a machine with a GPU, numpy, torch and safetensors alone.
 
-Settings are those of the papers and of a plain implementation, fixed before any result
-was seen: hashing into 100,000 and 50,000 bins, the MLP of Chua et al. (AdKDD 2024), a
-random 80/20 split, batch 16384, clip norm 10, Adam with cosine decay, forward correction.
+Settings are those of the papers and of earlier trials on other rows of the same log:
+hashing into 100,000 and 50,000 bins, the MLP of Chua et al. (AdKDD 2024), a random 80/20
+split, batch 16384, clip norm 10, Adam with cosine decay, forward correction. None was chosen
+by these figures. After a first run the start of the label phase at the label rate was added,
+since randomized labels had not trained at all at epsilon 1 on the synthetic Attribution log,
+and everything was run again.
 """
 
 import argparse

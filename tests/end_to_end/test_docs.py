@@ -1,4 +1,7 @@
-"""Every Python block and every tulle command in README and docs runs as written."""
+"""Every Python block and every tulle command in README and docs runs as written.
+
+A TOML block whose first line is a comment with a file name is there as that file.
+"""
 
 import pathlib
 import re
@@ -12,6 +15,7 @@ from tulle.cli.main import run_with
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FILE_NAME = re.compile(r"# ([\w-]+\.toml)\n")
 
 
 def commands_in(block: str) -> list[list[str]]:
@@ -30,6 +34,8 @@ def test_what_a_page_shows_works(
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for language, block in FENCE.findall(page.read_text()):
+        if language == "toml" and (name := FILE_NAME.match(block)):
+            (tmp_path / name[1]).write_text(block)
         if language == "python":
             exec(compile(block, str(page), "exec"), names)  # noqa: S102
         for command in commands_in(block):

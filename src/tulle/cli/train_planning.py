@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tulle.train.data_shape import DataShape
     from tulle.train.train_plan import TrainPlan
 
-_LEAST_BATCHES = 4
 _ANY_KEY = b"counts rows, chooses none"
 
 
@@ -81,6 +80,7 @@ def read_finished(path: Path) -> "TrainPlan":
 def _with_batch_size(settings: TrainSettings, shape: "DataShape") -> "TrainConfig":
     """The config with a batch size that fits, where none was asked for."""
     from tulle.train.configs import DpSgdConfig, HybridConfig, NonPrivateConfig
+    from tulle.train.step_sampling import fitting_batch_size
     from tulle.train.unit_level import UserAccounting, UserLevel
 
     config = settings.config
@@ -95,9 +95,9 @@ def _with_batch_size(settings: TrainSettings, shape: "DataShape") -> "TrainConfi
     unit, available = config.unit, shape.num_private_rows
     if isinstance(unit, UserLevel) and unit.accounting is UserAccounting.CLIPPED_USERS:
         available = shape.num_users or 1
-    most = max(1, available // _LEAST_BATCHES)
     phase = config.private_phase
-    fitting = dataclasses.replace(phase, batch_size=min(phase.batch_size, most))
+    size = fitting_batch_size(phase.batch_size, available)
+    fitting = dataclasses.replace(phase, batch_size=size)
     return dataclasses.replace(config, private_phase=fitting)
 
 

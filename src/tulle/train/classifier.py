@@ -9,6 +9,7 @@ said by the schema, once.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,9 @@ from tulle.train.examples import ExampleSet
 from tulle.train.fitting import FitResult, fit
 from tulle.train.metrics import QualityMetrics
 from tulle.train.run_options import RunOptions
+from tulle.train.step_sampling import fitting_batch_size
 from tulle.train.train_plan import TrainPlan
 
-_LEAST_BATCHES = 4
 _LEAST_LABEL_BATCHES = 64
 _CLASSES = np.array([0, 1])
 _CLASSES.setflags(write=False)
@@ -62,6 +63,9 @@ class Hashing:
 
 class TableClassifier:
     """Learns the chance of label 1 from a polars, pandas or Arrow table.
+
+    A value must look the same in every table. pandas turns whole numbers with gaps into
+    floats, and 5.0 is another category than 5: store such a column as Int64.
 
     Args:
       schema: Roles and kinds of the columns. No other column is ever looked at.
@@ -89,7 +93,7 @@ class TableClassifier:
         delta: float | None = None,
         config: TrainConfig | None = None,
         features: Hashing | FeaturePlan | None = None,
-        allowed_public: tuple[str, ...] = (),
+        allowed_public: Sequence[str] = (),
         options: RunOptions | None = None,
     ) -> None:
         self.schema = schema
@@ -141,7 +145,7 @@ class TableClassifier:
         Where label 1 is rare, that is 0 almost everywhere: rank by `predict_proba`.
         """
         chances = self.predict_proba(table)
-        return self.classes_[chances.argmax(axis=1)]
+        return (chances[:, 1] > chances[:, 0]).astype(np.int64)
 
     def evaluate(self, table: object) -> QualityMetrics:
         """AUC loss, log loss and calibration on labelled rows that `fit` has not seen.
@@ -195,14 +199,14 @@ class TableClassifier:
                     f"{name!r} is not an argument of TableClassifier"
                     f"{did_you_mean(name, _PARAMETERS)}; use one of {', '.join(_PARAMETERS)}."
                 )
-        TableClassifier(**(self.get_params() | params))
+        type(self)(**(self.get_params() | params))
         for name, value in params.items():
             setattr(self, name, value)
         return self
 
     def __sklearn_clone__(self) -> "TableClassifier":
         # Arguments are frozen, so they are shared. A ledger must not be copied.
-        return TableClassifier(**self.get_params())
+        return type(self)(**self.get_params())
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._fitted is not None
@@ -297,12 +301,13 @@ def _default_config(num_rows: int) -> HybridConfig:
     """Hybrid with a few batches at least, however small the table is."""
     config = HybridConfig()
     labels, steps = config.label_phase, config.private_phase
-    most = max(1, num_rows // _LEAST_BATCHES)
     most_labels = max(1, num_rows // _LEAST_LABEL_BATCHES)
     return dataclasses.replace(
         config,
         label_phase=dataclasses.replace(labels, batch_size=min(labels.batch_size, most_labels)),
-        private_phase=dataclasses.replace(steps, batch_size=min(steps.batch_size, most)),
+        private_phase=dataclasses.replace(
+            steps, batch_size=fitting_batch_size(steps.batch_size, num_rows)
+        ),
     )
 
 

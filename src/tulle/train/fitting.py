@@ -21,6 +21,7 @@ from tulle.runs.interruption import stop_signals
 from tulle.train.config_data import config_to_dict
 from tulle.train.configs import NonPrivateConfig, TrainConfig
 from tulle.train.examples import ExampleSet
+from tulle.train.held_out_rows import check_held_out
 from tulle.train.journal import FolderJournal, Journal, MemoryJournal
 from tulle.train.losses import (
     CrossEntropy,
@@ -34,7 +35,7 @@ from tulle.train.phases import LabelCorrection, LabelPhase
 from tulle.train.plain_training import PlainTask, train_plain
 from tulle.train.private_training import PHASE as PRIVATE
 from tulle.train.private_training import train_privately
-from tulle.train.run_charge import charge_run
+from tulle.train.run_charge import charge_run, check_charge
 from tulle.train.run_context import RunContext
 from tulle.train.run_options import RunOptions
 from tulle.train.run_results import write_results
@@ -91,7 +92,8 @@ def fit(
 
     Raises:
       ConfigError: No target, a plan for other data, or no such device.
-      DataError: Labels that are not 0 and 1, ids out of range, no unit where one is needed.
+      DataError: Labels that are not 0 and 1, ids out of range, no unit where one is needed,
+        or test rows that are trained on or of one class alone.
       RunStateError: The folder belongs to another run, or training diverged.
       RunInterruptedError: SIGTERM or SIGINT came; what was done is kept.
     """
@@ -166,6 +168,8 @@ def _open_run(
         journal: Journal = MemoryJournal()
         yield _Run(plan=plan, rows=rows, rng=rng, journal=journal, folder=None)
         return
+    if not options.resume:
+        check_charge(plan, options.charge)
     folder = _folder(options, plan, examples)
     with folder.hold():
         charge_run(plan, options.charge, folder=folder)
@@ -259,7 +263,7 @@ def _prior_logit(noisy_labels: NDArray[np.uint8], epsilon: float) -> float:
     The corrected likelihood is flat where a model is sure of a label, so it can be lost on
     the way from even odds to rare labels; from their rate it finds its way.
     """
-    flip = 1 / (1 + math.exp(epsilon))
+    flip = math.exp(-epsilon) / (1 + math.exp(-epsilon))
     rate = (float(noisy_labels.mean()) - flip) / (1 - 2 * flip)
     rate = min(max(rate, _LEAST_RATE), 1 - _LEAST_RATE)
     return math.log(rate / (1 - rate))
@@ -295,11 +299,8 @@ def _examples(data: ExampleSet | PreparedDataset, what: str) -> ExampleSet:
 
 def _check_rows(examples: ExampleSet, test: ExampleSet | None, plan: TrainPlan) -> None:
     """Refuses rows that the run could not finish with, before it costs anything."""
-    if test is not None and test.features != examples.features:
-        raise DataError(
-            "the test rows have other features than the training rows; prepare them alike "
-            "(tulle data prepare --like)."
-        )
+    if test is not None:
+        check_held_out(examples, test, plan)
     for rows in (examples, test):
         if rows is not None and not rows.fingerprint:  # `ExampleSet.of` has checked all others.
             _seen(rows, plan).check()

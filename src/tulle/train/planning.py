@@ -54,6 +54,7 @@ def make_train_plan(config: TrainConfig, shape: DataShape) -> TrainPlan:
         return _baseline_plan(config, shape)
     target = _checked_target(config, shape)
     parts = _calibrated(config, shape, target)
+    _check_private(parts)
     plan = Plan(
         name=f"{method_name(config)} training",
         mechanism=plan_sentence(config, parts.label_epsilon, parts.sampler),
@@ -285,6 +286,15 @@ def _check_user_level(config: PrivateConfig, unit: UserLevel, shape: DataShape) 
         raise ConfigError(
             "the papers account for users by group privacy; "
             "set accounting=UserAccounting.GROUP_PRIVACY, or account under replace."
+        )
+
+
+def _check_private(parts: _Parts) -> None:
+    """Refuses noise and vocabularies that together promise nothing at this delta."""
+    if not parts.headline.is_private:
+        raise ConfigError(
+            f"noise_multiplier={parts.noise_multiplier} and delta={parts.delta:g} leave no finite "
+            "epsilon: vocabularies may have used up delta. Raise the noise or delta."
         )
 
 

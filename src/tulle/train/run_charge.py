@@ -36,6 +36,22 @@ def charge_run(plan: TrainPlan, charge: LedgerCharge | None, *, folder: RunFolde
         pass
 
 
+def check_charge(plan: TrainPlan, charge: LedgerCharge | None) -> None:
+    """Refuses what the ledger would refuse, before anything is written.
+
+    Raises:
+      SpendRefusedError: A budget does not cover it.
+    """
+    if charge is not None and plan.plan.is_private:
+        charge.ledger.check(
+            charged_event(plan),
+            purpose=charge.purpose,
+            unit=plan.plan.guarantee.unit,
+            at=charge.at,
+            until=charge.until,
+        )
+
+
 def charged_event(plan: TrainPlan) -> Event:
     """What a run spends beyond the vocabularies of its data."""
     if isinstance(plan.config, NonPrivateConfig):

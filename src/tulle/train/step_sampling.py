@@ -15,6 +15,8 @@ from tulle.train.unit_level import UserAccounting, UserLevel
 if TYPE_CHECKING:
     from tulle.train.train_plan import StepSampler
 
+_LEAST_BATCHES = 4
+
 
 def choose_sampler(config: HybridConfig | DpSgdConfig, shape: DataShape) -> "StepSampler":
     """Truncated Poisson batches of rows; whole users if they are clipped as such.
@@ -41,6 +43,11 @@ def choose_sampler(config: HybridConfig | DpSgdConfig, shape: DataShape) -> "Ste
     )
     steps = _num_steps(phase, num_rows, one_step.expected_size)
     return dataclasses.replace(one_step, steps=steps)
+
+
+def fitting_batch_size(batch_size: int, num_units: int) -> int:
+    """A batch size that leaves several batches, where there are few rows or users."""
+    return min(batch_size, max(1, num_units // _LEAST_BATCHES))
 
 
 def _rows_in_event(config: HybridConfig | DpSgdConfig) -> int:

@@ -132,26 +132,32 @@ def test_the_ledger_is_charged_before_labels_are_drawn_and_steps_are_taken(
     ]
 
 
-def test_a_run_that_is_refused_draws_nothing_and_does_not_look_finished(tmp_path: Path) -> None:
+def test_a_run_that_is_refused_leaves_no_folder_and_costs_nothing(tmp_path: Path) -> None:
     ledger = make_ledger(tmp_path / "small.db", epsilon=1.0)
+    folder = tmp_path / "run"
+    with pytest.raises(SpendRefusedError):
+        fit(EXAMPLES, randomized_labels(), options=options(ledger, folder))
+    assert spends(ledger) == ()
+    assert not folder.exists()
+
+
+def test_a_run_that_is_refused_after_its_folder_was_made_can_go_on_where_there_is_budget(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may take the budget between the check and the spend."""
+    small = make_ledger(tmp_path / "small.db", epsilon=1.0)
+    monkeypatch.setattr(fitting, "check_charge", lambda *_: None)
     folder = tmp_path / "run"
     for resume in (False, True):
         with pytest.raises(SpendRefusedError):
-            fit(EXAMPLES, randomized_labels(), options=options(ledger, folder, resume=resume))
-    assert spends(ledger) == ()
+            fit(EXAMPLES, randomized_labels(), options=options(small, folder, resume=resume))
     opened = RunFolder.open(folder)
     assert not opened.has_array("randomized_labels")
     assert opened.records.read() == []
     assert opened.checkpoints().latest() is None
     assert not opened.path_of("result.json").exists()
     assert not opened.path_of("model").exists()
-
-
-def test_a_refused_run_can_go_on_where_there_is_budget(tmp_path: Path, ledger: Ledger) -> None:
-    small = make_ledger(tmp_path / "small.db", epsilon=1.0)
-    with pytest.raises(SpendRefusedError):
-        fit(EXAMPLES, randomized_labels(), options=options(small, tmp_path / "run"))
-    fit(EXAMPLES, randomized_labels(), options=options(ledger, tmp_path / "run", resume=True))
+    fit(EXAMPLES, randomized_labels(), options=options(ledger, folder, resume=True))
     assert len(spends(ledger)) == 1
 
 

@@ -1,0 +1,97 @@
+"""Train on a prepared dataset under a budget, and write the card.
+
+    python examples/train_hybrid.py OUTPUT_FOLDER
+
+The log is made up. Replace `prepare_log` by your own log and layout. The steps are those of
+a real release: the plan is known before training, the ledger is charged once, the run can
+be resumed, and the card says what is promised.
+"""
+
+import pathlib
+import sys
+
+from tulle.accounting.budget import Budget
+from tulle.accounting.ledger import Ledger
+from tulle.data.features.feature_plan import hash_all
+from tulle.data.formats.search import SEARCH
+from tulle.data.logs import LogFiles
+from tulle.data.prepare import prepare
+from tulle.data.prepared.dataset import PreparedDataset
+from tulle.data.splits import split_at_random
+from tulle.data.synth import shapes
+from tulle.data.synth.write_logs import write_log
+from tulle.privacy.units import Adjacency, Unit
+from tulle.report.card_file import write_card
+from tulle.report.training_card import training_card
+from tulle.runs.folder import RunFolder
+from tulle.train import (
+    MLP,
+    Adam,
+    ExampleSet,
+    HybridConfig,
+    LabelPhase,
+    LedgerCharge,
+    PrivatePhase,
+    RunOptions,
+    fit,
+    make_plan,
+)
+
+EPSILON, DELTA = 3.0, 1e-7
+
+CONFIG = HybridConfig(
+    model=MLP(embedding_dim=8, public_hidden=(32,), common_hidden=(32, 16)),
+    label_phase=LabelPhase(epochs=2.0, batch_size=256, optimizer=Adam(learning_rate=2e-3)),
+    private_phase=PrivatePhase(epochs=4.0, batch_size=4096, clip_norm=1.0),
+).calibrate(epsilon=EPSILON, delta=DELTA)
+
+
+def prepare_log(folder: pathlib.Path) -> PreparedDataset:
+    """A made-up log of clicks and sales as arrays on disk."""
+    log = folder / "search.parquet"
+    write_log(shapes.SEARCH, log, num_rows=30_000, seed=0)
+    features = hash_all(SEARCH.schema, public_bins=20_000, sensitive_bins=10_000)
+    return prepare(LogFiles(paths=(log,), layout=SEARCH), features, folder / "prepared").dataset
+
+
+def make_ledger(path: pathlib.Path) -> Ledger:
+    """A ledger in which each row has the budget of one such run."""
+    ledger = Ledger.create(path)
+    ledger.create_budget(
+        Budget(
+            name="rows",
+            unit=Unit.example(),
+            adjacency=Adjacency.REPLACE,
+            epsilon=EPSILON,
+            delta=DELTA,
+        )
+    )
+    return ledger
+
+
+def main(folder: pathlib.Path) -> None:
+    """Plans, trains, writes the card, and looks at the ledger."""
+    folder.mkdir(parents=True)
+    dataset = prepare_log(folder)
+    train_rows, test_rows = split_at_random(
+        dataset.num_rows, fractions=(0.8, 0.2), key=b"rows of the example"
+    )
+    train, test = ExampleSet.of(dataset, train_rows), ExampleSet.of(dataset, test_rows)
+
+    plan = make_plan(train, CONFIG)
+    print(f"plan: {plan.plan.guarantee}, noise multiplier {plan.noise_multiplier:.2f}")
+
+    charge = LedgerCharge(ledger=make_ledger(folder / "ledger.db"))
+    options = RunOptions(folder=folder / "run", charge=charge, test_name="a fifth of the rows")
+    result = fit(train, plan, test=test, options=options)
+    print(f"AUC loss {result.metrics.auc_loss:.3f} after {plan.num_private_steps} private steps")
+
+    card = training_card(RunFolder.open(folder / "run"))
+    write_card(folder / "run", card)
+    print(card.verdict)
+    left = charge.ledger.state("rows").left_epsilon
+    print(f"left in the ledger for these rows: epsilon={left:.2g} of {EPSILON:g}")
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "train-hybrid"))

@@ -1,0 +1,45 @@
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tulle.accounting.ledger import Ledger
+from tulle.report.card_file import read_card
+
+pytestmark = pytest.mark.slow
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+
+
+def run(script: str, *arguments: str) -> str:
+    command = [sys.executable, str(EXAMPLES / script), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def auc_loss_in(text: str) -> float:
+    found = re.search(r"AUC loss (0\.\d+)", text)
+    assert found is not None, text
+    return float(found[1])
+
+
+def test_three_lines_train_a_private_model() -> None:
+    text = run("three_lines.py")
+    assert auc_loss_in(text) < 0.45
+    assert "epsilon=3, delta=1e-07 (example, replace, labels and sensitive columns)" in text
+
+
+def test_a_prepared_dataset_is_trained_on_under_a_budget(tmp_path: pathlib.Path) -> None:
+    text = run("train_hybrid.py", str(tmp_path / "out"))
+    assert auc_loss_in(text) < 0.45
+    card = read_card(tmp_path / "out" / "run" / "card.json")
+    assert card.verdict in text
+    assert card.verdict.startswith("Private release: epsilon=3, delta=1e-07")
+    ledger = Ledger.open(tmp_path / "out" / "ledger.db")
+    (spend,) = ledger.spends("rows")
+    assert spend.request.event == card.plan.event
+    assert 0 <= ledger.state("rows").left_epsilon < 0.01

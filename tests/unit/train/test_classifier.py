@@ -1,0 +1,376 @@
+import inspect
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import tulle.train
+from tulle.accounting.budget import Budget
+from tulle.accounting.ledger import Ledger
+from tulle.data.features.feature_plan import FeaturePlan, HashedFeature, VocabularyFeature
+from tulle.data.formats.search import SEARCH
+from tulle.data.schema import Schema
+from tulle.errors import ConfigError, DataError, RunStateError
+from tulle.privacy.units import Adjacency, Unit
+from tulle.train.classifier import Hashing, NotFittedError, TableClassifier
+from tulle.train.run_options import LedgerCharge, RunOptions
+from tulle.train.unit_level import UserLevel
+from unit.train.small_data import (
+    SMALL_MLP,
+    dp_sgd,
+    hybrid,
+    nonprivate,
+    private_phase,
+    randomized_labels,
+)
+
+SCHEMA = Schema(label="click", public=("site", "slot"), sensitive=("age",), unit="user")
+HASHING = Hashing(public_bins=64, sensitive_bins=32, salt=bytes(range(16)))
+LEARNING = hybrid(private_phase=private_phase(noise_multiplier=0.5, epochs=8.0))
+SEEDED = RunOptions(seed=5)
+
+
+def columns(num_rows: int = 400, *, seed: int = 0) -> dict[str, list[Any]]:
+    """Clicks that depend on site and age; values of several kinds, some missing."""
+    rng = np.random.default_rng(seed)
+    site, age, slot = (rng.integers(0, size, num_rows) for size in (6, 4, 3))
+    logits = 2.0 * (site - 2.5) + 2.0 * (age - 1.5)
+    clicks = rng.random(num_rows) < 1 / (1 + np.exp(-logits))
+    return {
+        "click": clicks.astype(int).tolist(),
+        "site": [f"sité {value}" for value in site],
+        "slot": [None if value == 0 else int(value) for value in slot],
+        "age": [f"{value}0s" for value in age],
+        "user": [f"user {row // 2}" for row in range(num_rows)],
+    }
+
+
+def train_table() -> pl.DataFrame:
+    return pl.DataFrame(columns())
+
+
+def held_out_table() -> pl.DataFrame:
+    return pl.DataFrame(columns(1000, seed=1))
+
+
+def classifier(**changes: Any) -> TableClassifier:
+    settings = {"config": LEARNING, "features": HASHING, "options": SEEDED}
+    return TableClassifier(SCHEMA, **(settings | changes))
+
+
+def pandas_table(data: dict[str, list[Any]]) -> pd.DataFrame:
+    # Without the type, gaps would turn whole numbers into floats, which are other values.
+    return pd.DataFrame(data).astype({"slot": "Int64"})
+
+
+TABLES: dict[str, Callable[[dict[str, list[Any]]], object]] = {
+    "polars": pl.DataFrame,
+    "pandas": pandas_table,
+    "arrow": pa.table,
+}
+
+
+@pytest.fixture(scope="module")
+def fitted() -> TableClassifier:
+    return classifier().fit(train_table())
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    made = Ledger.create(tmp_path / "ledger.db")
+    made.create_budget(
+        Budget(
+            name="rows", unit=Unit.example(), adjacency=Adjacency.REPLACE, epsilon=50.0, delta=0.01
+        )
+    )
+    return made
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_every_kind_of_table_gives_the_same_predictions(kind: str, fitted: TableClassifier) -> None:
+    make_table = TABLES[kind]
+    model = classifier().fit(make_table(columns()))
+    expected = fitted.predict_proba(held_out_table())
+    np.testing.assert_array_equal(model.predict_proba(make_table(columns(1000, seed=1))), expected)
+
+
+def test_another_seed_gives_another_model(fitted: TableClassifier) -> None:
+    other = classifier(options=RunOptions(seed=6)).fit(train_table())
+    expected = fitted.predict_proba(held_out_table())
+    assert not np.array_equal(other.predict_proba(held_out_table()), expected)
+
+
+def test_it_learns_and_says_how_well(fitted: TableClassifier) -> None:
+    metrics = fitted.evaluate(held_out_table())
+    assert metrics.auc_loss < 0.25
+    assert metrics.num_rows == 1000
+    # Rows whose labels are turned round are ranked the wrong way.
+    turned = held_out_table().with_columns(click=1 - pl.col("click"))
+    assert fitted.evaluate(turned).auc_loss == pytest.approx(1 - metrics.auc_loss)
+
+
+def test_predictions_are_as_scikit_learn_has_them(fitted: TableClassifier) -> None:
+    chances = fitted.predict_proba(held_out_table())
+    assert chances.shape == (1000, 2)
+    assert chances.sum(axis=1) == pytest.approx(1)
+    assert fitted.classes_.tolist() == [0, 1]
+    labels = fitted.predict(held_out_table())
+    assert set(labels.tolist()) == {0, 1}
+    np.testing.assert_array_equal(labels, fitted.classes_[chances.argmax(axis=1)])
+    clicks = held_out_table()["click"].to_numpy()
+    assert chances[clicks == 1, 1].mean() > chances[clicks == 0, 1].mean()
+
+
+def test_predictions_need_the_columns_of_features_alone(fitted: TableClassifier) -> None:
+    table = held_out_table()
+    bare = table.select("age", "slot", "site")
+    np.testing.assert_array_equal(fitted.predict_proba(bare), fitted.predict_proba(table))
+    assert fitted.predict_proba(bare.head(0)).shape == (0, 2)
+    with pytest.raises(DataError, match="'age' is not in the data"):
+        fitted.predict_proba(bare.drop("age"))
+
+
+def test_columns_without_a_role_are_never_looked_at(fitted: TableClassifier) -> None:
+    class Untouchable:
+        def __getattribute__(self, name: str) -> object:
+            raise AssertionError(name)
+
+    table = pandas_table(columns())
+    table["note"] = pd.Series([Untouchable()] * len(table), dtype=object)
+    model = classifier().fit(table)
+    expected = fitted.predict_proba(held_out_table())
+    np.testing.assert_array_equal(model.predict_proba(held_out_table()), expected)
+
+
+def test_the_guarantee_is_what_was_asked_for(fitted: TableClassifier) -> None:
+    assert fitted.plan_.noise_multiplier == 0.5
+    assert fitted.guarantee_ == fitted.plan_.plan.guarantee == fitted.result_.plan.plan.guarantee
+    labels_alone = randomized_labels(target=None)
+    model = classifier(config=labels_alone, epsilon=2.0).fit(train_table())
+    assert (model.guarantee_.epsilon, model.guarantee_.delta) == (2.0, 0.0)
+    assert model.guarantee_.unit == Unit.example()
+
+
+def test_by_default_hybrid_trains_with_batches_that_fit_the_table() -> None:
+    model = TableClassifier(SCHEMA, epsilon=3, delta=1e-5, features=HASHING).fit(train_table())
+    assert model.plan_.config == tulle.train.HybridConfig(
+        label_phase=tulle.train.LabelPhase(batch_size=400 // 64),
+        private_phase=tulle.train.PrivatePhase(batch_size=400 // 4),
+    ).calibrate(epsilon=3, delta=1e-5)
+    assert (model.guarantee_.epsilon, model.guarantee_.delta) == (3, 1e-5)
+    assert model.result_.is_secure
+
+
+def test_a_user_can_be_the_unit() -> None:
+    config = randomized_labels(unit=UserLevel(max_rows_per_user=2))
+    model = classifier(config=config).fit(train_table())
+    assert model.guarantee_.unit == Unit.user()
+    assert model.plan_.shape.num_users == 200
+
+
+def test_an_unfitted_classifier_says_so() -> None:
+    model = classifier()
+    for use in (
+        lambda: model.predict_proba(held_out_table()),
+        lambda: model.predict(held_out_table()),
+        lambda: model.evaluate(held_out_table()),
+        lambda: model.guarantee_,
+        lambda: model.encoder_,
+        lambda: model.classes_,
+    ):
+        with pytest.raises(NotFittedError, match=r"call fit\(table\) first"):
+            use()
+    assert issubclass(NotFittedError, RunStateError)
+    assert not hasattr(model, "plan_")
+    assert not model.__sklearn_is_fitted__()
+
+
+@pytest.mark.parametrize("label", [2, None, "yes", 0.5])
+def test_a_label_that_is_not_0_or_1_costs_nothing(ledger: Ledger, label: object) -> None:
+    clicks = pl.Series("click", [label] * 400)
+    options = RunOptions(charge=LedgerCharge(ledger=ledger))
+    model = classifier(config=randomized_labels(), options=options)
+    with pytest.raises(DataError, match="'click' of role label is not a whole number") as caught:
+        model.fit(train_table().with_columns(clicks))
+    assert "yes" not in str(caught.value)
+    assert ledger.spends("rows") == ()
+    model.fit(train_table())
+    assert len(ledger.spends("rows")) == 1
+
+
+def test_tables_that_cannot_be_used_are_named(fitted: TableClassifier) -> None:
+    for broken, message in (
+        (train_table().drop("age"), "'age' of role sensitive"),
+        (train_table().drop("click"), "'click' of role label"),
+        (train_table().head(0), "no rows"),
+        ([1, 2], "a table of type list cannot be read"),
+    ):
+        with pytest.raises(DataError, match=message):
+            classifier().fit(broken)
+        with pytest.raises(DataError, match=message):
+            fitted.evaluate(broken)
+    with pytest.raises(ConfigError, match="schema has no label"):
+        TableClassifier(
+            Schema(label=None, public=("site",), sensitive=("age",)), config=LEARNING
+        ).fit(train_table())
+
+
+def test_a_fit_that_fails_leaves_the_fit_before(fitted: TableClassifier) -> None:
+    before = fitted.result_
+    with pytest.raises(DataError):
+        fitted.fit(train_table().head(0))
+    assert fitted.result_ is before
+
+
+def test_arguments_come_back_as_they_were_given(fitted: TableClassifier) -> None:
+    params = fitted.get_params()
+    assert params["config"] is LEARNING
+    assert params["options"] is SEEDED
+    copies = (TableClassifier(**params), fitted.__sklearn_clone__())
+    for copy in copies:
+        assert not hasattr(copy, "plan_")
+        assert all(copy.get_params(deep=False)[name] is value for name, value in params.items())
+    named = inspect.signature(TableClassifier).parameters
+    assert list(params) == list(named)
+
+
+def test_arguments_can_be_changed_for_the_next_fit() -> None:
+    model = classifier()
+    assert model.set_params(config=randomized_labels(target=None), epsilon=1.0) is model
+    assert model.fit(train_table()).guarantee_.epsilon == 1.0
+    with pytest.raises(ConfigError, match="did you mean 'epsilon'"):
+        model.set_params(epsilom=2.0)
+    with pytest.raises(ConfigError, match="calibrated already"):
+        model.set_params(config=LEARNING)
+    assert model.get_params()["epsilon"] == 1.0
+    assert model.get_params()["config"] != LEARNING
+
+
+CONTRADICTIONS = {
+    "no target": ({"config": dp_sgd(target=None)}, "give both"),
+    "no delta": ({"config": dp_sgd(target=None), "epsilon": 1.0}, "give both"),
+    "nothing": ({"config": None}, "give both"),
+    "two targets": ({"epsilon": 1.0, "delta": 1e-6}, "calibrated already"),
+    "private baseline": ({"config": nonprivate(), "epsilon": 1.0}, "NonPrivateConfig has none"),
+    "negative": ({"config": None, "epsilon": -1.0, "delta": 1e-6}, "must be > 0"),
+    "model as config": ({"config": SMALL_MLP}, "must be one of HybridConfig"),
+    "wrong features": ({"features": 64}, "must be Hashing"),
+    "no such bins": ({"features": Hashing(public_bins=0)}, "num_bins=0"),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_arguments_that_contradict_each_other_are_refused_at_once(name: str) -> None:
+    changes, message = CONTRADICTIONS[name]
+    with pytest.raises(ConfigError, match=message):
+        classifier(**changes)
+    with pytest.raises(ConfigError, match="must be a Schema"):
+        TableClassifier("clicks", epsilon=1, delta=1e-6)  # type: ignore[arg-type]
+
+
+def plan_with_vocabulary(column: str) -> FeaturePlan:
+    return FeaturePlan(
+        schema=SCHEMA,
+        features=tuple(
+            VocabularyFeature(column=name, min_count=30)
+            if name == column
+            else HashedFeature(column=name, num_bins=32)
+            for name in SCHEMA.features
+        ),
+        salt=bytes(16),
+    )
+
+
+def test_vocabularies_of_public_columns_are_counted() -> None:
+    model = classifier(features=plan_with_vocabulary("site")).fit(train_table())
+    assert model.encoder_.vocabularies.num_kept == {"site": 6}
+    assert model.encoder_.vocabulary_event is None
+    assert model.evaluate(held_out_table()).auc_loss < 0.25
+
+
+def test_vocabularies_of_sensitive_columns_need_another_way() -> None:
+    with pytest.raises(ConfigError, match=r"'age' is sensitive.*VocabularyPayment"):
+        classifier(features=plan_with_vocabulary("age"))
+    with pytest.raises(ConfigError, match="another schema"):
+        TableClassifier(SEARCH.schema, config=LEARNING, features=plan_with_vocabulary("site"))
+
+
+def test_a_protected_column_of_a_known_log_is_not_public_by_mistake() -> None:
+    schema = Schema(
+        label="Sale",
+        public=(*SEARCH.schema.public, "audience_id"),
+        sensitive=("device_type", "user_id"),
+    )
+    with pytest.raises(ConfigError, match="'audience_id' is public in the schema"):
+        TableClassifier(schema, config=LEARNING)
+    TableClassifier(schema, config=LEARNING, allowed_public=("audience_id",))
+
+
+def test_randomized_labels_never_ask_for_sensitive_columns() -> None:
+    model = classifier(config=randomized_labels()).fit(train_table())
+    chances = model.predict_proba(held_out_table().drop("age"))
+    np.testing.assert_array_equal(chances, model.predict_proba(held_out_table()))
+    assert model.evaluate(held_out_table()).auc_loss < 0.4
+
+
+def test_a_baseline_promises_nothing() -> None:
+    model = classifier(config=nonprivate()).fit(train_table())
+    assert model.guarantee_.epsilon == math.inf
+    assert model.evaluate(held_out_table()).auc_loss < 0.15
+
+
+def test_a_run_folder_and_a_ledger_are_used(tmp_path: Path, ledger: Ledger) -> None:
+    options = RunOptions(folder=tmp_path / "run", charge=LedgerCharge(ledger=ledger))
+    first = classifier(options=options).fit(train_table())
+    assert (tmp_path / "run" / "result.json").exists()
+    with pytest.raises(RunStateError):
+        classifier(options=options).fit(train_table())
+    assert len(ledger.spends("rows")) == 1
+    resumed = RunOptions(folder=tmp_path / "run", resume=True)
+    again = classifier(options=resumed).fit(train_table())
+    expected = first.predict_proba(held_out_table())
+    np.testing.assert_array_equal(again.predict_proba(held_out_table()), expected)
+    with pytest.raises(ConfigError, match="fresh salt"):
+        classifier(options=resumed, features=None)
+
+
+LEAN = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "polars":
+            raise ImportError("polars is not here")
+        return None
+
+sys.meta_path.insert(0, Blocked())
+import tulle.train
+
+assert "TableClassifier" in tulle.train.__all__
+assert tulle.train.HybridConfig().model is not None
+try:
+    tulle.train.TableClassifier
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_training_is_imported_without_polars_and_tables_are_not() -> None:
+    done = subprocess.run([sys.executable, "-c", LEAN], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "polars is not here\n"
+
+
+def test_the_package_offers_the_classifier_by_name() -> None:
+    assert tulle.train.TableClassifier is TableClassifier
+    assert tulle.train.Hashing is Hashing
+    with pytest.raises(AttributeError, match="'TableClasifier'"):
+        tulle.train.TableClasifier  # type: ignore[attr-defined]  # noqa: B018
