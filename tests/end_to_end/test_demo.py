@@ -1,46 +1,144 @@
 import json
+import os
 import pathlib
+import signal
 import subprocess
 import sys
+import time
+from typing import Any
 
 import pytest
 
-from tulle.accounting.ledger import Ledger
 from tulle.cli.main import run_with
 from tulle.report.card_file import read_card
+from tulle.report.training_card import read_result
+from tulle.runs.folder import RunFolder
+
+METHODS = ["nonprivate", "rr", "dp-sgd", "hybrid"]
+SMALL = ["--quick", "--rows", "3000"]
 
 
-def test_demo_releases_refuses_and_writes_a_card(
+@pytest.fixture(scope="module")
+def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the demo says as JSON about few rows."""
+    folder = tmp_path_factory.mktemp("demo") / "run"
+    command = [sys.executable, "-m", "tulle.cli", "demo", *SMALL, "--json", "--quiet"]
+    done = subprocess.run(
+        [*command, "--output", str(folder)], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_demo_trains_four_methods_and_spends_what_it_says(facts: dict[str, Any]) -> None:
+    rows = facts["rows"]
+    assert [row["method"] for row in rows] == METHODS
+    assert [row["epsilon"] for row in rows] == [None, 3.0, 3.0, 3.0]
+    assert [row["delta"] for row in rows] == [0.0, 0.0, 1e-7, 1e-7]
+    assert facts["train_rows"] + facts["test_rows"] == 3000
+    assert pathlib.Path(facts["log"]).exists()
+
+
+def test_the_releases_of_the_demo_are_private_but_for_the_baseline(facts: dict[str, Any]) -> None:
+    for row in facts["rows"]:
+        card = read_card(pathlib.Path(row["card"]))
+        assert card.verdict == row["verdict"]
+        is_private = card.verdict.startswith("Private release: epsilon=3")
+        assert is_private == (row["method"] != "nonprivate")
+
+
+def test_the_figures_of_the_demo_are_those_of_its_runs(facts: dict[str, Any]) -> None:
+    rows = facts["rows"]
+    for row in rows:
+        metrics = read_result(RunFolder.open(row["run"]))["metrics"]
+        for name in ("auc_loss", "log_loss"):
+            assert row[name] == metrics[name]
+        assert metrics["num_rows"] == facts["test_rows"]
+        relative = 100 * (row["auc_loss"] / rows[0]["auc_loss"] - 1)
+        assert row["relative_auc_loss"] == pytest.approx(relative)
+    for row in rows[1:]:
+        # A baseline is raw: what it tells is in the table, not on the card of a private run.
+        card = read_card(pathlib.Path(row["card"]))
+        assert all(figure.baseline is None for figure in card.utility)
+
+
+@pytest.mark.slow
+def test_demo_shows_table_card_and_paths_and_runs_beside_an_earlier_one(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = tmp_path / "run"
-    assert run_with(["demo", "--output", str(folder), "--json", "--quiet"]) == 0
-    captured = capsys.readouterr()
-    facts = json.loads(captured.out)
-    assert captured.err == ""
-    assert len(facts["noisy_counts"]) == 4
-    assert "has 0.4 of 1 left" in facts["refusal"]
-    assert read_card(folder / "card.json").verdict == facts["verdict"]
-    assert facts["verdict"].startswith("Private release: epsilon=0.6")
-    # The refused release left no trace: one spend, and it is marked released.
-    (spend,) = Ledger.open(folder / "ledger.db").spends("weekly")
-    assert spend.status.value == "released"
+    (tmp_path / "run").mkdir()
+    assert run_with(["demo", *SMALL, "--output", str(tmp_path / "run")]) == 0
+    shown = capsys.readouterr()
+    folder = tmp_path / "run-2"
+    assert (folder / "hybrid" / "card.md").read_text() in shown.out
+    table = shown.out.partition("\nmethod ")[2].splitlines()
+    assert table[0].split("  ")[-1].strip() == "seconds"
+    assert [line.split()[0] for line in table[1:5]] == METHODS
+    for method in METHODS:
+        assert f"{folder / method}, card {folder / method / 'card.md'}" in shown.out
+        assert f"{method} plan: " in shown.err
+    assert "private: step 1 of" in shown.err
+    assert not list((tmp_path / "run").iterdir())
 
 
-def test_demo_runs_again_beside_its_first_run(tmp_path: pathlib.Path) -> None:
+@pytest.mark.slow
+def test_a_seed_makes_the_demo_repeatable_and_not_private(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["demo", *SMALL, "--seed", "7", "--json", "--quiet"]
+    found = []
     for _ in range(2):
-        assert run_with(["demo", "--output", str(tmp_path / "run"), "--quiet"]) == 0
-    assert (tmp_path / "run" / "card.md").exists()
-    assert (tmp_path / "run-2" / "card.md").exists()
+        assert run_with([*command, "--output", str(tmp_path / "run")]) == 0
+        found.append(json.loads(capsys.readouterr().out)["rows"])
+    for row, other in zip(*found, strict=True):
+        assert row["verdict"].startswith("NOT A PRIVATE RELEASE")
+        assert row["auc_loss"] == pytest.approx(other["auc_loss"], abs=1e-4)
+        assert row["run"] != other["run"]
 
 
-def test_demo_shows_where_the_card_is(
+@pytest.mark.slow
+def test_the_quick_demo_shows_what_the_methods_are_for(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_with(["demo", "--output", str(tmp_path / "run")]) == 0
-    captured = capsys.readouterr()
-    assert str(tmp_path / "run" / "card.md") in captured.out
-    assert "4/4" in captured.err
+    command = ["demo", "--quick", "--seed", "0", "--json", "--quiet"]
+    assert run_with([*command, "--output", str(tmp_path / "run")]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    auc_losses = {row["method"]: row["auc_loss"] for row in rows}
+    assert min(auc_losses, key=lambda method: auc_losses[method]) == "nonprivate"
+    assert auc_losses["hybrid"] < auc_losses["dp-sgd"]
+    assert max(auc_losses.values()) < 0.45
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("begun", ["search.parquet", "dp-sgd/run.json"])
+def test_an_interrupted_demo_says_so(begun: str, tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "tulle.cli", "demo", "--quick", "--quiet"]
+    process = subprocess.Popen(
+        [*command, "--output", str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    while process.poll() is None and not (folder / begun).exists():
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    shown, message = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert shown == ""
+    (line,) = message.splitlines()
+    assert line.startswith(("error: stopped as asked", "error: interrupted"))
+    assert not (folder / "hybrid").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert run_with(["demo", "--quick", "--output", str(tmp_path / "file" / "run")]) == 4
+    assert "cannot be made" in capsys.readouterr().err
 
 
 def test_the_example_runs(tmp_path: pathlib.Path) -> None:

@@ -59,7 +59,7 @@ options = RunOptions(
 )
 print("begun", flush=True)
 dataset = PreparedDataset.open(home / "data")
-fit(dataset, plan, test=dataset, options=options)
+fit(dataset, plan, test=PreparedDataset.open(home / "test"), options=options)
 print("finished", flush=True)
 """
 
@@ -83,6 +83,7 @@ def wait_for_training(records: Path, child: subprocess.Popen[str]) -> None:
 def test_a_run_that_is_killed_at_random_moments_ends_as_planned(tmp_path: Path) -> None:
     examples = make_examples(400)
     write_dataset(tmp_path / "data", examples)
+    write_dataset(tmp_path / "test", make_examples(400, seed=1))
     config = hybrid(
         label_phase=label_phase(epochs=10.0),
         private_phase=private_phase(noise_multiplier=8.0, epochs=600.0),

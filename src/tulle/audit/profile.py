@@ -33,13 +33,14 @@ class ProfileAuditConfig:
     false_alarm_prob: float = 1e-6
     """Largest chance that a right mechanism is called wrong."""
     num_thresholds: int = 100
+    """From the lower tail to the upper; with fewer than 3 nothing lies between the tails."""
     delta: float = 1e-5
     """Where a lower bound on epsilon is given."""
 
     def __post_init__(self) -> None:
         if not 0 < check_finite("false_alarm_prob", self.false_alarm_prob) < 1:
             raise ConfigError(f"false_alarm_prob={self.false_alarm_prob} must be in (0, 1).")
-        check_count("num_thresholds", self.num_thresholds)
+        check_count("num_thresholds", self.num_thresholds, least=3)
         if not 0 <= check_finite("delta", self.delta) < 1:
             raise ConfigError(f"delta={self.delta} must be in [0, 1); choose e.g. 1e-5.")
 

@@ -1,72 +1,168 @@
-"""`tulle demo`: one week of made-up conversions, released with a price and a card."""
+"""`tulle demo`: four methods on a made-up search log, one table and one card."""
 
-import json
-import pathlib
-from typing import TYPE_CHECKING, Annotated
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tulle.cli.data_log import FeatureOptions
+from tulle.cli.data_progress import showing_progress
+from tulle.cli.demo_output import DemoRow, demo_row, print_demo
+from tulle.cli.demo_settings import (
+    BASELINE,
+    LOG_SEED,
+    SALT,
+    DemoSettings,
+    demo_settings,
+)
+from tulle.cli.train_data import ChosenData, chosen_data
+from tulle.cli.train_planning import plan_line, plan_run
+from tulle.cli.train_progress import showing_training
+from tulle.cli.train_settings import DataChoice, TrainSettings, require_torch
+from tulle.errors import RunInterruptedError, RunStateError
+
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from tulle.train.configs import TrainConfig
+    from tulle.train.examples import ExampleSet
 
-    from tulle.accounting.ledger import Ledger
-    from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig
-    from tulle.privacy.plan import Plan
-    from tulle.privacy.release import Release
-
-_CAMPAIGNS = ("spring sale", "new app", "running shoes", "city trips")
-_PURPOSE = "measurement"
-_WEEK = "2026-01-14"
-_EPSILON, _BUDGET = 0.6, 1.0
+_LEAST_ROWS = 1_000
 
 
 def demo(
     output: Annotated[
-        pathlib.Path,
-        typer.Option(help="Folder for ledger and card; numbered if it is there already."),
-    ] = pathlib.Path("demo-run"),
+        Path, typer.Option(help="Folder for log, runs and cards; numbered if it is there already.")
+    ] = Path("demo-run"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer rows; done in less than a minute.")
+    ] = False,
+    rows: Annotated[
+        int | None,
+        typer.Option(
+            help="Rows of the made-up log [default: 600000, with --quick 100000].", min=_LEAST_ROWS
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Makes all noise repeatable. Then the releases are not private.", min=0),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")] = False,
 ) -> None:
-    """Release conversion counts of made-up data: price, ledger, noise, refusal, card."""
-    from tulle.accounting.refusal import SpendRefusedError
+    """Train four methods on a made-up search log at epsilon 3: one table, and a card each.
 
-    def progress(text: str) -> None:
-        if not quiet:
-            typer.echo(text, err=True)
-
+    Without privacy, on randomized labels, with DP-SGD, and with Hybrid. All is kept in the
+    output folder, as `tulle train` would leave it.
+    """
+    require_torch()
+    settings = demo_settings(rows, quick=quick)
     folder = _fresh_folder(output)
-    plan, config = _plan()
-    progress(f"1/4  planned, no data read yet: {plan.guarantee}")
-    ledger = _ledger(folder)
-    progress(f"2/4  budget: epsilon={_BUDGET:g} for each user and week, in {folder}/ledger.db")
-    releases = _release(ledger, config)
-    progress(f"3/4  released {len(releases)} noisy counts; the spend was on disk before the noise")
+    log, prepared = folder / "search.parquet", folder / "data"
     try:
-        _release(ledger, config)
-        refusal = ""
-    except SpendRefusedError as error:
-        refusal = str(error)
-    progress("4/4  the same release once more was refused")
-    verdict = _write_card(folder, plan)
+        _prepare_log(settings, log, prepared, quiet=quiet)
+        choice = DataChoice(source=str(prepared))
+        with chosen_data(choice, cache=None, quiet=quiet) as data:
+            train_rows, test_rows = data.examples()
+            runs = _DemoRuns(
+                folder=folder,
+                data=data,
+                train_rows=train_rows,
+                test_rows=test_rows,
+                seed=seed,
+                quiet=quiet,
+            )
+            table = [runs.train(name, config) for name, config in settings.configs().items()]
+    except RunInterruptedError:
+        raise RunInterruptedError(
+            f"stopped as asked; what was finished is in {folder}. Run `tulle demo` again to "
+            "start anew."
+        ) from None
+    facts: dict[str, Any] = {
+        "log": str(log),
+        "data": str(prepared),
+        "train_rows": train_rows.num_rows,
+        "test_rows": 0 if test_rows is None else test_rows.num_rows,
+        "seed": seed,
+    }
+    print_demo(table, folder, facts, as_json=as_json)
 
-    if as_json:
-        counts = {name: release.value for name, release in releases.items()}
-        facts = {"noisy_counts": counts, "refusal": refusal, "verdict": verdict}
-        typer.echo(json.dumps(facts | {"card": str(folder / "card.json")}))
-        return
-    typer.echo("Conversions per campaign (noisy, with 95% intervals):")
-    for name, release in releases.items():
-        low, high = release.interval.low, release.interval.high
-        typer.echo(f"  {name:<14}{release.value:>6.0f}   {low:.0f} to {high:.0f}")
-    typer.echo(f"Once more: {refusal}")
-    typer.echo(f"Card: {verdict}")
-    typer.echo(f"      {folder / 'card.md'}")
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class _DemoRuns:
+    """The same rows for every method, and one folder for all runs."""
+
+    folder: Path
+    data: ChosenData
+    train_rows: "ExampleSet"
+    test_rows: "ExampleSet | None"
+    seed: int | None
+    quiet: bool
+
+    def train(self, method: str, config: "TrainConfig") -> DemoRow:
+        """One run from plan to card, in a folder of its own."""
+        from tulle.report.card_file import write_card
+        from tulle.report.training_card import relative_auc_loss, training_card
+        from tulle.runs.folder import RunFolder
+        from tulle.train.fitting import fit
+        from tulle.train.run_options import RunOptions
+
+        made = plan_run(_as_train_settings(config, self.data), self.data)
+        if not self.quiet:
+            typer.echo(f"{method} {plan_line(made)}", err=True)
+        path = self.folder / method
+        with showing_training(quiet=self.quiet) as watch:
+            options = RunOptions(
+                folder=path, seed=self.seed, watch=watch, test_name=self.data.test_name
+            )
+            result = fit(self.train_rows, made, test=self.test_rows, options=options)
+        run, baseline = RunFolder.open(path), RunFolder.open(self.folder / BASELINE)
+        card = training_card(run)
+        write_card(path, card)
+        return demo_row(result, card, path, relative_auc_loss(run, baseline))
 
 
-def _fresh_folder(output: pathlib.Path) -> pathlib.Path:
-    """A folder that was not there before: a ledger is never started anew in place."""
+def _as_train_settings(config: "TrainConfig", data: ChosenData) -> TrainSettings:
+    """Batches may shrink to fit, as they do in `tulle train` where no size is asked for."""
+    return TrainSettings(
+        data=DataChoice(source=str(data.dataset.folder)),
+        config=config,
+        is_batch_size_given=False,
+        is_label_batch_size_given=False,
+    )
+
+
+def _prepare_log(settings: DemoSettings, log: Path, prepared: Path, *, quiet: bool) -> None:
+    from tulle.data.formats.search import SEARCH
+    from tulle.data.logs import LogFiles
+    from tulle.data.prepare import prepare
+    from tulle.data.synth import shapes
+    from tulle.data.synth.write_logs import write_log
+
+    num_rows = settings.num_rows
+    if not quiet:
+        typer.echo(f"log: {num_rows:,} made-up clicks, {log}", err=True)
+    with showing_progress("making up", quiet=quiet) as report:
+        write_log(
+            shapes.SEARCH,
+            log,
+            num_rows=num_rows,
+            seed=LOG_SEED,
+            progress=lambda done: report(done, done, num_rows),
+        )
+    features = FeatureOptions(
+        hash_bins_public=settings.public_bins,
+        hash_bins_sensitive=settings.sensitive_bins,
+        log=("nb_clicks_1week",),
+        hour=True,
+        day_of_week=True,
+        salt=SALT,
+    ).plan(SEARCH.schema)
+    with showing_progress("preparing", quiet=quiet) as report:
+        prepare(LogFiles(paths=(log,), layout=SEARCH), features, prepared, progress=report)
+
+
+def _fresh_folder(output: Path) -> Path:
+    """A folder that was not there before: a run is never started anew in place."""
     folder, number = output, 1
     while True:
         try:
@@ -74,98 +170,9 @@ def _fresh_folder(output: pathlib.Path) -> pathlib.Path:
         except FileExistsError:
             number += 1
             folder = output.with_name(f"{output.name}-{number}")
+        except OSError as error:
+            raise RunStateError(
+                f"--output {output} cannot be made: {error.strerror}; choose another."
+            ) from None
         else:
             return folder
-
-
-def _plan() -> "tuple[Plan, DiscreteLaplaceConfig]":
-    from tulle.accounting.accountant import guarantee
-    from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig
-    from tulle.privacy.columns import ColumnRoles
-    from tulle.privacy.plan import Assumption, Bound, Plan, Status
-    from tulle.privacy.units import Adjacency, Scope, TrustModel, Unit
-
-    config = DiscreteLaplaceConfig.for_epsilon(_EPSILON, adjacency=Adjacency.REPLACE)
-    promise = guarantee(
-        config.event(),
-        delta=0.0,
-        unit=Unit.user(days=7),
-        adjacency=Adjacency.REPLACE,
-        scope=Scope.LABELS,
-    )
-    plan = Plan(
-        name="weekly conversions",
-        mechanism="Counts of converting users per campaign, with discrete Laplace noise.",
-        settings={"noise_scale": config.scale, "campaigns": len(_CAMPAIGNS)},
-        event=config.event(),
-        guarantee=promise,
-        trust=TrustModel.CENTRAL,
-        columns=ColumnRoles(label="converted", public=("campaign",), unit="user_id", time="day"),
-        bounds=(Bound(what="conversions per user", limit=1, where="first row that converted"),),
-        assumptions=(
-            Assumption(
-                statement="A user adds at most 1 to one of the counts.",
-                status=Status.ENFORCED,
-                evidence="all but the first conversion of a user are dropped before counting",
-            ),
-        ),
-    )
-    return plan, config
-
-
-def _ledger(folder: pathlib.Path) -> "Ledger":
-    from tulle.accounting.budget import Budget
-    from tulle.accounting.ledger import Ledger
-    from tulle.privacy.units import Adjacency, Unit
-
-    ledger = Ledger.create(folder / "ledger.db")
-    ledger.create_budget(
-        Budget(
-            name="weekly",
-            unit=Unit.user(days=7),
-            adjacency=Adjacency.REPLACE,
-            epsilon=_BUDGET,
-            delta=0.0,
-            purpose=_PURPOSE,
-        )
-    )
-    return ledger
-
-
-def _release(ledger: "Ledger", config: "DiscreteLaplaceConfig") -> "dict[str, Release]":
-    from datetime import UTC, datetime
-
-    from tulle.mechanisms.discrete_laplace import release_discrete_laplace
-    from tulle.mechanisms.entropy import release_rng
-
-    week = datetime.fromisoformat(_WEEK).replace(tzinfo=UTC)
-    with ledger.spend(config.event(), purpose=_PURPOSE, note="tulle demo", at=week):
-        noisy_counts = release_discrete_laplace(_raw_counts(), config, rng=release_rng())
-    return {
-        name: config.as_release(int(count))
-        for name, count in zip(_CAMPAIGNS, noisy_counts, strict=True)
-    }
-
-
-def _raw_counts() -> "NDArray[np.int64]":
-    """Converting users per campaign in made-up rows; each user counts once."""
-    import numpy as np
-
-    made_up = np.random.default_rng(20260114)
-    num_rows = 20_000
-    users = made_up.integers(0, 8_000, num_rows)
-    campaigns = made_up.choice(len(_CAMPAIGNS), num_rows, p=(0.5, 0.3, 0.15, 0.05))
-    converted = made_up.random(num_rows) < np.array((0.03, 0.02, 0.05, 0.01))[campaigns]
-    _, first_rows = np.unique(users[converted], return_index=True)
-    return np.bincount(campaigns[converted][first_rows], minlength=len(_CAMPAIGNS))
-
-
-def _write_card(folder: pathlib.Path, plan: "Plan") -> str:
-    from tulle.mechanisms.entropy import release_rng
-    from tulle.report.card import build_card
-    from tulle.report.card_file import write_card
-    from tulle.report.provenance import collect_provenance
-
-    card = build_card(plan, randomness=release_rng(), provenance=collect_provenance())
-    write_card(folder, card)
-    return card.verdict

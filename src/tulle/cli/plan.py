@@ -38,6 +38,8 @@ def plan(options: PlanOptions) -> None:
 
 
 def _facts(made: "TrainPlan", options: PlanOptions) -> list[tuple[str, str]]:
+    from tulle.privacy.units import Adjacency
+
     facts = [("plan", made.plan.name), ("guarantee", str(made.plan.guarantee))]
     facts += [("", str(claim.guarantee)) for claim in made.plan.variants]
     facts.append(("what will run", made.plan.mechanism))
@@ -45,6 +47,8 @@ def _facts(made: "TrainPlan", options: PlanOptions) -> list[tuple[str, str]]:
         (name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
         for name, value in made.plan.settings.items()
     ]
+    if made.plan.guarantee.adjacency is not Adjacency.REPLACE:
+        facts.append(("accounting", "as in the papers, for reproduction only: not private"))
     if options.seed is not None:
         facts.append(("seed", f"{options.seed}: the noise can be repeated, so nothing is promised"))
     if options.finished is not None:

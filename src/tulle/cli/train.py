@@ -63,8 +63,9 @@ def train(options: TrainOptions) -> None:
 
 def _run(made: "TrainPlan", data: ChosenData, options: TrainOptions) -> None:
     from tulle.report.card_file import write_card
-    from tulle.report.training_card import training_card
+    from tulle.report.training_card import relative_auc_loss, training_card
     from tulle.runs.folder import RunFolder
+    from tulle.runs.whole_files import reporting_disk_errors
 
     charge = _charge(made, options)
     baseline = _baseline(options)
@@ -74,13 +75,17 @@ def _run(made: "TrainPlan", data: ChosenData, options: TrainOptions) -> None:
     find = find_run if options.resume else new_run
     path = find(options.runs, options.name, base)
     if not options.quiet:
-        typer.echo(plan_line(made), err=True)
+        with contextlib.suppress(OSError):
+            typer.echo(plan_line(made), err=True)
     result = _fit(made, data, train_rows, test_rows, path, charge, options)
     if options.predictions is not None and test_rows is not None:
         _write_predictions(result, data, test_rows, options)
-    card = training_card(RunFolder.open(path), baseline=baseline)
-    write_card(path, card)
-    print_result(result, card, path, as_json=options.as_json)
+    run = RunFolder.open(path)
+    card = training_card(run)
+    with reporting_disk_errors(path / "card.json"):
+        write_card(path, card)
+    relative = None if baseline is None else relative_auc_loss(run, baseline)
+    print_result(result, card, path, relative, as_json=options.as_json)
 
 
 def _fit(
@@ -119,7 +124,7 @@ def _check_options(options: TrainOptions) -> None:
     if options.purpose is not None and options.ledger is None:
         raise ConfigError("--purpose is for a ledger; give --ledger too, or leave it out.")
     path = options.predictions
-    if path is not None and path.exists() and not options.resume:
+    if path is not None and path.exists():
         raise ConfigError(f"--predictions {path} exists; choose another name.")
     if path is not None and not path.parent.is_dir():
         raise ConfigError(f"--predictions {path} is in no folder that exists; make it first.")
@@ -203,7 +208,7 @@ def _write_predictions(
         raise ConfigError("--predictions is missing.")
     rows = np.arange(test_rows.num_rows) if data.test_rows is None else data.test_rows
     probabilities = result.model.predict_proba(test_rows)
-    write_predictions(options.predictions, rows, probabilities, overwrite=options.resume)
+    write_predictions(options.predictions, rows, probabilities)
 
 
 @contextlib.contextmanager

@@ -179,6 +179,7 @@ def _made_up(choice: DataChoice, cache: Path, *, quiet: bool) -> "PreparedDatase
     from tulle.data.logs import LogFiles
     from tulle.data.prepare import prepare
     from tulle.data.prepared.dataset import PreparedDataset
+    from tulle.runs.whole_files import reporting_disk_errors
 
     name = choice.source.removeprefix(_SYNTH)
     if name not in _SYNTH_LOGS:
@@ -192,7 +193,8 @@ def _made_up(choice: DataChoice, cache: Path, *, quiet: bool) -> "PreparedDatase
     layout, seed = LAYOUTS[name], choice.synth_seed or 0
     features = _features(layout, num_rows)
     folder = cache / f"{name}-{num_rows}-{seed}-{_digest(features)}"
-    cache.mkdir(parents=True, exist_ok=True)
+    with reporting_disk_errors(cache):
+        cache.mkdir(parents=True, exist_ok=True)
     log = cache / f"{folder.name}.parquet"
     with _alone_in(cache), showing_progress(f"making up {name}", quiet=quiet) as report:
         if folder.exists():
@@ -208,8 +210,12 @@ def _made_up(choice: DataChoice, cache: Path, *, quiet: bool) -> "PreparedDatase
 @contextlib.contextmanager
 def _alone_in(cache: Path) -> Iterator[None]:
     """Waits for other commands that make up the same log, so that it is made once."""
-    with (cache / _LOCK).open("ab") as lock:
-        fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
+    from tulle.runs.whole_files import reporting_disk_errors
+
+    with contextlib.ExitStack() as closing:
+        with reporting_disk_errors(cache / _LOCK):
+            lock = closing.enter_context((cache / _LOCK).open("ab"))
+            fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
         yield
 
 

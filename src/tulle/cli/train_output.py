@@ -6,34 +6,61 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from tulle.errors import TulleError
+
 if TYPE_CHECKING:
     from tulle.report.card import Card
     from tulle.train.fitting import FitResult
 
 
-def print_result(result: "FitResult", card: "Card", run: Path, *, as_json: bool) -> None:
-    """One JSON object, or a short table."""
-    facts = _facts(result, card, run)
+def print_result(
+    result: "FitResult",
+    card: "Card",
+    run: Path,
+    relative: float | None,
+    *,
+    as_json: bool,
+) -> None:
+    """One JSON object, or a short table.
+
+    Args:
+      result: Of the run.
+      card: Of the run.
+      run: Where it is.
+      relative: By how many percent its AUC loss is above that of a baseline.
+      as_json: Which of the two.
+    """
+    facts = _facts(result, card, run, relative)
     if as_json:
-        typer.echo(json.dumps(facts, allow_nan=False))
-        return
-    for name, value in facts.items():
-        if value is not None or name == "epsilon":
-            typer.echo(f"{name.replace('_', ' '):<26}{_shown(name, value, result)}")
+        lines = [json.dumps(facts, allow_nan=False)]
+    else:
+        lines = [
+            f"{name.replace('_', ' '):<26}{_shown(name, value, result)}"
+            for name, value in facts.items()
+            if (value is not None or name == "epsilon") and (name, value) != ("steps_lost", 0)
+        ]
+    try:
+        typer.echo("\n".join(lines))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise TulleError(
+            f"the result cannot be printed: {error.strerror}; the run is whole, see {run}."
+        ) from None
 
 
-def _facts(result: "FitResult", card: "Card", run: Path) -> dict[str, object]:
+def _facts(
+    result: "FitResult", card: "Card", run: Path, relative: float | None
+) -> dict[str, object]:
     from tulle.privacy.fields import null_if_infinite
-    from tulle.report.training_card import RELATIVE_AUC_LOSS
 
     plan, metrics = result.plan, result.metrics
-    relative = [figure.value for figure in card.utility if figure.name == RELATIVE_AUC_LOSS]
     return {
         "method": plan.plan.settings["method"],
         "model": plan.config.model.to_dict()["kind"],
         "auc_loss": None if metrics is None else metrics.auc_loss,
         "auc_loss_interval": None if metrics is None else list(metrics.auc_loss_interval),
-        "relative_auc_loss": relative[0] if relative else None,
+        "relative_auc_loss": relative,
         "log_loss": None if metrics is None else metrics.log_loss,
         "calibration": None if metrics is None else metrics.calibration,
         "normalised_cross_entropy": None if metrics is None else metrics.normalised_cross_entropy,
@@ -42,6 +69,7 @@ def _facts(result: "FitResult", card: "Card", run: Path) -> dict[str, object]:
         "label_epsilon": plan.label_epsilon,
         "noise_multiplier": plan.noise_multiplier,
         "steps": plan.num_private_steps,
+        "steps_lost": result.num_steps_lost,
         "seconds": result.seconds,
         "run": str(run),
         "card": str(run / "card.json"),

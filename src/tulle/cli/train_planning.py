@@ -34,6 +34,7 @@ def plan_run(settings: TrainSettings, data: ChosenData) -> "TrainPlan":
 def plan_line(plan: "TrainPlan") -> str:
     """Guarantee, noise, steps and batches in one line."""
     from tulle.privacy.rounding import BINARY_NOISE, round_up
+    from tulle.privacy.units import Owner
 
     parts = [str(plan.plan.guarantee)]
     if plan.label_epsilon is not None:
@@ -44,7 +45,11 @@ def plan_line(plan: "TrainPlan") -> str:
             f"{plan.num_private_steps:,} steps",
             f"batch size {plan.private_phase.batch_size:,}",
         ]
-    return f"plan: {', '.join(parts)}"
+    line = f"plan: {', '.join(parts)}"
+    unit = plan.plan.columns.unit
+    if plan.plan.guarantee.unit.owner is Owner.EXAMPLE and unit is not None:
+        line += f"; each row on its own, --unit user protects all rows of one {unit}"
+    return line
 
 
 def write_finished(path: Path, plan: "TrainPlan") -> None:

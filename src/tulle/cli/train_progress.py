@@ -19,7 +19,7 @@ _SECONDS_BETWEEN_LINES = 5.0
 @contextlib.contextmanager
 def showing_training(*, quiet: bool) -> Iterator["Callable[[Progress], None] | None"]:
     """A function to report to, for as long as the run lasts; None if nobody looks."""
-    if quiet:
+    if quiet or sys.stderr is None:  # None: the process was started with stderr closed.
         yield None
     elif sys.stderr.isatty():
         with _bars() as report:
@@ -41,7 +41,9 @@ class _PlainLines:
             return
         self._phase, self._last = progress.phase, now
         done = f"step {progress.step:,} of {progress.num_steps:,}"
-        typer.echo(f"{progress.phase}: {done}, {_facts(progress)}", err=True)
+        # A log that is full must not end a run that was paid for.
+        with contextlib.suppress(OSError):
+            typer.echo(f"{progress.phase}: {done}, {_facts(progress)}", err=True)
 
 
 @contextlib.contextmanager
@@ -77,10 +79,12 @@ def _bars() -> Iterator["Callable[[Progress], None]"]:
 
 def _facts(progress: "Progress") -> str:
     from tulle.privacy.rounding import BINARY_NOISE, round_up
+    from tulle.train.private_training import PHASE as PRIVATE
 
     facts = [f"{progress.examples_per_second:,.0f} examples/s"]
     if progress.loss is not None:
-        facts.append(f"loss {progress.loss:.4f}")
+        noisy = "noisy " if progress.phase == PRIVATE else ""  # It may even be below 0.
+        facts.append(f"{noisy}loss {progress.loss:.4f}")
     if progress.epsilon is None:
         facts.append("no privacy")
     else:

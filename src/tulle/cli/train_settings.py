@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import os
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,7 +71,12 @@ class TrainSettings:
 
 
 def require_torch() -> None:
-    """Says how to install what training needs."""
+    """Says how to install what training needs.
+
+    Idle threads of torch spin by default. On cores that others use too, small steps then take
+    up to thirty times as long, so here they sleep, unless the user says otherwise.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         import tulle.train  # noqa: F401
     except ModuleNotFoundError as error:

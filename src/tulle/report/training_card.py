@@ -1,10 +1,10 @@
 """The card of a training run, from the folder that it left.
 
-Utility figures are exact numbers about the rows that were tested on. A baseline is a
-model of the raw training rows, so a card that names one says so.
+Utility figures are exact numbers about the rows that were tested on. A baseline is a model
+of the raw training rows: how far a run is above it tells about them, so that figure is for
+whoever runs both, and never on a card.
 """
 
-import dataclasses
 from typing import Any
 
 from tulle.errors import ConfigError, DataError, RunStateError
@@ -17,33 +17,27 @@ from tulle.runs.folder import RunFolder
 
 RESULT_FILE = "result.json"
 AUC_LOSS = "AUC loss"
-RELATIVE_AUC_LOSS = "relative AUC loss, percent"
 
 _FORMAT = "tulle training result 1"
 _KEYS = (
     *("format", "method", "epsilon", "delta", "label_epsilon", "noise_multiplier", "steps"),
-    *("seconds", "randomness", "accounting_note", "reproduction_only", "test", "metrics"),
+    *("steps_lost", "seconds", "randomness", "accounting_note", "reproduction_only"),
+    *("test", "metrics"),
 )
 _LIBRARIES = ("safetensors", "torch")
 _BASELINE_METHOD = "nonprivate"
 _CONFIDENCE = 0.95
 
 
-def training_card(folder: RunFolder, *, baseline: RunFolder | None = None) -> Card:
+def training_card(folder: RunFolder) -> Card:
     """The card of a finished run.
-
-    Args:
-      folder: Of the run.
-      baseline: The non-private run on the same test rows, to compare with.
 
     Privacy:
       Epsilon is computed again from the plan. Utility figures are not protected: the card
       lists the rows behind them.
 
     Raises:
-      RunStateError: The run, or the baseline, is not finished.
-      ConfigError: The baseline is not a non-private run.
-      DataError: The baseline was tested on other rows.
+      RunStateError: The run is not finished.
     """
     result = read_result(folder)
     note, is_reproduction = result["accounting_note"], result["reproduction_only"]
@@ -51,10 +45,33 @@ def training_card(folder: RunFolder, *, baseline: RunFolder | None = None) -> Ca
         folder.plan,
         randomness=_randomness(folder, result),
         provenance=collect_provenance(more_libraries=_LIBRARIES),
-        utility=_utility(result, baseline),
+        utility=_utility(result),
         accounting_note=note,
         reproduction_only=is_reproduction,
     )
+
+
+def relative_auc_loss(folder: RunFolder, baseline: RunFolder) -> float:
+    """By how many percent the AUC loss of a run is above that of a non-private one.
+
+    Privacy:
+      The baseline is raw, so this figure is not private. It is for those who may see the data.
+
+    Raises:
+      RunStateError: The run, or the baseline, is not finished.
+      ConfigError: The baseline is not a non-private run.
+      DataError: One of them was tested on other rows, or on none.
+    """
+    metrics = read_result(folder)["metrics"]
+    if metrics is None:
+        raise DataError(f"run {folder.path.name} was tested on no rows; train it with test rows.")
+    check_baseline(
+        baseline,
+        num_rows=check_count("num_rows", metrics["num_rows"]),
+        num_positives=check_count("num_positives", metrics["num_positives"]),
+    )
+    raw = check_finite("auc_loss of the baseline", _baseline_metrics(baseline)["auc_loss"])
+    return 100 * (check_finite("auc_loss", metrics["auc_loss"]) - raw) / raw
 
 
 def check_baseline(baseline: RunFolder, *, num_rows: int, num_positives: int) -> None:
@@ -105,7 +122,7 @@ def _randomness(folder: RunFolder, result: dict[str, Any]) -> Randomness:
     return Randomness(description=data["description"], is_secure=is_secure)
 
 
-def _utility(result: dict[str, Any], baseline: RunFolder | None) -> tuple[UtilityFigure, ...]:
+def _utility(result: dict[str, Any]) -> tuple[UtilityFigure, ...]:
     metrics, test = result["metrics"], result["test"]
     if metrics is None:
         return ()
@@ -117,8 +134,7 @@ def _utility(result: dict[str, Any], baseline: RunFolder | None) -> tuple[Utilit
             ("normalised cross-entropy", "normalised_cross_entropy"),
         )
     )
-    auc_loss = _auc_loss(metrics, test)
-    return (*(_compared(auc_loss, metrics, baseline) if baseline else (auc_loss,)), *others)
+    return (_auc_loss(metrics, test), *others)
 
 
 def _auc_loss(metrics: dict[str, Any], test: str) -> UtilityFigure:
@@ -128,27 +144,6 @@ def _auc_loss(metrics: dict[str, Any], test: str) -> UtilityFigure:
         value=metrics["auc_loss"],
         measured_on=test,
         interval=Interval(low=low, high=high, confidence=_CONFIDENCE),
-    )
-
-
-def _compared(
-    auc_loss: UtilityFigure, metrics: dict[str, Any], baseline: RunFolder
-) -> tuple[UtilityFigure, UtilityFigure]:
-    """The AUC loss beside that of the baseline, and by how many percent it is above."""
-    check_baseline(
-        baseline,
-        num_rows=check_count("num_rows", metrics["num_rows"]),
-        num_positives=check_count("num_positives", metrics["num_positives"]),
-    )
-    raw = check_finite("auc_loss of the baseline", _baseline_metrics(baseline)["auc_loss"])
-    test = f"{auc_loss.measured_on}, and the training rows through the baseline without noise"
-    return (
-        dataclasses.replace(
-            auc_loss, baseline=raw, baseline_name=f"the non-private run {baseline.path.name}"
-        ),
-        UtilityFigure(
-            name=RELATIVE_AUC_LOSS, value=100 * (auc_loss.value - raw) / raw, measured_on=test
-        ),
     )
 
 

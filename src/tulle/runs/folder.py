@@ -35,7 +35,7 @@ _SETTINGS, _PLAN, _RUN, _LOCK = "settings.toml", "plan.json", "run.json", "run.l
 _RECORDS, _CHECKPOINTS = "records.jsonl", "checkpoints"
 _FIXED = (_SETTINGS, _PLAN, _RUN, _LOCK, _RECORDS, _CHECKPOINTS)
 _FORMAT = "tulle run 1"
-_RUN_KEYS = ("format", "run_id", "settings_sha256", "plan_fingerprint", "facts")
+_RUN_KEYS = ("format", "run_id", "settings_sha256", "plan_fingerprint", "facts", "inode")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 _ANOTHER_RUN = "restore it from a copy of this run, or begin a run of another name"
@@ -74,7 +74,7 @@ class RunFolder:
           RunStateError: The folder holds something already.
         """
         folder, text, facts = Path(path).absolute(), toml_text(settings), Settings(facts)
-        run = {
+        run: dict[str, object] = {
             "format": _FORMAT,
             "run_id": secrets.token_hex(16),
             "settings_sha256": _sha256(text.encode()),
@@ -83,6 +83,7 @@ class RunFolder:
         }
         with reporting_disk_errors(folder):
             _make_folder(folder)
+            run["inode"] = folder.stat().st_ino
             with _locked(folder):
                 _refuse_used(folder)
                 clear_staged(folder)
@@ -155,9 +156,10 @@ class RunFolder:
         """Keeps every other process from running this run, until the end of the block.
 
         Raises:
-          RunStateError: Another process holds it.
+          RunStateError: Another process holds it, or it is a copy.
         """
         with _locked(self.path):
+            self._refuse_copy()
             clear_staged(self.path)
             clear_staged(self.path / _CHECKPOINTS)
             yield
@@ -230,6 +232,14 @@ class RunFolder:
     def has_array(self, name: str) -> bool:
         """Whether `write_array` put it in place."""
         return self._array_path(name).exists()
+
+    def _refuse_copy(self) -> None:
+        # Original and copy would both go on, and take the same steps twice for one price.
+        if self.path.stat().st_ino != _read_run(self.path / _RUN)["inode"]:
+            raise RunStateError(
+                f"{self.path.name} is a copy, or came from another disk: the run may go on in its "
+                "original folder only. Resume that one, or begin a run of another name."
+            )
 
     def _array_path(self, name: str) -> Path:
         return self.path_of(f"{name}.safetensors")

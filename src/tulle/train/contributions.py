@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tulle.train.gradients import DenseGradient, Gradient, RowGradient
+from tulle.train.table_reads import SortedReads, TableReads
 
 _NUMBERS_AT_A_TIME = 1 << 24
 
@@ -71,6 +72,8 @@ class TableContribution:
     """[batch, reads]: rows of the table, int64."""
     grads: Tensor
     """[batch, reads, dim]: of each value that was read."""
+    reads: TableReads | None = None
+    """The same ids, if they were sorted already."""
 
     def squared_norms(self) -> Tensor:
         """[batch]: the sum over distinct rows of |sum of the gradients of its reads|^2."""
@@ -119,8 +122,8 @@ class TableContribution:
         return [RowGradient(name=self.table, rows=reads.rows, values=values)]
 
     @functools.cached_property
-    def _sorted_reads(self) -> "_SortedReads":
-        return _sort_reads(self.ids)
+    def _sorted_reads(self) -> SortedReads:
+        return (self.reads or TableReads(table=self.table, rows=self.ids)).in_order
 
     def _scattered_sum(self, weights: Tensor, rows: Tensor) -> Tensor:
         # A GPU walks through a bag read by read, which a row that all examples hit
@@ -153,43 +156,6 @@ class BiasContribution:
     @property
     def _rows(self) -> Tensor:
         return self.grads if self.grads.dim() == 2 else self.grads.unsqueeze(1)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class _SortedReads:
-    """All reads of a batch in the order of the rows they hit."""
-
-    rows: Tensor
-    """Distinct, in order."""
-    starts: Tensor
-    """The first read of each row."""
-    order: Tensor
-    """Which read, counted over the batch, comes at each place."""
-    examples: Tensor
-    """Whose read it is."""
-    is_repeat: Tensor
-    """Whether its example has read the same row before."""
-
-
-def _sort_reads(ids: Tensor) -> _SortedReads:
-    flat = ids.reshape(-1)
-    # Stable, so that reads of one row by one example stay neighbours. 32 bits sort
-    # nearly three times faster.
-    fits = flat.numel() > 0 and int(flat.max()) < 2**31
-    sorted_ids, order = torch.sort(flat.int() if fits else flat, stable=True)
-    examples = torch.div(order, max(ids.shape[1], 1), rounding_mode="floor")
-    is_same_row = torch.zeros_like(sorted_ids, dtype=torch.bool)
-    is_same_row[1:] = sorted_ids[1:] == sorted_ids[:-1]
-    is_repeat = is_same_row.clone()
-    is_repeat[1:] &= examples[1:] == examples[:-1]
-    starts = is_same_row.logical_not_().nonzero().squeeze(1)
-    return _SortedReads(
-        rows=sorted_ids[starts].long(),
-        starts=starts,
-        order=order,
-        examples=examples,
-        is_repeat=is_repeat,
-    )
 
 
 def _row_norms(values: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ from tulle.train.models.tower_model import ModelSettings, TowerModel
 _LOADER_FILE = "load_model.py"
 _KEYS = ("format", "version", "settings", "truncated", "features", "lookups", "sha256", "facts")
 _EXPORT_AGAIN = "export the model again"
+_STAGED = "partial"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -84,7 +85,7 @@ def export_model(
         "facts": dict(facts),
     }
     _check_plain(description)
-    staged = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.tmp")
+    staged = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.{_STAGED}")
     if folder.exists():
         raise _exists(folder)
     try:
@@ -100,6 +101,12 @@ def export_model(
             "exists, has room and may be written to."
         ) from None
     finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def clear_cut_exports(folder: Path) -> None:
+    """Removes what exports to this folder that were killed have left beside it."""
+    for staged in folder.parent.glob(f".{folder.name}.*.{_STAGED}"):
         shutil.rmtree(staged, ignore_errors=True)
 
 

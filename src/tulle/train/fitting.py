@@ -34,7 +34,7 @@ from tulle.train.models.tower_model import TowerModel
 from tulle.train.phases import LabelCorrection, LabelPhase
 from tulle.train.plain_training import PlainTask, train_plain
 from tulle.train.private_training import PHASE as PRIVATE
-from tulle.train.private_training import train_privately
+from tulle.train.private_training import PrivateSteps, train_privately
 from tulle.train.run_charge import charge_run, check_charge
 from tulle.train.run_context import RunContext
 from tulle.train.run_options import RunOptions
@@ -61,6 +61,8 @@ class FitResult:
     noise_description: str
     seconds: float
     folder: RunFolder | None
+    num_steps_lost: int = 0
+    """Private steps that were charged and are not in the weights, after interruptions."""
 
     @property
     def noise_multiplier(self) -> float | None:
@@ -110,17 +112,19 @@ def fit(
             stop=stop,
             watch=options.watch,
             checkpoint_every=options.checkpoint_every,
+            noise_placement=options.noise_placement,
         )
-        model, description = _train(examples, run, context)
+        model, steps = _train(examples, run, context)
         metrics = None if test_examples is None else model.evaluate(test_examples)
         result = FitResult(
             model=model,
             plan=run.plan,
             metrics=metrics,
             is_secure=run.rng.is_secure,
-            noise_description=description,
+            noise_description=run.rng.description if steps is None else steps.noise_description,
             seconds=time.monotonic() - start,
             folder=run.folder,
+            num_steps_lost=0 if steps is None else run.plan.num_private_steps - steps.num_taken,
         )
         if run.folder is not None:
             write_results(result, run.folder, test_name=options.test_name)
@@ -199,12 +203,14 @@ def _folder(options: RunOptions, plan: TrainPlan, examples: ExampleSet) -> RunFo
     return folder
 
 
-def _train(examples: ExampleSet, run: _Run, context: RunContext) -> tuple[TrainedModel, str]:
+def _train(
+    examples: ExampleSet, run: _Run, context: RunContext
+) -> tuple[TrainedModel, PrivateSteps | None]:
     plan = run.plan
     model = plan.config.model.build(
         plan.shape.features, seed=plan.config.initial_seed, device=context.device
     )
-    description = run.rng.description
+    steps = None
     if plan.plain_phase is not None:
         task = PlainTask(
             name=PLAIN,
@@ -213,13 +219,15 @@ def _train(examples: ExampleSet, run: _Run, context: RunContext) -> tuple[Traine
             order_seed=plan.config.initial_seed,
             epsilon=None,
         )
+        rate = 0.5 if examples.labels is None else float(examples.labels.mean())
+        model.output_bias.fill_(_log_odds(rate))
         train_plain(model, examples, task, context)
     if plan.label_phase is not None:
         _train_on_labels(model, examples, run, context)
     if plan.private_phase is not None:
         chosen = run.rows.private_rows
         steps_examples = examples if chosen is None else examples.select(chosen)
-        description = train_privately(model, steps_examples, plan, context).description
+        steps = train_privately(model, steps_examples, plan, context)
     trained = TrainedModel(
         model=model,
         settings=plan.config.model,
@@ -227,7 +235,7 @@ def _train(examples: ExampleSet, run: _Run, context: RunContext) -> tuple[Traine
         is_truncated=not plan.reads_sensitive,
         device=context.device,
     )
-    return trained, description
+    return trained, steps
 
 
 def _train_on_labels(
@@ -264,9 +272,12 @@ def _prior_logit(noisy_labels: NDArray[np.uint8], epsilon: float) -> float:
     the way from even odds to rare labels; from their rate it finds its way.
     """
     flip = math.exp(-epsilon) / (1 + math.exp(-epsilon))
-    rate = (float(noisy_labels.mean()) - flip) / (1 - 2 * flip)
-    rate = min(max(rate, _LEAST_RATE), 1 - _LEAST_RATE)
-    return math.log(rate / (1 - rate))
+    return _log_odds((float(noisy_labels.mean()) - flip) / (1 - 2 * flip))
+
+
+def _log_odds(rate: float) -> float:
+    bounded = min(max(rate, _LEAST_RATE), 1 - _LEAST_RATE)
+    return math.log(bounded / (1 - bounded))
 
 
 def _randomized(examples: ExampleSet, epsilon: float, rng: NoiseSource) -> NDArray[np.uint8]:

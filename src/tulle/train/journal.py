@@ -13,11 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tulle.errors import RunStateError
 from tulle.privacy.settings import Scalar
 from tulle.runs.blocks import Block, ResumePoint, StepBlocks
 from tulle.runs.folder import RunFolder
 
-_LABELS = "randomized_labels"
+_LABELS, _LABELS_KEPT = "randomized_labels", "labels kept"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -104,8 +105,18 @@ class FolderJournal:
         Privacy:
           A second draw would cost a second time, so what is on disk is never drawn again.
         """
-        if not self._folder.has_array(_LABELS):
+        is_kept = self._folder.has_array(_LABELS)
+        was_kept = any(record.get("kind") == _LABELS_KEPT for record in self._records.read())
+        if was_kept and not is_kept:
+            raise RunStateError(
+                f"{self._folder.path.name}/{_LABELS}.safetensors is missing, and labels are never "
+                "randomized twice; restore it from a copy of this run, or begin a run of another "
+                "name."
+            )
+        if not is_kept:
             self._folder.write_array(_LABELS, draw())
+        if not was_kept:
+            self._records.append({"kind": _LABELS_KEPT}, durable=True)
         return self._folder.read_array(_LABELS)
 
     def latest(self) -> SavedState | None:

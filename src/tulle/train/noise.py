@@ -46,7 +46,7 @@ class TrainingNoise:
         self._rng = rng
         self._process = os.getpid()
         self.is_secure = rng.is_secure
-        self.description = f"{rng.description}, expanded by Philox"
+        self.description = f"{rng.description}, expanded by Philox (fast, not cryptographic)"
 
     def add_to(self, values: Tensor, stddev: float) -> None:
         """Adds stddev * N(0, 1) in place, independent for each entry and each call.

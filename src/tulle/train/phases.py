@@ -102,8 +102,9 @@ class PrivatePhase:
     def __post_init__(self) -> None:
         _check_epochs(self.epochs)
         check_count("batch_size", self.batch_size)
-        if not 0 < check_finite("clip_norm", self.clip_norm) <= 1e4:
-            raise ConfigError(f"clip_norm={self.clip_norm} must be > 0 and <= 10000, e.g. 10.")
+        # Squares of single-precision gradients that are far smaller vanish, and would not be seen.
+        if not 1e-6 <= check_finite("clip_norm", self.clip_norm) <= 1e4:
+            raise ConfigError(f"clip_norm={self.clip_norm} must be from 1e-6 to 10000, e.g. 10.")
         if not isinstance(self.public_tower, PublicTower):
             raise ConfigError(f"public_tower={self.public_tower!r} must be a PublicTower.")
         if self.noise_multiplier is not None and not (

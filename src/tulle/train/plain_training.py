@@ -164,7 +164,7 @@ class _PlainTraining:
             SavedState(
                 phase=self._task.name,
                 step=step,
-                tensors=pack(self._model, self._optimizer, stopping.best),
+                tensors=pack(self._model, self._optimizer.state(), stopping.best),
                 facts=stopping.facts(),
             )
         )
@@ -174,7 +174,7 @@ class _PlainTraining:
         if state is None or state.phase != self._task.name:
             return 0
         unpack_model(self._model, state)
-        unpack_optimizer(self._optimizer, state, self._context.device)
+        self._optimizer.load_state(unpack_optimizer(state, self._context.device))
         self._stopping.load(state, self._context.device)
         return state.step
 

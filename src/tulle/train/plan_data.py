@@ -46,7 +46,8 @@ def train_plan_from_json(text: str) -> TrainPlan:
     """Reads what `train_plan_to_json` wrote.
 
     Raises:
-      ConfigError: It is no such plan, or its noise does not give the event it claims.
+      ConfigError: It is no such plan, its noise does not give the event it claims, or (where
+        the accountant is installed) its event not the epsilon.
     """
     data = check_fields("train plan", parse_json("train plan", text), _KEYS)
     if data["format"] != _FORMAT:
@@ -59,7 +60,7 @@ def train_plan_from_json(text: str) -> TrainPlan:
     if data["noise_multiplier"] is not None and isinstance(config, HybridConfig | DpSgdConfig):
         sampler = choose_sampler(config, shape)
     marks = check_list("epsilon_milestones", data["epsilon_milestones"])
-    return TrainPlan(
+    plan = TrainPlan(
         config=config,
         shape=shape,
         plan=Plan.from_dict(data["plan"]),
@@ -68,6 +69,18 @@ def train_plan_from_json(text: str) -> TrainPlan:
         noise_multiplier=data["noise_multiplier"],
         epsilon_milestones=tuple((int(step), float(epsilon)) for step, epsilon in marks),
     )
+    _verify(plan.plan)
+    return plan
+
+
+def _verify(plan: Plan) -> None:
+    """Computes every epsilon again, where the accountant is installed."""
+    try:
+        from tulle.accounting.plan_check import verify_plan
+
+        verify_plan(plan)
+    except ImportError:  # A machine that only trains: the card is verified where it is made.
+        return
 
 
 def _shape_to_dict(shape: DataShape) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import math
 from tulle.accounting.accountant import pld_epsilon
 from tulle.accounting.calibration import calibrate_noise
 from tulle.accounting.rdp_calibration import calibrate_noise_rdp
+from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.errors import ConfigError
 from tulle.privacy.claim import Claim
 from tulle.privacy.events import Event, Gaussian, NonPrivate
@@ -35,6 +36,7 @@ from tulle.train.step_sampling import choose_sampler
 from tulle.train.train_plan import (
     StepSampler,
     TrainPlan,
+    claimed_adjacency,
     compose_parts,
     labels_event,
     steps_event,
@@ -42,6 +44,8 @@ from tulle.train.train_plan import (
 from tulle.train.unit_level import UserAccounting, UserLevel
 
 _NUM_MILESTONES = 8
+_FEW_MILESTONES = 4
+"""Where a unit has several rows, which take longer to account."""
 
 
 def make_train_plan(config: TrainConfig, shape: DataShape) -> TrainPlan:
@@ -113,12 +117,7 @@ class _Parts:
 
     @property
     def adjacency(self) -> Adjacency:
-        is_paper = (
-            isinstance(self.config, HybridConfig | DpSgdConfig)
-            and self.config.accounting is Accounting.PAPER_RDP
-            and self.sampler is not None
-        )
-        return Adjacency.ADD_OR_REMOVE if is_paper else Adjacency.REPLACE
+        return claimed_adjacency(self.config, self.sampler)
 
     @property
     def headline(self) -> Guarantee:
@@ -128,6 +127,11 @@ class _Parts:
         if _fixed_noise(self.config) is not None and self.sampler is not None:
             epsilon = pld_epsilon(self.event, self.delta, self.adjacency)
         return self._guarantee(epsilon, self.adjacency, columns.scope)
+
+    @property
+    def max_rows_per_unit(self) -> int:
+        """Most rows of a unit that a batch is accounted to hold."""
+        return self.sampler.max_rows_per_unit if isinstance(self.sampler, TruncatedPoisson) else 1
 
     def variants(self) -> tuple[Claim, ...]:
         """The same run for other neighbours: sensitive columns alone, and replaced rows."""
@@ -150,7 +154,8 @@ class _Parts:
         if self.sampler is None:
             return ()
         total = self.sampler.steps
-        marks = sorted({total * n // _NUM_MILESTONES for n in range(1, _NUM_MILESTONES)} - {0})
+        num_marks = _NUM_MILESTONES if self.max_rows_per_unit == 1 else _FEW_MILESTONES
+        marks = sorted({total * n // num_marks for n in range(1, num_marks)} - {0})
         found = []
         for mark in marks:
             until = dataclasses.replace(self, sampler=dataclasses.replace(self.sampler, steps=mark))
@@ -217,7 +222,12 @@ def _least_noise(parts: _Parts) -> float:
 
     target = parts.target
     return calibrate_noise(
-        make_event, epsilon=target.epsilon, delta=target.delta, adjacency=Adjacency.REPLACE
+        make_event,
+        epsilon=target.epsilon,
+        delta=target.delta,
+        adjacency=Adjacency.REPLACE,
+        # With much less noise than one row's share each, many rows spread losses out of reach.
+        start=float(parts.max_rows_per_unit),
     )
 
 
@@ -260,6 +270,11 @@ def _checked_target(config: PrivateConfig, shape: DataShape) -> Target:
         raise ConfigError(
             f"{type(config).__name__} has no target; call calibrate(epsilon=…, delta=…) first, "
             "or use NonPrivateConfig to train without privacy."
+        )
+    if config.target.delta * shape.num_private_rows > 1:
+        raise ConfigError(
+            f"delta={config.target.delta:g} must be below 1 over the number of training rows, "
+            f"{shape.num_private_rows}: it would allow to publish a row; choose e.g. 1e-7."
         )
     if not isinstance(config, DpSgdConfig) and not shape.public_features:
         raise ConfigError(

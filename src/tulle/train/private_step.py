@@ -18,6 +18,7 @@ from tulle.train.losses import CrossEntropy
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.monitor import MonitorCoordinates, Monitored
 from tulle.train.noise import TrainingNoise
+from tulle.train.table_reads import BatchReads
 
 _ROUNDING = 1e-4
 """Norms are floats, those of 100,000 numbers right to 5e-5: clipping to this much less keeps
@@ -86,8 +87,7 @@ class PrivateStep:
         self._loss = CrossEntropy()
         self._sums = {
             name: torch.zeros_like(values)
-            for name, values in model.parameters.items()
-            if name.partition(".")[0] in settings.towers
+            for name, values in trained_parameters(model, settings.towers).items()
         }
         first = next(iter(model.parameters.values()))
         self._monitor_sums = first.new_zeros(2)
@@ -130,7 +130,9 @@ class PrivateStep:
     def _passes(self, batch: ExampleBatch) -> tuple[Tensor, list[Contribution]]:
         if batch.labels is None:
             raise ConfigError("the batch has no labels to train on.")
-        forward = self._model.forward(batch.public_ids, batch.sensitive_ids)
+        reads = self._model.reads(batch.public_ids, batch.sensitive_ids)
+        self._prepare(reads)
+        forward = self._model.forward_reads(reads)
         labels = batch.labels.to(forward.logits.dtype)
         losses = self._loss.values(forward.logits, labels)
         logit_grads = self._loss.gradients(forward.logits, labels)
@@ -148,13 +150,30 @@ class PrivateStep:
         weights: Tensor,
         is_finite: Tensor,
     ) -> None:
+        if not bool(is_finite.any()):
+            return
         if not bool(is_finite.all()):
-            # Zero times what is no number is no number: such rows must not be there at all.
-            weights = weights[is_finite]
-            _, contributions = self._passes(_part(batch, is_finite))
+            # Zero times what is no number is no number, so another row takes such a place. The
+            # batch keeps its length: with another one all other rows would be rounded otherwise
+            # than when their norms were taken.
+            places = torch.arange(len(weights), device=weights.device)
+            places = torch.where(is_finite, places, places[is_finite][0])
+            weights = torch.where(is_finite, weights, 0)
+            _, contributions = self._passes(_part(batch, places))
         for contribution in contributions:
             for gradient in contribution.weighted_sum(weights):
-                _accumulate(self._sums[gradient.name], gradient)
+                self._accumulate(gradient)
+
+    def _prepare(self, reads: BatchReads) -> None:
+        """Brings rows that are about to be read up to date; here they always are."""
+
+    def _accumulate(self, gradient: Gradient) -> None:
+        sums = self._sums[gradient.name]
+        if isinstance(gradient, RowGradient):
+            # Rows are distinct, so this adds each once.
+            sums.index_add_(0, gradient.rows, gradient.values)
+        else:
+            sums += gradient.values
 
     def _monitor(self, losses: Tensor, norms: Tensor, weights: Tensor) -> None:
         if self._settings.monitor_share > 0:
@@ -177,6 +196,15 @@ class PrivateStep:
             noise_stddev=settings.noise_stddev,
         )
         return StepRelease(gradients=gradients, monitored=monitored)
+
+
+def trained_parameters(model: TowerModel, towers: frozenset[str]) -> dict[str, Tensor]:
+    """The parameters of these towers."""
+    return {
+        name: values
+        for name, values in model.parameters.items()
+        if name.partition(".")[0] in towers
+    }
 
 
 def segment_pairs(segments: Tensor) -> tuple[Tensor, Tensor]:
@@ -215,14 +243,6 @@ def _segment_norms(contributions: list[Contribution], units: BatchUnits, like: T
             sums.index_add_(0, segments, rows).index_add_(0, segments[left], pairs)
     # Where rows cancel out, rounding of the terms must not make the norm too small.
     return (squares.clamp_(min=0) + _ROUNDING * sizes).sqrt_().to(like.dtype)
-
-
-def _accumulate(sums: Tensor, gradient: Gradient) -> None:
-    if isinstance(gradient, RowGradient):
-        # Rows are distinct, so this adds each once.
-        sums[gradient.rows] += gradient.values
-    else:
-        sums += gradient.values
 
 
 def _part(batch: ExampleBatch, rows: slice | Tensor) -> ExampleBatch:

@@ -1,9 +1,11 @@
 """The private steps of a run, in blocks that are charged before they are taken."""
 
+import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
+from torch import Tensor
 
 from tulle.data.samplers.batch import Batch
 from tulle.data.samplers.user_sampling import UserBatch, UserSampling, group_rows
@@ -13,15 +15,11 @@ from tulle.train.batch_source import batch_source
 from tulle.train.examples import ExampleSet
 from tulle.train.journal import SavedState
 from tulle.train.models.tower_model import TowerModel
+from tulle.train.monitor import Monitored
 from tulle.train.noise import TrainingNoise
 from tulle.train.phases import PrivatePhase
-from tulle.train.private_step import (
-    BatchUnits,
-    PrivateStep,
-    StepRelease,
-    StepSettings,
-    largest_weight,
-)
+from tulle.train.private_step import BatchUnits, StepSettings, largest_weight
+from tulle.train.private_updates import start_updates
 from tulle.train.progress import Progress, SmoothLoss, SpeedMeter
 from tulle.train.run_context import RunContext, pack, unpack_model, unpack_optimizer
 from tulle.train.train_plan import StepSampler, TrainPlan
@@ -33,9 +31,18 @@ _LARGEST_WEIGHT = 1e4
 _RECORDS_PER_PHASE = 200
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrivateSteps:
+    """How the private steps of a run went."""
+
+    noise_description: str
+    num_taken: int
+    """Steps in the weights; all others were charged and lost to interruptions."""
+
+
 def train_privately(
     model: TowerModel, examples: ExampleSet, plan: TrainPlan, context: RunContext
-) -> TrainingNoise:
+) -> PrivateSteps:
     """Takes the private steps of a plan, from where the journal says on.
 
     Args:
@@ -48,8 +55,6 @@ def train_privately(
       Unit, event and guarantee: those of the plan. Weights, monitor and checkpoints are
       released with their noise. Relies on: the rows are those the plan was made for.
 
-    Returns:
-      The noise that was used, to be described on the card.
     """
     return _PrivateTraining(model, examples, plan, context).run()
 
@@ -78,21 +83,18 @@ class _PrivateTraining:
         self._sampler, self._phase = _parts(plan)
         self._source = batch_source(examples, context.device)
         self._units = examples.units
-        trained = {
-            name: values
-            for name, values in model.parameters.items()
-            if name.partition(".")[0] in self._settings.towers
-        }
-        self._optimizer = self._phase.optimizer.start(trained)
         self._noise = TrainingNoise(context.rng)
-        self._step = PrivateStep(model, self._settings, self._noise)
+        self._updates = start_updates(
+            model, self._settings, self._phase.optimizer, self._noise, context.noise_placement
+        )
+        self._num_taken = 0
         self._smooth, self._meter = SmoothLoss(), SpeedMeter()
 
-    def run(self) -> TrainingNoise:
+    def run(self) -> PrivateSteps:
         total = self._sampler.steps
         blocks = StepBlocks(num_steps=total, block_size=self._context.block_size(total))
         point = self._context.journal.resume_point(blocks, self._resume())
-        self._check_weights(point.next_step)
+        self._check_weights(point.next_step, self._model.parameters.values())
         batches = self._batches(point.next_step)
         for block in blocks.starting_at(point.next_step):
             self._context.journal.begin(block)
@@ -101,32 +103,32 @@ class _PrivateTraining:
             self._context.journal.end(block, step)
             if self._context.stop.requested and step < total:
                 self._context.interrupt(PHASE, step)
-        return self._noise
+        return PrivateSteps(noise_description=self._noise.description, num_taken=self._num_taken)
 
     def _take(self, block: Block, batches: Iterator[Batch | UserBatch]) -> int:
         """The steps of a block; ends early if somebody asks. Returns the next step."""
         for step in range(block.start, block.end):
-            released = self._release(next(batches))
             factor = self._phase.schedule.rate_factor(step, self._sampler.steps)
             rate = self._phase.optimizer.learning_rate * factor
-            self._optimizer.update(released.gradients, rate=rate)
-            self._check_weights(step + 1)
-            self._watch(step + 1, released)
+            monitored = self._update(next(batches), rate)
+            self._num_taken += 1
+            self._check_weights(step + 1, self._updates.settled)
+            self._watch(step + 1, monitored)
             if self._context.stop.requested:
                 return step + 1
         return block.end
 
-    def _release(self, batch: Batch | UserBatch) -> StepRelease:
+    def _update(self, batch: Batch | UserBatch, rate: float) -> Monitored | None:
         rows = self._source.batch(batch.indices)
         weights = torch.from_numpy(batch.weights).to(self._context.device)
         if isinstance(batch, Batch):
-            return self._step.release(rows, weights)
+            return self._updates.take(rows, weights, None, rate)
         units = BatchUnits(
             segments=torch.from_numpy(batch.segments).to(self._context.device),
             weights=weights,
             num_segments=batch.num_segments,
         )
-        return self._step.release(rows, weights, units)
+        return self._updates.take(rows, weights, units, rate)
 
     def _batches(self, first_step: int) -> Iterator[Batch | UserBatch]:
         sampler = self._sampler
@@ -138,10 +140,9 @@ class _PrivateTraining:
             self._context.rng, user_rows=group_rows(self._units), first_step=first_step
         )
 
-    def _watch(self, step: int, released: StepRelease) -> None:
+    def _watch(self, step: int, monitored: Monitored | None) -> None:
         total = self._sampler.steps
         speed = self._meter.add(self._settings.expected_size)
-        monitored = released.monitored
         loss = None if monitored is None else self._smooth.add(monitored.loss)
         epsilon = self._plan.epsilon_by(step)
         every = max(1, total // _RECORDS_PER_PHASE)
@@ -167,9 +168,9 @@ class _PrivateTraining:
             )
         )
 
-    def _check_weights(self, step: int) -> None:
-        # Weights are noisy already, so stopping here tells nothing about a row.
-        largest = largest_weight(self._model.parameters.values())
+    def _check_weights(self, step: int, weights: Iterable[Tensor]) -> None:
+        # These have their noise already, so stopping here tells nothing about a row.
+        largest = largest_weight(weights)
         if not largest <= _LARGEST_WEIGHT:
             shown = "not a number" if math.isnan(largest) else f"above {_LARGEST_WEIGHT:g}"
             raise RunStateError(
@@ -178,7 +179,8 @@ class _PrivateTraining:
             )
 
     def _save(self, step: int) -> None:
-        tensors = pack(self._model, self._optimizer)
+        tensors = pack(self._model, self._updates.state())
+        self._check_weights(step, self._model.parameters.values())
         self._context.journal.save(SavedState(phase=PHASE, step=step, tensors=tensors, facts={}))
 
     def _resume(self) -> int:
@@ -187,7 +189,9 @@ class _PrivateTraining:
         if state is None or state.phase != PHASE:
             return 0
         unpack_model(self._model, state)
-        unpack_optimizer(self._optimizer, state, self._context.device)
+        optimizer_state = unpack_optimizer(state, self._context.device)
+        self._updates.load_state(optimizer_state)
+        self._num_taken = int(optimizer_state["num_steps"])
         return state.step
 
 

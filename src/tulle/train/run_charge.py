@@ -2,6 +2,7 @@
 
 from tulle.errors import ConfigError
 from tulle.privacy.events import Event, NonPrivate
+from tulle.privacy.units import Adjacency
 from tulle.runs.folder import RunFolder
 from tulle.train.configs import NonPrivateConfig
 from tulle.train.run_options import LedgerCharge
@@ -18,8 +19,8 @@ def charge_run(plan: TrainPlan, charge: LedgerCharge | None, *, folder: RunFolde
     """
     if charge is None:
         return
-    if isinstance(plan.config, NonPrivateConfig):
-        raise ConfigError("a run without privacy cannot be charged; leave the ledger out.")
+    _refuse_baseline(plan)
+    _check_budgets(charge)
     note = "training" if folder is None else f"training run {folder.run_id}"
     if folder is not None and _is_paid(charge, note):
         return
@@ -41,8 +42,11 @@ def check_charge(plan: TrainPlan, charge: LedgerCharge | None) -> None:
 
     Raises:
       SpendRefusedError: A budget does not cover it.
+      ConfigError: It is a baseline, which no budget can cover.
     """
-    if charge is not None and plan.plan.is_private:
+    if charge is not None:
+        _refuse_baseline(plan)
+        _check_budgets(charge)
         charge.ledger.check(
             charged_event(plan),
             purpose=charge.purpose,
@@ -62,6 +66,22 @@ def charged_event(plan: TrainPlan) -> Event:
     if plan.sampler is not None and plan.noise_multiplier is not None:
         steps = steps_event(plan.config, plan.sampler, plan.noise_multiplier)
     return compose_parts(labels, steps)
+
+
+def _refuse_baseline(plan: TrainPlan) -> None:
+    if isinstance(plan.config, NonPrivateConfig):
+        raise ConfigError("a run without privacy cannot be charged; leave the ledger out.")
+
+
+def _check_budgets(charge: LedgerCharge) -> None:
+    """Public columns and numbers of rows are used as they are: only replace speaks of that."""
+    for budget in charge.ledger.budgets():
+        if budget.counts(charge.purpose) and budget.adjacency is not Adjacency.REPLACE:
+            raise ConfigError(
+                f"budget {budget.name!r} counts under {budget.adjacency.value}, and training "
+                "protects labels and sensitive columns under replace; charge it to a budget with "
+                "adjacency replace."
+            )
 
 
 def _is_paid(charge: LedgerCharge, note: str) -> bool:

@@ -1,6 +1,7 @@
 """What all phases of one run share: device, randomness, journal, and who watches."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from tulle.mechanisms.entropy import NoiseSource
 from tulle.runs.interruption import StopRequest
 from tulle.train.journal import Journal, SavedState
 from tulle.train.models.tower_model import TowerModel
-from tulle.train.optimizers.optimizer import Optimizer
+from tulle.train.private_updates import NoisePlacement
 from tulle.train.progress import Progress, Watch
 
 _MODEL, _OPTIMIZER = "model/", "optimizer/"
@@ -28,6 +29,7 @@ class RunContext:
     watch: Watch | None = None
     checkpoint_every: int | None = None
     """Steps between checkpoints; None: twenty in a phase."""
+    noise_placement: NoisePlacement = NoisePlacement.AUTO
 
     def block_size(self, num_steps: int) -> int:
         """Steps between checkpoints of a phase."""
@@ -47,11 +49,11 @@ class RunContext:
 
 
 def pack(
-    model: TowerModel, optimizer: Optimizer, more: dict[str, Tensor] | None = None
+    model: TowerModel, optimizer_state: Mapping[str, Tensor], more: dict[str, Tensor] | None = None
 ) -> dict[str, Tensor]:
     """Weights and optimizer state under names of their own."""
     packed = {f"{_MODEL}{name}": values for name, values in model.parameters.items()}
-    packed |= {f"{_OPTIMIZER}{name}": values for name, values in optimizer.state().items()}
+    packed |= {f"{_OPTIMIZER}{name}": values for name, values in optimizer_state.items()}
     return packed | (more or {})
 
 
@@ -61,12 +63,10 @@ def unpack_model(model: TowerModel, state: SavedState) -> None:
         values.copy_(state.tensors[f"{_MODEL}{name}"])
 
 
-def unpack_optimizer(optimizer: Optimizer, state: SavedState, device: torch.device) -> None:
-    """Puts a saved state into an optimizer."""
-    optimizer.load_state(
-        {
-            name.removeprefix(_OPTIMIZER): values.to(device)
-            for name, values in state.tensors.items()
-            if name.startswith(_OPTIMIZER)
-        }
-    )
+def unpack_optimizer(state: SavedState, device: torch.device) -> dict[str, Tensor]:
+    """The optimizer's part of a saved state."""
+    return {
+        name.removeprefix(_OPTIMIZER): values.to(device)
+        for name, values in state.tensors.items()
+        if name.startswith(_OPTIMIZER)
+    }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tulle.errors import ConfigError
 from tulle.privacy.fields import check_count
+from tulle.train.private_updates import NoisePlacement
 from tulle.train.progress import Watch
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class RunOptions:
     watch: Watch | None = None
     checkpoint_every: int | None = None
     """Steps between checkpoints; None: twenty in a phase."""
+    noise_placement: NoisePlacement = NoisePlacement.AUTO
+    """When table rows get their noise; models have the same law either way."""
     test_name: str = "rows that were held out"
     """Which rows are tested on, in words for the card."""
 

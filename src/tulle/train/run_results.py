@@ -1,11 +1,12 @@
 """What a finished run leaves in its folder: the model, and the facts for its card."""
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 from tulle.privacy.fields import null_if_infinite
 from tulle.runs.folder import RunFolder
 from tulle.train.configs import Accounting, DpSgdConfig, HybridConfig, method_name
-from tulle.train.export import export_model
+from tulle.train.export import clear_cut_exports, export_model
 from tulle.train.train_plan import TrainPlan
 
 if TYPE_CHECKING:
@@ -29,16 +30,19 @@ def write_results(result: "FitResult", folder: RunFolder, *, test_name: str) -> 
       test_name: Which rows the metrics are of, in words for the card.
     """
     path = folder.path_of(MODEL_FOLDER)
-    if not path.exists():
-        trained = result.model
-        export_model(
-            path,
-            trained.model,
-            trained.settings,
-            trained.features,
-            truncated=trained.is_truncated,
-            facts={"plan_fingerprint": result.plan.plan.fingerprint()},
-        )
+    clear_cut_exports(path)
+    if path.exists():
+        # Of an earlier end of this run; it may be damaged, or older than these weights.
+        shutil.rmtree(path)
+    trained = result.model
+    export_model(
+        path,
+        trained.model,
+        trained.settings,
+        trained.features,
+        truncated=trained.is_truncated,
+        facts={"plan_fingerprint": result.plan.plan.fingerprint()},
+    )
     folder.write_json(RESULT_FILE, result_to_dict(result, test_name=test_name))
 
 
@@ -55,6 +59,7 @@ def result_to_dict(result: "FitResult", *, test_name: str) -> dict[str, Any]:
         "label_epsilon": plan.label_epsilon,
         "noise_multiplier": plan.noise_multiplier,
         "steps": plan.num_private_steps,
+        "steps_lost": result.num_steps_lost,
         "seconds": result.seconds,
         "randomness": {
             "description": result.noise_description,

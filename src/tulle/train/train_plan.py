@@ -10,6 +10,7 @@ from tulle.data.samplers.poisson import Poisson
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.data.samplers.user_sampling import UserSampling
 from tulle.errors import ConfigError
+from tulle.privacy.claim import Claim
 from tulle.privacy.events import (
     Composed,
     Event,
@@ -20,7 +21,9 @@ from tulle.privacy.events import (
     Repeated,
 )
 from tulle.privacy.plan import Plan
+from tulle.privacy.units import Adjacency, Scope, TrustModel
 from tulle.train.configs import (
+    Accounting,
     DpSgdConfig,
     HybridConfig,
     NonPrivateConfig,
@@ -31,7 +34,13 @@ from tulle.train.configs import (
 from tulle.train.data_shape import DataShape
 from tulle.train.models.tower_model import TOWERS
 from tulle.train.phases import LabelPhase, PlainPhase, PrivatePhase, PublicTower
-from tulle.train.plan_words import plan_columns, plan_settings
+from tulle.train.plan_words import (
+    plan_assumptions,
+    plan_bounds,
+    plan_columns,
+    plan_sentence,
+    plan_settings,
+)
 from tulle.train.step_sampling import choose_sampler
 from tulle.train.unit_level import UserAccounting, UserLevel
 
@@ -120,13 +129,10 @@ def run_event(plan: TrainPlan) -> Event:
     """What the run costs the unit of its headline."""
     if isinstance(plan.config, NonPrivateConfig):
         return NonPrivate()
-    steps = None
-    if plan.sampler is not None and plan.noise_multiplier is not None:
-        steps = steps_event(plan.config, plan.sampler, plan.noise_multiplier)
     labels = None
     if plan.label_epsilon is not None:
         labels = labels_event(plan.config, plan.label_epsilon)
-    vocabulary = None if steps is None else plan.shape.vocabulary_event
+    vocabulary, steps = _reading_sensitive(plan)
     return compose_parts(vocabulary, labels, steps)
 
 
@@ -148,6 +154,16 @@ def labels_event(config: TrainConfig, label_epsilon: float) -> Event:
     return report
 
 
+def claimed_adjacency(config: TrainConfig, sampler: StepSampler | None) -> Adjacency:
+    """Which neighbours the headline speaks about: replaced ones, but for reproductions."""
+    is_paper = (
+        isinstance(config, HybridConfig | DpSgdConfig)
+        and config.accounting is Accounting.PAPER_RDP
+        and sampler is not None
+    )
+    return Adjacency.ADD_OR_REMOVE if is_paper else Adjacency.REPLACE
+
+
 def compose_parts(*parts: Event | None) -> Event:
     """The parts that are there, one after the other on the same units."""
     present = tuple(part for part in parts if part is not None)
@@ -163,6 +179,12 @@ def _first_mismatch(plan: TrainPlan) -> str | None:
         return "config"
     if plan.plan.columns != columns:
         return "set of columns"
+    if _words(plan.plan) != _words_of(config, plan.label_epsilon, sampler):
+        return "description"
+    if plan.plan.guarantee.adjacency is not claimed_adjacency(config, sampler):
+        return "adjacency"
+    if not all(_speaks_of_run(claim, plan) for claim in plan.plan.variants):
+        return "variant"
     if isinstance(config, NonPrivateConfig):
         return None
     if isinstance(config, HybridConfig | DpSgdConfig) and sampler is not None:
@@ -171,6 +193,39 @@ def _first_mismatch(plan: TrainPlan) -> str | None:
         if config.private_phase.noise_multiplier not in (None, plan.noise_multiplier):
             return "noise_multiplier"
     return None if _meets_target(plan, config) else "unit or target"
+
+
+def _reading_sensitive(plan: TrainPlan) -> tuple[Event | None, Event | None]:
+    """The vocabularies and the private steps, if there are any."""
+    if plan.sampler is None or plan.noise_multiplier is None:
+        return None, None
+    steps = steps_event(plan.config, plan.sampler, plan.noise_multiplier)
+    return plan.shape.vocabulary_event, steps
+
+
+def _speaks_of_run(claim: Claim, plan: TrainPlan) -> bool:
+    """Whether a further claim is about this run: all of it, or all but its labels."""
+    if claim.guarantee.unit != plan.plan.guarantee.unit:
+        return False
+    if claim.event == plan.plan.event:
+        return True
+    is_of_columns = claim.guarantee.scope is Scope.SENSITIVE_COLUMNS and plan.sampler is not None
+    return is_of_columns and claim.event == compose_parts(*_reading_sensitive(plan))
+
+
+def _words(plan: Plan) -> tuple[object, ...]:
+    return plan.mechanism, plan.bounds, plan.assumptions, plan.trust
+
+
+def _words_of(
+    config: TrainConfig, label_epsilon: float | None, sampler: StepSampler | None
+) -> tuple[object, ...]:
+    return (
+        plan_sentence(config, label_epsilon, sampler),
+        plan_bounds(config, label_epsilon, sampler),
+        plan_assumptions(label_epsilon, sampler),
+        TrustModel.CENTRAL,
+    )
 
 
 def _meets_target(plan: TrainPlan, config: PrivateConfig) -> bool:

@@ -146,7 +146,7 @@ def test_scores_that_say_nothing_are_refused(scores: NDArray[np.float64]) -> Non
 
 @pytest.mark.parametrize(
     "settings",
-    [{"false_alarm_prob": 0.0}, {"false_alarm_prob": 1.0}, {"num_thresholds": 0}, {"delta": 1.0}],
+    [{"false_alarm_prob": 0.0}, {"false_alarm_prob": 1.0}, {"num_thresholds": 2}, {"delta": 1.0}],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(settings))):

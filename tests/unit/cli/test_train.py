@@ -1,5 +1,8 @@
 import dataclasses
+import errno
+import io
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -22,7 +25,7 @@ from unit.data.prepared.small_dataset import CONTENTS, SETTINGS, block
 KEYS = {
     *("auc_loss", "auc_loss_interval", "log_loss", "calibration", "normalised_cross_entropy"),
     *("relative_auc_loss", "epsilon", "delta", "label_epsilon", "noise_multiplier", "steps"),
-    *("method", "model", "seconds", "run", "card", "verdict"),
+    *("steps_lost", "method", "model", "seconds", "run", "card", "verdict"),
 }
 SETTINGS_FILE = """
 method = "hybrid"
@@ -112,7 +115,7 @@ def test_results_go_to_stdout_and_the_plan_comes_first(capsys: pytest.CaptureFix
     assert "noise multiplier" in lines[0]
     assert "steps" in lines[0]
     assert lines[-1].startswith("private: step ")
-    assert "examples/s, loss " in lines[-1]
+    assert "examples/s, noisy loss " in lines[-1]
     assert lines[-1].endswith("epsilon 1")
     assert shown.out.startswith("method                    dp-sgd\n")
     assert "run                       runs/dp-sgd-search\n" in shown.out
@@ -245,6 +248,49 @@ def test_a_made_up_log_is_prepared_once(folder: Path, capsys: pytest.CaptureFixt
     assert len([*folder.glob("runs/.synth/[!.]*")]) == 2
 
 
+def test_a_place_where_no_log_can_be_made_up_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = f"train {SYNTH} --method rr --epsilon 1"
+    (folder / "file").write_text("")
+    assert "file/.synth cannot be used" in error_of(f"{command} --runs file", 4, capsys)
+    full = pl.exceptions.ComputeError("no space left")
+
+    def fail(*_arguments: object, **_named: object) -> None:
+        raise full
+
+    monkeypatch.setattr("tulle.data.synth.table_files._write_parquet", fail)
+    assert "cannot be written: no space left; make room" in error_of(command, 4, capsys)
+
+
+def test_a_card_that_finds_no_room_is_named_and_written_later(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    command = f"train {SYNTH} --model lr --method rr --epsilon 1"
+    with monkeypatch.context() as patch:
+        patch.setattr("tulle.report.card_file.write_card", full)
+        assert "card.json cannot be used: No space left" in error_of(command, 4, capsys)
+    assert Path(facts_of(f"{command} --resume", capsys)["card"]).exists()
+
+
+def test_a_result_that_cannot_be_printed_is_an_error_of_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Full(io.StringIO):
+        def write(self, _text: str, /) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", Full())
+        code = run(f"train {SYNTH} --model lr --method rr --epsilon 1 --json")
+    assert code == 1
+    expected = "error: the result cannot be printed: No space left on device; the run is whole, "
+    assert capsys.readouterr().err.startswith(expected)
+
+
 @pytest.mark.parametrize("log", ["display", "attribution", "taobao"])
 def test_every_made_up_log_can_be_trained_on(log: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = f"train --data synth:{log} --rows 900 --quiet --model fm --method rr --epsilon 5"
@@ -277,6 +323,11 @@ def test_a_baseline_gives_the_relative_loss(capsys: pytest.CaptureFixture[str]) 
     facts = facts_of(f"{command} --baseline nonprivate-search", capsys)
     expected = 100 * (facts["auc_loss"] - raw["auc_loss"]) / raw["auc_loss"]
     assert facts["relative_auc_loss"] == pytest.approx(expected)
+    # A baseline is raw: what it tells must not be on the card of a private run.
+    assert facts["verdict"].startswith("Private release")
+    card = json.loads(Path(facts["card"]).read_text())
+    assert all(figure["baseline"] is None for figure in card["utility"])
+    assert not any("relative" in figure["name"] for figure in card["utility"])
     by_path = facts_of(f"{command} --baseline {raw['run']}", capsys)
     assert by_path["relative_auc_loss"] is not None
     assert "of method rr" in error_of(f"{command} --baseline rr-search", 2, capsys)
@@ -296,7 +347,10 @@ def test_predictions_are_those_of_the_test_rows(
     assert table["row"].max() < 600
     assert "p.parquet exists" in error_of(command, 2, capsys)
     resumed = f"{command} --resume --name rr-search"
-    assert facts_of(resumed, capsys)["run"] == "runs/rr-search"
+    assert "p.parquet exists" in error_of(resumed, 2, capsys)
+    other = resumed.replace("p.parquet", "q.parquet")
+    assert facts_of(other, capsys)["run"] == "runs/rr-search"
+    assert pl.read_parquet(folder / "q.parquet").equals(table)
 
 
 def test_a_test_set_needs_the_ids_of_the_training_set(

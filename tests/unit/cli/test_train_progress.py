@@ -1,4 +1,6 @@
+import errno
 import io
+import os
 import sys
 
 import pytest
@@ -38,15 +40,32 @@ def test_plain_lines_come_at_both_ends_of_a_phase_and_now_and_then(
     assert shown.out == ""
     assert shown.err.splitlines() == [
         "plain: step 1 of 100, 12,346 examples/s, no privacy",
-        "private: step 2 of 100, 12,346 examples/s, loss 0.5000, epsilon 1.24",
-        "private: step 50 of 100, 12,346 examples/s, loss 0.5000, epsilon 1.24",
-        "private: step 100 of 100, 12,346 examples/s, loss 0.5000, epsilon 1.24",
+        "private: step 2 of 100, 12,346 examples/s, noisy loss 0.5000, epsilon 1.24",
+        "private: step 50 of 100, 12,346 examples/s, noisy loss 0.5000, epsilon 1.24",
+        "private: step 100 of 100, 12,346 examples/s, noisy loss 0.5000, epsilon 1.24",
     ]
 
 
 def test_quiet_wants_no_reports() -> None:
     with showing_training(quiet=True) as report:
         assert report is None
+
+
+def test_nobody_is_told_where_stderr_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    with showing_training(quiet=False) as report:
+        assert report is None
+
+
+def test_a_full_log_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.StringIO):
+        def write(self, _text: str, /) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(sys, "stderr", Full())
+    with showing_training(quiet=False) as report:
+        assert report is not None
+        report(at(1))
 
 
 def test_a_terminal_gets_a_bar_for_each_phase(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,4 +79,4 @@ def test_a_terminal_gets_a_bar_for_each_phase(monkeypatch: pytest.MonkeyPatch) -
     shown = terminal.getvalue()
     assert "labels" in shown
     assert "7/100" in shown
-    assert "12,346 examples/s, loss 0.5000, epsilon 1.24" in shown
+    assert "12,346 examples/s, noisy loss 0.5000, epsilon 1.24" in shown

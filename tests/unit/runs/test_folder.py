@@ -1,6 +1,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 from typing import Any
@@ -268,3 +269,14 @@ def test_records_and_checkpoints_belong_to_the_run(run: RunFolder, tmp_path: pat
     (second.path / "checkpoints" / latest.path.name).write_bytes(latest.path.read_bytes())
     with pytest.raises(RunStateError, match="not as this run wrote it"):
         second.checkpoints().latest()
+
+
+def test_a_copy_of_a_run_may_be_read_and_not_run(run: RunFolder, tmp_path: pathlib.Path) -> None:
+    shutil.copytree(run.path, tmp_path / "copy")
+    copy = RunFolder.open(tmp_path / "copy")
+    assert copy.run_id == run.run_id
+    with pytest.raises(RunStateError, match="is a copy"), copy.hold():
+        pass
+    run.path.rename(tmp_path / "moved")
+    with RunFolder.open(tmp_path / "moved").hold():
+        pass

@@ -136,6 +136,7 @@ def test_wrong_data_is_refused_with_the_name_of_the_setting(data: object, messag
         {"epochs": float("nan")},
         {"batch_size": 0},
         {"clip_norm": 0.0},
+        {"clip_norm": 1e-30},
         {"clip_norm": 1e5},
         {"clip_norm": float("inf")},
         {"noise_multiplier": 0.0},

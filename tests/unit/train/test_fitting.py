@@ -192,11 +192,11 @@ from tulle.train.fitting import fit
 from tulle.train.plan_data import train_plan_from_json
 from tulle.train.run_options import RunOptions
 
-data, text, folder = sys.argv[1:]
+data, test, text, folder = sys.argv[1:]
 plan = train_plan_from_json(Path(text).read_text())
 options = RunOptions(folder=Path(folder))
 dataset = PreparedDataset.open(data)
-result = fit(dataset, plan, test=dataset, options=options)
+result = fit(dataset, plan, test=PreparedDataset.open(test), options=options)
 assert not {"scipy", "dp_accounting", "polars", "typer", "rich"} & set(sys.modules)
 print(f"{result.metrics.auc_loss:.4f}")
 """
@@ -204,13 +204,19 @@ print(f"{result.metrics.auc_loss:.4f}")
 
 def test_a_finished_plan_trains_without_the_accountant_and_its_libraries(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path / "data", EXAMPLES)
+    test = write_dataset(tmp_path / "test", TEST)
     text = tmp_path / "plan.json"
     text.write_text(train_plan_to_json(make_plan(dataset, hybrid())))
-    command = [sys.executable, "-c", LEAN, dataset.folder, text, tmp_path / "run"]
+    command = [sys.executable, "-c", LEAN, dataset.folder, test.folder, text, tmp_path / "run"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert 0 < float(done.stdout) < 0.5
     assert (tmp_path / "run" / "result.json").exists()
+
+
+def test_labels_that_are_hardly_randomized_can_be_trained_on() -> None:
+    result = fit(EXAMPLES, randomized_labels().calibrate(epsilon=800.0))
+    assert result.plan.label_epsilon == 800.0
 
 
 def test_a_plan_for_other_data_is_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from tulle.errors import RunStateError
 from tulle.runs.blocks import StepBlocks
 from tulle.runs.folder import RunFolder
 from tulle.train.journal import FolderJournal, MemoryJournal, SavedState
@@ -36,6 +37,19 @@ def test_labels_are_drawn_once_and_read_back(folder: RunFolder) -> None:
     kept = FolderJournal(RunFolder.open(folder.path)).labels(never)
     assert kept.tolist() == [1, 0, 1]
     assert kept.dtype == np.uint8
+
+
+def test_labels_that_were_lost_are_not_drawn_again(folder: RunFolder) -> None:
+    FolderJournal(folder).labels(fresh_labels)
+    (folder.path / "randomized_labels.safetensors").unlink()
+    with pytest.raises(RunStateError, match=r"run/randomized_labels\.safetensors is missing"):
+        FolderJournal(RunFolder.open(folder.path)).labels(never)
+
+
+def test_labels_whose_record_was_cut_off_are_recorded_when_they_are_read(folder: RunFolder) -> None:
+    folder.write_array("randomized_labels", fresh_labels())
+    assert FolderJournal(folder).labels(never).tolist() == [1, 0, 1]
+    assert folder.records.read() == [{"kind": "labels kept"}]
 
 
 def test_a_checkpoint_comes_back_as_it_was(folder: RunFolder) -> None:

@@ -97,7 +97,9 @@ def test_each_word_of_the_source_changes_the_noise() -> None:
 def test_noise_is_secure_if_its_source_is() -> None:
     assert TrainingNoise(release_rng()).is_secure
     assert not TrainingNoise(SeededNoise(0)).is_secure
-    assert TrainingNoise(SeededNoise(7)).description == "fixed seed 7, expanded by Philox"
+    assert TrainingNoise(SeededNoise(7)).description == (
+        "fixed seed 7, expanded by Philox (fast, not cryptographic)"
+    )
 
 
 @pytest.mark.parametrize("spread", [copy.copy, copy.deepcopy, pickle.dumps])

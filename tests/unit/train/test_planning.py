@@ -323,3 +323,9 @@ def test_users_need_a_unit_column() -> None:
 def test_the_papers_account_for_users_by_group_privacy_alone() -> None:
     config = hybrid(unit=UserLevel(), accounting=Accounting.PAPER_RDP)
     refused(config, "set accounting=UserAccounting.GROUP_PRIVACY")
+
+
+def test_a_delta_that_would_allow_to_publish_a_row_is_refused() -> None:
+    config = dp_sgd().calibrate(epsilon=3.0, delta=0.01)
+    with pytest.raises(ConfigError, match="below 1 over the number of training rows"):
+        config.make(make_shape(200))

@@ -18,9 +18,8 @@ from tulle.train import private_training
 from tulle.train.configs import TrainConfig
 from tulle.train.fitting import FitResult, fit
 from tulle.train.journal import FolderJournal
-from tulle.train.noise import TrainingNoise
 from tulle.train.optimizers.sgd import SGD
-from tulle.train.private_training import step_settings
+from tulle.train.private_training import PrivateSteps, step_settings
 from tulle.train.progress import Progress
 from tulle.train.run_options import RunOptions
 from tulle.train.schedules import CosineDecay
@@ -271,11 +270,11 @@ def test_weights_and_optimizer_go_on_from_the_checkpoint(
         raise CrashError
 
     class Watching(private_training._PrivateTraining):
-        def run(self) -> TrainingNoise:
+        def run(self) -> PrivateSteps:
             try:
                 return super().run()
             finally:
-                packed = private_training.pack(self._model, self._optimizer)
+                packed = private_training.pack(self._model, self._updates.state())
                 loaded.update({name: values.numpy() for name, values in packed.items()})
 
     monkeypatch.setattr(FolderJournal, "begin", die)

@@ -50,14 +50,20 @@ def ledger(tmp_path: Path) -> Ledger:
     return make_ledger(tmp_path / "ledger.db")
 
 
-def make_ledger(path: Path, *, epsilon: float = 50.0, unit: Unit | None = None) -> Ledger:
+def make_ledger(
+    path: Path,
+    *,
+    epsilon: float = 50.0,
+    unit: Unit | None = None,
+    adjacency: Adjacency = Adjacency.REPLACE,
+) -> Ledger:
     ledger = Ledger.create(path)
     for purpose in ("training", None):
         ledger.create_budget(
             Budget(
                 name=f"for {purpose}",
                 unit=unit or Unit.example(),
-                adjacency=Adjacency.REPLACE,
+                adjacency=adjacency,
                 epsilon=epsilon,
                 delta=1e-3,
                 purpose=purpose,
@@ -239,7 +245,19 @@ def test_a_run_that_protects_examples_is_not_charged_to_a_budget_of_users(tmp_pa
     assert spends(users) == ()
 
 
-def test_a_baseline_cannot_be_charged(ledger: Ledger) -> None:
-    with pytest.raises(ConfigError, match="cannot be charged"):
-        fit(EXAMPLES, nonprivate(), options=options(ledger, None))
+@pytest.mark.parametrize("adjacency", [Adjacency.ADD_OR_REMOVE, Adjacency.ZERO_OUT])
+def test_a_budget_under_another_adjacency_is_refused(tmp_path: Path, adjacency: Adjacency) -> None:
+    other = make_ledger(tmp_path / "other.db", adjacency=adjacency)
+    for folder in (None, tmp_path / "run"):
+        with pytest.raises(ConfigError, match="training protects labels and sensitive columns"):
+            fit(EXAMPLES, planned(hybrid(), 200), options=options(other, folder))
+    assert spends(other) == ()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_baseline_cannot_be_charged(tmp_path: Path, ledger: Ledger) -> None:
+    for folder in (None, tmp_path / "run"):
+        with pytest.raises(ConfigError, match="cannot be charged"):
+            fit(EXAMPLES, nonprivate(), options=options(ledger, folder))
+    assert not (tmp_path / "run").exists()
     assert charged_event(nonprivate().make(make_shape(200))) == NonPrivate()

@@ -6,6 +6,7 @@ import pytest
 from tulle.data.samplers.poisson import Poisson
 from tulle.errors import ConfigError
 from tulle.privacy.events import Gaussian, Grouped, NonPrivate, Repeated
+from tulle.privacy.units import Adjacency, TrustModel
 from tulle.train.budget_split import RatioSplit
 from tulle.train.configs import Accounting, Target
 from tulle.train.models.mlp import MLP
@@ -42,6 +43,10 @@ def other_guarantee(plan: TrainPlan, **changes: object) -> TrainPlan:
     guarantee = dataclasses.replace(plan.plan.guarantee, **changes)
     changed = dataclasses.replace(plan.plan, guarantee=guarantee, variants=())
     return dataclasses.replace(plan, plan=changed)
+
+
+def other_claims(plan: TrainPlan, **changes: object) -> TrainPlan:
+    return dataclasses.replace(plan, plan=dataclasses.replace(plan.plan, **changes))
 
 
 def other_config(plan: TrainPlan, **changes: object) -> TrainPlan:
@@ -94,6 +99,28 @@ CHANGES: dict[str, Callable[[TrainPlan], TrainPlan]] = {
     ),
     "a stronger claim": lambda plan: other_guarantee(plan, epsilon=1.0),
     "a smaller claimed delta": lambda plan: other_guarantee(plan, delta=1e-12),
+    "other neighbours": lambda plan: other_guarantee(plan, adjacency=Adjacency.ADD_OR_REMOVE),
+    "noise on devices": lambda plan: other_claims(plan, trust=TrustModel.LOCAL),
+    "no assumptions": lambda plan: other_claims(plan, assumptions=()),
+    "no bounds": lambda plan: other_claims(plan, bounds=()),
+    "another sentence": lambda plan: other_claims(plan, mechanism="Nothing is read."),
+    "a further claim for another event": lambda plan: other_claims(
+        plan,
+        variants=(
+            dataclasses.replace(plan.plan.variants[0], event=Gaussian(noise_multiplier=99.0)),
+        ),
+    ),
+    "a further claim for other columns": lambda plan: other_claims(
+        plan,
+        variants=(
+            dataclasses.replace(
+                plan.plan.variants[0],
+                guarantee=dataclasses.replace(
+                    plan.plan.variants[0].guarantee, scope=plan.plan.guarantee.scope
+                ),
+            ),
+        ),
+    ),
     "another plan": lambda plan: dataclasses.replace(
         plan, plan=randomized_labels().make(SHAPE).plan
     ),
@@ -166,6 +193,21 @@ def test_a_finished_plan_with_other_noise_is_refused() -> None:
     assert text.count('"noise_multiplier":1.0') > 1
     with pytest.raises(ConfigError):
         train_plan_from_json(text.replace('"noise_multiplier":1.0', '"noise_multiplier":0.1', 1))
+
+
+def test_a_finished_plan_with_other_noise_in_all_its_places_is_refused() -> None:
+    text = train_plan_to_json(dp_sgd().make(SHAPE))
+    with pytest.raises(ConfigError, match="gives only epsilon"):
+        train_plan_from_json(text.replace('"noise_multiplier":1.0', '"noise_multiplier":0.1'))
+
+
+def test_a_finished_plan_with_a_smaller_epsilon_is_refused() -> None:
+    plan = dp_sgd().make(SHAPE)
+    epsilon = f'"epsilon":{plan.plan.guarantee.epsilon!r}'
+    text = train_plan_to_json(plan)
+    assert epsilon in text
+    with pytest.raises(ConfigError, match="gives only epsilon"):
+        train_plan_from_json(text.replace(epsilon, '"epsilon":0.5'))
 
 
 def test_a_finished_plan_with_more_rows_is_refused() -> None:

@@ -16,11 +16,12 @@ from typing import BinaryIO, Protocol
 
 import polars as pl
 import zstandard
+from polars.exceptions import PolarsError
 from polars.io.plugins import register_io_source
 
 from tulle.data.formats.archives import FileForm, form_by_name
 from tulle.durable_files import sync_folder
-from tulle.errors import ConfigError
+from tulle.errors import ConfigError, DataError
 
 _GZIP_LEVEL = 4
 
@@ -75,6 +76,15 @@ def _staged(path: Path) -> Iterator[Path]:
     hidden = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         yield hidden
+    except (OSError, PolarsError) as error:  # polars has no error of its own for a full disk.
+        hidden.unlink(missing_ok=True)
+        raise DataError(
+            f"{path.name} cannot be written: {error}; make room, or choose another folder."
+        ) from None
+    except BaseException:
+        hidden.unlink(missing_ok=True)
+        raise
+    try:
         with hidden.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(hidden, path)

@@ -22,6 +22,7 @@ from tulle.data.prepared.format import PreparedFeature
 from tulle.errors import ConfigError
 from tulle.train.contributions import TableContribution
 from tulle.train.models.initial_values import InitialValues
+from tulle.train.table_reads import TableReads
 
 FOURTH_ROOT: Literal["fourth root"] = "fourth root"
 EmbeddingDim = int | Literal["fourth root"]
@@ -43,15 +44,14 @@ class TableSharing(enum.Enum):
 class Lookup:
     """Rows that the examples of a batch read from one tensor."""
 
-    table: str
-    rows: Tensor
-    """[batch, features], int64."""
+    reads: TableReads
     values: Tensor
     """[batch, features, dim]."""
 
     def contribution(self, grads: Tensor) -> TableContribution:
         """What the examples add to the gradient of the tensor, from that by `values`."""
-        return TableContribution(table=self.table, ids=self.rows, grads=grads)
+        reads = self.reads
+        return TableContribution(table=reads.table, ids=reads.rows, grads=grads, reads=reads)
 
 
 class RoleEmbeddings:
@@ -70,8 +70,8 @@ class RoleEmbeddings:
         """Numbers in the embeddings of one example."""
         return sum(len(table.columns) * table.values.shape[1] for table in self._tables)
 
-    def look_up(self, ids: Tensor) -> tuple[Lookup, ...]:
-        """One gather for each tensor; nothing if the role has no features.
+    def reads(self, ids: Tensor) -> tuple[TableReads, ...]:
+        """The rows that ids stand for, one entry for each tensor.
 
         Args:
           ids: [batch, features of the role], int64.
@@ -79,7 +79,14 @@ class RoleEmbeddings:
         Privacy:
           What it returns is as sensitive as the ids.
         """
-        return tuple(table.look_up(ids) for table in self._tables)
+        return tuple(table.reads(ids) for table in self._tables)
+
+    def look_up(self, reads: Sequence[TableReads]) -> tuple[Lookup, ...]:
+        """One gather for each tensor; nothing if the role has no features."""
+        return tuple(
+            Lookup(reads=read, values=torch.nn.functional.embedding(read.rows, table.values))
+            for read, table in zip(reads, self._tables, strict=True)
+        )
 
 
 def build_embeddings(
@@ -171,12 +178,11 @@ class _Table:
     first_rows: Tensor | None
     """Of each column's space, or None if all begin at row 0."""
 
-    def look_up(self, ids: Tensor) -> Lookup:
+    def reads(self, ids: Tensor) -> TableReads:
         rows = ids if self.column_index is None else ids[:, self.column_index]
         if self.first_rows is not None:
             rows = rows + self.first_rows
-        values = torch.nn.functional.embedding(rows, self.values)
-        return Lookup(table=self.name, rows=rows, values=values)
+        return TableReads(table=self.name, rows=rows)
 
 
 def _stack(

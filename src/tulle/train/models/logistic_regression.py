@@ -24,6 +24,7 @@ from tulle.train.models.settings_fields import (
     settings_to_dict,
 )
 from tulle.train.models.tower_model import check_towers
+from tulle.train.table_reads import BatchReads
 from tulle.train.tagged_settings import settings_of_kind
 
 _BIAS = "common.bias"
@@ -96,7 +97,11 @@ class LogisticRegressionModel:
         """[1]: the parameter that is added to every logit."""
         return self._bias
 
-    @torch.no_grad()
+    @property
+    def tables(self) -> frozenset[str]:
+        """Names of the parameters of which an example reads few rows."""
+        return frozenset(self._public.parameters | self._sensitive.parameters)
+
     def forward(
         self, public_ids: Tensor, sensitive_ids: Tensor | None
     ) -> "LogisticRegressionForward":
@@ -105,10 +110,31 @@ class LogisticRegressionModel:
         Privacy:
           As `TowerModel.forward`.
         """
-        lookups = {"public": self._public.look_up(public_ids)}
-        if sensitive_ids is not None:
-            lookups["sensitive"] = self._sensitive.look_up(sensitive_ids)
-        logits = self._bias.repeat(len(public_ids))
+        return self.forward_reads(self.reads(public_ids, sensitive_ids))
+
+    def reads(self, public_ids: Tensor, sensitive_ids: Tensor | None) -> BatchReads:
+        """Which rows of its tables the model would read.
+
+        Privacy:
+          As sensitive as the ids.
+        """
+        return BatchReads(
+            num_rows=len(public_ids),
+            public=self._public.reads(public_ids),
+            sensitive=None if sensitive_ids is None else self._sensitive.reads(sensitive_ids),
+        )
+
+    @torch.no_grad()
+    def forward_reads(self, reads: BatchReads) -> "LogisticRegressionForward":
+        """Computes logits from rows that were found already.
+
+        Privacy:
+          As `TowerModel.forward`.
+        """
+        lookups = {"public": self._public.look_up(reads.public)}
+        if reads.sensitive is not None:
+            lookups["sensitive"] = self._sensitive.look_up(reads.sensitive)
+        logits = self._bias.repeat(reads.num_rows)
         for found in lookups.values():
             for lookup in found:
                 logits += lookup.values.sum((1, 2))

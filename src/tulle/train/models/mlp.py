@@ -41,6 +41,7 @@ from tulle.train.models.settings_fields import (
     settings_to_dict,
 )
 from tulle.train.models.tower_model import check_towers
+from tulle.train.table_reads import BatchReads, TableReads
 from tulle.train.tagged_settings import settings_of_kind
 
 
@@ -173,22 +174,49 @@ class MLPModel:
         """[1]: the parameter that is added to every logit."""
         return self._common[-1].bias
 
-    @torch.no_grad()
+    @property
+    def tables(self) -> frozenset[str]:
+        """Names of the parameters of which an example reads few rows."""
+        return frozenset(self._public.embeddings.parameters | self._sensitive.embeddings.parameters)
+
     def forward(self, public_ids: Tensor, sensitive_ids: Tensor | None) -> "MLPForward":
         """Computes logits; None for sensitive ids is the truncated form.
 
         Privacy:
           As `TowerModel.forward`.
         """
-        public = self._public.forward(public_ids)
-        sensitive = None if sensitive_ids is None else self._sensitive.forward(sensitive_ids)
+        return self.forward_reads(self.reads(public_ids, sensitive_ids))
+
+    def reads(self, public_ids: Tensor, sensitive_ids: Tensor | None) -> BatchReads:
+        """Which rows of its tables the model would read.
+
+        Privacy:
+          As sensitive as the ids.
+        """
+        return BatchReads(
+            num_rows=len(public_ids),
+            public=self._public.embeddings.reads(public_ids),
+            sensitive=None
+            if sensitive_ids is None
+            else self._sensitive.embeddings.reads(sensitive_ids),
+        )
+
+    @torch.no_grad()
+    def forward_reads(self, reads: BatchReads) -> "MLPForward":
+        """Computes logits from rows that were found already.
+
+        Privacy:
+          As `TowerModel.forward`.
+        """
+        public = self._public.forward(reads.public)
+        sensitive = None if reads.sensitive is None else self._sensitive.forward(reads.sensitive)
         pieces = public.outputs + (sensitive.outputs if sensitive else [])
         if len(pieces) == 1:
             inputs = pieces[0]
         elif pieces:
             inputs = torch.cat(pieces, dim=1)
         else:
-            inputs = self._common[0].weight.new_empty(len(public_ids), 0)
+            inputs = self._common[0].weight.new_empty(reads.num_rows, 0)
         return MLPForward(
             common=self._common,
             public=public,
@@ -252,8 +280,8 @@ class _RoleTower:
     def width(self) -> int:
         return len(self.layers[-1].bias) if self.layers else self.embeddings.width
 
-    def forward(self, ids: Tensor) -> "_TowerPass":
-        lookups = self.embeddings.look_up(ids)
+    def forward(self, reads: tuple[TableReads, ...]) -> "_TowerPass":
+        lookups = self.embeddings.look_up(reads)
         outputs = flat_values(lookups)
         if not self.layers:
             return _TowerPass(layers=(), lookups=lookups, inputs=[], outputs=outputs)

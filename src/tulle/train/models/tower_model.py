@@ -14,6 +14,7 @@ from tulle.data.prepared.format import PreparedFeature
 from tulle.errors import ConfigError
 from tulle.privacy.fields import did_you_mean
 from tulle.train.gradients import Contribution
+from tulle.train.table_reads import BatchReads
 
 TOWERS = frozenset({"public", "sensitive", "common"})
 """What the name of every parameter begins with, followed by a dot."""
@@ -51,6 +52,11 @@ class TowerModel(Protocol):
         """[1]: the parameter that is added to every logit."""
         ...
 
+    @property
+    def tables(self) -> frozenset[str]:
+        """Names of the parameters of which an example reads few rows."""
+        ...
+
     def forward(self, public_ids: Tensor, sensitive_ids: Tensor | None) -> ForwardPass:
         """Computes logits, without an autograd graph.
 
@@ -63,6 +69,14 @@ class TowerModel(Protocol):
           With `sensitive_ids=None` nothing sensitive is read. Otherwise logits are raw:
           they depend on the example's own sensitive values.
         """
+        ...
+
+    def reads(self, public_ids: Tensor, sensitive_ids: Tensor | None) -> BatchReads:
+        """Which rows of its tables the model would read, for whoever must touch them first."""
+        ...
+
+    def forward_reads(self, reads: BatchReads) -> ForwardPass:
+        """Computes logits from rows that were found already; `forward` in two parts."""
         ...
 
 

@@ -36,15 +36,15 @@ def test_features_of_one_table_share_rows() -> None:
     assert {n: tuple(v.shape) for n, v in embeddings.parameters.items()} == {
         "public.table.0": (10, 4)
     }
-    (lookup,) = embeddings.look_up(torch.tensor([[3, 3]]))
-    assert lookup.rows.tolist() == [[3, 3]]
+    (lookup,) = embeddings.look_up(embeddings.reads(torch.tensor([[3, 3]])))
+    assert lookup.reads.rows.tolist() == [[3, 3]]
 
 
 def test_a_feature_can_have_rows_of_its_own_in_spite_of_a_shared_table() -> None:
     embeddings = build(SHARED, TableSharing.PER_FEATURE)
     assert embeddings.parameters["public.table.0"].shape == (20, 4)
-    (lookup,) = embeddings.look_up(torch.tensor([[3, 3]]))
-    assert lookup.rows.tolist() == [[3, 13]]
+    (lookup,) = embeddings.look_up(embeddings.reads(torch.tensor([[3, 3]])))
+    assert lookup.reads.rows.tolist() == [[3, 13]]
 
 
 @pytest.mark.parametrize("sharing", TableSharing)
@@ -52,8 +52,8 @@ def test_separate_tables_lie_one_below_the_other(sharing: TableSharing) -> None:
     embeddings = build(SEPARATE, sharing)
     table = embeddings.parameters["public.table.0"]
     assert table.shape == (40, 4)
-    (lookup,) = embeddings.look_up(torch.tensor([[9, 19, 0]]))
-    assert lookup.rows.tolist() == [[9, 29, 30]]
+    (lookup,) = embeddings.look_up(embeddings.reads(torch.tensor([[9, 19, 0]])))
+    assert lookup.reads.rows.tolist() == [[9, 29, 30]]
     assert torch.equal(lookup.values[0], table[[9, 29, 30]])
     assert embeddings.width == 12
 
@@ -66,9 +66,9 @@ def test_the_fourth_root_rule_gives_a_tensor_for_each_dimension() -> None:
         "public.table.0": (33, 4),
         "public.table.1": (10_000, 20),
     }
-    small, large = embeddings.look_up(torch.tensor([[1, 2, 3]]))
-    assert small.rows.tolist() == [[1, 19]]
-    assert large.rows.tolist() == [[2]]
+    small, large = embeddings.look_up(embeddings.reads(torch.tensor([[1, 2, 3]])))
+    assert small.reads.rows.tolist() == [[1, 19]]
+    assert large.reads.rows.tolist() == [[2]]
     assert embeddings.width == 28
 
 
@@ -80,7 +80,7 @@ def test_a_role_without_features_reads_nothing() -> None:
     embeddings = build(SHARED, role="sensitive")
     assert embeddings.width == 0
     assert embeddings.parameters == {}
-    assert embeddings.look_up(torch.zeros(3, 0, dtype=torch.int64)) == ()
+    assert embeddings.look_up(embeddings.reads(torch.zeros(3, 0, dtype=torch.int64))) == ()
 
 
 def test_initial_values_have_the_stated_scale() -> None:
