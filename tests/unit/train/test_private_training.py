@@ -18,6 +18,7 @@ from tulle.train import private_training
 from tulle.train.configs import TrainConfig
 from tulle.train.fitting import FitResult, fit
 from tulle.train.journal import FolderJournal
+from tulle.train.noise import TrainingNoise
 from tulle.train.optimizers.sgd import SGD
 from tulle.train.private_training import PrivateSteps, step_settings
 from tulle.train.progress import Progress
