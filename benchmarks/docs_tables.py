@@ -70,7 +70,10 @@ def quality_table(record: dict) -> list[str]:
         + "| method | epsilon | AUC loss | above non-private | log loss | calibration |",
         "|---" * (6 + has_several) + "|",
     ]
-    for row in record["summary"]:
+    order = {source: place for place, source in enumerate(sorted(sources))}
+    for row in sorted(
+        record["summary"], key=lambda row: (order[row["source"]], row["epsilon"] or 0)
+    ):
         epsilon = "none" if row["epsilon"] is None else f"{row['epsilon']:g}"
         above = "" if row["epsilon"] is None else f"{row['relative_percent']:.1f}%"
         lines.append(

@@ -38,20 +38,31 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--only", default="", help="run jobs whose name has this in it")
     parser.add_argument("--output", type=Path, default=PUBLISHED / "hybrid.json")
+    parser.add_argument("--keep", action="store_true", help="keep other rows of the output")
     parser.add_argument("--time-limit", type=float, default=1e9)
     options = parser.parse_args()
     start = time.monotonic()
-    rows: list[Row] = []
+    rows = earlier_rows(options.output) if options.keep else []
     for folder in options.folders:
         seeds = range(options.first_seed, options.first_seed + options.seeds)
         for row in run_jobs(folder, seeds, options.device, options.only):
-            rows.append(row)
+            rows = [other for other in rows if identity(other) != identity(row)] + [row]
             print(json.dumps(row), flush=True)
             write(options.output, rows, options.device)
             if time.monotonic() - start > options.time_limit:
                 print("time limit reached", flush=True)
                 return
     print_table(summary(rows))
+
+
+def earlier_rows(path: Path) -> list[Row]:
+    """What an earlier run of this command has written."""
+    return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+
+
+def identity(row: Row) -> tuple:
+    """Which run a row is of."""
+    return tuple(row[key] for key in ("source", "method", "epsilon", "seed"))
 
 
 def run_jobs(folder: Path, seeds: range, device: str, only: str) -> Iterator[Row]:

@@ -98,8 +98,8 @@ class StepBlocks:
         if checkpoint_step > next_step:
             raise RunStateError(
                 f"the checkpoint is of step {checkpoint_step}, the records end at step "
-                f"{next_step}; records were lost. Restore them from a copy of this run, or "
-                "begin a run of another name."
+                f"{next_step}; records were lost, and with them which steps were taken. Begin a "
+                "run of another name."
             )
         is_whole = open_block is not None and checkpoint_step == open_block.end
         return ResumePoint(
@@ -147,6 +147,5 @@ def _read_step(record: Mapping[str, Scalar], name: str) -> int:
 
 def _contradiction(what: str) -> RunStateError:
     return RunStateError(
-        f"the records cannot be right: {what.removesuffix('.')}. Restore them from a copy of "
-        "this run, or begin a run of another name."
+        f"the records cannot be right: {what.removesuffix('.')}. Begin a run of another name."
     )
