@@ -64,7 +64,7 @@ class Records:
         except (ConfigError, UnicodeDecodeError) as error:
             raise RunStateError(
                 f"{self._path.parent.name}/{self._path.name} is damaged in line {number}: it is "
-                "no record, so that nobody knows which steps were taken; begin a run of another name."
+                "no record, so nobody knows which steps were taken; begin a run of another name."
             ) from error
         return dict(record)
 

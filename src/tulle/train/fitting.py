@@ -158,6 +158,11 @@ def _open_run(
     """Plans, checks the rows, opens or makes the folder, and charges the ledger."""
     rng = _source(options.seed)
     plain_config = config.config if isinstance(config, TrainPlan) else config
+    if not isinstance(plain_config, TrainConfig):
+        raise ConfigError(
+            f"config of type {type(config).__name__} must be a config of tulle.train, e.g. "
+            "HybridConfig().calibrate(epsilon=3, delta=1e-7)."
+        )
     rows = bound_rows(examples, plain_config, _row_key(rng))
     shape = shape_of(examples, rows)
     plan = config if isinstance(config, TrainPlan) else config.make(shape)
@@ -300,6 +305,11 @@ def _labels_cost(plan: TrainPlan, label_epsilon: float) -> float:
 
 
 def _examples(data: ExampleSet | PreparedDataset, what: str) -> ExampleSet:
+    if not isinstance(data, ExampleSet | PreparedDataset):
+        raise ConfigError(
+            f"{what} rows of type {type(data).__name__} must be a PreparedDataset or an "
+            "ExampleSet; open a folder with PreparedDataset.open(folder)."
+        )
     examples = ExampleSet.of(data) if isinstance(data, PreparedDataset) else data
     if examples.num_rows == 0:
         raise DataError(f"there are no {what} rows; give at least one.")

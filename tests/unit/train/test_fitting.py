@@ -366,3 +366,12 @@ def test_results_say_what_was_spent_and_how_it_was_noised() -> None:
     seeded = fit(EXAMPLES, planned(dp_sgd()), options=RunOptions(seed=4))
     assert not result_to_dict(seeded, test_name="")["randomness"]["is_secure"]
     assert "seed 4" in seeded.noise_description
+
+
+@pytest.mark.parametrize("wrong", ["folder", None, 3])
+def test_other_things_than_data_and_configs_are_refused(wrong: object) -> None:
+    examples = make_examples(80)
+    with pytest.raises(ConfigError, match="must be a PreparedDataset or an ExampleSet"):
+        fit(wrong, randomized_labels())  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"must be a config of tulle\.train"):
+        fit(examples, wrong)  # type: ignore[arg-type]
