@@ -10,16 +10,25 @@ Replace:        P = sum_j b_j N(+j), Q = sum_j b_j N(-j)
 Add or remove:  P = sum_j b_j N(+j), Q = N(0), and the other order
 """
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from scipy import special
 
-from tulle.accounting.profiles import FloatArray, Profile
+from tulle.accounting.profiles import FloatArray, Profile, interpolated_profile
 
-_Function = Callable[[FloatArray], FloatArray]
+_ValueAndSlope = tuple[FloatArray, FloatArray]
+_Loss = Callable[[FloatArray], _ValueAndSlope]
 _MOST_NEWTON_STEPS = 60
+_MOST_LEFT_OUT = 1e-30
+"""Chance of the numbers of rows that a mixture leaves out: 1e-24 over a million steps."""
+_TAIL_DEVIATIONS = 12.0
+"""A Gaussian passes that many standard deviations with a chance below 1e-32."""
+_MOST_SOLVED = 256
+_LEAST_POINTS, _MOST_POINTS, _TABLE_VALUES = 2**13, 2**16, 2**21
+_BLOCK_VALUES = 2**19
 
 
 def gaussian_profile(distance: float) -> Profile:
@@ -85,17 +94,15 @@ def multi_row_replace_profile(weights: FloatArray, noise_multiplier: float) -> P
     """A unit with several rows, replaced; `weights[j]` is the chance that j rows are used."""
     mixture = _Mixture(weights, noise_multiplier)
 
-    def loss(x: FloatArray) -> FloatArray:
-        return mixture.log_ratio(x) - mixture.log_ratio(-x)
+    def loss(x: FloatArray) -> _ValueAndSlope:
+        (up, up_slope), (down, down_slope) = mixture.log_ratio(x), mixture.log_ratio(-x)
+        return up - down, up_slope + down_slope
 
-    def slope(x: FloatArray) -> FloatArray:
-        return mixture.log_ratio_slope(x) + mixture.log_ratio_slope(-x)
+    def delta(x: FloatArray, epsilon: FloatArray) -> FloatArray:
+        return mixture.sf(x) - np.exp(epsilon + mixture.log_cdf(-x))
 
-    def delta(epsilon: FloatArray) -> FloatArray:
-        x = _solve_increasing(loss, slope, epsilon, start=0.0, step=mixture.step)
-        return np.maximum(0.0, mixture.sf(x) - np.exp(epsilon + mixture.log_cdf(-x)))
-
-    return Profile(delta)
+    pair = _Pair(loss, delta, mixture, start=0.0, top=mixture.top)
+    return Profile(pair.delta, infinite_prob=mixture.left_out_prob)
 
 
 def multi_row_remove_profile(weights: FloatArray, noise_multiplier: float) -> Profile:
@@ -103,62 +110,122 @@ def multi_row_remove_profile(weights: FloatArray, noise_multiplier: float) -> Pr
     mixture = _Mixture(weights, noise_multiplier)
     s = noise_multiplier
 
-    def remove(epsilon: FloatArray) -> FloatArray:
-        x = _solve_increasing(
-            mixture.log_ratio, mixture.log_ratio_slope, epsilon, start=0.0, step=mixture.step
-        )
-        return np.maximum(0.0, mixture.sf(x) - np.exp(epsilon + special.log_ndtr(-x / s)))
+    def removed(x: FloatArray, epsilon: FloatArray) -> FloatArray:
+        return mixture.sf(x) - np.exp(epsilon + special.log_ndtr(-x / s))
 
+    def added_loss(y: FloatArray) -> _ValueAndSlope:
+        ratio, slope = mixture.log_ratio(-y)
+        return -ratio, slope
+
+    def added(y: FloatArray, epsilon: FloatArray) -> FloatArray:
+        return special.ndtr(-y / s) - np.exp(epsilon + mixture.log_cdf(-y))
+
+    remove = _Pair(mixture.log_ratio, removed, mixture, start=0.0, top=mixture.top)
+    add = _Pair(added_loss, added, mixture, start=-float(weights.size), top=_TAIL_DEVIATIONS * s)
     largest_loss = -math.log(weights[0]) if weights[0] > 0 else math.inf
 
-    def add(epsilon: FloatArray) -> FloatArray:
+    def add_delta(epsilon: FloatArray) -> FloatArray:
         inside = epsilon < largest_loss
-        at = np.where(inside, epsilon, 0.0)
-        x = -_solve_increasing(
-            lambda y: -mixture.log_ratio(-y),
-            lambda y: mixture.log_ratio_slope(-y),
-            at,
-            start=-float(weights.size),
-            step=mixture.step,
-        )
-        value = special.ndtr(x / s) - np.exp(at + mixture.log_cdf(x))
-        return np.where(inside, np.maximum(0.0, value), 0.0)
+        value = add.delta(np.where(inside, epsilon, 0.0))
+        return np.where(inside, value, mixture.left_out_prob)
 
-    return Profile(remove, add)
+    return Profile(remove.delta, add_delta, infinite_prob=mixture.left_out_prob)
 
 
 class _Mixture:
-    """sum_j b_j N(j, s^2) and its log density ratio to N(0, s^2)."""
+    """sum_j b_j N(j, s^2) and its log density ratio to N(0, s^2).
+
+    Numbers of rows so large that one of them comes with a chance of at most
+    `_MOST_LEFT_OUT` are left out, and if one comes the loss counts as infinite:
+    [P - aQ]+ <= [P' - aQ']+ + P'' for P = P' + P'' and any Q >= Q'. Small numbers
+    stay, however unlikely: they bound the loss where large ones have no density.
+    """
 
     def __init__(self, weights: FloatArray, noise_multiplier: float) -> None:
-        used = weights > 0
-        self._shifts = np.flatnonzero(used).astype(np.float64)
+        at_least = np.cumsum(weights[::-1])[::-1]
+        num_kept = int(np.count_nonzero(at_least > _MOST_LEFT_OUT))
+        self.left_out_prob = float(at_least[num_kept]) if num_kept < weights.size else 0.0
+        used = np.flatnonzero(weights[:num_kept] > 0)
+        self._shifts = used.astype(np.float64)
         self._weights = weights[used]
         self._s = noise_multiplier
+        self._slopes = self._shifts / noise_multiplier**2
         self._offsets = np.log(self._weights) - 0.5 * (self._shifts / noise_multiplier) ** 2
-        self.step = float(weights.size) + 10 * noise_multiplier
+        self.size = used.size
+        self.step = float(self._shifts[-1]) + 1 + 10 * noise_multiplier
+        self.top = float(self._shifts[-1]) + _TAIL_DEVIATIONS * noise_multiplier
 
-    def log_ratio(self, x: FloatArray) -> FloatArray:
-        terms = self._offsets + np.multiply.outer(x, self._shifts / self._s**2)
-        return np.asarray(special.logsumexp(terms, axis=-1))
-
-    def log_ratio_slope(self, x: FloatArray) -> FloatArray:
-        terms = self._offsets + np.multiply.outer(x, self._shifts / self._s**2)
-        posterior = np.asarray(special.softmax(terms, axis=-1))
-        return posterior @ (self._shifts / self._s**2)
+    def log_ratio(self, x: FloatArray) -> _ValueAndSlope:
+        value, slope = np.empty_like(x), np.empty_like(x)
+        for block in self._blocks(x):
+            terms = self._offsets + np.multiply.outer(x[block], self._slopes)
+            largest = terms.max(axis=-1)
+            np.exp(terms - largest[:, None], out=terms)
+            total = terms.sum(axis=-1)
+            value[block], slope[block] = np.log(total) + largest, terms @ self._slopes / total
+        return value, slope
 
     def log_cdf(self, x: FloatArray) -> FloatArray:
         with np.errstate(divide="ignore"):
-            return np.asarray(
-                np.log(special.ndtr(np.subtract.outer(x, self._shifts) / self._s) @ self._weights)
-            )
+            return np.asarray(np.log(self.sf(x, sign=-1.0)))
 
-    def sf(self, x: FloatArray) -> FloatArray:
-        return special.ndtr(-np.subtract.outer(x, self._shifts) / self._s) @ self._weights
+    def sf(self, x: FloatArray, *, sign: float = 1.0) -> FloatArray:
+        """Mass above x; with sign -1 below it."""
+        mass = np.empty_like(x)
+        for block in self._blocks(x):
+            below = np.subtract.outer(x[block], self._shifts)
+            mass[block] = special.ndtr(below * (-sign / self._s)) @ self._weights
+        return mass
+
+    def _blocks(self, x: FloatArray) -> Iterator[slice]:
+        rows = max(1, _BLOCK_VALUES // self.size)
+        return (slice(start, start + rows) for start in range(0, x.size, rows))
+
+
+class _Pair:
+    """A pair on a line, turned so that its loss increases with x."""
+
+    def __init__(
+        self,
+        loss: _Loss,
+        delta_above: Callable[[FloatArray, FloatArray], FloatArray],
+        mixture: _Mixture,
+        *,
+        start: float,
+        top: float,
+    ) -> None:
+        """`delta_above(x, epsilon)` is P minus e^epsilon Q above x; P has no mass above `top`."""
+        self._loss, self._delta_above, self._mixture = loss, delta_above, mixture
+        self._start, self._top = start, top
+
+    def delta(self, epsilon: FloatArray) -> FloatArray:
+        """At few epsilons to the last digit, at many by chords, which lie above by 1e-6 or so."""
+        if epsilon.size > _MOST_SOLVED:
+            return self._chords.forward(epsilon)
+        return self._at(self._solve(epsilon), epsilon)
+
+    @functools.cached_property
+    def _chords(self) -> Profile:
+        num_points = min(max(_TABLE_VALUES // self._mixture.size, _LEAST_POINTS), _MOST_POINTS)
+        first = float(self._solve(np.zeros(1))[0])
+        x = np.linspace(first, max(self._top, first + self._mixture.step), num_points)
+        epsilons = np.maximum.accumulate(self._loss(x)[0])
+        epsilons[0] = 0.0
+        deltas = self._at(x, epsilons)
+        # Near its largest value a bounded loss stands still.
+        epsilons, kept = np.unique(np.maximum(epsilons, 0.0), return_index=True)
+        return interpolated_profile(epsilons, deltas[kept])
+
+    def _at(self, x: FloatArray, epsilon: FloatArray) -> FloatArray:
+        inside = np.maximum(0.0, self._delta_above(x, epsilon))
+        return np.minimum(1.0, inside + self._mixture.left_out_prob)
+
+    def _solve(self, epsilon: FloatArray) -> FloatArray:
+        return _solve_increasing(self._loss, epsilon, start=self._start, step=self._mixture.step)
 
 
 def _solve_increasing(
-    function: _Function, slope: _Function, targets: FloatArray, *, start: float, step: float
+    function: _Loss, targets: FloatArray, *, start: float, step: float
 ) -> FloatArray:
     """The x >= start with function(x) = target: a table, then Newton inside its brackets.
 
@@ -168,19 +235,20 @@ def _solve_increasing(
     """
     highest = float(np.max(targets, initial=0.0))
     reach = step
-    while float(function(np.array([start + reach]))[0]) < highest and reach < 1e8 * step:
+    while float(function(np.array([start + reach]))[0][0]) < highest and reach < 1e8 * step:
         reach *= 2
     # Losses grow like an exponential at first and like a line far out.
     near, far = np.linspace(0.0, step, 2049), np.geomspace(step, 2 * reach, 1025)
     table_x = start + np.concatenate((near, far[1:]))
-    table_y = np.maximum.accumulate(function(table_x))
+    table_y = np.maximum.accumulate(function(table_x)[0])
     index = np.clip(np.searchsorted(table_y, targets), 1, table_x.size - 1)
     low, high = table_x[index - 1], table_x[index]
     x = np.interp(targets, table_y, table_x)
     for _ in range(_MOST_NEWTON_STEPS):
-        excess = function(x) - targets
+        value, slope = function(x)
+        excess = value - targets
         low, high = np.where(excess < 0, x, low), np.where(excess > 0, x, high)
-        moved = x - excess / np.maximum(slope(x), 1e-300)
+        moved = x - excess / np.maximum(slope, 1e-300)
         moved = np.where((moved >= low) & (moved <= high), moved, (low + high) / 2)
         is_done = np.abs(moved - x) <= 1e-13 * (1 + np.abs(x))
         x = moved

@@ -64,15 +64,21 @@ class LossDistribution:
 def compose(profiles: Sequence[tuple[Profile, int]]) -> LossDistribution:
     """The loss of all profiles together, each as often as its count says."""
     tail_masses = [_TAIL_MASS / (len(profiles) * count) for _, count in profiles]
+    num_releases = sum(count for _, count in profiles)
+    coarse_widths = [
+        _reach(p, tail) / _COARSE_POINTS for (p, _), tail in zip(profiles, tail_masses, strict=True)
+    ]
+    if max(coarse_widths) > _LARGEST_EXPONENT:
+        raise _too_far(num_releases)
     coarse = [
-        (discretize(p, _reach(p, tail) / _COARSE_POINTS, tail), count)
-        for (p, count), tail in zip(profiles, tail_masses, strict=True)
+        (discretize(p, width, tail), count)
+        for (p, count), width, tail in zip(profiles, coarse_widths, tail_masses, strict=True)
     ]
     low_loss, low_order = _edge(coarse, -_CHERNOFF_ORDERS)
     high_loss, high_order = _edge(coarse, _CHERNOFF_ORDERS)
     width = _choose_width(profiles, high_loss - low_loss)
     if not width <= _LARGEST_EXPONENT:
-        raise _too_far(coarse)
+        raise _too_far(num_releases)
     parts = [
         (discretize(p, width, tail), count)
         for (p, count), tail in zip(profiles, tail_masses, strict=True)
@@ -100,6 +106,8 @@ def discretize(profile: Profile, width: float, tail_mass: float) -> LossDistribu
 
 def _grid_deltas(function: DeltaFunction, width: float, tail_mass: float) -> FloatArray:
     num_steps = max(1, math.ceil(_function_reach(function, tail_mass) / width))
+    # What lies beyond twice the longest window is unlikely even in all parts together.
+    num_steps = min(num_steps, 2 * _MOST_POINTS)
     deltas = function(width * np.arange(num_steps + 1, dtype=np.float64))
     return np.minimum.accumulate(np.clip(deltas, 0.0, 1.0))
 
@@ -176,7 +184,7 @@ def _convolve(
     parts: Sequence[tuple[LossDistribution, int]], low: int, high: int
 ) -> LossDistribution:
     if high - low > 4 * _MOST_POINTS:
-        raise _too_far(parts)
+        raise _too_far(sum(count for _, count in parts))
     size = int(fft.next_fast_len(high - low + 1, real=True))
     spectrum = np.ones(size // 2 + 1, dtype=np.clongdouble)
     first, log_finite_prob = 0, 0.0
@@ -215,8 +223,8 @@ def _folded(probs: FloatArray, size: int) -> NDArray[np.longdouble]:
     return np.asarray(padded.reshape(rows, size).sum(axis=0))
 
 
-def _too_far(parts: Sequence[tuple[LossDistribution, int]]) -> UnsupportedEventError:
+def _too_far(num_releases: int) -> UnsupportedEventError:
     return UnsupportedEventError(
-        f"a composition of {sum(count for _, count in parts)} releases spreads its losses too "
+        f"a composition of {num_releases} releases spreads its losses too "
         "far to be resolved; account for fewer at a time."
     )

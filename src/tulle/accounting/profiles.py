@@ -127,7 +127,8 @@ def interpolated_profile(epsilons: FloatArray, deltas: FloatArray) -> Profile:
         index = np.clip(np.searchsorted(epsilons, epsilon, side="right") - 1, 0, epsilons.size - 2)
         low, high = epsilons[index], epsilons[index + 1]
         at = np.clip(epsilon, low, high)
-        share = np.expm1(at - low) / np.expm1(high - low)
+        # expm1(at - low) / expm1(high - low) without overflow.
+        share = np.exp(at - high) * np.expm1(low - at) / np.expm1(low - high)
         return np.asarray(decreasing[index] + share * (decreasing[index + 1] - decreasing[index]))
 
     return Profile(delta)

@@ -5,6 +5,7 @@ what is true for every mechanism, from its profile alone, and what truncation of
 a Poisson batch costs.
 """
 
+import functools
 import math
 
 import numpy as np
@@ -18,6 +19,10 @@ from tulle.accounting.gaussian_pairs import (
     sampled_gaussian_replace_profile,
 )
 from tulle.accounting.profiles import FloatArray, Profile
+from tulle.errors import ConfigError
+
+MOST_ROWS_PER_UNIT = 10_000
+"""Most rows of a unit in sampled batches with Gaussian noise that are accounted."""
 
 
 def poisson_remove_profile(base: Profile, sampling_prob: float) -> Profile:
@@ -83,10 +88,19 @@ def rows_used_weights(max_rows: int, sampling_prob: float) -> FloatArray:
     return np.asarray(np.exp(log_choices + log_chances))
 
 
+@functools.lru_cache(maxsize=8)
 def poisson_gaussian_profile(
     sampling_prob: float, noise_multiplier: float, max_rows: int, *, replace: bool
 ) -> Profile:
-    """The tight pair of Gaussian noise on a Poisson batch."""
+    """The tight pair of Gaussian noise on a Poisson batch.
+
+    Kept for the next number of steps: the tables of many rows take a while.
+    """
+    if max_rows > MOST_ROWS_PER_UNIT:
+        raise ConfigError(
+            f"max_rows_per_unit={max_rows} must be <= {MOST_ROWS_PER_UNIT} to be accounted row by "
+            "row; keep fewer rows of each unit, or clip all rows of a unit together."
+        )
     if max_rows == 1 and replace:
         return sampled_gaussian_replace_profile(sampling_prob, noise_multiplier)
     if max_rows == 1:
@@ -124,15 +138,16 @@ def mixed_profile(first: Profile, second: Profile, second_prob: float) -> Profil
     def forward(epsilon: FloatArray) -> FloatArray:
         return (1 - second_prob) * first.forward(epsilon) + second_prob * second.forward(epsilon)
 
+    infinite_prob = (1 - second_prob) * first.infinite_prob + second_prob * second.infinite_prob
     if first.backward is None and second.backward is None:
-        return Profile(forward)
+        return Profile(forward, infinite_prob=infinite_prob)
 
     def backward(epsilon: FloatArray) -> FloatArray:
         return (1 - second_prob) * first.swapped().forward(
             epsilon
         ) + second_prob * second.swapped().forward(epsilon)
 
-    return Profile(forward, backward)
+    return Profile(forward, backward, infinite_prob=infinite_prob)
 
 
 def _more_than(count: int, num_rows: int, sampling_prob: float) -> float:

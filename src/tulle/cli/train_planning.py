@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tulle.train.data_shape import DataShape
     from tulle.train.train_plan import TrainPlan
 
-_ANY_KEY = b"counts rows, chooses none"
-
 
 def plan_run(settings: TrainSettings, data: ChosenData) -> "TrainPlan":
     """The plan for these data. Looks at numbers of rows and at unit ids alone.
@@ -23,11 +21,9 @@ def plan_run(settings: TrainSettings, data: ChosenData) -> "TrainPlan":
     Raises:
       ConfigError: A batch size above the data, or a target that cannot be met.
     """
-    from tulle.train.training_rows import bound_rows, shape_of
+    from tulle.train.training_rows import planned_shape
 
-    # How many rows of each unit are kept does not depend on which, and so not on the key.
-    examples = data.planned()
-    shape = shape_of(examples, bound_rows(examples, settings.config, _ANY_KEY))
+    shape = planned_shape(data.planned(), settings.config)
     return _with_batch_size(settings, shape).make(shape)
 
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tulle.train.train_plan import TrainPlan
 
 
+_MOST_DELTA = 0.01
+
+
 class Accounting(enum.Enum):
     """Which account of the private steps sets the noise."""
 
@@ -43,8 +46,11 @@ class Target:
                 f"epsilon={self.epsilon} must be > 0; to train without privacy use "
                 "NonPrivateConfig."
             )
-        if not 0 <= check_finite("delta", self.delta) < 1:
-            raise ConfigError(f"delta={self.delta} must be in [0, 1), e.g. 1e-7.")
+        if not 0 <= check_finite("delta", self.delta) <= _MOST_DELTA:
+            raise ConfigError(
+                f"delta={self.delta} must be from 0 to {_MOST_DELTA}: more would allow to publish "
+                "rows outright. Choose less than 1 over the number of rows, e.g. 1e-7."
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from tulle.accounting.accountant import pld_epsilon
+from tulle.accounting.accountant import pld_epsilon, privacy_curve
 from tulle.accounting.calibration import calibrate_noise
 from tulle.accounting.rdp_calibration import calibrate_noise_rdp
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
@@ -44,6 +44,7 @@ from tulle.train.train_plan import (
 from tulle.train.unit_level import UserAccounting, UserLevel
 
 _NUM_MILESTONES = 8
+_HUGE_EPSILON = 1e6
 _FEW_MILESTONES = 4
 """Where a unit has several rows, which take longer to account."""
 
@@ -271,11 +272,6 @@ def _checked_target(config: PrivateConfig, shape: DataShape) -> Target:
             f"{type(config).__name__} has no target; call calibrate(epsilon=…, delta=…) first, "
             "or use NonPrivateConfig to train without privacy."
         )
-    if config.target.delta * shape.num_private_rows > 1:
-        raise ConfigError(
-            f"delta={config.target.delta:g} must be below 1 over the number of training rows, "
-            f"{shape.num_private_rows}: it would allow to publish a row; choose e.g. 1e-7."
-        )
     if not isinstance(config, DpSgdConfig) and not shape.public_features:
         raise ConfigError(
             "randomized labels train on public features and there are none; use DpSgdConfig."
@@ -316,7 +312,14 @@ def _check_private(parts: _Parts) -> None:
 def _check_room(parts: _Parts) -> None:
     """Refuses a target that labels and vocabularies use up before the first step."""
     fixed = compose_parts(parts.shape.vocabulary_event, parts.labels)
-    spent = pld_epsilon(fixed, parts.target.delta, parts.adjacency)
+    curve = privacy_curve(fixed, parts.adjacency)
+    spent = curve.epsilon(parts.target.delta)
+    if math.isinf(spent):
+        raise ConfigError(
+            f"delta={parts.target.delta:g} leaves nothing for private steps: the vocabularies "
+            f"alone need delta > {curve.delta(_HUGE_EPSILON):.2g}; raise delta, or prepare them "
+            "with a smaller vocabulary delta."
+        )
     if spent >= parts.target.epsilon:
         raise ConfigError(
             f"epsilon={parts.target.epsilon:g} leaves nothing for private steps: labels and "

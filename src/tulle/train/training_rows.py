@@ -37,19 +37,35 @@ def bound_rows(examples: ExampleSet, config: TrainConfig, key: bytes) -> Trainin
     Privacy:
       Looks at unit ids alone, which are public under replace. No release.
     """
-    unit = None if isinstance(config, NonPrivateConfig) else config.unit
-    if not isinstance(unit, UserLevel):
+    unit = _user_level(config)
+    if unit is None:
         return TrainingRows()
-    if examples.units is None:
-        raise DataError(
-            "unit='user' needs data with a unit column that says whose each row is; "
-            "name it in the schema, or protect each example."
-        )
-    units = examples.units
+    units = _units(examples)
     return TrainingRows(
         label_rows=_choose(units, unit.max_labels_per_user, unit.choice, key + b" labels"),
         private_rows=_choose(units, unit.max_rows_per_user, unit.choice, key + b" steps"),
         num_users=int(np.unique(units).size),
+    )
+
+
+def planned_shape(examples: ExampleSet, config: TrainConfig) -> DataShape:
+    """What `shape_of` would say of the bounded rows, without choosing any.
+
+    How many rows of each unit are kept does not depend on which.
+
+    Privacy:
+      As for `bound_rows`.
+    """
+    shape = shape_of(examples, TrainingRows())
+    unit = _user_level(config)
+    if unit is None:
+        return shape
+    _, counts = np.unique(_units(examples), return_counts=True)
+    return dataclasses.replace(
+        shape,
+        num_label_rows=_num_chosen(counts, unit.max_labels_per_user, unit.choice),
+        num_private_rows=_num_chosen(counts, unit.max_rows_per_user, unit.choice),
+        num_users=counts.size,
     )
 
 
@@ -63,6 +79,27 @@ def shape_of(examples: ExampleSet, rows: TrainingRows) -> DataShape:
         num_users=rows.num_users,
         vocabulary_event=examples.vocabulary_event,
     )
+
+
+def _user_level(config: TrainConfig) -> UserLevel | None:
+    if isinstance(config, NonPrivateConfig) or not isinstance(config.unit, UserLevel):
+        return None
+    return config.unit
+
+
+def _units(examples: ExampleSet) -> NDArray[np.int64]:
+    if examples.units is None:
+        raise DataError(
+            "unit='user' needs data with a unit column that says whose each row is; "
+            "name it in the schema, or protect each example."
+        )
+    return examples.units
+
+
+def _num_chosen(counts: NDArray[np.int64], max_rows: int, choice: RowChoice) -> int:
+    if choice is RowChoice.WITH_REPLACEMENT:
+        return counts.size * max_rows
+    return int(np.minimum(counts, max_rows).sum())
 
 
 def _choose(units: NDArray[np.int64], max_rows: int, choice: RowChoice, key: bytes) -> IntArray:

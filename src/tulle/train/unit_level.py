@@ -12,6 +12,9 @@ from tulle.errors import ConfigError
 from tulle.privacy.fields import check_choice, check_count, check_fields
 from tulle.privacy.units import Unit
 
+MOST_ROWS_PER_USER = 10_000
+"""As many as the accountant takes for rows that are sampled one by one."""
+
 
 class UserAccounting(enum.Enum):
     """How the cost of one user's rows is bounded."""
@@ -63,6 +66,14 @@ class UserLevel:
             raise ConfigError(f"accounting={self.accounting!r} must be a UserAccounting.")
         if not isinstance(self.choice, RowChoice):
             raise ConfigError(f"choice={self.choice!r} must be a RowChoice.")
+        is_row_by_row = self.accounting is UserAccounting.SEVERAL_ROWS
+        is_drawn = self.choice is RowChoice.WITH_REPLACEMENT
+        if self.max_rows_per_user > MOST_ROWS_PER_USER and (is_row_by_row or is_drawn):
+            raise ConfigError(
+                f"max_rows_per_user={self.max_rows_per_user} must be <= {MOST_ROWS_PER_USER}: more "
+                "rows are neither accounted one by one nor drawn with replacement. Keep fewer, or "
+                "use UserAccounting.CLIPPED_USERS with RowChoice.RANDOM."
+            )
 
     @property
     def unit(self) -> Unit:

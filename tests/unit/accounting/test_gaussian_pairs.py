@@ -92,6 +92,63 @@ def test_small_epsilons_are_right_next_to_huge_ones(sampling_prob: float, name: 
         assert got >= exact * (1 - 1e-7) - 1e-20
 
 
+MANY_ROWS = [
+    (10, 0.03, 11.0),
+    (20, 1e-3, 0.3),
+    (100, 0.05, 8.0),
+    (300, 0.3, 40.0),
+    (1000, 1e-3, 2.0),
+]
+
+
+@pytest.mark.parametrize(("max_rows", "sampling_prob", "noise"), MANY_ROWS)
+def test_many_rows_are_the_integral(max_rows: int, sampling_prob: float, noise: float) -> None:
+    mean = max_rows * sampling_prob
+    epsilons = np.array([0.0, 0.01, 0.1, 0.5, 1.0, 2.0]) * (mean + 6 * math.sqrt(mean)) / noise
+    profiles = orders(sampling_prob, noise, max_rows)
+    for name, (p, q) in pairs(sampling_prob, max_rows).items():
+        expected = gaussian_delta(p, q, noise, epsilons, points_per_stddev=60)
+        got = profiles[name].forward(epsilons)
+        assert np.all(got >= expected * (1 - 2e-3) - 1e-16)
+        close = expected > 1e-14
+        np.testing.assert_allclose(got[close], expected[close], rtol=0.02)
+
+
+@pytest.mark.parametrize("name", ["replace", "remove", "add"])
+@pytest.mark.parametrize(("max_rows", "sampling_prob", "noise"), MANY_ROWS)
+def test_many_epsilons_at_once_get_no_less_than_each_alone(
+    max_rows: int, sampling_prob: float, noise: float, name: str
+) -> None:
+    profile = orders(sampling_prob, noise, max_rows)[name]
+    reach = 2 * max_rows * sampling_prob / noise + 20 / noise
+    epsilons = np.concatenate((np.linspace(0.0, reach, 2000), np.geomspace(reach, 2.0**23, 100)))
+    together = profile.forward(epsilons)
+    apart = np.concatenate([profile.forward(part) for part in np.array_split(epsilons, 20)])
+    assert np.all(together >= apart * (1 - 1e-10) - 1e-16 * apart[0])
+    np.testing.assert_allclose(together, apart, rtol=1e-4, atol=1e-25)
+    # An upper bound that is none: half of it must be seen.
+    assert not np.all(0.999 * together >= apart * (1 - 1e-10) - 1e-16 * apart[0])
+
+
+@pytest.mark.parametrize("name", ["replace", "remove", "add"])
+def test_numbers_of_rows_that_never_come_count_as_infinite_losses(name: str) -> None:
+    profile = orders(0.001, 2.0, 1000)[name]
+    assert 0 < profile.infinite_prob <= 1e-30
+    assert profile.forward(np.array([2.0**23]))[0] >= profile.infinite_prob
+    p, q = pairs(0.02, 60)[name]
+    for epsilon in (0.0, 0.3, 2.0, 20.0):
+        exact = exact_gaussian_delta(p, q, 1.5, epsilon)
+        got = orders(0.02, 1.5, 60)[name].forward(np.array([epsilon]))[0]
+        assert exact * (1 - 1e-8) <= got <= exact * (1 + 1e-8) + 1e-24
+
+
+def test_few_rows_are_never_left_out() -> None:
+    """Unlikely as they are (1e-60), they bound the loss of an added unit."""
+    profile = orders(0.999, 1.0, 20)["add"]
+    exact = exact_gaussian_delta({0: 1.0}, pairs(0.999, 20)["add"][1], 1.0, 100.0)
+    assert profile.forward(np.array([100.0]))[0] == pytest.approx(exact, rel=1e-6)
+
+
 @pytest.mark.parametrize("distance", [1e-6, 0.02, 1.0, 40.0, 1000.0])
 def test_plain_gaussian_has_the_closed_form(distance: float) -> None:
     profile = gaussian_profile(distance)

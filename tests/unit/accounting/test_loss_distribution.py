@@ -20,6 +20,7 @@ from tulle.accounting.profiles import (
     three_point_profile,
 )
 from tulle.accounting.sampling import poisson_gaussian_profile, poisson_remove_profile
+from tulle.errors import UnsupportedEventError
 from unit.accounting.hockey_stick import randomized_response_delta
 
 PROFILES = {
@@ -191,6 +192,19 @@ def test_absurdly_many_steps_are_never_too_cheap(count: int) -> None:
     distance = 0.5 / math.sqrt(count)
     curve = ComposedCurve([(gaussian_profile(distance), count)])
     assert curve.delta(1.0) >= ExactCurve(gaussian_profile(0.5)).delta(1.0) * (1 - 1e-9)
+
+
+def test_losses_that_no_grid_holds_are_refused() -> None:
+    profile = poisson_gaussian_profile(1e-3, 0.005, 1000, replace=True)
+    with pytest.raises(UnsupportedEventError, match="too far"):
+        compose([(profile, 100)])
+
+
+def test_a_grid_that_is_too_fine_ends_early_and_what_is_beyond_counts_as_infinite() -> None:
+    profile, width = gaussian_profile(20.0), 1e-5
+    made = discretize(profile, width, 1e-18)
+    assert made.probs.size < 2**23 + 2
+    assert made.infinite_prob == profile.forward(made.losses[-1:])[0] > 0.9
 
 
 def test_what_leaves_the_window_is_counted_as_infinite() -> None:

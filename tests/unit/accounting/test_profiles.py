@@ -192,6 +192,14 @@ def test_chords_lie_above_the_curve_they_interpolate() -> None:
     np.testing.assert_allclose(chords(points), exact(points), atol=1e-16)
 
 
+def test_chords_between_points_far_apart_do_not_overflow() -> None:
+    profile = interpolated_profile(np.array([0.0, 2000.0, 9000.0]), np.array([0.5, 0.1, 0.01]))
+    at = np.array([0.0, 1000.0, 1999.0, 2000.0, 8999.0, 9000.0, 1e5])
+    share = math.exp(-1)
+    expected = [0.5, 0.5, 0.5 - 0.4 * share, 0.1, 0.1 - 0.09 * share, 0.01, 0.01]
+    np.testing.assert_allclose(profile.forward(at), expected, rtol=1e-12)
+
+
 def test_beyond_the_last_known_point_delta_stays() -> None:
     profile = interpolated_profile(np.array([0.0, 1.0]), np.array([0.5, 0.125]))
     np.testing.assert_array_equal(profile.forward(np.array([1.0, 2.0, 1e6])), 0.125)

@@ -1,3 +1,5 @@
+import logging
+
 import pytest
 
 from tulle.accounting.accountant import privacy_curve
@@ -63,3 +65,24 @@ def test_what_the_papers_did_not_cover_is_refused(event: Event) -> None:
     for wrapped in (event, Repeated(event=event, count=3), Composed((STEP, event))):
         with pytest.raises(UnsupportedEventError, match="RDP"):
             rdp_epsilon(wrapped, 1e-6, REMOVE)
+
+
+@pytest.mark.parametrize("level", [logging.NOTSET, logging.INFO, logging.CRITICAL])
+def test_orders_that_are_left_out_are_not_reported_and_logging_stays_as_it_was(
+    level: int, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    logger = logging.getLogger("absl")
+    before = logger.level
+    # Orders near 1 do not converge at this noise.
+    loud = PoissonSampled(sampling_prob=0.5, event=Gaussian(noise_multiplier=0.3))
+    try:
+        logger.setLevel(level)
+        assert rdp_epsilon(Repeated(event=loud, count=10), 1e-7, REMOVE) > 50
+        assert logger.level == level
+        with pytest.raises(UnsupportedEventError):
+            rdp_epsilon(Composed((loud, events.DiscreteGaussian(scale=1.0))), 1e-7, REMOVE)
+        assert logger.level == level
+    finally:
+        logger.setLevel(before)
+    assert capfd.readouterr() == ("", "")
+    assert not caplog.records

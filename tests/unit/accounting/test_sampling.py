@@ -10,6 +10,7 @@ from tulle.accounting.curve import ComposedCurve
 from tulle.accounting.gaussian_pairs import gaussian_profile
 from tulle.accounting.profiles import Profile, discrete_laplace_profile, laplace_profile
 from tulle.accounting.sampling import (
+    MOST_ROWS_PER_UNIT,
     fixed_size_replace_profile,
     mixed_profile,
     poisson_gaussian_profile,
@@ -18,7 +19,8 @@ from tulle.accounting.sampling import (
     rows_used_weights,
     truncation_profile,
 )
-from tulle.privacy.events import Gaussian, TruncatedPoissonSampled
+from tulle.errors import ConfigError
+from tulle.privacy.events import Gaussian, PoissonSampled, TruncatedPoissonSampled
 from tulle.privacy.units import Adjacency
 from unit.accounting.hockey_stick import (
     discrete_delta,
@@ -247,6 +249,28 @@ def test_a_public_coin_mixes_deltas_in_both_orders() -> None:
     swapped = 0.75 * first.swapped().forward(EPSILONS) + 0.25 * second.forward(EPSILONS)
     np.testing.assert_allclose(mixed.forward(EPSILONS), expected, rtol=1e-14)
     np.testing.assert_allclose(mixed.swapped().forward(EPSILONS), swapped, rtol=1e-14)
+
+
+def test_a_public_coin_mixes_the_chances_of_an_infinite_loss() -> None:
+    first = Profile(np.zeros_like, infinite_prob=0.1)
+    both_orders = Profile(np.zeros_like, np.zeros_like, infinite_prob=0.3)
+    for second in (Profile(np.zeros_like, infinite_prob=0.3), both_orders):
+        assert mixed_profile(first, second, 0.25).infinite_prob == pytest.approx(0.15)
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_more_rows_than_can_be_accounted_are_refused(replace: bool) -> None:
+    poisson_gaussian_profile(0.01, 1e3, MOST_ROWS_PER_UNIT, replace=replace)
+    with pytest.raises(ConfigError, match=r"max_rows_per_unit=10001 must be <= 10000.* fewer rows"):
+        poisson_gaussian_profile(0.01, 1e3, MOST_ROWS_PER_UNIT + 1, replace=replace)
+    for event in (
+        truncated_event(10**9, 1e-6, 10**6, 10**6, 1e3),
+        PoissonSampled(
+            sampling_prob=0.01, event=Gaussian(noise_multiplier=1.0), max_rows_per_unit=10**6
+        ),
+    ):
+        with pytest.raises(ConfigError, match="max_rows_per_unit=1000000"):
+            privacy_curve(event, Adjacency.REPLACE if replace else Adjacency.ADD_OR_REMOVE)
 
 
 @pytest.mark.parametrize("max_rows", [1, 5, 20])

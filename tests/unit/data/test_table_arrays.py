@@ -98,7 +98,7 @@ def encoder() -> Encoder:
 
 def prepared(path: Path) -> PreparedDataset:
     log = LogFiles(paths=(path,), layout=layout_for(path, SCHEMA))
-    return prepare(log, encoder(), path.with_suffix(".dir")).dataset
+    return prepare(log, encoder(), path.with_suffix(path.suffix + ".dir")).dataset
 
 
 def assert_equal(made: TableArrays, dataset: PreparedDataset) -> None:
@@ -140,6 +140,47 @@ def test_every_library_gives_the_arrays_of_one_csv_file(
     path = tmp_path / "log.csv"
     polars_table().write_csv(path)
     assert_equal(encode_table(make(), encoder(), with_label=True), prepared(path))
+
+
+def slot_ids(made: TableArrays | PreparedDataset) -> list[int]:
+    return [int(value) for value in made.public_features[:, 2]]
+
+
+def test_a_gap_in_a_column_of_whole_numbers_changes_no_other_id() -> None:
+    whole = encode_table(pandas_table(), encoder(), with_label=True)
+    for gap in (float("nan"), None):
+        frame = pandas_table().astype({"slot": "float64"})
+        frame.loc[7, "slot"] = gap
+        with_gap = encode_table(frame, encoder(), with_label=True)
+        assert slot_ids(with_gap)[:7] == slot_ids(whole)[:7]
+        assert slot_ids(with_gap)[8:] == slot_ids(whole)[8:]
+        assert slot_ids(with_gap)[7] != slot_ids(whole)[7]
+        # One row at a time, as a service would ask.
+        alone = encode_table(frame.iloc[3:4], encoder(), with_label=False)
+        assert slot_ids(alone) == slot_ids(whole)[3:4]
+
+
+@pytest.mark.parametrize("dtype", [pl.Int64, pl.UInt8, pl.Float32, pl.Float64])
+def test_parquet_gives_whole_numbers_the_ids_of_text(
+    tmp_path: Path, dtype: type[pl.DataType]
+) -> None:
+    text, stored = tmp_path / "log.csv", tmp_path / "log.parquet"
+    polars_table().write_csv(text)
+    polars_table().with_columns(pl.col("slot").cast(dtype)).write_parquet(stored)
+    assert slot_ids(prepared(stored)) == slot_ids(prepared(text))
+
+
+def test_a_fraction_and_the_text_of_a_float_are_categories_of_their_own(tmp_path: Path) -> None:
+    slots = pl.Series("slot", [3.0, 3.5] * (NUM_ROWS // 2))
+    texts = {3.0: "3", 3.5: "3.5"}
+    found = slot_ids(encode_table(polars_table().with_columns(slots), encoder(), with_label=True))
+    for written, matches in ((texts, True), (texts | {3.0: "3.0"}, False)):
+        path = tmp_path / f"{matches}.csv"
+        values = pl.Series("slot", [written[value] for value in slots])
+        polars_table().with_columns(values).write_csv(path)
+        from_text = slot_ids(prepared(path))
+        assert (from_text == found) is matches
+        assert from_text[1::2] == found[1::2]
 
 
 def test_a_table_with_times_gives_the_arrays_of_its_parquet_file(tmp_path: Path) -> None:

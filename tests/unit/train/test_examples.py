@@ -10,7 +10,7 @@ from tulle.train.evaluation import mean_loss, predict
 from tulle.train.examples import ExampleSet
 from tulle.train.losses import CrossEntropy
 from tulle.train.trained_model import TrainedModel
-from tulle.train.training_rows import bound_rows, shape_of
+from tulle.train.training_rows import bound_rows, planned_shape, shape_of
 from tulle.train.unit_level import RowChoice, UserLevel
 from unit.train.small_data import (
     FEATURES,
@@ -175,6 +175,21 @@ def test_no_user_has_more_rows_than_allowed(choice: RowChoice) -> None:
         assert (counts > 0).all()
     shape = shape_of(examples, rows)
     assert (shape.num_label_rows, shape.num_private_rows, shape.num_users) == (100, 300, 100)
+
+
+@pytest.mark.parametrize("choice", RowChoice)
+@pytest.mark.parametrize("max_rows", [1, 3, 9])
+def test_a_plan_knows_how_many_rows_are_kept_without_choosing_them(
+    choice: RowChoice, max_rows: int
+) -> None:
+    examples = make_examples(401, rows_per_user=4)
+    unit = UserLevel(max_rows_per_user=max_rows, max_labels_per_user=2, choice=choice)
+    for config in (hybrid(unit=unit), hybrid(), nonprivate()):
+        chosen = bound_rows(examples, config, bytes(range(32)))
+        assert planned_shape(examples, config) == shape_of(examples, chosen)
+    without_units = dataclasses.replace(examples, units=None)
+    with pytest.raises(DataError, match="unit column"):
+        planned_shape(without_units, hybrid(unit=unit))
 
 
 def test_random_rows_depend_on_the_key_and_their_number_does_not() -> None:

@@ -5,8 +5,17 @@ import pytest
 from tulle.accounting.accountant import pld_epsilon
 from tulle.accounting.calibration import calibrate_noise
 from tulle.accounting.plan_check import verify_plan
+from tulle.accounting.sampling import MOST_ROWS_PER_UNIT
 from tulle.errors import ConfigError
-from tulle.privacy.events import Composed, Event, Gaussian, NonPrivate, RandomizedResponse, Repeated
+from tulle.privacy.events import (
+    Composed,
+    EpsilonDelta,
+    Event,
+    Gaussian,
+    NonPrivate,
+    RandomizedResponse,
+    Repeated,
+)
 from tulle.privacy.units import Adjacency, Owner, Scope
 from tulle.train.budget_split import ExplicitSplit, RatioSplit
 from tulle.train.configs import (
@@ -18,7 +27,7 @@ from tulle.train.configs import (
 )
 from tulle.train.phases import PrivatePhase
 from tulle.train.planning import make_train_plan
-from tulle.train.unit_level import UserAccounting, UserLevel
+from tulle.train.unit_level import MOST_ROWS_PER_USER, RowChoice, UserAccounting, UserLevel
 from unit.train.small_data import (
     FEATURES,
     dp_sgd,
@@ -283,6 +292,49 @@ def test_a_target_that_labels_and_vocabularies_use_up_is_refused() -> None:
     refused(searched(hybrid()), "leaves nothing for private steps", shape)
 
 
+def test_vocabularies_that_need_more_delta_name_it_as_the_way_out() -> None:
+    event = EpsilonDelta(epsilon=0.1, delta=1e-4)
+    shape = dataclasses.replace(SHAPE, vocabulary_event=event)
+    for config in (searched(hybrid()), searched(dp_sgd())):
+        refused(
+            config, r"vocabularies alone need delta > 0.0001; raise delta, or .* smaller", shape
+        )
+    enough = searched(dp_sgd()).calibrate(epsilon=5.0, delta=1e-3)
+    assert make_train_plan(enough, shape).plan.guarantee.delta == 1e-3
+
+
+def test_users_with_many_rows_get_noise_that_meets_the_target() -> None:
+    phase = private_phase(noise_multiplier=None, epochs=1.0, batch_size=4000)
+    config = dp_sgd(private_phase=phase, unit=UserLevel(max_rows_per_user=100))
+    shape = make_shape(20_000, num_users=200)
+    plan = make_train_plan(config, shape)
+    assert plan.sampler is not None
+    spent = pld_epsilon(plan.plan.event, 1e-5, Adjacency.REPLACE)
+    assert 0.999 * 5.0 < spent <= 5.0
+    marks = [step for step, _ in plan.epsilon_milestones]
+    assert len(marks) == 4
+    assert marks[-1] == plan.num_private_steps
+
+
+def test_more_rows_of_a_user_than_can_be_accounted_are_refused() -> None:
+    assert MOST_ROWS_PER_USER == MOST_ROWS_PER_UNIT
+    most = UserLevel(max_rows_per_user=MOST_ROWS_PER_USER)
+    for changes in (
+        {},
+        {"choice": RowChoice.RANDOM},
+        {"accounting": UserAccounting.CLIPPED_USERS},
+    ):
+        with pytest.raises(ConfigError, match=r"max_rows_per_user=10001 must be <= 10000"):
+            dataclasses.replace(most, max_rows_per_user=MOST_ROWS_PER_USER + 1, **changes)
+    clipped = UserLevel(
+        max_rows_per_user=10**6,
+        accounting=UserAccounting.CLIPPED_USERS,
+        choice=RowChoice.RANDOM,
+    )
+    plan = make_train_plan(searched(dp_sgd(unit=clipped)), SHAPE)
+    assert plan.plan.guarantee.epsilon == 5.0
+
+
 def test_a_share_of_labels_above_epsilon_is_refused() -> None:
     refused(hybrid(split=ExplicitSplit(epsilon_of_labels=6.0)), "must be <= epsilon=5.0")
 
@@ -325,7 +377,6 @@ def test_the_papers_account_for_users_by_group_privacy_alone() -> None:
     refused(config, "set accounting=UserAccounting.GROUP_PRIVACY")
 
 
-def test_a_delta_that_would_allow_to_publish_a_row_is_refused() -> None:
-    config = dp_sgd().calibrate(epsilon=3.0, delta=0.01)
-    with pytest.raises(ConfigError, match="below 1 over the number of training rows"):
-        config.make(make_shape(200))
+def test_a_delta_that_would_allow_to_publish_rows_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"delta=0\.5 must be from 0 to 0\.01"):
+        dp_sgd().calibrate(epsilon=3.0, delta=0.5)

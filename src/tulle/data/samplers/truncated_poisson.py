@@ -72,6 +72,7 @@ class TruncatedPoisson:
         """
         check_count("num_rows", num_rows)
         check_count("max_batch_size", max_batch_size)
+        check_count("max_rows_per_unit", max_rows_per_unit)
         least = least_deviations(max_rows_per_unit)
         wanted = least if deviations is None else deviations
         if not least <= wanted < math.inf:
@@ -79,8 +80,15 @@ class TruncatedPoisson:
                 f"deviations={wanted} must be a number >= {least:g}; to truncate more often give "
                 "sampling_prob and accept_costly_truncation=True."
             )
+        # All rows of one unit may come at once: they need room beside those of the others.
+        room = max_batch_size - max_rows_per_unit + 1
+        if room < 1:
+            raise ConfigError(
+                f"max_batch_size={max_batch_size} must be >= max_rows_per_unit="
+                f"{max_rows_per_unit}; raise it, or bound units to fewer rows."
+            )
         # The root of B - m = z sqrt(m) in sqrt(m), without cancellation.
-        root = 2 * max_batch_size / (wanted + math.sqrt(wanted**2 + 4 * max_batch_size))
+        root = 2 * room / (wanted + math.sqrt(wanted**2 + 4 * room))
         return cls(
             num_rows=num_rows,
             sampling_prob=min(1.0, root**2 / num_rows),

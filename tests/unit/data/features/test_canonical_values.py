@@ -10,9 +10,12 @@ from tulle.data.features.canonical_values import as_numbers, as_text
 from tulle.data.schema import Kind
 from tulle.errors import DataError
 
+INF = float("inf")
 SAME_TEXTS = [
     (Kind.CATEGORICAL, ["5", "-7", None], [5, -7, None], pl.Int16),
-    (Kind.CATEGORICAL, ["0.5", "5.0", None], [0.5, 5.0, None], pl.Float64),
+    (Kind.CATEGORICAL, ["0.5", "3.5", "5", None], [0.5, 3.5, 5.0, float("nan")], pl.Float64),
+    (Kind.CATEGORICAL, ["3.1", "16777216", "-3"], [3.1, 16777216.0, -3.0], pl.Float32),
+    (Kind.CATEGORICAL, ["0", "inf", "1e+22", "-inf"], [-0.0, INF, 1e22, -INF], pl.Float64),
     (Kind.CATEGORICAL, ["true", None], [True, None], pl.Boolean),
     (Kind.INTEGER, ["5", "05", "+5", None], [5, 5, 5, None], pl.UInt8),
     (Kind.INTEGER, ["5", None, "-9223372036854775808"], [5, None, -(2**63)], pl.Int64),
@@ -45,6 +48,23 @@ def test_categories_are_text_as_it_stands() -> None:
     assert as_text(pl.Series("a", texts), Kind.CATEGORICAL).to_list() == texts
     coded = pl.Series("a", ["x", "y", None], dtype=pl.Categorical)
     assert as_text(coded, Kind.CATEGORICAL).to_list() == ["x", "y", None]
+
+
+WHOLE = [0, 3, -7, 10**6, 2**24, 2**53 - 1, -(2**53), 2**62]
+
+
+@pytest.mark.parametrize("dtype", [pl.Int64, pl.Float64])
+def test_a_whole_number_is_one_category_in_every_type(dtype: type[pl.DataType]) -> None:
+    numbers = pl.Series("a", [*WHOLE, None]).cast(dtype)
+    expected = [*(str(value) for value in WHOLE), None]
+    assert as_text(numbers, Kind.CATEGORICAL).to_list() == expected
+
+
+def test_the_text_of_a_category_does_not_depend_on_its_neighbours() -> None:
+    together = pl.Series("a", [3.0, 3.5, None, -0.0, 1e300])
+    one_by_one = [as_text(together[i : i + 1], Kind.CATEGORICAL)[0] for i in range(5)]
+    assert as_text(together, Kind.CATEGORICAL).to_list() == one_by_one
+    assert one_by_one == ["3", "3.5", None, "0", "1e+300"]
 
 
 def test_floats_are_written_as_python_writes_them() -> None:

@@ -43,11 +43,16 @@ def test_six_deviations_cost_under_five_percent_of_padding_at_16384_rows() -> No
     assert sampler.headroom_deviations == pytest.approx(6.0)
 
 
-def test_several_rows_a_unit_get_seven_deviations() -> None:
+def test_several_rows_a_unit_get_seven_deviations_and_room_for_all_of_them() -> None:
     sampler = TruncatedPoisson.with_headroom(
         num_rows=10_000, max_batch_size=500, steps=1, max_rows_per_unit=3
     )
-    assert sampler.headroom_deviations == pytest.approx(7.0)
+    room = sampler.max_batch_size - 2 - sampler.expected_size
+    assert room / math.sqrt(sampler.expected_size) == pytest.approx(7.0)
+    with pytest.raises(ConfigError, match="max_batch_size=2 must be >= max_rows_per_unit=3"):
+        TruncatedPoisson.with_headroom(
+            num_rows=10_000, max_batch_size=2, steps=1, max_rows_per_unit=3
+        )
     with pytest.raises(ConfigError, match="deviations=6"):
         TruncatedPoisson.with_headroom(
             num_rows=10_000, max_batch_size=500, steps=1, max_rows_per_unit=3, deviations=6
