@@ -40,9 +40,7 @@ class Training:
 
     def start(self, model: TowerModel, placement: NoisePlacement) -> PrivateUpdates:
         """Fresh updates without noise."""
-        steps = step_settings(
-            clip_norm=0.8, towers=self.towers, rows_at_a_time=self.rows_at_a_time
-        )
+        steps = step_settings(clip_norm=0.8, towers=self.towers, rows_at_a_time=self.rows_at_a_time)
         sgd = SGD(learning_rate=0.4, momentum=self.momentum, weight_decay=self.weight_decay)
         return start_updates(model, steps, sgd, NoNoise(), placement)  # type: ignore[arg-type]
 
@@ -60,9 +58,7 @@ class Training:
             )
         return found
 
-    def take(
-        self, updates: PrivateUpdates, step: int, batch: ExampleBatch
-    ) -> Monitored | None:
+    def take(self, updates: PrivateUpdates, step: int, batch: ExampleBatch) -> Monitored | None:
         """One step of the schedule, which ends at zero."""
         assert batch.labels is not None
         size = len(batch.labels)
