@@ -17,6 +17,7 @@ from tulle.train.gradients import DenseGradient, Gradient, RowGradient
 from tulle.train.table_reads import SortedReads, TableReads
 
 _NUMBERS_AT_A_TIME = 1 << 24
+_ROWS_AT_A_TIME = 2048
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -53,14 +54,27 @@ class LinearContribution:
 
     def weighted_sum(self, weights: Tensor) -> list[Gradient]:
         """One matrix product for the weight and one sum for the bias."""
-        scaled = self.output_grads * weights.unsqueeze(1)
-        values = scaled.t() @ self.inputs
+        values, sums = self._weighted_products(weights)
         if self.num_zero_inputs:
             values = torch.nn.functional.pad(values, (0, self.num_zero_inputs))
         gradients: list[Gradient] = [DenseGradient(name=self.weight, values=values)]
         if self.bias is not None:
-            gradients.append(DenseGradient(name=self.bias, values=scaled.sum(0)))
+            gradients.append(DenseGradient(name=self.bias, values=sums))
         return gradients
+
+    def _weighted_products(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+        grads = self.output_grads
+        values = grads.new_zeros(grads.shape[1], self.inputs.shape[1])
+        sums = grads.new_zeros(grads.shape[1])
+        # In parts, so that scaled gradients stay in the cache: a copy of all would need fresh
+        # pages in every step, which are slow to get.
+        size = max(1, len(grads)) if grads.is_cuda else _ROWS_AT_A_TIME
+        parts = (torch.split(tensor, size) for tensor in (grads, self.inputs, weights))
+        for some_grads, some_inputs, some_weights in zip(*parts, strict=True):
+            scaled = some_grads * some_weights.to(grads.dtype).unsqueeze(1)
+            values.addmm_(scaled.t(), some_inputs)
+            sums += scaled.sum(0)
+        return values, sums
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)

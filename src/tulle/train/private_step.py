@@ -24,6 +24,11 @@ _ROUNDING = 1e-4
 """Norms are floats, those of 100,000 numbers right to 5e-5: clipping to this much less keeps
 the true norm within the bound."""
 
+# Measured on one core: a fifth faster than 16384 rows at once for a large perceptron, a third
+# for a factorization machine. Larger tensors would need fresh pages in every step.
+_ROWS_ON_CPU = 2048
+_ROWS_ON_DEVICE = 16384
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepSettings:
@@ -36,8 +41,9 @@ class StepSettings:
     monitor_share: float
     towers: frozenset[str]
     """The towers that are trained, and clipped together."""
-    rows_at_a_time: int = 16384
-    """Larger batches are summed in parts of this size. Changes speed and memory alone."""
+    rows_at_a_time: int | None = None
+    """Larger batches are summed in parts of this size; None for what suits the device. Changes
+    speed and memory alone."""
 
     @property
     def noise_stddev(self) -> float:
@@ -107,7 +113,7 @@ class PrivateStep:
         if units is not None:
             self._add_users(batch, units)
         else:
-            size = self._settings.rows_at_a_time
+            size = self._settings.rows_at_a_time or rows_that_suit(weights.device)
             for start in range(0, len(weights), size):
                 rows = slice(start, start + size)
                 self._add_rows(_part(batch, rows), weights[rows])
@@ -205,6 +211,11 @@ def trained_parameters(model: TowerModel, towers: frozenset[str]) -> dict[str, T
         for name, values in model.parameters.items()
         if name.partition(".")[0] in towers
     }
+
+
+def rows_that_suit(device: torch.device) -> int:
+    """Rows in one go: on a CPU so few that the allocator has memory for them at hand."""
+    return _ROWS_ON_CPU if device.type == "cpu" else _ROWS_ON_DEVICE
 
 
 def segment_pairs(segments: Tensor) -> tuple[Tensor, Tensor]:

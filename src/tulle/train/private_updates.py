@@ -158,12 +158,14 @@ class LazyUpdates:
         return state
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Goes on from a state, lazy or dense."""
+        """Goes on from a state, lazy or dense. Nothing changes if anything in it is wrong."""
         own = {f"{MOMENTUM}.{name}": name for name in self._tables} if self._sgd.momentum else {}
         if missing := [key for key in own if key not in state]:
             raise RunStateError(
                 f"optimizer state has no entry {missing[0]!r}; resume with the run's own settings."
             )
+        for key, name in own.items():
+            self._rows[name].check_state({MOMENTUM: state[key]})
         self._dense.load_state({key: value for key, value in state.items() if key not in own})
         self._begin(step=int(state["num_steps"]))
         for key, name in own.items():

@@ -86,6 +86,9 @@ class LazyRows:
         Args:
           rows: Distinct rows of the table, int64.
         """
+        rows = self._late(rows)
+        if not len(rows):
+            return
         for some in torch.split(rows, self._rows_at_a_time()):
             mean = self._space("mean", len(some))
             torch.index_select(self._mean, 0, some, out=mean)
@@ -176,27 +179,41 @@ class LazyRows:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Goes on from what `release_state` returned, at the present step of the age table.
 
-        The weights are loaded by whoever owns them, before or after.
+        The weights are loaded by whoever owns them, before or after. Nothing changes if
+        anything in the state is wrong.
         """
+        self.check_state(state)
+        if self._ages.momentum:
+            self._mean.copy_(state[MOMENTUM]).mul_(self._ages.momentum)
+        else:
+            self._mean.zero_()
+        self._variance.zero_()
+        self._exact_at.fill_(self._ages.step)
+        self._step_of_gradients = -1
+
+    def check_state(self, state: Mapping[str, Tensor]) -> None:
+        """Raises `RunStateError` for what `load_state` would refuse."""
         expected = {MOMENTUM} if self._ages.momentum else set()
         if state.keys() != expected:
             raise RunStateError(
                 f"the state of a table has the entries {sorted(state)}; it must have "
                 f"{sorted(expected)}. Resume with the run's own settings."
             )
-        momentum = state.get(MOMENTUM)
-        if momentum is None:
-            self._mean.zero_()
-        elif momentum.shape != self._mean.shape or momentum.dtype != self._mean.dtype:
-            raise RunStateError(
-                f"the momentum of a table is {momentum.dtype} of shape {tuple(momentum.shape)}; "
-                f"the table needs {self._mean.dtype} of shape {tuple(self._mean.shape)}."
-            )
-        else:
-            self._mean.copy_(momentum).mul_(self._ages.momentum)
-        self._variance.zero_()
-        self._exact_at.fill_(self._ages.step)
-        self._step_of_gradients = -1
+        own = self._mean
+        for momentum in state.values():
+            if momentum.shape != own.shape or momentum.dtype != own.dtype:
+                raise RunStateError(
+                    f"the momentum of a table is {momentum.dtype} of shape "
+                    f"{tuple(momentum.shape)}; the table needs {own.dtype} of shape "
+                    f"{tuple(own.shape)}."
+                )
+
+    def _late(self, rows: Tensor) -> Tensor:
+        """Those that are not exact yet; where parts of a batch share rows, most are."""
+        # On a GPU their number would have to be waited for. Age 0 changes nothing there.
+        if rows.device.type != "cpu":
+            return rows
+        return rows[self._exact_at.index_select(0, rows) != self._ages.step]
 
     def _check_caught_up(self, rows: Tensor) -> None:
         # On a GPU the answer would have to be waited for. A row that is late gets all of its

@@ -80,5 +80,7 @@ def layer_output_grads(
 
 
 def through_relu(grads: Tensor, outputs: Tensor) -> Tensor:
-    """Gradients by the input of a ReLU from those by its output."""
-    return torch.ops.aten.threshold_backward(grads, outputs, 0)  # type: ignore[no-any-return]
+    """Gradients by the input of a ReLU, in place of those by its output."""
+    # In place: a fresh tensor of a large batch would need fresh pages in every step.
+    torch.ops.aten.threshold_backward.grad_input(grads, outputs, 0, grad_input=grads)
+    return grads

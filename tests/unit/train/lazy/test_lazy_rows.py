@@ -105,6 +105,24 @@ def test_a_step_without_rows_is_a_step() -> None:
     assert torch.equal(weights, before)
 
 
+def test_rows_that_are_up_to_date_draw_no_noise_again() -> None:
+    weights, ages, table = new_table()
+    drawn: list[int] = []
+
+    class Counting:
+        def add_to(self, values: Tensor, stddev: float) -> None:
+            drawn.append(values.numel())
+            values.add_(stddev)
+
+    table._noise = Counting()
+    missed_steps(ages, 2)
+    table.catch_up(rows_of(1, 2))
+    before = weights.clone()
+    table.catch_up(rows_of(1, 2, 3))
+    assert drawn == [2 * DIM, DIM]
+    assert torch.equal(weights[[1, 2]], before[[1, 2]])
+
+
 def test_a_gradient_moves_no_weight_before_the_next_read() -> None:
     weights, ages, table = new_table(stddev=0.0)
     before = weights.clone()
