@@ -28,6 +28,7 @@ from tulle.train.phases import (
     PrivatePhase,
     PublicTower,
 )
+from tulle.train.private_updates import NoisePlacement
 from tulle.train.run_options import LedgerCharge, RunOptions
 from tulle.train.unit_level import ExampleLevel, RowChoice, UserAccounting, UserLevel
 
@@ -52,6 +53,7 @@ __all__ = [
     "LabelPhase",
     "LedgerCharge",
     "LogisticRegression",
+    "NoisePlacement",
     "NonPrivateConfig",
     "PaperSplit",
     "PlainPhase",
