@@ -231,15 +231,6 @@ def test_an_unfinished_block_is_skipped(
     assert optimizer_steps(tmp_path / "run") == 5
 
 
-@pytest.fixture
-def heard_signals() -> Iterator[None]:
-    """A shell that starts tests in the background has them ignore SIGINT."""
-    old = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, old)
-
-
-@pytest.mark.usefixtures("heard_signals")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("stop_at", [1, 3, 5, 8])
 def test_a_stop_loses_nothing(
