@@ -70,8 +70,8 @@ class ExportedModel(nn.Module):
         roles = [feature["role"] for feature in self.features]
         return [roles.count("public")] + [roles.count("sensitive")] * (not self.truncated)
 
-    def forward(self, public_ids: Tensor, sensitive_ids: Tensor | None = None) -> Tensor:
-        """Log odds of label 1, one a row.
+    def tower_values(self, public_ids: Tensor, sensitive_ids: Tensor | None) -> list[Tensor]:
+        """What the towers give for each row.
 
         Args:
           public_ids: [rows, public features], whole numbers.
@@ -87,15 +87,12 @@ class ExportedModel(nn.Module):
             if sensitive_ids is None:
                 sensitive_ids = public_ids.new_empty(len(public_ids), 0)
             values.append(self.sensitive(sensitive_ids))
-        return self._logits([value for tower in values for value in tower], len(public_ids))
+        return [value for tower in values for value in tower]
 
     @torch.no_grad()
     def predict_proba(self, public_ids: Tensor, sensitive_ids: Tensor | None = None) -> Tensor:
         """The chance of label 1, one a row."""
         return torch.sigmoid(self(public_ids, sensitive_ids))
-
-    def _logits(self, values: list[Tensor], num_rows: int) -> Tensor:
-        raise NotImplementedError
 
 
 class MLP(ExportedModel):
@@ -107,7 +104,9 @@ class MLP(ExportedModel):
         self.common = _Stack("common", num_hidden + 1, tensors)
         self._num_inputs = tensors["common.layer.0.weight"].shape[1]
 
-    def _logits(self, values: list[Tensor], num_rows: int) -> Tensor:
+    def forward(self, public_ids: Tensor, sensitive_ids: Tensor | None = None) -> Tensor:
+        """Log odds of label 1, one a row."""
+        values, num_rows = self.tower_values(public_ids, sensitive_ids), len(public_ids)
         empty = next(self.common.parameters()).new_empty(num_rows, 0)
         inputs = torch.cat([empty, *(value.flatten(1) for value in values)], dim=1)
         if self.truncated:
@@ -123,7 +122,9 @@ class FactorizationMachine(ExportedModel):
         super().__init__(description, tensors)
         self.common = _Bias(tensors)
 
-    def _logits(self, values: list[Tensor], num_rows: int) -> Tensor:
+    def forward(self, public_ids: Tensor, sensitive_ids: Tensor | None = None) -> Tensor:
+        """Log odds of label 1, one a row."""
+        values, num_rows = self.tower_values(public_ids, sensitive_ids), len(public_ids)
         if not values:
             return self.common.bias.expand(num_rows)
         # The products of all pairs are half of |sum|^2 - sum of |factors|^2.
@@ -140,7 +141,9 @@ class LogisticRegression(ExportedModel):
         super().__init__(description, tensors)
         self.common = _Bias(tensors)
 
-    def _logits(self, values: list[Tensor], num_rows: int) -> Tensor:
+    def forward(self, public_ids: Tensor, sensitive_ids: Tensor | None = None) -> Tensor:
+        """Log odds of label 1, one a row."""
+        values, num_rows = self.tower_values(public_ids, sensitive_ids), len(public_ids)
         logits = self.common.bias.expand(num_rows)
         for value in values:
             logits = logits + value.sum((1, 2))

@@ -42,8 +42,9 @@ def test_two_runs_have_different_ids(tmp_path: pathlib.Path) -> None:
 
 def test_an_empty_folder_and_missing_parents_are_fine(tmp_path: pathlib.Path) -> None:
     (tmp_path / "empty").mkdir()
-    create(tmp_path / "empty")
-    create(tmp_path / "a" / "b" / "c")
+    for path in (tmp_path / "empty", tmp_path / "a" / "b" / "c"):
+        made = create(path)
+        assert RunFolder.open(path).run_id == made.run_id
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "settings.toml", "run.json", ".hidden"])

@@ -19,15 +19,13 @@ from tulle.data.prepared.format import PreparedFeature
 from tulle.privacy.fields import check_count
 from tulle.train.contributions import BiasContribution
 from tulle.train.gradients import Contribution
+from tulle.train.models.embedded_model import BiasedModel, embeddings_and_bias
 from tulle.train.models.embeddings import (
     Lookup,
-    RoleEmbeddings,
     TableSharing,
-    build_embeddings,
 )
 from tulle.train.models.initial_values import InitialValues
 from tulle.train.models.settings_fields import (
-    check_features,
     check_sharing,
     check_stddev,
     settings_to_dict,
@@ -35,8 +33,6 @@ from tulle.train.models.settings_fields import (
 from tulle.train.models.tower_model import check_towers
 from tulle.train.table_reads import BatchReads
 from tulle.train.tagged_settings import settings_of_kind
-
-_BIAS = "common.bias"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,20 +62,14 @@ class FactorizationMachine:
         dtype: torch.dtype = torch.float32,
     ) -> "FactorizationMachineModel":
         """A model with initial values that depend on `seed` and the features alone."""
-        check_features(features)
-        initial = InitialValues(seed, device, dtype)
-        public, sensitive = (
-            build_embeddings(
-                role,
-                features,
-                dim=1 + self.factor_dim,
-                sharing=self.tables,
-                stddev=self.initial_stddev,
-                initial=initial,
-            )
-            for role in ("public", "sensitive")
+        parts = embeddings_and_bias(
+            features,
+            InitialValues(seed, device, dtype),
+            dim=1 + self.factor_dim,
+            sharing=self.tables,
+            stddev=self.initial_stddev,
         )
-        return FactorizationMachineModel(public, sensitive, initial.zeros(1))
+        return FactorizationMachineModel(*parts)
 
     def to_dict(self) -> dict[str, object]:
         """Plain data with the key `kind`."""
@@ -91,28 +81,8 @@ class FactorizationMachine:
         return settings_of_kind(cls, data)
 
 
-class FactorizationMachineModel:
+class FactorizationMachineModel(BiasedModel):
     """The parameters of a factorization machine. Make one with `build`."""
-
-    def __init__(self, public: RoleEmbeddings, sensitive: RoleEmbeddings, bias: Tensor) -> None:
-        self._public = public
-        self._sensitive = sensitive
-        self._bias = bias
-
-    @property
-    def parameters(self) -> dict[str, Tensor]:
-        """Every parameter by name; change them in place only."""
-        return self._public.parameters | self._sensitive.parameters | {_BIAS: self._bias}
-
-    @property
-    def output_bias(self) -> Tensor:
-        """[1]: the parameter that is added to every logit."""
-        return self._bias
-
-    @property
-    def tables(self) -> frozenset[str]:
-        """Names of the parameters of which an example reads few rows."""
-        return frozenset(self._public.parameters | self._sensitive.parameters)
 
     def forward(
         self, public_ids: Tensor, sensitive_ids: Tensor | None
@@ -124,18 +94,6 @@ class FactorizationMachineModel:
         """
         return self.forward_reads(self.reads(public_ids, sensitive_ids))
 
-    def reads(self, public_ids: Tensor, sensitive_ids: Tensor | None) -> BatchReads:
-        """Which rows of its tables the model would read.
-
-        Privacy:
-          As sensitive as the ids.
-        """
-        return BatchReads(
-            num_rows=len(public_ids),
-            public=self._public.reads(public_ids),
-            sensitive=None if sensitive_ids is None else self._sensitive.reads(sensitive_ids),
-        )
-
     @torch.no_grad()
     def forward_reads(self, reads: BatchReads) -> "FactorizationMachineForward":
         """Computes logits from rows that were found already.
@@ -143,9 +101,7 @@ class FactorizationMachineModel:
         Privacy:
           As `TowerModel.forward`.
         """
-        lookups = {"public": self._public.look_up(reads.public)}
-        if reads.sensitive is not None:
-            lookups["sensitive"] = self._sensitive.look_up(reads.sensitive)
+        lookups = self._look_up(reads)
         all_values = [lookup.values for found in lookups.values() for lookup in found]
         if not all_values:
             logits = self._bias.repeat(reads.num_rows)
@@ -186,7 +142,7 @@ class FactorizationMachineForward:
             if tower in towers:
                 contributions += [self._contribution(lookup, logit_grads) for lookup in lookups]
         if "common" in towers:
-            contributions.append(BiasContribution(name=_BIAS, grads=logit_grads))
+            contributions.append(BiasContribution(name=BiasedModel.BIAS, grads=logit_grads))
         return contributions
 
     def _contribution(self, lookup: Lookup, logit_grads: Tensor) -> Contribution:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tulle.data.prepared.format import PreparedFeature
 from tulle.train.gradients import Contribution
+from tulle.train.models.embedded_model import EmbeddedModel
 from tulle.train.models.embeddings import (
     FOURTH_ROOT,
     EmbeddingDim,
@@ -151,12 +152,13 @@ class MLP:
         return _RoleTower(embeddings, relu_layers(role, embeddings.width, sizes, initial))
 
 
-class MLPModel:
+class MLPModel(EmbeddedModel):
     """The parameters of an MLP. Make one with `MLP(...).build(...)`."""
 
     def __init__(
         self, public: "_RoleTower", sensitive: "_RoleTower", common: tuple[LinearLayer, ...]
     ) -> None:
+        super().__init__(public.embeddings, sensitive.embeddings)
         self._public = public
         self._sensitive = sensitive
         self._common = common
@@ -174,11 +176,6 @@ class MLPModel:
         """[1]: the parameter that is added to every logit."""
         return self._common[-1].bias
 
-    @property
-    def tables(self) -> frozenset[str]:
-        """Names of the parameters of which an example reads few rows."""
-        return frozenset(self._public.embeddings.parameters | self._sensitive.embeddings.parameters)
-
     def forward(self, public_ids: Tensor, sensitive_ids: Tensor | None) -> "MLPForward":
         """Computes logits; None for sensitive ids is the truncated form.
 
@@ -186,20 +183,6 @@ class MLPModel:
           As `TowerModel.forward`.
         """
         return self.forward_reads(self.reads(public_ids, sensitive_ids))
-
-    def reads(self, public_ids: Tensor, sensitive_ids: Tensor | None) -> BatchReads:
-        """Which rows of its tables the model would read.
-
-        Privacy:
-          As sensitive as the ids.
-        """
-        return BatchReads(
-            num_rows=len(public_ids),
-            public=self._public.embeddings.reads(public_ids),
-            sensitive=None
-            if sensitive_ids is None
-            else self._sensitive.embeddings.reads(sensitive_ids),
-        )
 
     @torch.no_grad()
     def forward_reads(self, reads: BatchReads) -> "MLPForward":

@@ -222,7 +222,12 @@ def test_a_step_on_a_device_waits_for_no_value(momentum: float) -> None:
         table.add_gradient(rows, torch.zeros(5, DIM, device="meta"))
         ages.end_step(0.1)
     table.flush()
-    table.load_state(table.release_state())
+    state = table.release_state()
+    table.load_state(state)
+    assert [values.device.type for values in state.values()] == ["meta"] * bool(momentum)
+    # The check would fail on a step that asks for a value.
+    with pytest.raises(RuntimeError, match="meta"):
+        bool(weights.sum() > 0)
 
 
 def test_a_gradient_for_a_row_that_was_not_caught_up_is_refused() -> None:
