@@ -2,26 +2,25 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-import torch
 from torch import Tensor
 
-from tulle.data.samplers.batch import Batch
-from tulle.data.samplers.user_sampling import UserBatch, UserSampling, group_rows
+from tulle.data.samplers.user_sampling import UserSampling
 from tulle.errors import ConfigError, RunStateError
 from tulle.runs.blocks import Block, StepBlocks
-from tulle.train.batch_source import batch_source
 from tulle.train.examples import ExampleSet
+from tulle.train.host_engine import HostEngine
 from tulle.train.journal import SavedState
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.monitor import Monitored
 from tulle.train.noise import TrainingNoise
 from tulle.train.phases import PrivatePhase
-from tulle.train.private_step import BatchUnits, StepSettings, largest_weight
+from tulle.train.private_step import StepSettings, largest_weight
 from tulle.train.private_updates import start_updates
 from tulle.train.progress import Progress, SmoothLoss, SpeedMeter
 from tulle.train.run_context import RunContext, pack, unpack_model, unpack_optimizer
+from tulle.train.step_engine import StepEngine
 from tulle.train.train_plan import StepSampler, TrainPlan
 
 PHASE = "private"
@@ -74,19 +73,33 @@ def step_settings(plan: TrainPlan) -> StepSettings:
     )
 
 
+def start_engine(
+    model: TowerModel, examples: ExampleSet, plan: TrainPlan, context: RunContext
+) -> StepEngine:
+    """What takes the private steps of a plan in these surroundings."""
+    sampler, phase = _parts(plan)
+    noise = TrainingNoise(context.rng)
+    updates = start_updates(
+        model, step_settings(plan), phase.optimizer, noise, context.noise_placement
+    )
+    return HostEngine(
+        examples,
+        sampler,
+        updates,
+        rng=context.rng,
+        device=context.device,
+        noise_description=noise.description,
+    )
+
+
 class _PrivateTraining:
     def __init__(
         self, model: TowerModel, examples: ExampleSet, plan: TrainPlan, context: RunContext
     ) -> None:
         self._model, self._plan, self._context = model, plan, context
-        self._settings = step_settings(plan)
         self._sampler, self._phase = _parts(plan)
-        self._source = batch_source(examples, context.device)
-        self._units = examples.units
-        self._noise = TrainingNoise(context.rng)
-        self._updates = start_updates(
-            model, self._settings, self._phase.optimizer, self._noise, context.noise_placement
-        )
+        self._expected_size = step_settings(plan).expected_size
+        self._engine = start_engine(model, examples, plan, context)
         self._num_taken = 0
         self._smooth, self._meter = SmoothLoss(), SpeedMeter()
 
@@ -95,54 +108,40 @@ class _PrivateTraining:
         blocks = StepBlocks(num_steps=total, block_size=self._context.block_size(total))
         point = self._context.journal.resume_point(blocks, self._resume())
         self._check_weights(point.next_step, self._model.parameters.values())
-        batches = self._batches(point.next_step)
+        self._engine.begin(point.next_step)
         for block in blocks.starting_at(point.next_step):
             self._context.journal.begin(block)
-            step = self._take(block, batches)
+            step = self._take(block)
             self._save(step)
             self._context.journal.end(block, step)
             if self._context.stop.requested and step < total:
                 self._context.interrupt(PHASE, step)
-        return PrivateSteps(noise_description=self._noise.description, num_taken=self._num_taken)
+        return PrivateSteps(
+            noise_description=self._engine.noise_description, num_taken=self._num_taken
+        )
 
-    def _take(self, block: Block, batches: Iterator[Batch | UserBatch]) -> int:
+    def _take(self, block: Block) -> int:
         """The steps of a block; ends early if somebody asks. Returns the next step."""
-        for step in range(block.start, block.end):
-            factor = self._phase.schedule.rate_factor(step, self._sampler.steps)
-            rate = self._phase.optimizer.learning_rate * factor
-            monitored = self._update(next(batches), rate)
-            self._num_taken += 1
-            self._check_weights(step + 1, self._updates.settled)
-            self._watch(step + 1, monitored)
+        step = block.start
+        while step < block.end:
+            end = min(step + self._engine.steps_at_a_time, block.end)
+            monitored = self._engine.take([self._rate(some) for some in range(step, end)])
+            self._num_taken += end - step
+            self._check_weights(end, self._engine.settled)
+            for done, seen in enumerate(monitored, start=step + 1):
+                self._watch(done, seen)
+            step = end
             if self._context.stop.requested:
-                return step + 1
+                return step
         return block.end
 
-    def _update(self, batch: Batch | UserBatch, rate: float) -> Monitored | None:
-        rows = self._source.batch(batch.indices)
-        weights = torch.from_numpy(batch.weights).to(self._context.device)
-        if isinstance(batch, Batch):
-            return self._updates.take(rows, weights, None, rate)
-        units = BatchUnits(
-            segments=torch.from_numpy(batch.segments).to(self._context.device),
-            weights=weights,
-            num_segments=batch.num_segments,
-        )
-        return self._updates.take(rows, weights, units, rate)
-
-    def _batches(self, first_step: int) -> Iterator[Batch | UserBatch]:
-        sampler = self._sampler
-        if not isinstance(sampler, UserSampling):
-            return sampler.batches(self._context.rng, first_step=first_step)
-        if self._units is None:
-            raise ConfigError("clipped users need data with a unit column.")
-        return sampler.batches(
-            self._context.rng, user_rows=group_rows(self._units), first_step=first_step
-        )
+    def _rate(self, step: int) -> float:
+        factor = self._phase.schedule.rate_factor(step, self._sampler.steps)
+        return self._phase.optimizer.learning_rate * factor
 
     def _watch(self, step: int, monitored: Monitored | None) -> None:
         total = self._sampler.steps
-        speed = self._meter.add(self._settings.expected_size)
+        speed = self._meter.add(self._expected_size)
         loss = None if monitored is None else self._smooth.add(monitored.loss)
         epsilon = self._plan.epsilon_by(step)
         every = max(1, total // _RECORDS_PER_PHASE)
@@ -179,7 +178,7 @@ class _PrivateTraining:
             )
 
     def _save(self, step: int) -> None:
-        tensors = pack(self._model, self._updates.state())
+        tensors = pack(self._model, self._engine.state())
         self._check_weights(step, self._model.parameters.values())
         self._context.journal.save(SavedState(phase=PHASE, step=step, tensors=tensors, facts={}))
 
@@ -190,7 +189,7 @@ class _PrivateTraining:
             return 0
         unpack_model(self._model, state)
         optimizer_state = unpack_optimizer(state, self._context.device)
-        self._updates.load_state(optimizer_state)
+        self._engine.load_state(optimizer_state)
         self._num_taken = int(optimizer_state["num_steps"])
         return state.step
 

@@ -275,7 +275,7 @@ def test_weights_and_optimizer_go_on_from_the_checkpoint(
             try:
                 return super().run()
             finally:
-                packed = private_training.pack(self._model, self._updates.state())
+                packed = private_training.pack(self._model, self._engine.state())
                 loaded.update({name: values.numpy() for name, values in packed.items()})
 
     monkeypatch.setattr(FolderJournal, "begin", die)
