@@ -106,6 +106,60 @@ def model_size_table(record: dict) -> list[str]:
     ]
 
 
+def dpsgd_table(record: dict) -> list[str]:
+    steps = list(dict.fromkeys(row["step"] for row in record["rows"]))
+    tasks: dict[tuple, dict[str, dict]] = {}
+    for row in record["rows"]:
+        task = (row["model"], row["batch_size"], row["num_rows"], row["unique_rows"])
+        tasks.setdefault(task, {})[row["step"]] = row
+    lines = [
+        f"| model | batch | rows | read by a batch | {' | '.join(steps)} | peak above model, GB |",
+        "|---" * (5 + len(steps)) + "|",
+    ]
+    for (model, batch_size, num_rows, unique_rows), found in tasks.items():
+        cells = [_step_cell(found.get(step)) for step in steps]
+        lines.append(
+            f"| {model} | {batch_size:,} | {num_rows:,} | {unique_rows:,} | {' | '.join(cells)} "
+            f"| {_gigabytes_above(found.get('tulle lazy'))} |"
+        )
+    lines += ["", "| target | at most | reached |", "|---|---|---|"]
+    for name, most in record["targets"].items():
+        reached = record["reached"].get(name)
+        lines.append(f"| {name} | {most:g} | {'' if reached is None else f'{reached:.2f}'} |")
+    used = f"{record['num_threads']} thread{'s' if record['num_threads'] > 1 else ''}"
+    peers = ", ".join(f"{name} {version}" for name, version in record["peer_versions"].items())
+    return [
+        *lines,
+        "",
+        f"Milliseconds a step, and in brackets times the limit. {_machine(record, used)} "
+        f"torch {record['versions']['torch']}; Opacus with {peers or 'nothing: not measured'}.",
+    ]
+
+
+def dpsgd_gpu_table(record: dict) -> list[str]:
+    lines = [
+        "| rows | step | ms a step | over plain | floor, ms | s an epoch | peak, GB |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row['num_rows']:,} | {row['step']} | {row['milliseconds']:.2f} "
+        f"| {row['over_plain']:.2f} | {row['floor_milliseconds']:.2f} "
+        f"| {row['seconds_per_epoch']:.1f} | {row['peak_gigabytes']:.1f} |"
+        for row in record["rows"]
+    ]
+    limits = record["limits"]
+    return [
+        *lines,
+        "",
+        f"Batches of {record['batch_size']:,} of {record['num_examples']:,} examples with 39 "
+        f"features, a perceptron of three layers of 598. {record['gpu']}, torch "
+        f"{record['versions']['torch']}, {record['date']}. A large copy moves "
+        f"{limits['copy_bytes_per_second'] / 1e12:.2f} TB/s, a large product does "
+        f"{limits['bfloat16_flops_per_second'] / 1e12:.0f} (bfloat16) and "
+        f"{limits['tf32_flops_per_second'] / 1e12:.0f} (TF32) TFLOP/s.",
+    ]
+
+
 TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
     "calibration": ("accounting.md", calibration_table),
     "samplers": ("mechanisms.md", samplers_table),
@@ -114,15 +168,19 @@ TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
     "hybrid_real": ("training-quality.md", quality_table),
     "hybrid_synth": ("training-quality.md", quality_table),
     "model_size": ("training-quality.md", model_size_table),
+    "dpsgd": ("fast-private-steps.md", dpsgd_table),
+    "dpsgd_gpu": ("fast-private-steps.md", dpsgd_gpu_table),
 }
+NOT_MEASURED = ["No figures have been published yet."]
 
 
 def page_with_table(name: str) -> tuple[pathlib.Path, str]:
     """The page of a table, and its text with the table as published."""
     page_name, make_table = TABLES[name]
     page = ROOT / "docs" / page_name
-    record = json.loads((ROOT / "benchmarks" / "published" / f"{name}.json").read_text())
-    table = "\n".join(make_table(record))
+    published = ROOT / "benchmarks" / "published" / f"{name}.json"
+    is_there = published.exists()
+    table = "\n".join(make_table(json.loads(published.read_text())) if is_there else NOT_MEASURED)
     marks = re.compile(f"<!-- {name} -->.*<!-- end {name} -->", re.DOTALL)
     text, count = marks.subn(f"<!-- {name} -->\n\n{table}\n\n<!-- end {name} -->", page.read_text())
     if count != 1:
@@ -146,6 +204,19 @@ def _quality_machine(record: dict) -> str:
         f"{seeds} seed{'s' if seeds > 1 else ''}; {train_rows:,} training rows. The test rows "
         f"alone give each AUC loss a standard error of at most {error:.4f}."
     )
+
+
+def _step_cell(row: dict | None) -> str:
+    if row is None:
+        return ""
+    ratio = "" if row["over_limit"] is None else f" ({row['over_limit']:.2f})"
+    return f"{row['seconds'] * 1e3:.{1 if row['seconds'] < 0.1 else 0}f}{ratio}"
+
+
+def _gigabytes_above(row: dict | None) -> str:
+    if row is None or row["peak_bytes"] is None:
+        return ""
+    return f"{(row['peak_bytes'] - row['model_bytes']) / 1e9:.2f}"
 
 
 def _machine(record: dict, used: str = "one thread") -> str:

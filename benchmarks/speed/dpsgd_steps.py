@@ -23,8 +23,16 @@ from tulle.train.models.mlp import MLP
 from tulle.train.models.tower_model import TOWERS, ModelSettings
 from tulle.train.noise import TrainingNoise
 from tulle.train.optimizers.sgd import SGD
-from tulle.train.private_step import StepSettings, largest_weight, rows_that_suit
+from tulle.train.part_sizes import rows_that_suit
+from tulle.train.private_step import StepSettings, largest_weight
 from tulle.train.private_updates import NoisePlacement, start_updates
+from tulle.train.step_noise import (
+    BandedNoise,
+    IndependentNoise,
+    LatticeNoise,
+    SelectedRows,
+    StepNoise,
+)
 
 Step = Callable[[ExampleBatch], None]
 
@@ -71,6 +79,21 @@ class Task:
             for some, own in zip(ids.chunk(count), labels.chunk(count), strict=True)
         ]
 
+    @property
+    def unique_rows(self) -> int:
+        """Rows of all tables that a batch reads, on average."""
+        batches = self.batches(4)
+        counts = [
+            sum(len(torch.unique(column)) for column in batch.public_ids.t()) for batch in batches
+        ]
+        return round(sum(counts) / len(counts))
+
+    @property
+    def model_bytes(self) -> int:
+        """Of all parameters."""
+        model = MODELS[self.model].build(self.features(), seed=1)
+        return sum(values.nbytes for values in model.parameters.values())
+
     def features(self) -> list[PreparedFeature]:
         """One table a feature; models of one dimension keep them in one tensor."""
         return [
@@ -85,9 +108,10 @@ def zipf_ids(size: int, count: int, rng: np.random.Generator) -> NDArray[np.int6
     return rng.permutation(size)[np.minimum(ranks, size - 1)]
 
 
-def limit_step(task: Task, rows_at_a_time: int) -> Step:
+def limit_step(task: Task, rows_at_a_time: int | None = None) -> Step:
     """The same code as the private step, without clipping and noise."""
     model = MODELS[task.model].build(task.features(), seed=1)
+    rows_at_a_time = rows_at_a_time or rows_that_suit(model, torch.device("cpu"))
     parameters, tables = model.parameters, model.tables
     on_tables = SGD(learning_rate=RATE, momentum=0.0).start({n: parameters[n] for n in tables})
     layers = {name: values for name, values in parameters.items() if name not in tables}
@@ -120,7 +144,11 @@ def limit_step(task: Task, rows_at_a_time: int) -> Step:
     return step
 
 
-def private_step(task: Task, placement: NoisePlacement) -> Step:
+def private_step(
+    task: Task,
+    placement: NoisePlacement = NoisePlacement.AUTO,
+    mechanism: StepNoise | None = None,
+) -> Step:
     """All that a run does in one step, but for drawing the batch."""
     model = MODELS[task.model].build(task.features(), seed=1)
     settings = StepSettings(
@@ -129,9 +157,12 @@ def private_step(task: Task, placement: NoisePlacement) -> Step:
         expected_size=float(task.batch_size),
         monitor_share=0.1,
         towers=TOWERS,
+        mechanism=mechanism or IndependentNoise(),
+        num_steps=1000,
     )
     sgd = SGD(learning_rate=RATE, momentum=MOMENTUM)
-    updates = start_updates(model, settings, sgd, TrainingNoise(release_rng()), placement)
+    rng = release_rng()
+    updates = start_updates(model, settings, sgd, TrainingNoise(rng), placement, rng=rng)
     weights = torch.ones(task.batch_size)
 
     def step(batch: ExampleBatch) -> None:
@@ -198,11 +229,17 @@ def mlp_layers() -> nn.Sequential:
 
 LIMIT = "limit"
 LAZY = "tulle lazy"
+TORCH_SPARSE = "torch sparse"
 STEPS: dict[str, Callable[[Task], Step]] = {
-    LIMIT: lambda task: limit_step(task, rows_that_suit(torch.device("cpu"))),
-    "tulle plain": lambda task: limit_step(task, task.batch_size),
+    LIMIT: limit_step,
     LAZY: lambda task: private_step(task, NoisePlacement.LAZY),
-    "tulle dense": lambda task: private_step(task, NoisePlacement.DENSE),
-    "torch sparse": lambda task: torch_step(task, is_sparse=True),
+    TORCH_SPARSE: lambda task: torch_step(task, is_sparse=True),
     "torch dense": lambda task: torch_step(task, is_sparse=False),
+    "tulle dense": lambda task: private_step(task, NoisePlacement.DENSE),
+    "tulle lattice": lambda task: private_step(task, mechanism=LatticeNoise()),
+    "tulle banded": lambda task: private_step(task, mechanism=BandedNoise(num_bands=16)),
+    "tulle selected rows": lambda task: private_step(task, mechanism=SelectedRows()),
 }
+OFTEN = (LIMIT, LAZY, TORCH_SPARSE)
+"""Take every turn; all others, which are slow, some."""
+BY_DEFAULT = (*OFTEN, "torch dense", "tulle dense")

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from tulle.train.lazy.age_table import AgeMoments, AgeTable
-from tulle.train.lazy.lazy_rows import LazyRows, _Moves
+from tulle.train.lazy.lazy_rows import LazyRows
+from tulle.train.lazy.row_moves import RowMoves
 
 
 class RootOfDelayTimesRate(AgeTable):
@@ -77,8 +78,8 @@ class NoNoiseInTouchedSteps(LazyRows):
 
     rates: tuple[float, ...] = ()
 
-    def add_gradient(self, rows: Tensor, values: Tensor) -> None:
-        super().add_gradient(rows, values)
+    def add_gradient(self, rows: Tensor, values: Tensor, scale: float = 1.0) -> None:
+        super().add_gradient(rows, values, scale)
         step = self._ages.step
         self._weights[rows] -= self.rates[step] * self._mean[rows]
         self._mean[rows] *= self._ages.momentum
@@ -88,7 +89,7 @@ class NoNoiseInTouchedSteps(LazyRows):
 class ForgetsVariance(LazyRows):
     """Takes the mean of the momentum for the momentum."""
 
-    def _moves(self, variance: Tensor, ages: Tensor) -> _Moves:
+    def _moves(self, variance: Tensor, ages: Tensor) -> RowMoves:
         right = super()._moves(variance, ages)
         return dataclasses.replace(right, variance=torch.zeros_like(right.variance))
 
@@ -110,5 +111,5 @@ class NeverMarksRows(LazyRows):
         super().catch_up(rows)
         self._exact_at.copy_(before)
 
-    def add_gradient(self, rows: Tensor, values: Tensor) -> None:
-        self._mean.index_add_(0, rows, values)
+    def add_gradient(self, rows: Tensor, values: Tensor, scale: float = 1.0) -> None:
+        self._mean.index_add_(0, rows, values, alpha=scale)

@@ -77,3 +77,41 @@ def every_stream_from_the_same_start(rng: NoiseSource) -> AddTo:
 def half_of_the_entries_left_out(rng: NoiseSource) -> AddTo:
     noise = TrainingNoise(rng)
     return lambda values, stddev: noise.add_to(values[: len(values) // 2], stddev)
+
+
+def both_of_a_pair_from_one_angle(rng: NoiseSource) -> AddTo:
+    """Box and Muller's cosine twice: two entries have one size, each its own sign."""
+    noise = TrainingNoise(rng)
+
+    def add_to(values: Tensor, stddev: float) -> None:
+        half, signs = torch.zeros(len(values) // 2), torch.zeros(len(values) // 2)
+        noise.add_to(half, stddev)
+        noise.add_to(signs, 1.0)
+        values.add_(torch.cat([half, half * signs.sign()]))
+
+    return add_to
+
+
+def tails_that_end_at_four_and_a_half_deviations(rng: NoiseSource) -> AddTo:
+    noise = TrainingNoise(rng)
+
+    def add_to(values: Tensor, stddev: float) -> None:
+        drawn = torch.zeros_like(values)
+        noise.add_to(drawn, stddev)
+        values.add_(drawn.clamp_(-4.5 * stddev, 4.5 * stddev))
+
+    return add_to
+
+
+def tails_of_a_uniform_of_14_bits(rng: NoiseSource) -> AddTo:
+    """Box and Muller with too few bits: nothing beyond sqrt(2 log 2^14) = 4.4 deviations."""
+    generator = torch.Generator().manual_seed(int(rng.words(1)[0]) >> 1)
+
+    def add_to(values: Tensor, stddev: float) -> None:
+        num_pairs = -(-len(values) // 2)
+        uniforms = (torch.randint(1 << 14, (num_pairs,), generator=generator) + 1) / (1 << 14)
+        angles = 2 * math.pi * torch.rand(num_pairs, generator=generator)
+        radii = stddev * torch.sqrt(-2 * torch.log(uniforms))
+        values.add_(torch.cat([radii * angles.cos(), radii * angles.sin()])[: len(values)])
+
+    return add_to

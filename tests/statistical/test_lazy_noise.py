@@ -52,6 +52,9 @@ class OneNormalEach:
         values[self.num_draws] += stddev
         self.num_draws += 1
 
+    def fill(self, values: Tensor, stddev: float) -> None:
+        self.add_to(values.zero_(), stddev)
+
 
 def exact_law(run: Run, training: SmallTraining, *classes: type) -> tuple[Values, Values]:
     """Mean and covariance of all that a training with a linear gradient shows."""

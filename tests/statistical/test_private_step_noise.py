@@ -12,6 +12,7 @@ from statistical.test_training_noise import STDDEV, assert_independent
 from tulle.data.prepared.format import PreparedFeature
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.examples import ExampleBatch
+from tulle.train.gradient_noise import IndependentGradientNoise
 from tulle.train.models.factorization_machine import FactorizationMachine
 from tulle.train.models.logistic_regression import LogisticRegression
 from tulle.train.models.mlp import MLP
@@ -57,7 +58,7 @@ def first_entries(released: StepRelease) -> list[float]:
 def many_steps(model: ModelSettings) -> dict[str, Values]:
     """The first entry of every parameter, and the monitor, over many steps without rows."""
     built = model.build(features(2), seed=0)
-    step = PrivateStep(built, SETTINGS, TrainingNoise(SeededNoise(11)))
+    step = PrivateStep(built, SETTINGS, IndependentGradientNoise(TrainingNoise(SeededNoise(11))))
     batch, weights = empty_batch(), torch.zeros(0)
     steps = np.array([first_entries(step.release(batch, weights)) for _ in range(NUM_STEPS)])
     return dict(zip([*built.parameters, "monitor.loss", "monitor.share"], steps.T, strict=True))
@@ -98,8 +99,8 @@ def test_noise_beside_a_batch_is_as_stated(model: str, units: int | None) -> Non
     if units is not None:
         segments = torch.arange(6) // (6 // units)
         users = BatchUnits(segments=segments, weights=torch.full((6,), 0.5), num_segments=units)
-    noiseless = PrivateStep(built, SETTINGS, NoNoise())  # type: ignore[arg-type]
-    noisy = PrivateStep(built, SETTINGS, TrainingNoise(SeededNoise(12)))
+    noiseless = PrivateStep(built, SETTINGS, NoNoise())
+    noisy = PrivateStep(built, SETTINGS, IndependentGradientNoise(TrainingNoise(SeededNoise(12))))
     raw = noiseless.release(batch, torch.ones(6), users).gradients
     found = noisy.release(batch, torch.ones(6), users).gradients
     checked = 0
@@ -116,7 +117,7 @@ def test_noise_beside_a_batch_is_as_stated(model: str, units: int | None) -> Non
 def test_a_frozen_tower_leaves_the_noise_of_the_others_as_it_is() -> None:
     built = LogisticRegression().build(features(40_000), seed=0)
     frozen = dataclasses.replace(SETTINGS, towers=TOWERS - {"public"})
-    step = PrivateStep(built, frozen, TrainingNoise(SeededNoise(13)))
+    step = PrivateStep(built, frozen, IndependentGradientNoise(TrainingNoise(SeededNoise(13))))
     released = step.release(empty_batch(), torch.zeros(0)).gradients
     assert [gradient.name for gradient in released] == ["sensitive.table.0", "common.bias"]
     assert_stated_noise(released[0].values.double().numpy().ravel())

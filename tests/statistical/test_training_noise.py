@@ -20,11 +20,13 @@ from statistical.faulty_training_noise import AddTo
 from statistical.noise_checks import FALSE_ALARM, assert_gaussian
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
+from tulle.train import noise as noise_module
 from tulle.train.noise import TrainingNoise
 
 NUM_PARTS = 8
 PART = 40_000
 LARGE = NUM_PARTS * PART
+NUM_FOR_TAILS = 1 << 24
 STDDEV = 1.5
 SHARED = 0.05
 
@@ -79,6 +81,26 @@ def check_independence_of_entries(start: Start) -> None:
     assert_independent(list(neighbours))
 
 
+def check_independence_of_pairs(start: Start) -> None:
+    """Two entries that come from one radius are half a small tensor apart."""
+    add_to = start(SeededNoise(7))
+    assert_independent(np.array_split(noise_on(torch.zeros(2 * 60_000), add_to), 2))
+
+
+def check_tails(start: Start) -> None:
+    """How many of 16 million normals lie beyond 3, 4, 4.5 and 5 deviations, on each side."""
+    add_to = start(SeededNoise(8))
+    values = noise_on(torch.zeros(NUM_FOR_TAILS), add_to) / STDDEV
+    limits = (3.0, 4.0, 4.5, 5.0)
+    for limit, side in itertools.product(limits, (1, -1)):
+        count = int(np.sum(side * values > limit))
+        p_value = stats.binomtest(count, NUM_FOR_TAILS, stats.norm.sf(limit)).pvalue
+        assert p_value > FALSE_ALARM / 8, f"{count} beyond {side * limit}: p = {p_value:.2g}"
+    narrow = int(np.sum(np.abs(values) > 4 / 0.95))
+    chance = 2 * stats.norm.sf(4)
+    assert stats.binomtest(narrow, NUM_FOR_TAILS, chance).pvalue <= FALSE_ALARM
+
+
 def assert_independent(samples: list[Values]) -> None:
     """No two samples of normals are correlated, nor are their sizes.
 
@@ -112,6 +134,8 @@ CHECKS = [
     check_scale_of_single_entries,
     check_independence_of_steps,
     check_independence_of_entries,
+    check_independence_of_pairs,
+    check_tails,
 ]
 
 FAULTS = {
@@ -123,11 +147,24 @@ FAULTS = {
     "one_draw_for_all_entries": check_independence_of_entries,
     "every_stream_from_the_same_start": check_independence_of_entries,
     "half_of_the_entries_left_out": check_scale_of_every_part_of_a_large_tensor,
+    "both_of_a_pair_from_one_angle": check_independence_of_pairs,
+    "tails_that_end_at_four_and_a_half_deviations": check_tails,
+    "tails_of_a_uniform_of_14_bits": check_tails,
 }
 
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_training_noise_is_as_stated(check: Callable[[Start], None]) -> None:
+    check(right_noise)
+
+
+@pytest.mark.parametrize(
+    "check", [check_scale_of_a_small_tensor, check_independence_of_pairs, check_tails]
+)
+def test_training_noise_is_as_stated_without_a_compiler(
+    check: Callable[[Start], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noise_module, "compiled_kernels", lambda: None)
     check(right_noise)
 
 
@@ -187,6 +224,29 @@ def test_noise_is_added_to_what_is_there() -> None:
     right_noise(SeededNoise(1))(noise, STDDEV)
     assert torch.allclose(values, 100 + noise)
     assert (noise != 0).all()
+
+
+@pytest.mark.parametrize("size", [5, LARGE])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_filling_is_adding_to_zeros(dtype: torch.dtype, size: int) -> None:
+    filled = torch.full((size,), 7.0, dtype=dtype)
+    TrainingNoise(SeededNoise(1)).fill(filled, STDDEV)
+    added = torch.zeros(size, dtype=dtype)
+    right_noise(SeededNoise(1))(added, STDDEV)
+    assert torch.equal(filled, added)
+
+
+def test_filling_with_a_stddev_of_zero_leaves_zeros() -> None:
+    values = torch.ones(3)
+    TrainingNoise(SeededNoise(1)).fill(values, 0.0)
+    assert values.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_only_contiguous_memory_is_filled() -> None:
+    values = torch.zeros(4, 4)
+    with pytest.raises(ConfigError, match="contiguous"):
+        TrainingNoise(SeededNoise(1)).fill(values[:, :2], 1.0)
+    assert not values.any()
 
 
 def test_a_stddev_of_zero_adds_nothing() -> None:

@@ -24,6 +24,7 @@ from tulle.data.prepared.format import PreparedFeature
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.examples import ExampleBatch
+from tulle.train.gradient_noise import IndependentGradientNoise
 from tulle.train.models.logistic_regression import LogisticRegression
 from tulle.train.models.mlp import MLP
 from tulle.train.models.tower_model import TOWERS, TowerModel
@@ -109,7 +110,7 @@ def runs_side_by_side(trial: Trial, num_runs: int, canary_label: int, seed: int)
         towers=TOWERS - {"common"},
     )
     rng = SeededNoise(seed)
-    step = trial.make_step(model, settings, TrainingNoise(rng))
+    step = trial.make_step(model, settings, IndependentGradientNoise(TrainingNoise(rng)))
     trained = {n: v for n, v in model.parameters.items() if not n.startswith("common.")}
     optimizer = SGD(learning_rate=1.0, momentum=0.0).start(trained)
     rows = rows_of_runs(num_runs, ROWS_PER_RUN, trial.background, canary_label)
@@ -142,7 +143,7 @@ def runs_one_by_one(trial: Trial, num_runs: int, canary_label: int, seed: int) -
     rows = _single_run(trial.background, canary_label)
     direction = _direction(model, settings)
     rng = SeededNoise(seed)
-    step = trial.make_step(model, settings, TrainingNoise(rng))
+    step = trial.make_step(model, settings, IndependentGradientNoise(TrainingNoise(rng)))
     scores = []
     # A run is one step from the same weights, so the steps of one sampler are many runs.
     for batch in sampler.batches(rng):
@@ -168,14 +169,19 @@ def _single_run(background: Background, canary_label: int) -> ExampleBatch:
 
 
 class _Silent:
-    def add_to(self, values: Tensor, stddev: float) -> None:
+    description = "none"
+
+    def add_to_sum(self, name: str, values: Tensor, stddev: float) -> None:
         """Adds nothing."""
+
+    def end_step(self) -> None:
+        pass
 
 
 def _direction(model: TowerModel, settings: StepSettings) -> Tensor:
     """Of the canary's gradient."""
     row = _gather(_single_run(Background.APART, 0), np.array([0]))
-    silent = PrivateStep(model, settings, _Silent())  # type: ignore[arg-type]
+    silent = PrivateStep(model, settings, _Silent())
     flat = _flat(silent.release(row, torch.ones(1)))
     return flat / flat.norm()
 

@@ -3,7 +3,6 @@
 import contextlib
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -15,18 +14,14 @@ from tulle.cli.train_data import ChosenData, chosen_data
 from tulle.cli.train_options import TrainOptions
 from tulle.cli.train_output import print_result
 from tulle.cli.train_planning import plan_line, plan_run, read_finished
+from tulle.cli.train_processes import CACHE, data_of_plan, follow_quietly, processes_of
 from tulle.cli.train_progress import showing_training
-from tulle.cli.train_settings import (
-    DataChoice,
-    data_choice,
-    given_settings,
-    read_settings,
-    require_torch,
-)
+from tulle.cli.train_settings import read_settings, require_torch
 from tulle.errors import ConfigError, DataError, RunInterruptedError
 
 if TYPE_CHECKING:
     from tulle.runs.folder import RunFolder
+    from tulle.train.distributed.processes import Processes
     from tulle.train.examples import ExampleSet
     from tulle.train.fitting import FitResult
     from tulle.train.run_options import LedgerCharge
@@ -35,12 +30,14 @@ if TYPE_CHECKING:
 TRAIN_EPILOG = (
     "Example: tulle train --data synth:search --method hybrid --epsilon 3 --delta 1e-7"
     "\n\nExample: tulle train --data prepared --config run.toml --resume"
+    "\n\nExample: tulle train --data prepared --method dp-sgd --epsilon 1 --noise banded --bands 16"
     "\n\nExample: tulle train --data prepared --method dp-sgd --epsilon 1 --ledger ledger.db "
     "--baseline nonprivate-prepared"
+    "\n\nExample: tulle train --data prepared --method dp-sgd --epsilon 1 --processes 4"
+    "\n\nExample: torchrun --nproc-per-node 2 -m tulle.cli train --data prepared --epsilon 3"
 )
 
 _DEVICES = ("cpu", "cuda")
-_CACHE = ".synth"
 
 
 def train(options: TrainOptions) -> None:
@@ -52,20 +49,27 @@ def train(options: TrainOptions) -> None:
     """
     require_torch()
     _check_options(options)
-    with _stopping_cleanly():
+    with _stopping_cleanly(), processes_of(options) as processes:
+        if processes is not None and processes.rank > 0:
+            follow_quietly(options, processes)
+            return
         settings = None if options.finished_plan is not None else read_settings(options)
-        choice = _data_choice(options) if settings is None else settings.data
-        cache = options.runs / _CACHE
+        choice = data_of_plan(options) if settings is None else settings.data
+        cache = options.runs / CACHE
         with chosen_data(choice, cache=cache, quiet=options.quiet) as data:
             made = _finished(options) if settings is None else plan_run(settings, data)
-            _run(made, data, options)
+            _run(made, data, options, processes)
 
 
-def _run(made: "TrainPlan", data: ChosenData, options: TrainOptions) -> None:
+def _run(
+    made: "TrainPlan", data: ChosenData, options: TrainOptions, processes: "Processes | None"
+) -> None:
     from tulle.report.card_file import write_card
     from tulle.report.training_card import relative_auc_loss, training_card
     from tulle.runs.folder import RunFolder
     from tulle.runs.whole_files import reporting_disk_errors
+    from tulle.train.fitting import fit
+    from tulle.train.run_options import RunOptions
 
     charge = _charge(made, options)
     baseline = _baseline(options)
@@ -77,7 +81,19 @@ def _run(made: "TrainPlan", data: ChosenData, options: TrainOptions) -> None:
     if not options.quiet:
         with contextlib.suppress(OSError):
             typer.echo(plan_line(made), err=True)
-    result = _fit(made, data, train_rows, test_rows, path, charge, options)
+    with showing_training(quiet=options.quiet) as watch:
+        run_options = RunOptions(
+            folder=path,
+            resume=options.resume,
+            seed=options.seed,
+            device=options.device,
+            charge=charge,
+            watch=watch,
+            checkpoint_every=options.checkpoint_every,
+            processes=processes,
+            test_name=data.test_name,
+        )
+        result = fit(train_rows, made, test=test_rows, options=run_options)
     if options.predictions is not None and test_rows is not None:
         _write_predictions(result, data, test_rows, options)
     run = RunFolder.open(path)
@@ -86,36 +102,6 @@ def _run(made: "TrainPlan", data: ChosenData, options: TrainOptions) -> None:
         write_card(path, card)
     relative = None if baseline is None else relative_auc_loss(run, baseline)
     print_result(result, card, path, relative, as_json=options.as_json)
-
-
-def _fit(
-    made: "TrainPlan",
-    data: ChosenData,
-    train_rows: "ExampleSet",
-    test_rows: "ExampleSet | None",
-    path: Path,
-    charge: "LedgerCharge | None",
-    options: TrainOptions,
-) -> "FitResult":
-    from tulle.train.fitting import fit
-    from tulle.train.run_options import RunOptions
-
-    with showing_training(quiet=options.quiet) as watch:
-        return fit(
-            train_rows,
-            made,
-            test=test_rows,
-            options=RunOptions(
-                folder=path,
-                resume=options.resume,
-                seed=options.seed,
-                device=options.device,
-                charge=charge,
-                watch=watch,
-                checkpoint_every=options.checkpoint_every,
-                test_name=data.test_name,
-            ),
-        )
 
 
 def _check_options(options: TrainOptions) -> None:
@@ -138,15 +124,6 @@ def _finished(options: TrainOptions) -> "TrainPlan":
     made = read_finished(options.finished_plan)
     verify_plan(made.plan)
     return made
-
-
-def _data_choice(options: TrainOptions) -> DataChoice:
-    if given := given_settings(options):
-        raise ConfigError(
-            f"--finished-plan has all settings of the run, and {given[0]} is given too; "
-            "leave it out."
-        )
-    return data_choice(options, {})
 
 
 def _charge(made: "TrainPlan", options: TrainOptions) -> "LedgerCharge | None":

@@ -80,6 +80,26 @@ class SettingOptions:
         str | None,
         typer.Option(help="Of the private steps: sgd, adam, rmsprop or yogi [default: adam]."),
     ] = None
+    noise: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the private steps: independent, banded (correlated over steps), lattice (on a "
+            "grid) or selected-rows (for table rows with high noisy counts) [default: independent]."
+        ),
+    ] = None
+    bands: Annotated[
+        int | None, typer.Option(help="Steps that banded noise correlates [default: 16].", min=1)
+    ] = None
+    lattice_bits: Annotated[
+        int | None, typer.Option(help="Bits of the clip norm above the lattice [default: 24].")
+    ] = None
+    selection_share: Annotated[
+        float | None, typer.Option(help="Of a step's privacy for selecting rows [default: 0.1].")
+    ] = None
+    selection_threshold: Annotated[
+        float | None,
+        typer.Option(help="Of a selected row's count, in deviations of its noise [default: 3]."),
+    ] = None
     public_tower: Annotated[
         str | None,
         typer.Option(
@@ -174,6 +194,14 @@ class TrainOptions(SettingOptions):
         str | None, typer.Option(metavar="RUN", help="Non-private run to compare AUC loss with.")
     ] = None
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu"
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            help="Take private steps with this many processes on this machine; changes neither "
+            "plan nor cost. For several machines use torchrun instead [default: 1].",
+            min=1,
+        ),
+    ] = None
     checkpoint_every: Annotated[
         int | None, typer.Option(help="Steps [default: twenty checkpoints a phase].", min=1)
     ] = None

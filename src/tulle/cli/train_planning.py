@@ -81,6 +81,7 @@ def read_finished(path: Path) -> "TrainPlan":
 def _with_batch_size(settings: TrainSettings, shape: "DataShape") -> "TrainConfig":
     """The config with a batch size that fits, where none was asked for."""
     from tulle.train.configs import DpSgdConfig, HybridConfig, NonPrivateConfig
+    from tulle.train.step_noise import BandedNoise
     from tulle.train.step_sampling import fitting_batch_size
     from tulle.train.unit_level import UserAccounting, UserLevel
 
@@ -97,6 +98,8 @@ def _with_batch_size(settings: TrainSettings, shape: "DataShape") -> "TrainConfi
     if isinstance(unit, UserLevel) and unit.accounting is UserAccounting.CLIPPED_USERS:
         available = shape.num_users or 1
     phase = config.private_phase
+    if isinstance(phase.noise, BandedNoise):
+        available //= phase.noise.num_bands
     size = fitting_batch_size(phase.batch_size, available)
     fitting = dataclasses.replace(phase, batch_size=size)
     return dataclasses.replace(config, private_phase=fitting)

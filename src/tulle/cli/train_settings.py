@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tulle.cli.noise_settings import set_noise
 from tulle.cli.train_options import SettingOptions
 from tulle.errors import ConfigError, TulleError
 
@@ -18,6 +19,7 @@ _DATA_OPTIONS = {"data": "source"} | {name: name for name in _DATA_KEYS if name 
 _MODELS = {"mlp": "mlp", "fm": "factorization machine", "lr": "logistic regression"}
 _OPTIMIZERS = ("sgd", "adam", "rmsprop", "yogi")
 _OPTIMIZER = "optimizer"
+_NOISE = "noise"
 _DEFAULT_DELTA = 1e-7
 
 _STEPS = {"hybrid": "private_phase", "dp-sgd": "private_phase"}
@@ -30,6 +32,11 @@ _PLACES: dict[str, tuple[dict[str, str], str]] = {
     "learning_rate": (_STEPS | _BASELINE, _OPTIMIZER),
     "optimizer": (_STEPS | _BASELINE, _OPTIMIZER),
     "clip_norm": (_STEPS, "clip_norm"),
+    "noise": (_STEPS, _NOISE),
+    "bands": (_STEPS, _NOISE),
+    "lattice_bits": (_STEPS, _NOISE),
+    "selection_share": (_STEPS, _NOISE),
+    "selection_threshold": (_STEPS, _NOISE),
     "public_tower": ({"hybrid": "private_phase"}, "public_tower"),
     "label_epochs": (_LABELS, "epochs"),
     "label_batch_size": (_LABELS, "batch_size"),
@@ -168,11 +175,13 @@ def config_data(options: SettingOptions, file: dict[str, Any]) -> dict[str, Any]
                 f"{_instead(name, method)}."
             )
         section = sections[method]
-        if key != _OPTIMIZER:
+        if key not in (_OPTIMIZER, _NOISE):
             _set(data.setdefault(section, {}) if section else data, section, key, value)
     steps, labels = (_STEPS | _BASELINE).get(method), _LABELS.get(method)
     _set_optimizer(data, steps, options.optimizer, options.learning_rate)
     _set_optimizer(data, labels, None, options.label_learning_rate)
+    if method in _STEPS:
+        set_noise(data, options)
     if options.model is not None:
         _set_model(data, options.model)
     if method != "nonprivate":

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from tulle.train.banded.banded_noise import NoiseMemory
 from tulle.train.budget_split import ExplicitSplit, PaperSplit, RatioSplit
 from tulle.train.configs import (
     Accounting,
@@ -30,6 +31,7 @@ from tulle.train.phases import (
 )
 from tulle.train.private_updates import NoisePlacement
 from tulle.train.run_options import LedgerCharge, RunOptions
+from tulle.train.step_noise import BandedNoise, IndependentNoise, LatticeNoise, SelectedRows
 from tulle.train.unit_level import ExampleLevel, RowChoice, UserAccounting, UserLevel
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ __all__ = [
     "SGD",
     "Accounting",
     "Adam",
+    "BandedNoise",
     "DpSgdConfig",
     "EarlyStopping",
     "ExampleLevel",
@@ -49,10 +52,13 @@ __all__ = [
     "FitResult",
     "Hashing",
     "HybridConfig",
+    "IndependentNoise",
     "LabelCorrection",
     "LabelPhase",
+    "LatticeNoise",
     "LedgerCharge",
     "LogisticRegression",
+    "NoiseMemory",
     "NoisePlacement",
     "NonPrivateConfig",
     "PaperSplit",
@@ -65,6 +71,7 @@ __all__ = [
     "RatioSplit",
     "RowChoice",
     "RunOptions",
+    "SelectedRows",
     "TableClassifier",
     "UserAccounting",
     "UserLevel",

@@ -24,6 +24,7 @@ from tulle.train.phases import (
     PublicTower,
 )
 from tulle.train.schedules import schedule_from_dict
+from tulle.train.step_noise import step_noise_from_dict
 from tulle.train.unit_level import unit_from_dict, unit_to_dict
 
 
@@ -63,7 +64,7 @@ def _phase_to_dict(phase: PlainPhase | PrivatePhase) -> dict[str, object]:
     data: dict[str, object] = {}
     for field in dataclasses.fields(phase):
         value = getattr(phase, field.name)
-        if field.name in ("optimizer", "schedule"):
+        if field.name in ("optimizer", "schedule", "noise"):
             data[field.name] = value.to_dict()
         elif field.name == "early_stopping" and value is not None:
             data[field.name] = dataclasses.asdict(value)
@@ -81,6 +82,8 @@ def _read_phase(cls: Any, what: str, data: object) -> Any:
         fields["optimizer"] = optimizer_from_dict(fields["optimizer"])
     if "schedule" in fields:
         fields["schedule"] = schedule_from_dict(fields["schedule"])
+    if "noise" in fields:
+        fields["noise"] = step_noise_from_dict(fields["noise"])
     if "early_stopping" in fields:
         names = [field.name for field in dataclasses.fields(EarlyStopping)]
         stopping = check_fields("early_stopping", fields["early_stopping"], (), names)

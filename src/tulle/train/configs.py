@@ -14,6 +14,7 @@ from tulle.train.budget_split import BudgetSplit, PaperSplit
 from tulle.train.models.mlp import MLP
 from tulle.train.models.tower_model import ModelSettings
 from tulle.train.phases import LabelPhase, PlainPhase, PrivatePhase
+from tulle.train.step_noise import BandedNoise
 from tulle.train.unit_level import ExampleLevel, UnitLevel
 
 if TYPE_CHECKING:
@@ -179,3 +180,21 @@ def _check_shared(config: PrivateConfig) -> None:
         value, (kind, words) = getattr(config, field.name), _KINDS.get(field.name, (object, ""))
         if not isinstance(value, kind):
             raise ConfigError(f"{field.name}={value!r} must be {words}.")
+    if isinstance(config, HybridConfig | DpSgdConfig):
+        _check_noise(config)
+
+
+def _check_noise(config: HybridConfig | DpSgdConfig) -> None:
+    """Correlated noise is accounted for units of one row that may be replaced."""
+    if not isinstance(config.private_phase.noise, BandedNoise):
+        return
+    if not isinstance(config.unit, ExampleLevel):
+        raise ConfigError(
+            "BandedNoise() protects single examples: the rows of a user would be in several "
+            "groups, whose noise is correlated. Use IndependentNoise() for users."
+        )
+    if config.accounting is Accounting.PAPER_RDP:
+        raise ConfigError(
+            "BandedNoise() needs accounting=Accounting.REPLACE_PLD: its groups follow the places "
+            "of rows, so that adding or removing a row is not covered."
+        )

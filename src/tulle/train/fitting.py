@@ -20,6 +20,10 @@ from tulle.runs.folder import RunFolder
 from tulle.runs.interruption import stop_signals
 from tulle.train.config_data import config_to_dict
 from tulle.train.configs import NonPrivateConfig, TrainConfig
+from tulle.train.content_fingerprint import content_fingerprint
+from tulle.train.distributed.messages import dismissing
+from tulle.train.distributed.opening import Opening
+from tulle.train.distributed.shareable import check_shareable
 from tulle.train.examples import ExampleSet
 from tulle.train.held_out_rows import check_held_out
 from tulle.train.journal import FolderJournal, Journal, MemoryJournal
@@ -84,7 +88,7 @@ def fit(
       config: A calibrated config, or the finished plan of one for exactly such data.
       test: Rows to evaluate on. Their figures are exact, and the guarantee of the
         training rows does not speak about them.
-      options: Run folder, device, ledger, seed.
+      options: Run folder, device, ledger, seed, and processes that share the private steps.
 
     Privacy:
       The model, its checkpoints and records have the guarantee of `result.plan.plan`.
@@ -96,11 +100,30 @@ def fit(
       ConfigError: No target, a plan for other data, or no such device.
       DataError: Labels that are not 0 and 1, ids out of range, no unit where one is needed,
         or test rows that are trained on or of one class alone.
-      RunStateError: The folder belongs to another run, or training diverged.
+      RunStateError: The folder belongs to another run, training diverged, or one of several
+        processes was lost.
       RunInterruptedError: SIGTERM or SIGINT came; what was done is kept.
     """
-    start = time.monotonic()
     options = options or RunOptions()
+    with dismissing(options.processes):
+        return _fit(data, config, test, options)
+
+
+def make_plan(
+    data: ExampleSet | PreparedDataset, config: TrainConfig, *, seed: int | None = None
+) -> TrainPlan:
+    """The plan that `fit` would follow. Looks at numbers of rows and units alone."""
+    examples = _examples(data, "training")
+    return config.make(shape_of(examples, bound_rows(examples, config, _row_key(_source(seed)))))
+
+
+def _fit(
+    data: ExampleSet | PreparedDataset,
+    config: TrainConfig | TrainPlan,
+    test: ExampleSet | PreparedDataset | None,
+    options: RunOptions,
+) -> FitResult:
+    start = time.monotonic()
     device = _device(options.device)
     examples = _examples(data, "training")
     test_examples = None if test is None else _examples(test, "test")
@@ -113,6 +136,9 @@ def fit(
             watch=options.watch,
             checkpoint_every=options.checkpoint_every,
             noise_placement=options.noise_placement,
+            products=options.products,
+            noise_memory=options.noise_memory,
+            processes=options.shared_processes,
         )
         model, steps = _train(examples, run, context)
         metrics = None if test_examples is None else model.evaluate(test_examples)
@@ -129,14 +155,6 @@ def fit(
         if run.folder is not None:
             write_results(result, run.folder, test_name=options.test_name)
     return result
-
-
-def make_plan(
-    data: ExampleSet | PreparedDataset, config: TrainConfig, *, seed: int | None = None
-) -> TrainPlan:
-    """The plan that `fit` would follow. Looks at numbers of rows and units alone."""
-    examples = _examples(data, "training")
-    return config.make(shape_of(examples, bound_rows(examples, config, _row_key(_source(seed)))))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -172,6 +190,8 @@ def _open_run(
             "differ. Make it anew for these data with config.make(shape)."
         )
     _check_rows(examples, test, plan)
+    if options.shared_processes is not None:
+        check_shareable(plan)
     if options.folder is None:
         charge_run(plan, options.charge, folder=None)
         journal: Journal = MemoryJournal()
@@ -195,7 +215,7 @@ def _open_run(
 def _folder(options: RunOptions, plan: TrainPlan, examples: ExampleSet) -> RunFolder:
     settings = config_to_dict(plan.config)
     facts: dict[str, Scalar] = {
-        "data_fingerprint": _content_fingerprint(_seen(examples, plan)),
+        "data_fingerprint": content_fingerprint(_seen(examples, plan)),
         "num_rows": examples.num_rows,
         "seed": options.seed,
     }
@@ -232,6 +252,8 @@ def _train(
     if plan.private_phase is not None:
         chosen = run.rows.private_rows
         steps_examples = examples if chosen is None else examples.select(chosen)
+        if context.processes is not None:
+            Opening.of_run(plan, steps_examples, chosen, context).send(context.processes)
         steps = train_privately(model, steps_examples, plan, context)
     trained = TrainedModel(
         model=model,
@@ -357,16 +379,3 @@ def _resumed_seed(seed: int, num_records: int) -> int:
         return seed
     text = f"{seed} {num_records}".encode()
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "big")
-
-
-def _content_fingerprint(examples: ExampleSet) -> str:
-    """Ties a run to its rows: their data set and which of it they are."""
-    digest = hashlib.sha256(examples.fingerprint.encode())
-    if not examples.fingerprint:
-        content = (examples.public_features, examples.sensitive_features, examples.labels)
-        for part in (*content, examples.units):
-            if part is not None:
-                digest.update(np.ascontiguousarray(part).tobytes())
-    if examples.rows is not None:
-        digest.update(examples.rows.tobytes())
-    return digest.hexdigest()

@@ -9,7 +9,7 @@ from tulle.data.samplers.batch import Batch
 from tulle.data.samplers.user_sampling import UserBatch, UserSampling, group_rows
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import NoiseSource
-from tulle.train.batch_source import batch_source
+from tulle.train.batch_source import BatchSource, batch_source
 from tulle.train.examples import ExampleSet
 from tulle.train.monitor import Monitored
 from tulle.train.private_step import BatchUnits
@@ -62,7 +62,10 @@ class HostEngine:
 
     def take(self, rates: Sequence[float]) -> list[Monitored | None]:
         """The next steps, one for each learning rate."""
-        return [self._step(next(self._batches), rate) for rate in rates]
+        return [
+            take_batch(self._updates, self._source, next(self._batches), rate, self._device)
+            for rate in rates
+        ]
 
     def state(self) -> dict[str, Tensor]:
         """As `PrivateUpdates.state`."""
@@ -72,14 +75,26 @@ class HostEngine:
         """As `PrivateUpdates.load_state`."""
         self._updates.load_state(state)
 
-    def _step(self, batch: Batch | UserBatch, rate: float) -> Monitored | None:
-        rows = self._source.batch(batch.indices)
-        weights = torch.from_numpy(batch.weights).to(self._device)
-        if isinstance(batch, Batch):
-            return self._updates.take(rows, weights, None, rate)
-        units = BatchUnits(
-            segments=torch.from_numpy(batch.segments).to(self._device),
-            weights=weights,
-            num_segments=batch.num_segments,
-        )
-        return self._updates.take(rows, weights, units, rate)
+
+def take_batch(
+    updates: PrivateUpdates,
+    source: BatchSource,
+    batch: Batch | UserBatch,
+    rate: float,
+    device: torch.device,
+) -> Monitored | None:
+    """One step with a batch that was drawn on the processor.
+
+    Privacy:
+      As `PrivateUpdates.take`. Relies on: the batch is a fresh draw of the plan's sampler.
+    """
+    rows = source.batch(batch.indices)
+    weights = torch.from_numpy(batch.weights).to(device)
+    if isinstance(batch, Batch):
+        return updates.take(rows, weights, None, rate)
+    units = BatchUnits(
+        segments=torch.from_numpy(batch.segments).to(device),
+        weights=weights,
+        num_segments=batch.num_segments,
+    )
+    return updates.take(rows, weights, units, rate)

@@ -6,29 +6,32 @@ rests on its key being secret. Normals and sums are floats, so the noise has no
 exact support; released counts use tulle.mechanisms instead.
 """
 
+import itertools
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from tulle.errors import ConfigError, RunStateError
 from tulle.mechanisms.entropy import NoiseSource, Words
+from tulle.train.compiled.kernels import Kernels, compiled_kernels
+from tulle.train.normal_stream import Floats, NormalStream
 
 # Streams share the key and differ in a word of the counter, so that they never meet.
 # How many there are decides which normal an entry gets; how many threads there are does not.
 _NUM_STREAMS = 8
 _NUM_KEY_WORDS = 2
 _NUM_START_WORDS = 2
-_CHUNK = 1 << 18
+_SMALL = 1 << 17
+"""So many entries are not worth the start of threads."""
+_BLOCK = 1 << 20
+"""So many entries at a time stay in the cache."""
 _CHUNK_ON_DEVICE = 1 << 26
 _DTYPES = (torch.float32, torch.float64)
-
-_Floats = NDArray[Any]
 
 
 class TrainingNoise:
@@ -41,8 +44,12 @@ class TrainingNoise:
     def __init__(self, rng: NoiseSource) -> None:
         """Takes 256 bits from `rng` for the CPU, and 64 more for each device used."""
         words = rng.words(_NUM_KEY_WORDS + _NUM_START_WORDS)
-        self._streams = [_stream(words, number) for number in range(_NUM_STREAMS)]
+        self._kernels = compiled_kernels()
+        self._states = _states(words, self._kernels)
+        self._streams = [self._stream(words, number) for number in range(_NUM_STREAMS)]
         self._device_streams: dict[torch.device, torch.Generator] = {}
+        self._threads: ThreadPoolExecutor | None = None
+        self._space: Tensor | None = None
         self._rng = rng
         self._process = os.getpid()
         self.is_secure = rng.is_secure
@@ -51,8 +58,8 @@ class TrainingNoise:
     def add_to(self, values: Tensor, stddev: float) -> None:
         """Adds stddev * N(0, 1) in place, independent for each entry and each call.
 
-        A CPU tensor gets the normals of numpy's Philox 4x64. A tensor on a GPU gets
-        those of its own generator, Philox 4x32 with a key of 64 bits.
+        A CPU tensor gets normals from numpy's Philox 4x64. A tensor on a GPU gets those of
+        its own generator, Philox 4x32 with a key of 64 bits.
 
         Args:
           values: A float32 or float64 tensor, e.g. a sum of clipped gradients.
@@ -63,19 +70,38 @@ class TrainingNoise:
           noise_multiplier = stddev / L2 sensitivity of `values`. Relies on: the key
           staying secret, and on floats coming close enough to real numbers.
         """
-        self._check_process()
-        _check_tensor(values)
-        _check_stddev(stddev, values.dtype)
+        self._check(values, stddev)
         if stddev == 0 or values.numel() == 0:
             return
         if not values.is_contiguous():
-            noise = torch.zeros(values.shape, dtype=values.dtype, device=values.device)
-            self.add_to(noise, stddev)
+            noise = torch.empty(values.shape, dtype=values.dtype, device=values.device)
+            self.fill(noise, stddev)
             values.detach().add_(noise)
         elif values.device.type == "cpu":
-            self._add_on_cpu(values.detach().view(-1).numpy(), stddev)
+            self._add_on_cpu(values.detach().view(-1), stddev)
         else:
             _add_on_device(values.detach().view(-1), stddev, self._device_stream(values.device))
+
+    def fill(self, values: Tensor, stddev: float) -> None:
+        """Overwrites with stddev * N(0, 1); as `add_to` to zeros, without writing those first.
+
+        Args:
+          values: A contiguous float32 or float64 tensor.
+          stddev: Noise standard deviation. 0 leaves zeros.
+
+        Privacy:
+          As `add_to`, for values that the caller adds to what is to be protected.
+        """
+        self._check(values, stddev)
+        if not values.is_contiguous():
+            raise ConfigError("noise fills contiguous tensors alone; use add_to for a view.")
+        if stddev == 0 or values.numel() == 0:
+            values.detach().zero_()
+        elif values.device.type == "cpu":
+            self._fill_on_cpu(values.detach().view(-1), stddev)
+        else:
+            stream = self._device_stream(values.device)
+            values.detach().normal_(0, stddev, generator=stream)
 
     def __repr__(self) -> str:
         return "TrainingNoise()"
@@ -86,14 +112,51 @@ class TrainingNoise:
             "Make a new one from release_rng() in each process."
         )
 
-    def _add_on_cpu(self, values: _Floats, stddev: float) -> None:
-        if values.size <= _CHUNK:
-            _add_normals(self._streams[0], values, stddev)
-            return
+    def _add_on_cpu(self, values: Tensor, stddev: float) -> None:
+        size = min(len(values), _BLOCK)
+        if self._space is None or self._space.dtype != values.dtype or len(self._space) < size:
+            self._space = torch.empty(size, dtype=values.dtype)
+        for block in torch.split(values, _BLOCK):
+            noise = self._space[: len(block)]
+            self._fill_block(noise)
+            block.add_(noise, alpha=stddev)
+
+    def _fill_on_cpu(self, values: Tensor, stddev: float) -> None:
+        for block in torch.split(values, _BLOCK):
+            self._fill_block(block)
+            if stddev != 1:
+                block.mul_(stddev)
+
+    def _fill_block(self, values: Tensor) -> None:
+        floats = values.numpy()
+        if floats.size <= _SMALL:
+            self._streams[0].fill(floats, 1.0)
+        elif self._states is not None and self._kernels is not None and floats.dtype == np.float32:
+            self._kernels.fill_streams(floats, self._states)
+        else:
+            self._fill_in_threads(floats)
+
+    def _fill_in_threads(self, floats: Floats) -> None:
+        ends = [floats.size * place // _NUM_STREAMS for place in range(_NUM_STREAMS + 1)]
+        parts = [floats[first:last] for first, last in itertools.pairwise(ends)]
         # numpy lets go of the interpreter while it draws: two threads are twice as fast.
-        with ThreadPoolExecutor(min(_NUM_STREAMS, torch.get_num_threads())) as pool:
-            parts = np.array_split(values, _NUM_STREAMS)
-            list(pool.map(_add_normals, self._streams, parts, [stddev] * _NUM_STREAMS))
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(min(_NUM_STREAMS, torch.get_num_threads()))
+        list(self._threads.map(NormalStream.fill, self._streams, parts, [1.0] * _NUM_STREAMS))
+
+    def _stream(self, words: Words, number: int) -> NormalStream:
+        doubles = np.random.Philox(key=words[:_NUM_KEY_WORDS], counter=_counter(words, number, 1))
+        if self._states is None or self._kernels is None:
+            counter = _counter(words, number, 0)
+            floats = np.random.Philox(key=words[:_NUM_KEY_WORDS], counter=counter)
+            return NormalStream(doubles, words=floats.random_raw)
+        draw = self._kernels.words(self._states[number])
+        return NormalStream(doubles, words=draw, make_pairs=self._kernels.fill_pairs)
+
+    def _check(self, values: Tensor, stddev: float) -> None:
+        check_own_process(self._process)
+        _check_tensor(values)
+        _check_stddev(stddev, values.dtype)
 
     def _device_stream(self, device: torch.device) -> torch.Generator:
         stream = self._device_streams.get(device)
@@ -102,28 +165,33 @@ class TrainingNoise:
             self._device_streams[device] = stream
         return stream
 
-    def _check_process(self) -> None:
-        if os.getpid() != self._process:
-            raise RunStateError(
-                "training noise was made in another process, which would add the same noise. "
-                "Make a new one from release_rng() in each process."
-            )
+
+def check_own_process(process: int) -> None:
+    """Refuses noise that came over by a fork.
+
+    Args:
+      process: The number of the process that made the noise.
+    """
+    if os.getpid() != process:
+        raise RunStateError(
+            "training noise was made in another process, which would add the same noise. "
+            "Make a new one from release_rng() in each process."
+        )
 
 
-def _stream(words: Words, number: int) -> np.random.Generator:
-    key, start = words[:_NUM_KEY_WORDS], words[_NUM_KEY_WORDS:]
-    counter = np.concatenate([np.array([0, number], np.uint64), start])
-    return np.random.Generator(np.random.Philox(key=key, counter=counter))
+def _counter(words: Words, number: int, kind: int) -> Words:
+    """Where a stream of floats (kind 0) or doubles (kind 1) begins."""
+    place = np.array([0, number + kind * _NUM_STREAMS], np.uint64)
+    return np.concatenate([place, words[_NUM_KEY_WORDS:]])
 
 
-def _add_normals(stream: np.random.Generator, values: _Floats, stddev: float) -> None:
-    buffer = np.empty(min(_CHUNK, values.size), values.dtype)
-    for first in range(0, values.size, _CHUNK):
-        chunk = values[first : first + _CHUNK]
-        normals = buffer[: chunk.size]
-        stream.standard_normal(out=normals, dtype=values.dtype)
-        normals *= stddev
-        chunk += normals
+def _states(words: Words, kernels: Kernels | None) -> Words | None:
+    """[streams, state] of all streams of floats, for kernels."""
+    if kernels is None:
+        return None
+    key = words[:_NUM_KEY_WORDS]
+    states = [kernels.stream(key, _counter(words, n, 0)) for n in range(_NUM_STREAMS)]
+    return np.stack(states)
 
 
 def _add_on_device(values: Tensor, stddev: float, stream: torch.Generator) -> None:

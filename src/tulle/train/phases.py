@@ -9,6 +9,7 @@ from tulle.privacy.fields import check_count, check_finite
 from tulle.train.optimizers.adam import Adam
 from tulle.train.optimizers.optimizer import OptimizerSettings
 from tulle.train.schedules import CosineDecay, Schedule
+from tulle.train.step_noise import IndependentNoise, StepNoise
 
 
 class LabelCorrection(enum.Enum):
@@ -98,6 +99,8 @@ class PrivatePhase:
     monitor_share: float = 0.1
     """Share of the clip norm that carries loss and clipped share with the gradient, under the
     same noise; 0 releases neither. The gradient keeps sqrt(1 - share^2): 99.5% at 0.1."""
+    noise: StepNoise = dataclasses.field(default_factory=IndependentNoise)
+    """Where the noise of a step goes: fresh, on a lattice, correlated, or into few rows."""
 
     def __post_init__(self) -> None:
         _check_epochs(self.epochs)
@@ -116,6 +119,11 @@ class PrivatePhase:
             )
         if not 0 <= check_finite("monitor_share", self.monitor_share) <= 0.5:
             raise ConfigError(f"monitor_share={self.monitor_share} must be from 0 to 0.5.")
+        if not isinstance(self.noise, StepNoise):
+            raise ConfigError(
+                f"noise={self.noise!r} must be IndependentNoise(), LatticeNoise(), BandedNoise() "
+                "or SelectedRows()."
+            )
 
 
 def _check_epochs(epochs: object) -> None:

@@ -6,6 +6,7 @@ the one that was accounted.
 """
 
 import dataclasses
+import itertools
 from typing import Any
 
 from tulle.data.prepared.format import PreparedFeature
@@ -70,6 +71,7 @@ def train_plan_from_json(text: str) -> TrainPlan:
         epsilon_milestones=tuple((int(step), float(epsilon)) for step, epsilon in marks),
     )
     _verify(plan.plan)
+    _check_milestones(plan)
     return plan
 
 
@@ -81,6 +83,23 @@ def _verify(plan: Plan) -> None:
         verify_plan(plan)
     except ImportError:  # A machine that only trains: the card is verified where it is made.
         return
+
+
+def _check_milestones(plan: TrainPlan) -> None:
+    """Marks are shown while a run goes on: they must lead up to what the plan promises."""
+    marks = plan.epsilon_milestones
+    if not marks:
+        return
+    is_ascending = all(
+        step < later and epsilon <= more
+        for (step, epsilon), (later, more) in itertools.pairwise(marks)
+    )
+    last = (plan.num_private_steps, plan.plan.guarantee.epsilon)
+    if not is_ascending or marks[0][0] < 1 or marks[-1] != last:
+        raise ConfigError(
+            f"plan {plan.plan.name!r} has epsilon_milestones that do not ascend to its last step "
+            "and its epsilon; make it anew with config.make(shape)."
+        )
 
 
 def _shape_to_dict(shape: DataShape) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING
 
+from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.data.samplers.poisson import Poisson
 from tulle.data.samplers.user_sampling import UserSampling
 from tulle.privacy.columns import ColumnRoles
@@ -16,6 +17,12 @@ from tulle.train.configs import (
     RandomizedLabelsConfig,
     TrainConfig,
     method_name,
+)
+from tulle.train.noise_words import (
+    noise_assumptions,
+    noise_bounds,
+    noise_sentence,
+    noise_settings,
 )
 from tulle.train.phases import PrivatePhase
 from tulle.train.unit_level import UserLevel
@@ -40,8 +47,9 @@ def plan_sentence(
     steps = "Steps on all columns with clipped gradients and Gaussian noise (DP-SGD)."
     if isinstance(config, NonPrivateConfig):
         return "Ordinary training on all columns and true labels, without any noise."
-    if sampler is None:
+    if sampler is None or isinstance(config, RandomizedLabelsConfig):
         return f"{labels} Sensitive columns are not used."
+    steps += noise_sentence(config.private_phase)
     if label_epsilon is None:
         return steps
     return f"{labels} {steps.replace('Steps', 'Then steps')}"
@@ -99,11 +107,12 @@ def plan_bounds(
                 where="clipped over all trained parameters and the monitored loss together",
             )
         )
+        bounds += noise_bounds(config.private_phase, sampler)
     return tuple(bounds)
 
 
 def plan_assumptions(
-    label_epsilon: float | None, sampler: "StepSampler | None"
+    config: TrainConfig, label_epsilon: float | None, sampler: "StepSampler | None"
 ) -> tuple[Assumption, ...]:
     """On what the claims rest, each with what makes it true."""
     found = []
@@ -134,11 +143,13 @@ def plan_assumptions(
                 "steps are charged in blocks before they are taken and never repeated",
             ),
         ]
+        if isinstance(config, HybridConfig | DpSgdConfig):
+            found += noise_assumptions(config.private_phase)
     return tuple(found)
 
 
 def _step_settings(phase: PrivatePhase, sampler: "StepSampler") -> dict[str, Scalar]:
-    settings: dict[str, Scalar] = {
+    settings = noise_settings(phase, sampler) | {
         "clip_norm": phase.clip_norm,
         "monitor_share": phase.monitor_share,
         "optimizer": canonical_json(phase.optimizer.to_dict()),
@@ -146,11 +157,12 @@ def _step_settings(phase: PrivatePhase, sampler: "StepSampler") -> dict[str, Sca
         "sampler": type(sampler).__name__,
         "sampling_prob": sampler.sampling_prob,
         "steps": sampler.steps,
-        "noise_arithmetic": "floating point, not on a lattice",
     }
     if isinstance(sampler, UserSampling):
         return settings | {"num_users": sampler.num_users}
     settings |= {"num_rows": sampler.num_rows, "expected_batch_size": sampler.expected_size}
+    if isinstance(sampler, CyclicPoisson):
+        return settings | {"num_groups": sampler.num_groups, "group_seed": sampler.group_seed}
     if isinstance(sampler, Poisson):
         return settings
     return settings | {"max_batch_size": sampler.max_batch_size}

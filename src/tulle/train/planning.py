@@ -70,7 +70,7 @@ def make_train_plan(config: TrainConfig, shape: DataShape) -> TrainPlan:
         trust=TrustModel.CENTRAL,
         columns=plan_columns(shape.columns, reads_sensitive=parts.sampler is not None),
         bounds=plan_bounds(config, parts.label_epsilon, parts.sampler),
-        assumptions=plan_assumptions(parts.label_epsilon, parts.sampler),
+        assumptions=plan_assumptions(config, parts.label_epsilon, parts.sampler),
     )
     return TrainPlan(
         config=config,

@@ -12,22 +12,27 @@ import torch
 from torch import Tensor
 
 from tulle.errors import ConfigError
+from tulle.privacy.fields import check_finite
 from tulle.train.examples import ExampleBatch
+from tulle.train.gradient_noise import GradientNoise
 from tulle.train.gradients import Contribution, DenseGradient, Gradient, RowGradient
+from tulle.train.lattice.grid import lattice_slack
 from tulle.train.losses import CrossEntropy
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.monitor import MonitorCoordinates, Monitored
-from tulle.train.noise import TrainingNoise
+from tulle.train.part_sizes import rows_that_suit
+from tulle.train.step_noise import IndependentNoise, LatticeNoise, StepNoise
 from tulle.train.table_reads import BatchReads
 
-_ROUNDING = 1e-4
+CLIP_SLACK = 1e-4
 """Norms are floats, those of 100,000 numbers right to 5e-5: clipping to this much less keeps
 the true norm within the bound."""
+MONITOR = "monitor"
+"""The name of the monitor among the sums of a step; parameters have a dot in theirs."""
 
-# Measured on one core: a fifth faster than 16384 rows at once for a large perceptron, a third
-# for a factorization machine. Larger tensors would need fresh pages in every step.
-_ROWS_ON_CPU = 2048
-_ROWS_ON_DEVICE = 16384
+_LEAST_OF_NORM = 0.9
+_MOST_SLACK = 0.05
+_NUM_MONITORED = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,6 +49,20 @@ class StepSettings:
     rows_at_a_time: int | None = None
     """Larger batches are summed in parts of this size; None for what suits the device. Changes
     speed and memory alone."""
+    mechanism: StepNoise = dataclasses.field(default_factory=IndependentNoise)
+    """Where the noise of a step goes."""
+    num_steps: int = 1
+    """Public: steps of the whole run. Correlated noise is tuned for them."""
+    clip_slack: float = CLIP_SLACK
+    """Share of the norm that is kept free for rounding. Arithmetic that is less exact needs
+    more; less than the default is refused."""
+
+    def __post_init__(self) -> None:
+        if not CLIP_SLACK <= check_finite("clip_slack", self.clip_slack) <= _MOST_SLACK:
+            raise ConfigError(
+                f"clip_slack={self.clip_slack} must be from {CLIP_SLACK} to {_MOST_SLACK}: less "
+                "would let rounding exceed the clip norm."
+            )
 
     @property
     def noise_stddev(self) -> float:
@@ -54,6 +73,34 @@ class StepSettings:
     def coordinates(self) -> MonitorCoordinates:
         """How loss and clipped share travel with the gradient."""
         return MonitorCoordinates(clip_norm=self.clip_norm, share=self.monitor_share)
+
+    def gradient_limit(self, num_entries: int) -> float:
+        """What the gradient of a unit is clipped to, over this many trained numbers.
+
+        What the unit adds to all sums of a step, the monitor's and rounding to a lattice
+        included, then has a norm of at most `clip_norm`.
+
+        Raises:
+          ConfigError: The lattice is too coarse for a model of this size.
+        """
+        norm = self.clip_norm - self._lattice_room(num_entries + _NUM_MONITORED)
+        left = max(0.0, norm) ** 2 - (self.clip_norm * self.monitor_share) ** 2
+        limit = math.sqrt(max(0.0, left)) * (1 - self.clip_slack)
+        if not limit > _LEAST_OF_NORM * self.coordinates.gradient_norm:
+            raise ConfigError(
+                f"{self.mechanism} has too coarse a grid for {num_entries} trained numbers: "
+                f"rounding takes {1 - norm / self.clip_norm:.0%} of the clip norm; take more bits."
+            )
+        return limit
+
+    def _lattice_room(self, num_entries: int) -> float:
+        """What rounding can add to the part of a unit.
+
+        A sum with the unit and one without it move by half a grid each, in every entry.
+        """
+        if not isinstance(self.mechanism, LatticeNoise):
+            return 0.0
+        return lattice_slack(self.mechanism.grid(self.clip_norm), num_entries)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -86,7 +133,7 @@ class PrivateStep:
       draw of the plan's sampler.
     """
 
-    def __init__(self, model: TowerModel, settings: StepSettings, noise: TrainingNoise) -> None:
+    def __init__(self, model: TowerModel, settings: StepSettings, noise: GradientNoise) -> None:
         self._model = model
         self._settings = settings
         self._noise = noise
@@ -95,6 +142,8 @@ class PrivateStep:
             name: torch.zeros_like(values)
             for name, values in trained_parameters(model, settings.towers).items()
         }
+        num_entries = sum(values.numel() for values in self._sums.values())
+        self._limit = settings.gradient_limit(num_entries)
         first = next(iter(model.parameters.values()))
         self._monitor_sums = first.new_zeros(2)
 
@@ -113,7 +162,7 @@ class PrivateStep:
         if units is not None:
             self._add_users(batch, units)
         else:
-            size = self._settings.rows_at_a_time or rows_that_suit(weights.device)
+            size = self._settings.rows_at_a_time or rows_that_suit(self._model, weights.device)
             for start in range(0, len(weights), size):
                 rows = slice(start, start + size)
                 self._add_rows(_part(batch, rows), weights[rows])
@@ -146,8 +195,7 @@ class PrivateStep:
 
     def _factors(self, norms: Tensor) -> Tensor:
         """What each unit's gradient is multiplied with."""
-        limit = self._settings.coordinates.gradient_norm * (1 - _ROUNDING)
-        return (limit / norms).clamp(max=1)
+        return (self._limit / norms).clamp(max=1)
 
     def _add(
         self,
@@ -183,19 +231,22 @@ class PrivateStep:
 
     def _monitor(self, losses: Tensor, norms: Tensor, weights: Tensor) -> None:
         if self._settings.monitor_share > 0:
-            coordinates = self._settings.coordinates
-            is_clipped = norms > coordinates.gradient_norm * (1 - _ROUNDING)
-            self._monitor_sums += coordinates.sums(losses, is_clipped, weights)
+            sums = self._settings.coordinates.sums(losses, norms > self._limit, weights)
+            self._monitor_sums += sums
 
     def _noisy(self) -> StepRelease:
-        settings = self._settings
-        gradients = []
+        settings, noise = self._settings, self._noise
         for name, values in self._sums.items():
-            self._noise.add_to(values, settings.noise_stddev)
-            gradients.append(DenseGradient(name=name, values=values.div_(settings.expected_size)))
+            noise.add_to_sum(name, values, settings.noise_stddev)
+        if settings.monitor_share > 0:
+            noise.add_to_sum(MONITOR, self._monitor_sums, settings.noise_stddev)
+        noise.end_step()
+        gradients = [
+            DenseGradient(name=name, values=values.div_(settings.expected_size))
+            for name, values in self._sums.items()
+        ]
         if settings.monitor_share == 0:
             return StepRelease(gradients=gradients, monitored=None)
-        self._noise.add_to(self._monitor_sums, settings.noise_stddev)
         monitored = settings.coordinates.read(
             self._monitor_sums,
             expected_size=settings.expected_size,
@@ -211,11 +262,6 @@ def trained_parameters(model: TowerModel, towers: frozenset[str]) -> dict[str, T
         for name, values in model.parameters.items()
         if name.partition(".")[0] in towers
     }
-
-
-def rows_that_suit(device: torch.device) -> int:
-    """Rows in one go: on a CPU so few that the allocator has memory for them at hand."""
-    return _ROWS_ON_CPU if device.type == "cpu" else _ROWS_ON_DEVICE
 
 
 def segment_pairs(segments: Tensor) -> tuple[Tensor, Tensor]:
@@ -253,7 +299,7 @@ def _segment_norms(contributions: list[Contribution], units: BatchUnits, like: T
         for sums, rows, pairs in ((squares, own, mixed), (sizes, own, mixed.abs())):
             sums.index_add_(0, segments, rows).index_add_(0, segments[left], pairs)
     # Where rows cancel out, rounding of the terms must not make the norm too small.
-    return (squares.clamp_(min=0) + _ROUNDING * sizes).sqrt_().to(like.dtype)
+    return (squares.clamp_(min=0) + CLIP_SLACK * sizes).sqrt_().to(like.dtype)
 
 
 def _part(batch: ExampleBatch, rows: slice | Tensor) -> ExampleBatch:

@@ -9,18 +9,15 @@ from torch import Tensor
 from tulle.data.samplers.user_sampling import UserSampling
 from tulle.errors import ConfigError, RunStateError
 from tulle.runs.blocks import Block, StepBlocks
+from tulle.train.engine_choice import start_engine
 from tulle.train.examples import ExampleSet
-from tulle.train.host_engine import HostEngine
 from tulle.train.journal import SavedState
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.monitor import Monitored
-from tulle.train.noise import TrainingNoise
 from tulle.train.phases import PrivatePhase
 from tulle.train.private_step import StepSettings, largest_weight
-from tulle.train.private_updates import start_updates
 from tulle.train.progress import Progress, SmoothLoss, SpeedMeter
 from tulle.train.run_context import RunContext, pack, unpack_model, unpack_optimizer
-from tulle.train.step_engine import StepEngine
 from tulle.train.train_plan import StepSampler, TrainPlan
 
 PHASE = "private"
@@ -70,25 +67,8 @@ def step_settings(plan: TrainPlan) -> StepSettings:
         expected_size=size,
         monitor_share=phase.monitor_share,
         towers=plan.private_towers,
-    )
-
-
-def start_engine(
-    model: TowerModel, examples: ExampleSet, plan: TrainPlan, context: RunContext
-) -> StepEngine:
-    """What takes the private steps of a plan in these surroundings."""
-    sampler, phase = _parts(plan)
-    noise = TrainingNoise(context.rng)
-    updates = start_updates(
-        model, step_settings(plan), phase.optimizer, noise, context.noise_placement
-    )
-    return HostEngine(
-        examples,
-        sampler,
-        updates,
-        rng=context.rng,
-        device=context.device,
-        noise_description=noise.description,
+        mechanism=phase.noise,
+        num_steps=sampler.steps,
     )
 
 
@@ -98,8 +78,9 @@ class _PrivateTraining:
     ) -> None:
         self._model, self._plan, self._context = model, plan, context
         self._sampler, self._phase = _parts(plan)
-        self._expected_size = step_settings(plan).expected_size
-        self._engine = start_engine(model, examples, plan, context)
+        settings = step_settings(plan)
+        self._expected_size = settings.expected_size
+        self._engine = start_engine(model, examples, plan, settings, context)
         self._num_taken = 0
         self._smooth, self._meter = SmoothLoss(), SpeedMeter()
 

@@ -1,8 +1,8 @@
 """What a private step does to a model: noise on every row at once, or when it is read.
 
-Both ways give models of the same law. The lazy one is exact for SGD with momentum only, and
-costs what the rows of the batch cost; other optimizers are not linear in the noise and need
-it on every row in every step.
+Both ways give models of the same law. The lazy one is exact for independent noise and SGD
+with momentum only, and costs what the rows of the batch cost; other optimizers are not
+linear in the noise and need it on every row in every step.
 """
 
 import enum
@@ -12,7 +12,13 @@ from typing import Protocol
 from torch import Tensor
 
 from tulle.errors import ConfigError, RunStateError
+from tulle.mechanisms.entropy import NoiseSource
+from tulle.train.banded.banded_noise import (
+    BandedGradientNoise,
+    NoiseMemory,
+)
 from tulle.train.examples import ExampleBatch
+from tulle.train.gradient_noise import GradientNoise, IndependentGradientNoise
 from tulle.train.lazy.age_table import AgeTable
 from tulle.train.lazy.lazy_rows import MOMENTUM, LazyRows
 from tulle.train.lazy.lazy_step import LazyStep
@@ -27,13 +33,16 @@ from tulle.train.private_step import (
     StepSettings,
     trained_parameters,
 )
+from tulle.train.selected.selected_updates import SelectedUpdates
+from tulle.train.step_noise import IndependentNoise, SelectedRows
+from tulle.train.sum_noise import sum_noise
 
 
 class NoisePlacement(enum.Enum):
     """When the rows of embedding tables get their noise. Changes speed alone."""
 
     AUTO = "auto"
-    """Lazy where that is exact."""
+    """Lazy where that is exact: independent noise under SGD."""
     LAZY = "lazy"
     DENSE = "dense"
 
@@ -64,6 +73,11 @@ class PrivateUpdates(Protocol):
         """Parameters whose weights are private right after every step."""
         ...
 
+    @property
+    def noise_description(self) -> str:
+        """Where the noise comes from, in words for the card."""
+        ...
+
 
 def start_updates(
     model: TowerModel,
@@ -71,20 +85,41 @@ def start_updates(
     optimizer: OptimizerSettings,
     noise: TrainingNoise,
     placement: NoisePlacement = NoisePlacement.AUTO,
+    *,
+    rng: NoiseSource | None = None,
+    memory: NoiseMemory = NoiseMemory.AUTO,
 ) -> PrivateUpdates:
-    """The updates of a run.
+    """The updates of a run, with the noise that its settings name.
+
+    Args:
+      model: Is trained in place.
+      settings: Of every step.
+      optimizer: Any.
+      noise: Of independent noise.
+      placement: Of independent noise.
+      rng: Source of all other noise, which has keys or coins of its own. Sensitive: never log
+        or save its state.
+      memory: Of correlated noise.
 
     Raises:
-      ConfigError: Lazy noise is asked for with an optimizer for which it is not exact.
+      ConfigError: Lazy noise is asked for where it is not exact, or a lattice is too coarse.
     """
-    if isinstance(optimizer, SGD) and placement is not NoisePlacement.DENSE:
-        return LazyUpdates(model, settings, optimizer, noise)
+    mechanism = settings.mechanism
+    if isinstance(mechanism, IndependentNoise):
+        return _start_independent(model, settings, optimizer, noise, placement)
     if placement is NoisePlacement.LAZY:
         raise ConfigError(
-            f"lazy noise is exact for SGD only, not for {type(optimizer).__name__}; use SGD, or "
-            "leave the placement of noise to tulle."
+            f"lazy noise is exact for IndependentNoise() only, not for {mechanism}; leave the "
+            "placement of noise to tulle."
         )
-    return DenseUpdates(model, settings, optimizer, noise)
+    if rng is None:
+        raise ConfigError(f"{mechanism} needs rng, the source of its own keys; give release_rng().")
+    if isinstance(mechanism, SelectedRows):
+        return SelectedUpdates(model, settings, optimizer, noise, rng)
+    added = sum_noise(model, settings, noise, rng, memory)
+    if isinstance(added, BandedGradientNoise):
+        return BandedUpdates(model, settings, optimizer, added)
+    return DenseUpdates(model, settings, optimizer, added)
 
 
 class DenseUpdates:
@@ -95,11 +130,12 @@ class DenseUpdates:
         model: TowerModel,
         settings: StepSettings,
         optimizer: OptimizerSettings,
-        noise: TrainingNoise,
+        noise: GradientNoise,
     ) -> None:
         trained = trained_parameters(model, settings.towers)
         self._optimizer = optimizer.start(trained)
         self._step = PrivateStep(model, settings, noise)
+        self.noise_description = noise.description
         self.settled = list(trained.values())
 
     def take(
@@ -119,6 +155,28 @@ class DenseUpdates:
         self._optimizer.load_state(state)
 
 
+class BandedUpdates(DenseUpdates):
+    """Correlated noise on every parameter in every step; for any optimizer.
+
+    A state holds no noise: where it is loaded, the correlation starts again.
+    """
+
+    def __init__(
+        self,
+        model: TowerModel,
+        settings: StepSettings,
+        optimizer: OptimizerSettings,
+        noise: BandedGradientNoise,
+    ) -> None:
+        super().__init__(model, settings, optimizer, noise)
+        self._banded = noise
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on from a state, with noise that knows no earlier one."""
+        super().load_state(state)
+        self._banded.restart()
+
+
 class LazyUpdates:
     """Tables get their noise when rows are read; SGD with momentum and any schedule.
 
@@ -136,6 +194,7 @@ class LazyUpdates:
         self._model = model
         self._dense = optimizer.start(dense)
         self.settled = list(dense.values())
+        self.noise_description = noise.description
         self._begin(step=0)
 
     def take(
@@ -185,3 +244,20 @@ class LazyUpdates:
             for name, values in self._tables.items()
         }
         self._step = LazyStep(self._model, self._settings, self._noise, self._rows)
+
+
+def _start_independent(
+    model: TowerModel,
+    settings: StepSettings,
+    optimizer: OptimizerSettings,
+    noise: TrainingNoise,
+    placement: NoisePlacement,
+) -> PrivateUpdates:
+    if isinstance(optimizer, SGD) and placement is not NoisePlacement.DENSE:
+        return LazyUpdates(model, settings, optimizer, noise)
+    if placement is NoisePlacement.LAZY:
+        raise ConfigError(
+            f"lazy noise is exact for SGD only, not for {type(optimizer).__name__}; use SGD, or "
+            "leave the placement of noise to tulle."
+        )
+    return DenseUpdates(model, settings, optimizer, IndependentGradientNoise(noise))

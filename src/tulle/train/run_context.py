@@ -9,6 +9,9 @@ from torch import Tensor
 from tulle.errors import RunInterruptedError
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.runs.interruption import StopRequest
+from tulle.train.banded.banded_noise import NoiseMemory
+from tulle.train.distributed.processes import Processes
+from tulle.train.graphed.products import Products
 from tulle.train.journal import Journal, SavedState
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.private_updates import NoisePlacement
@@ -30,6 +33,11 @@ class RunContext:
     checkpoint_every: int | None = None
     """Steps between checkpoints; None: twenty in a phase."""
     noise_placement: NoisePlacement = NoisePlacement.AUTO
+    products: Products = Products.HALF
+    """Of steps that stay on a GPU."""
+    noise_memory: NoiseMemory = NoiseMemory.AUTO
+    processes: Processes | None = None
+    """Those that take private steps together; None: this one alone."""
 
     def block_size(self, num_steps: int) -> int:
         """Steps between checkpoints of a phase."""

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING
 
+from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.data.samplers.poisson import Poisson
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.data.samplers.user_sampling import UserSampling
@@ -10,6 +11,7 @@ from tulle.errors import ConfigError
 from tulle.train.configs import Accounting, DpSgdConfig, HybridConfig
 from tulle.train.data_shape import DataShape
 from tulle.train.phases import PrivatePhase
+from tulle.train.step_noise import BandedNoise
 from tulle.train.unit_level import UserAccounting, UserLevel
 
 if TYPE_CHECKING:
@@ -21,7 +23,8 @@ _LEAST_BATCHES = 4
 def choose_sampler(config: HybridConfig | DpSgdConfig, shape: DataShape) -> "StepSampler":
     """Truncated Poisson batches of rows; whole users if they are clipped as such.
 
-    The papers' accounting covers plain Poisson batches, so reproductions get those.
+    The papers' accounting covers plain Poisson batches, so reproductions get those. Correlated
+    noise needs groups of rows that take turns, as many as it has bands.
     """
     unit, phase = config.unit, config.private_phase
     accounting = unit.accounting if isinstance(unit, UserLevel) else None
@@ -29,6 +32,8 @@ def choose_sampler(config: HybridConfig | DpSgdConfig, shape: DataShape) -> "Ste
         return _user_sampling(unit, phase, shape)
     num_rows = shape.num_private_rows
     _check_batch_size(phase, num_rows, "training rows")
+    if isinstance(phase.noise, BandedNoise):
+        return _cyclic(phase, phase.noise.num_bands, num_rows)
     if config.accounting is Accounting.PAPER_RDP:
         return Poisson(
             num_rows=num_rows,
@@ -55,6 +60,27 @@ def _rows_in_event(config: HybridConfig | DpSgdConfig) -> int:
     if isinstance(unit, UserLevel) and unit.accounting is UserAccounting.SEVERAL_ROWS:
         return unit.max_rows_per_user
     return 1
+
+
+def _cyclic(phase: PrivatePhase, num_bands: int, num_rows: int) -> CyclicPoisson:
+    steps = _num_steps(phase, num_rows, phase.batch_size)
+    if phase.batch_size * num_bands > num_rows:
+        raise ConfigError(
+            f"batch_size={phase.batch_size} times num_bands={num_bands} must be <= the number of "
+            f"training rows, {num_rows}: each batch comes from one of {num_bands} groups. Lower "
+            "one of both."
+        )
+    if num_bands > steps:
+        raise ConfigError(
+            f"num_bands={num_bands} must be <= the number of private steps, {steps}: take fewer "
+            "bands, smaller batches or more epochs."
+        )
+    return CyclicPoisson(
+        num_rows=num_rows,
+        sampling_prob=phase.batch_size / num_rows,
+        num_groups=num_bands,
+        steps=steps,
+    )
 
 
 def _user_sampling(unit: UserLevel, phase: PrivatePhase, shape: DataShape) -> UserSampling:

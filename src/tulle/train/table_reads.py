@@ -15,6 +15,15 @@ class TableReads:
     """Name of the parameter."""
     rows: Tensor
     """[batch, features], int64."""
+    values: Tensor | None = None
+    """[some rows, dim]: what `rows` are places in; None: the whole table."""
+
+    may_repeat: bool = True
+    """False if no example can read a row twice, as where every feature has rows of its own."""
+
+    def source(self, table: Tensor) -> Tensor:
+        """Where the rows are read from: the table, unless some of it was fetched."""
+        return table if self.values is None else self.values
 
     @functools.cached_property
     def in_order(self) -> "SortedReads":
@@ -52,6 +61,12 @@ class SortedReads:
     """Whose read it is."""
     is_repeat: Tensor
     """Whether its example has read the same row before."""
+
+    @property
+    def counts(self) -> Tensor:
+        """Reads of each row."""
+        end = self.starts.new_tensor([len(self.order)])
+        return torch.cat([self.starts, end]).diff()
 
 
 def _sorted(ids: Tensor) -> SortedReads:

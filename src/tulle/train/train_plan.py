@@ -6,6 +6,7 @@ that does not give the event of its claim, so nobody can change one without the 
 
 import dataclasses
 
+from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.data.samplers.poisson import Poisson
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.data.samplers.user_sampling import UserSampling
@@ -41,10 +42,11 @@ from tulle.train.plan_words import (
     plan_sentence,
     plan_settings,
 )
+from tulle.train.step_noise import BandedNoise
 from tulle.train.step_sampling import choose_sampler
 from tulle.train.unit_level import UserAccounting, UserLevel
 
-RowSampler = TruncatedPoisson | Poisson
+RowSampler = TruncatedPoisson | Poisson | CyclicPoisson
 StepSampler = RowSampler | UserSampling
 
 
@@ -138,7 +140,10 @@ def run_event(plan: TrainPlan) -> Event:
 
 def steps_event(config: TrainConfig, sampler: StepSampler, noise_multiplier: float) -> Event:
     """What all private steps cost the unit of a config."""
-    event = sampler.event(Gaussian(noise_multiplier=noise_multiplier))
+    gaussian = Gaussian(noise_multiplier=noise_multiplier)
+    if isinstance(sampler, CyclicPoisson):
+        return sampler.event(gaussian, num_bands=_num_bands(config))
+    event = sampler.event(gaussian)
     unit = config.unit if isinstance(config, HybridConfig | DpSgdConfig) else None
     if isinstance(unit, UserLevel) and unit.accounting is UserAccounting.GROUP_PRIVACY:
         return Grouped(event=event, group_size=unit.max_rows_per_user)
@@ -168,6 +173,12 @@ def compose_parts(*parts: Event | None) -> Event:
     """The parts that are there, one after the other on the same units."""
     present = tuple(part for part in parts if part is not None)
     return present[0] if len(present) == 1 else Composed(present)
+
+
+def _num_bands(config: TrainConfig) -> int:
+    """Bands of C where the noise of all steps is C^-1 z; its columns have norm 1 at most."""
+    noise = config.private_phase.noise if isinstance(config, HybridConfig | DpSgdConfig) else None
+    return noise.num_bands if isinstance(noise, BandedNoise) else 1
 
 
 def _first_mismatch(plan: TrainPlan) -> str | None:
@@ -223,7 +234,7 @@ def _words_of(
     return (
         plan_sentence(config, label_epsilon, sampler),
         plan_bounds(config, label_epsilon, sampler),
-        plan_assumptions(label_epsilon, sampler),
+        plan_assumptions(config, label_epsilon, sampler),
         TrustModel.CENTRAL,
     )
 

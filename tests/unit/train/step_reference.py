@@ -22,13 +22,24 @@ EXPECTED_SIZE = 7.0
 
 
 class NoNoise:
-    """Takes the place of `TrainingNoise` and notes what it was asked for."""
+    """Takes the place of any noise and notes what it was asked for."""
+
+    description = "none"
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, float]] = []
 
     def add_to(self, values: Tensor, stddev: float) -> None:
         self.asked.append((values.data_ptr(), stddev))
+
+    def fill(self, values: Tensor, stddev: float) -> None:
+        self.add_to(values.zero_(), stddev)
+
+    def add_to_sum(self, name: str, values: Tensor, stddev: float) -> None:  # noqa: ARG002
+        self.add_to(values, stddev)
+
+    def end_step(self) -> None:
+        pass
 
 
 @dataclasses.dataclass
@@ -89,7 +100,7 @@ def step_settings(
 def release_without_noise(
     case: Case, settings: StepSettings, weights: Tensor, units: BatchUnits | None = None
 ) -> StepRelease:
-    step = PrivateStep(case.model, settings, NoNoise())  # type: ignore[arg-type]
+    step = PrivateStep(case.model, settings, NoNoise())
     return step.release(case.batch, weights, units)
 
 

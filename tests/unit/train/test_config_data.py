@@ -37,6 +37,7 @@ from tulle.train.phases import (
     PublicTower,
 )
 from tulle.train.schedules import ConstantRate
+from tulle.train.step_noise import BandedNoise, LatticeNoise, SelectedRows
 from tulle.train.unit_level import (
     ExampleLevel,
     RowChoice,
@@ -73,6 +74,9 @@ CONFIGS: dict[str, TrainConfig] = {
     ).calibrate(epsilon=3, delta=1e-7),
     "rr": RandomizedLabelsConfig(unit=UserLevel()).calibrate(epsilon=1.0),
     "dp-sgd": DpSgdConfig(unit=ExampleLevel()).calibrate(epsilon=1.0, delta=1e-6),
+    "banded": HybridConfig(private_phase=PrivatePhase(noise=BandedNoise(num_bands=32))),
+    "lattice": DpSgdConfig(private_phase=PrivatePhase(noise=LatticeNoise(bits=30))),
+    "selected rows": DpSgdConfig(private_phase=PrivatePhase(noise=SelectedRows(threshold=2))),
     "nonprivate": NonPrivateConfig(phase=PlainPhase(early_stopping=EarlyStopping())),
 }
 
@@ -113,6 +117,9 @@ def test_settings_within_a_phase_may_be_left_out_too() -> None:
         ({"method": "hybrid", "private_phase": {"public_tower": "frozen"}}, "public_tower"),
         ({"method": "hybrid", "private_phase": {"optimizer": {"kind": "sdg"}}}, "sgd"),
         ({"method": "hybrid", "private_phase": {"epochs": "many"}}, "epochs"),
+        ({"method": "hybrid", "private_phase": {"noise": {"kind": "bandet"}}}, "banded"),
+        ({"method": "hybrid", "private_phase": {"noise": {"kind": "banded", "bands": 2}}}, "num_b"),
+        ({"method": "hybrid", "private_phase": {"noise": "banded"}}, "key 'kind'"),
         ({"method": "hybrid", "split": {"kind": "ratio"}}, "label_share"),
         ({"method": "hybrid", "unit": {"kind": "person"}}, "person"),
         ({"method": "hybrid", "unit": {"kind": "user", "choice": "last"}}, "choice"),

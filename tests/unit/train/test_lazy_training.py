@@ -15,9 +15,9 @@ import torch
 from tulle.data.samplers.batch import Batch
 from tulle.errors import ConfigError, RunInterruptedError
 from tulle.runs.folder import RunFolder
-from tulle.train import private_training
 from tulle.train.configs import DpSgdConfig
 from tulle.train.fitting import FitResult, fit
+from tulle.train.host_engine import HostEngine
 from tulle.train.journal import FolderJournal, SavedState
 from tulle.train.models.factorization_machine import FactorizationMachine
 from tulle.train.models.logistic_regression import LogisticRegression
@@ -74,14 +74,18 @@ def saves(monkeypatch: pytest.MonkeyPatch) -> Saves:
 def no_chance(monkeypatch: pytest.MonkeyPatch) -> None:
     """No noise, and the batch of a step depends on its number alone."""
 
-    def batches(_: object, first_step: int) -> Iterator[Batch]:
+    def batches(first_step: int) -> Iterator[Batch]:
         for step in itertools.count(first_step):
             indices = np.random.default_rng(step).integers(0, 200, 60)
             weights = np.ones(60, np.float32)
             yield Batch(indices=np.sort(indices), weights=weights, expected_size=60.0)
 
-    monkeypatch.setattr(private_training._PrivateTraining, "_batches", batches)
+    def begin(self: HostEngine, first_step: int) -> None:
+        self._batches = batches(first_step)
+
+    monkeypatch.setattr(HostEngine, "begin", begin)
     monkeypatch.setattr(TrainingNoise, "add_to", lambda *_: None)
+    monkeypatch.setattr(TrainingNoise, "fill", lambda _, values, __: values.zero_())
 
 
 def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tulle.mechanisms.entropy import SeededNoise
+from tulle.train.gradient_noise import IndependentGradientNoise
 from tulle.train.monitor import LOSS_BOUND, MonitorCoordinates
 from tulle.train.noise import TrainingNoise
 from tulle.train.private_step import PrivateStep
@@ -59,7 +60,9 @@ def test_noisy_figures_are_right_on_average_and_as_noisy_as_they_say() -> None:
     norms = expected_rows(case).gradients.norm(dim=1)
     step = step_settings(clip_norm=float(norms.median()), noise_multiplier=0.4)
     exact = release_without_noise(case, step, torch.ones(9)).monitored
-    noisy_step = PrivateStep(case.model, step, TrainingNoise(SeededNoise(5)))
+    noisy_step = PrivateStep(
+        case.model, step, IndependentGradientNoise(TrainingNoise(SeededNoise(5)))
+    )
     released = [noisy_step.release(case.batch, torch.ones(9)).monitored for _ in range(2000)]
     assert exact is not None
     losses = np.array([r.loss for r in released if r is not None])

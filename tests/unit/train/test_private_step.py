@@ -10,6 +10,7 @@ from torch import Tensor
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.examples import ExampleBatch
+from tulle.train.gradient_noise import IndependentGradientNoise
 from tulle.train.models.logistic_regression import LogisticRegression
 from tulle.train.models.mlp import MLP
 from tulle.train.models.tower_model import TOWERS
@@ -212,7 +213,7 @@ def test_frozen_towers_get_neither_gradient_nor_noise(model: str) -> None:
     case = make_case(MODELS[model], SHARED, dtype=torch.float32)
     before = {name: values.clone() for name, values in case.model.parameters.items()}
     noise = NoNoise()
-    step = PrivateStep(case.model, step_settings(towers=FROZEN), noise)  # type: ignore[arg-type]
+    step = PrivateStep(case.model, step_settings(towers=FROZEN), noise)
     released = step.release(case.batch, torch.ones(9))
     trained = {name for name in before if not name.startswith("public.")}
     assert {gradient.name for gradient in released.gradients} == trained
@@ -227,7 +228,9 @@ def test_frozen_towers_get_neither_gradient_nor_noise(model: str) -> None:
 def test_every_entry_of_every_trained_parameter_gets_noise(model: str, size: int) -> None:
     case = make_case(MODELS[model], MIXED, size=size, dtype=torch.float32)
     raw = release_without_noise(case, step_settings(), torch.ones(size))
-    step = PrivateStep(case.model, step_settings(), TrainingNoise(SeededNoise(1)))
+    step = PrivateStep(
+        case.model, step_settings(), IndependentGradientNoise(TrainingNoise(SeededNoise(1)))
+    )
     noisy = {
         gradient.name: gradient.values
         for gradient in step.release(case.batch, torch.ones(size)).gradients
@@ -240,7 +243,7 @@ def test_noise_has_the_same_scale_on_every_parameter_and_the_monitor() -> None:
     case = make_case(MODELS["semi-sensitive mlp"], SHARED)
     noise = NoNoise()
     settings = step_settings(clip_norm=3.0, noise_multiplier=0.5)
-    PrivateStep(case.model, settings, noise).release(case.batch, torch.ones(9))  # type: ignore[arg-type]
+    PrivateStep(case.model, settings, noise).release(case.batch, torch.ones(9))
     assert {stddev for _, stddev in noise.asked} == {1.5}
     assert len({place for place, _ in noise.asked}) == len(case.model.parameters) + 1
 
@@ -248,22 +251,27 @@ def test_noise_has_the_same_scale_on_every_parameter_and_the_monitor() -> None:
 class OneDeviation:
     """Moves every value by one standard deviation."""
 
-    def add_to(self, values: Tensor, stddev: float) -> None:
+    description = "one deviation"
+
+    def add_to_sum(self, name: str, values: Tensor, stddev: float) -> None:  # noqa: ARG002
         values.add_(stddev)
+
+    def end_step(self) -> None:
+        pass
 
 
 def test_noise_is_added_to_the_sum_before_it_is_divided() -> None:
     case = make_case(LOGISTIC, SHARED)
     settings = step_settings(clip_norm=3.0, noise_multiplier=0.5)
     raw = flat_sum(release_without_noise(case, settings, torch.ones(9)), case.model)
-    moved = PrivateStep(case.model, settings, OneDeviation())  # type: ignore[arg-type]
+    moved = PrivateStep(case.model, settings, OneDeviation())
     found = flat_sum(moved.release(case.batch, torch.ones(9)), case.model)
     torch.testing.assert_close(found, raw + 1.5)
 
 
 def test_nothing_of_a_batch_is_left_for_the_next() -> None:
     case = make_case(LOGISTIC, SHARED)
-    step = PrivateStep(case.model, step_settings(), NoNoise())  # type: ignore[arg-type]
+    step = PrivateStep(case.model, step_settings(), NoNoise())
     first = flat_sum(step.release(case.batch, torch.ones(9)), case.model)
     empty = step.release(rows_of(case.batch, slice(0)), torch.ones(0))
     assert not flat_sum(empty, case.model).any()

@@ -235,7 +235,5 @@ def test_the_property_would_see_a_clip_norm_one_percent_too_long() -> None:
     case = make_case(MODELS["semi-sensitive mlp"], FEATURES, size=1, dtype=torch.float32)
     step = step_settings(clip_norm=1e-3)
     longer = dataclasses.replace(step, clip_norm=1.01 * step.clip_norm)
-    released = PrivateStep(case.model, longer, NoNoise()).release(  # type: ignore[arg-type]
-        case.batch, torch.ones(1)
-    )
+    released = PrivateStep(case.model, longer, NoNoise()).release(case.batch, torch.ones(1))
     assert whole_vector(released, longer).norm() > step.clip_norm

@@ -9,18 +9,24 @@ from torch import Tensor
 
 from tulle.errors import ConfigError, RunStateError
 from tulle.mechanisms.entropy import SeededNoise
+from tulle.train.banded.band_matrix import BandMatrix
+from tulle.train.banded.banded_noise import NoiseMemory
 from tulle.train.models.mlp import MLP
 from tulle.train.models.tower_model import TOWERS
 from tulle.train.noise import TrainingNoise
 from tulle.train.optimizers.adam import Adam
 from tulle.train.optimizers.rmsprop import RMSprop
 from tulle.train.optimizers.sgd import SGD
+from tulle.train.private_step import StepSettings
 from tulle.train.private_updates import (
+    BandedUpdates,
     DenseUpdates,
     LazyUpdates,
     NoisePlacement,
     start_updates,
 )
+from tulle.train.selected.selected_updates import SelectedUpdates
+from tulle.train.step_noise import BandedNoise, LatticeNoise, SelectedRows, StepNoise
 from unit.train.lazy.noiseless_updates import DENSE, LAZY, Training, assert_same, train
 from unit.train.models.test_tower_model import DATASETS, MODELS, feature
 from unit.train.step_reference import NoNoise, make_case, step_settings
@@ -239,6 +245,82 @@ def test_lazy_noise_is_refused_where_it_is_not_exact(optimizer: Adam | RMSprop) 
 )
 def test_sgd_is_lazy_unless_it_must_not_be(placement: NoisePlacement, kind: type) -> None:
     assert isinstance(SMALL.start(SMALL.new_model(), placement), kind)
+
+
+MECHANISMS = [
+    (LatticeNoise(), DenseUpdates),
+    (BandedNoise(num_bands=2), BandedUpdates),
+    (SelectedRows(), SelectedUpdates),
+]
+
+
+def with_noise(noise: StepNoise) -> StepSettings:
+    return dataclasses.replace(step_settings(), mechanism=noise, num_steps=10)
+
+
+@pytest.mark.parametrize(("mechanism", "kind"), MECHANISMS)
+@pytest.mark.parametrize("optimizer", [SGD(learning_rate=0.1), Adam(learning_rate=0.1)])
+def test_noise_is_what_the_settings_name(
+    mechanism: StepNoise, kind: type, optimizer: SGD | Adam
+) -> None:
+    case = make_case(SMALL.settings, MIXED, dtype=torch.float32)
+    noise = TrainingNoise(SeededNoise(1))
+    arguments = (case.model, with_noise(mechanism), optimizer, noise)
+    with pytest.raises(ConfigError, match="IndependentNoise"):
+        start_updates(*arguments, NoisePlacement.LAZY, rng=SeededNoise(2))
+    with pytest.raises(ConfigError, match="needs rng"):
+        start_updates(*arguments)
+    for placement in (NoisePlacement.AUTO, NoisePlacement.DENSE):
+        updates = start_updates(*arguments, placement, rng=SeededNoise(2))
+        assert type(updates) is kind
+        assert updates.noise_description.startswith("fixed seed")
+        updates.take(case.batch, torch.ones(9), None, 0.1)
+    assert all(bool(values.isfinite().all()) for values in case.model.parameters.values())
+
+
+def test_more_bands_than_steps_are_refused() -> None:
+    settings = dataclasses.replace(with_noise(BandedNoise(num_bands=2)), num_steps=1)
+    noise = TrainingNoise(SeededNoise(1))
+    with pytest.raises(ConfigError, match="num_bands=2"):
+        start_updates(
+            SMALL.new_model(), settings, Adam(learning_rate=0.1), noise, rng=SeededNoise(2)
+        )
+
+
+@pytest.mark.parametrize("memory", [NoiseMemory.STORED, NoiseMemory.REGENERATED])
+def test_correlated_noise_starts_again_where_a_state_is_loaded(memory: NoiseMemory) -> None:
+    case = make_case(SMALL.settings, MIXED, size=0, dtype=torch.float64)
+    updates = start_updates(
+        case.model,
+        with_noise(BandedNoise(num_bands=3)),
+        SGD(learning_rate=1.0, momentum=0.0),
+        TrainingNoise(SeededNoise(1)),
+        rng=SeededNoise(2),
+        memory=memory,
+    )
+    moves = []
+    for step in range(6):
+        if step == 3:
+            updates.load_state({name: values.clone() for name, values in updates.state().items()})
+        before = flat(case.model.parameters)
+        updates.take(case.batch, torch.zeros(0), None, 1.0)
+        moves.append(before - flat(case.model.parameters))
+    settings = with_noise(BandedNoise(num_bands=3))
+    first, second, third = BandMatrix(num_bands=3, num_steps=10).coefficients.tolist()
+    whole = [
+        first * moves[step]
+        + (second * moves[step - 1] if step not in (0, 3) else 0)
+        + (third * moves[step - 2] if step not in (0, 1, 3, 4) else 0)
+        for step in range(6)
+    ]
+    # Times the matrix, with its restart, the noise of steps is independent.
+    scaled = torch.stack(whole) * settings.expected_size / settings.noise_stddev
+    products = scaled @ scaled.T / scaled.shape[1]
+    assert float((products - torch.eye(6)).abs().max()) < 6 / scaled.shape[1] ** 0.5
+
+
+def flat(parameters: dict[str, Tensor]) -> Tensor:
+    return torch.cat([values.flatten() for values in parameters.values()]).clone()
 
 
 @pytest.mark.parametrize("user_sizes", [(), (2, 4, 3)])

@@ -1,10 +1,12 @@
 import pytest
 
+from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.data.samplers.poisson import Poisson
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.data.samplers.user_sampling import UserSampling
 from tulle.errors import ConfigError
-from tulle.train.configs import Accounting
+from tulle.train.configs import Accounting, DpSgdConfig
+from tulle.train.step_noise import BandedNoise, LatticeNoise, SelectedRows, StepNoise
 from tulle.train.step_sampling import choose_sampler
 from tulle.train.unit_level import UserAccounting, UserLevel
 from unit.train.small_data import dp_sgd, make_shape, private_phase
@@ -50,6 +52,34 @@ def test_clipped_users_need_a_number_of_users() -> None:
 def test_reproductions_get_the_batches_that_the_papers_account_for() -> None:
     sampler = choose_sampler(dp_sgd(accounting=Accounting.PAPER_RDP), SHAPE)
     assert sampler == Poisson(num_rows=4000, sampling_prob=0.025, steps=80)
+
+
+def banded(batch_size: int = 100, **changes: object) -> DpSgdConfig:
+    noise = BandedNoise(num_bands=8)
+    return dp_sgd(private_phase=private_phase(batch_size=batch_size, noise=noise, **changes))
+
+
+def test_correlated_noise_gets_groups_that_take_turns() -> None:
+    sampler = choose_sampler(banded(), SHAPE)
+    assert sampler == CyclicPoisson(num_rows=4000, sampling_prob=0.025, num_groups=8, steps=80)
+
+
+def test_batches_of_a_group_are_no_larger_than_it() -> None:
+    assert choose_sampler(banded(500), SHAPE).sampling_prob == 1 / 8
+    with pytest.raises(ConfigError, match=r"batch_size=501 times num_bands=8 must be <= .* 4000"):
+        choose_sampler(banded(501), SHAPE)
+
+
+def test_there_are_at_least_as_many_steps_as_bands() -> None:
+    assert choose_sampler(banded(epochs=0.2), SHAPE).steps == 8
+    with pytest.raises(ConfigError, match="num_bands=8 must be <= the number of private steps, 7"):
+        choose_sampler(banded(epochs=0.175), SHAPE)
+
+
+@pytest.mark.parametrize("noise", [LatticeNoise(), SelectedRows()], ids=str)
+def test_other_noise_leaves_the_batches_as_they_are(noise: StepNoise) -> None:
+    config = dp_sgd(private_phase=private_phase(noise=noise))
+    assert choose_sampler(config, SHAPE) == choose_sampler(dp_sgd(), SHAPE)
 
 
 def test_there_is_at_least_one_step() -> None:

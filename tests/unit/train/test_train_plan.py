@@ -1,9 +1,12 @@
 import dataclasses
+import json
 from collections.abc import Callable
 
 import pytest
 
+from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.data.samplers.poisson import Poisson
+from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.errors import ConfigError
 from tulle.privacy.events import Gaussian, Grouped, NonPrivate, Repeated
 from tulle.privacy.units import Adjacency, TrustModel
@@ -12,6 +15,13 @@ from tulle.train.configs import Accounting, Target
 from tulle.train.models.mlp import MLP
 from tulle.train.phases import LabelCorrection, PublicTower
 from tulle.train.plan_data import train_plan_from_json, train_plan_to_json
+from tulle.train.step_noise import (
+    BandedNoise,
+    IndependentNoise,
+    LatticeNoise,
+    SelectedRows,
+    StepNoise,
+)
 from tulle.train.train_plan import TrainPlan, steps_event
 from tulle.train.unit_level import UserAccounting, UserLevel
 from unit.train.small_data import (
@@ -37,6 +47,16 @@ def plan() -> TrainPlan:
 @pytest.fixture(scope="module")
 def paper_plan() -> TrainPlan:
     return hybrid(accounting=Accounting.PAPER_RDP).make(SHAPE)
+
+
+BANDED = BandedNoise(num_bands=4)
+BANDED_PHASE = private_phase(batch_size=50, noise=BANDED)
+
+
+@pytest.fixture(scope="module")
+def banded_plan() -> TrainPlan:
+    """With noise that was searched for."""
+    return hybrid(private_phase=BANDED_PHASE).make(SHAPE)
 
 
 def other_guarantee(plan: TrainPlan, **changes: object) -> TrainPlan:
@@ -133,6 +153,78 @@ def test_no_part_of_a_plan_can_be_changed_alone(plan: TrainPlan, change: str) ->
         CHANGES[change](plan)
 
 
+def other_noise(plan: TrainPlan, noise: StepNoise) -> TrainPlan:
+    return other_config(plan, private_phase=dataclasses.replace(BANDED_PHASE, noise=noise))
+
+
+def truncated(plan: TrainPlan) -> TrainPlan:
+    sampler = TruncatedPoisson.with_headroom(
+        num_rows=400, max_batch_size=50, steps=plan.num_private_steps
+    )
+    return dataclasses.replace(plan, sampler=sampler)
+
+
+def independent_event(plan: TrainPlan) -> TrainPlan:
+    sampler = Poisson(num_rows=400, sampling_prob=0.125, steps=plan.num_private_steps)
+    event = sampler.event(Gaussian(noise_multiplier=plan.noise_multiplier))
+    return other_claims(plan, event=event, variants=())
+
+
+BANDED_CHANGES: dict[str, Callable[[TrainPlan], TrainPlan]] = {
+    "more bands": lambda plan: other_noise(plan, BandedNoise(num_bands=5)),
+    "fewer bands": lambda plan: other_noise(plan, BandedNoise(num_bands=2)),
+    "independent noise": lambda plan: other_noise(plan, IndependentNoise()),
+    "lattice": lambda plan: other_noise(plan, LatticeNoise()),
+    "selected rows": lambda plan: other_noise(plan, SelectedRows()),
+    "fewer groups": lambda plan: other_sampler(plan, num_groups=3),
+    "more groups": lambda plan: other_sampler(plan, num_groups=8),
+    "another seed of the groups": lambda plan: other_sampler(plan, group_seed=1),
+    "more steps": lambda plan: other_sampler(plan, steps=plan.num_private_steps + 1),
+    "another sampler": truncated,
+    "less noise": lambda plan: dataclasses.replace(plan, noise_multiplier=0.5),
+    "the event of independent noise": independent_event,
+    "no assumptions": lambda plan: other_claims(plan, assumptions=()),
+    "no bounds": lambda plan: other_claims(plan, bounds=()),
+    "the sentence of independent noise": lambda plan: other_claims(
+        plan, mechanism=CALIBRATED.make(SHAPE).plan.mechanism
+    ),
+    "another exponent": lambda plan: other_claims(
+        plan, settings={**plan.plan.settings, "band_exponent": 0.5}
+    ),
+}
+
+
+@pytest.mark.parametrize("change", BANDED_CHANGES)
+def test_no_part_of_a_plan_with_correlated_noise_can_be_changed_alone(
+    banded_plan: TrainPlan, change: str
+) -> None:
+    with pytest.raises(ConfigError):
+        BANDED_CHANGES[change](banded_plan)
+
+
+@pytest.mark.parametrize(
+    "changed", [LatticeNoise(), SelectedRows(), BANDED], ids=["lattice", "selected", "banded"]
+)
+def test_independent_noise_cannot_be_changed_alone(plan: TrainPlan, changed: StepNoise) -> None:
+    with pytest.raises(ConfigError):
+        other_config(plan, private_phase=private_phase(noise=changed))
+
+
+@pytest.mark.parametrize(
+    ("noise", "other"),
+    [
+        (LatticeNoise(bits=24), LatticeNoise(bits=25)),
+        (SelectedRows(threshold=3.0), SelectedRows(threshold=2.0)),
+        (SelectedRows(selection_share=0.1), SelectedRows(selection_share=0.2)),
+    ],
+    ids=["bits", "threshold", "share"],
+)
+def test_settings_of_noise_cannot_be_changed_alone(noise: StepNoise, other: StepNoise) -> None:
+    plan = dp_sgd(private_phase=private_phase(noise_multiplier=1.0, noise=noise)).make(SHAPE)
+    with pytest.raises(ConfigError, match="another config"):
+        other_config(plan, private_phase=private_phase(noise_multiplier=1.0, noise=other))
+
+
 def test_a_plan_can_be_put_together_from_its_own_parts(plan: TrainPlan) -> None:
     assert dataclasses.replace(plan, shape=make_shape(400, num_users=200)) == plan
 
@@ -161,6 +253,9 @@ CONFIGS = {
     "rr": randomized_labels(),
     "dp-sgd": dp_sgd(),
     "nonprivate": nonprivate(),
+    "banded": hybrid(private_phase=BANDED_PHASE),
+    "lattice": dp_sgd(private_phase=private_phase(noise_multiplier=1.0, noise=LatticeNoise())),
+    "selected rows": dp_sgd(private_phase=private_phase(noise_multiplier=1, noise=SelectedRows())),
     "mlp": dp_sgd(model=MLP(embedding_dim="fourth root")),
     "papers": dp_sgd(accounting=Accounting.PAPER_RDP),
     "users": hybrid(unit=UserLevel(max_rows_per_user=2, accounting=UserAccounting.CLIPPED_USERS)),
@@ -229,6 +324,28 @@ def test_a_plan_of_another_format_is_refused() -> None:
         train_plan_from_json(text.replace("tulle train plan 1", "tulle train plan 9"))
 
 
+def test_a_finished_plan_with_other_bands_is_refused(banded_plan: TrainPlan) -> None:
+    text = train_plan_to_json(banded_plan)
+    assert text.count('"num_bands":4') > 1
+    for changed in (
+        text.replace('"num_bands":4', '"num_bands":2'),
+        text.replace('"num_bands":4', '"num_bands":2', 1),
+    ):
+        with pytest.raises(ConfigError):
+            train_plan_from_json(changed)
+
+
+def test_correlated_noise_is_accounted_as_turns_of_groups(banded_plan: TrainPlan) -> None:
+    sampler = banded_plan.sampler
+    assert isinstance(sampler, CyclicPoisson)
+    assert (sampler.num_groups, sampler.steps, sampler.expected_size) == (4, 16, 50)
+    event = steps_event(banded_plan.config, sampler, 2.0)
+    assert event == sampler.event(Gaussian(noise_multiplier=2.0), num_bands=4)
+    assert isinstance(event, Repeated)
+    assert event.count == 4
+    assert banded_plan.plan.guarantee.adjacency is Adjacency.REPLACE
+
+
 def test_group_privacy_is_part_of_the_event() -> None:
     event = steps_event(CONFIGS["groups"], CONFIGS["groups"].make(SHAPE).sampler, 4.0)
     assert isinstance(event, Grouped)
@@ -242,3 +359,15 @@ def test_a_frozen_public_tower_is_not_trained_privately_but_only_if_it_is_warm()
     assert "public" in dp_sgd(private_phase=frozen).make(SHAPE).private_towers
     cold = hybrid(private_phase=frozen, split=RatioSplit(label_share=0.0))
     assert "public" in cold.make(SHAPE).private_towers
+
+
+@pytest.mark.parametrize(
+    "marks", ["[[1000000000,0.000001]]", "[[0,0.1],{last}]", "[{last},{last}]", "[[1,99.0],{last}]"]
+)
+def test_a_finished_plan_that_would_show_another_epsilon_is_refused(marks: str) -> None:
+    plan = dp_sgd().make(SHAPE)
+    data = json.loads(train_plan_to_json(plan))
+    last = json.dumps(data["epsilon_milestones"][-1])
+    data["epsilon_milestones"] = json.loads(marks.replace("{last}", last))
+    with pytest.raises(ConfigError, match="do not ascend"):
+        train_plan_from_json(json.dumps(data))

@@ -20,22 +20,24 @@ from torch import Tensor
 
 from tulle.errors import ConfigError, RunStateError
 from tulle.privacy.fields import check_finite
+from tulle.train.compiled.kernels import compiled_kernels
 from tulle.train.lazy.age_table import AgeTable
+from tulle.train.lazy.row_moves import RowMoves, row_moves
+from tulle.train.table_memory import zeros_like_table
 
 MOMENTUM = "momentum"
 
 # Entries in one go: few enough to stay in the cache, enough to draw noise with many threads.
 _PIECE_ON_CPU = 1 << 20
 _PIECE_ON_DEVICE = 1 << 24
-_SMALLEST = 1e-200
 _DTYPES = (torch.float32, torch.float64)
 
 
 class Normals(Protocol):
     """Where noise comes from: `TrainingNoise`."""
 
-    def add_to(self, values: Tensor, stddev: float) -> None:
-        """Adds stddev * N(0, 1) in place, independent for each entry and each call."""
+    def fill(self, values: Tensor, stddev: float) -> None:
+        """Overwrites with stddev * N(0, 1), independent for each entry and each call."""
 
 
 class LazyRows:
@@ -68,13 +70,15 @@ class LazyRows:
         self._weights, self._ages = weights, ages
         self._noise, self._stddev = noise, noise_stddev
         # Mean of momentum times its share that stays, given all weights that were read.
-        self._mean = torch.zeros_like(weights)
+        self._mean = zeros_like_table(weights)
         # Variance of the same over noise_stddev^2; one number for all entries of a row.
         self._variance = weights.new_zeros(len(weights))
         self._exact_at = torch.full(
             (len(weights),), ages.step, dtype=torch.int32, device=weights.device
         )
         self._step_of_gradients = -1
+        self._unwritten: _Unwritten | None = None
+        self._kernels = compiled_kernels() if _is_plain(weights) else None
         self._spaces: dict[str, Tensor] = {}
 
     def catch_up(self, rows: Tensor) -> None:
@@ -86,25 +90,21 @@ class LazyRows:
         Args:
           rows: Distinct rows of the table, int64.
         """
-        rows = self._late(rows)
+        self._write_means()
+        rows, ages = self._late(rows)
         if not len(rows):
             return
-        for some in torch.split(rows, self._rows_at_a_time()):
-            mean = self._space("mean", len(some))
-            torch.index_select(self._mean, 0, some, out=mean)
-            ages = self._ages.step - self._exact_at.index_select(0, some)
-            moves = self._moves(self._variance.index_select(0, some), ages)
-            change = self._change(moves, mean)
-            if moves.lost is not None:
-                weights = self._weights.index_select(0, some)
-                change.addcmul_(weights, moves.lost, value=-1)
-            # Adding a change needs no look at the weights, which a copy would.
-            self._weights.index_add_(0, some, change)
-            self._mean.index_copy_(0, some, mean)
+        means = self._space("mean", len(rows))
+        size = self._rows_at_a_time()
+        pieces = (torch.split(tensor, size) for tensor in (rows, ages, means))
+        for some, their_ages, mean in zip(*pieces, strict=True):
+            moves = self._moves(self._variance.index_select(0, some), their_ages)
+            self._move(some, moves, mean)
             self._variance.index_copy_(0, some, moves.variance)
         self._exact_at.index_fill_(0, rows, self._ages.step)
+        self._unwritten = _Unwritten(rows=rows, means=means, step=self._ages.step)
 
-    def add_gradient(self, rows: Tensor, values: Tensor) -> None:
+    def add_gradient(self, rows: Tensor, values: Tensor, scale: float = 1.0) -> None:
         """Takes the gradient of the present step for rows that were caught up in it.
 
         The weights do not move yet: the step's own move and its own noise come with the
@@ -112,7 +112,8 @@ class LazyRows:
 
         Args:
           rows: Distinct rows, int64.
-          values: [rows, dim]: the clipped sum over the expected size, without noise.
+          values: [rows, dim]: the clipped sum, without noise.
+          scale: What they are multiplied with: 1 over the expected size.
 
         Privacy:
           `values` are raw and stay so in memory until the next catch-up or flush.
@@ -122,8 +123,13 @@ class LazyRows:
                 f"a gradient of {len(rows)} rows has the shape {tuple(values.shape)}; it must be "
                 f"{(len(rows), self._weights.shape[1])}."
             )
-        self._check_caught_up(rows)
-        self._mean.index_add_(0, rows, values)
+        waiting = self._unwritten
+        if waiting is not None and waiting.rows is rows and waiting.step == self._ages.step:
+            self._write_means(values, scale)
+        else:
+            self._check_caught_up(rows)
+            self._write_means()
+            self._mean.index_add_(0, rows, values, alpha=scale)
         self._step_of_gradients = self._ages.step
 
     def flush(self) -> None:
@@ -132,6 +138,7 @@ class LazyRows:
         Privacy:
           The weights may leave the process now. Nothing else may.
         """
+        self._write_means()
         size = self._rows_at_a_time()
         for start in range(0, len(self._weights), size):
             some = slice(start, start + size)
@@ -183,6 +190,7 @@ class LazyRows:
         anything in the state is wrong.
         """
         self.check_state(state)
+        self._unwritten = None
         if self._ages.momentum:
             self._mean.copy_(state[MOMENTUM]).mul_(self._ages.momentum)
         else:
@@ -208,12 +216,27 @@ class LazyRows:
                     f"{tuple(own.shape)}."
                 )
 
-    def _late(self, rows: Tensor) -> Tensor:
-        """Those that are not exact yet; where parts of a batch share rows, most are."""
+    def _write_means(self, gradient: Tensor | None = None, scale: float = 1.0) -> None:
+        """What the last catch-up left; most often its gradient comes next and goes with it."""
+        waiting, self._unwritten = self._unwritten, None
+        if waiting is None:
+            return
+        rows, means = waiting.rows, waiting.means
+        if self._kernels is not None and (gradient is None or _is_plain(gradient)):
+            self._kernels.write_rows(self._mean, rows, means, gradient, scale)
+            return
+        if gradient is not None:
+            means.add_(gradient, alpha=scale)
+        self._mean.index_copy_(0, rows, means)
+
+    def _late(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Those that are not exact yet, and their ages; where parts share rows, most are."""
+        ages = self._ages.step - self._exact_at.index_select(0, rows)
         # On a GPU their number would have to be waited for. Age 0 changes nothing there.
-        if rows.device.type != "cpu":
-            return rows
-        return rows[self._exact_at.index_select(0, rows) != self._ages.step]
+        if rows.device.type != "cpu" or bool(ages.all()):
+            return rows, ages
+        is_late = ages != 0
+        return rows[is_late], ages[is_late]
 
     def _check_caught_up(self, rows: Tensor) -> None:
         # On a GPU the answer would have to be waited for. A row that is late gets all of its
@@ -226,27 +249,25 @@ class LazyRows:
                 "catch_up() before their weights are read."
             )
 
-    def _moves(self, variance: Tensor, ages: Tensor) -> "_Moves":
-        """One step of a Kalman filter that sees the weight, in float64."""
-        aged = self._ages.moments(ages)
-        variance = variance.double()
-        carried = aged.drift * variance
-        weight_deviation = aged.weight_variance.addcmul_(aged.drift, carried).sqrt_()
-        shared = aged.covariance.addcmul_(aged.memory, carried, value=-1)
-        # Where the weight did not move (no step, or rates of 0) it tells nothing: 0 / 0 is 0.
-        learned = shared.div_(weight_deviation.clamp(min=_SMALLEST))
-        left = aged.momentum_variance.addcmul_(aged.memory.square(), variance)
-        left.addcmul_(learned, learned, value=-1).clamp_(min=0)
-        return _Moves(
-            lost=None if aged.kept is None else self._column(1 - aged.kept),
-            minus_drift=self._column(aged.drift.neg_()),
-            memory=self._column(aged.memory),
-            weight_noise=self._column(weight_deviation.mul_(self._stddev)),
-            mean_noise=self._column(learned.mul_(self._stddev)),
-            variance=left.to(self._weights.dtype),
-        )
+    def _moves(self, variance: Tensor, ages: Tensor) -> RowMoves:
+        moments = self._ages.moments(ages)
+        return row_moves(moments, variance, self._stddev, self._weights.dtype)
 
-    def _change(self, moves: "_Moves", mean: Tensor) -> Tensor:
+    def _move(self, rows: Tensor, moves: RowMoves, mean: Tensor) -> None:
+        """Moves weights in place, and writes what becomes of their means to `mean`."""
+        if self._kernels is not None:
+            normals = self._normals(len(rows))
+            coefficients = moves.coefficients
+            self._kernels.move_rows(self._weights, self._mean, rows, coefficients, normals, mean)
+            return
+        torch.index_select(self._mean, 0, rows, out=mean)
+        change = self._change(moves, mean)
+        if moves.lost is not None:
+            change.addcmul_(self._weights.index_select(0, rows), moves.lost, value=-1)
+        # Adding a change needs no look at the weights, which a copy would.
+        self._weights.index_add_(0, rows, change)
+
+    def _change(self, moves: RowMoves, mean: Tensor) -> Tensor:
         """Moves the mean in place; returns the change of the weights, before decay."""
         normals = self._normals(len(mean))
         change = self._space("change", len(mean))
@@ -256,12 +277,9 @@ class LazyRows:
         return change
 
     def _normals(self, num_rows: int) -> Tensor:
-        normals = self._space("normals", num_rows).zero_()
-        self._noise.add_to(normals, 1.0)
+        normals = self._space("normals", num_rows)
+        self._noise.fill(normals, 1.0)
         return normals
-
-    def _column(self, values: Tensor) -> Tensor:
-        return values.to(self._weights.dtype).unsqueeze(1)
 
     def _space(self, name: str, num_rows: int) -> Tensor:
         """Memory for some rows, the same every time: fresh pages are slow."""
@@ -277,16 +295,19 @@ class LazyRows:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class _Moves:
-    """What happens to each row; all entries of a row go the same way."""
+class _Unwritten:
+    """Mean momenta that are up to date here and not in the table yet."""
 
-    lost: Tensor | None
-    """Share of the weight that decay takes."""
-    minus_drift: Tensor
-    memory: Tensor
-    weight_noise: Tensor
-    mean_noise: Tensor
-    variance: Tensor
+    rows: Tensor
+    means: Tensor
+    step: int
+    """That they are up to date in."""
+
+
+def _is_plain(values: Tensor) -> bool:
+    """What kernels take."""
+    is_float = values.dtype == torch.float32
+    return values.device.type == "cpu" and is_float and values.is_contiguous()
 
 
 def _check_table(weights: Tensor, noise_stddev: float) -> None:

@@ -6,6 +6,7 @@ to every row, but only when somebody looks. All other parameters get their noise
 
 from collections.abc import Mapping
 
+from tulle.train.gradient_noise import IndependentGradientNoise
 from tulle.train.gradients import Gradient, RowGradient
 from tulle.train.lazy.lazy_rows import LazyRows
 from tulle.train.models.tower_model import TowerModel
@@ -30,7 +31,7 @@ class LazyStep(PrivateStep):
         tables: Mapping[str, LazyRows],
     ) -> None:
         """Takes the trained tables by the name of their parameter."""
-        super().__init__(model, settings, noise)
+        super().__init__(model, settings, IndependentGradientNoise(noise))
         self._tables = dict(tables)
         for name in self._tables:
             del self._sums[name]
@@ -45,4 +46,5 @@ class LazyStep(PrivateStep):
         if table is None or not isinstance(gradient, RowGradient):
             super()._accumulate(gradient)
             return
-        table.add_gradient(gradient.rows, gradient.values.div_(self._settings.expected_size))
+        scale = 1 / self._settings.expected_size
+        table.add_gradient(gradient.rows, gradient.values, scale)

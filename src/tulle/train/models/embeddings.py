@@ -84,7 +84,10 @@ class RoleEmbeddings:
     def look_up(self, reads: Sequence[TableReads]) -> tuple[Lookup, ...]:
         """One gather for each tensor; nothing if the role has no features."""
         return tuple(
-            Lookup(reads=read, values=torch.nn.functional.embedding(read.rows, table.values))
+            Lookup(
+                reads=read,
+                values=torch.nn.functional.embedding(read.rows, read.source(table.values)),
+            )
             for read, table in zip(reads, self._tables, strict=True)
         )
 
@@ -177,12 +180,14 @@ class _Table:
     """The same as a tensor, or None if they are all of the role's columns in order."""
     first_rows: Tensor | None
     """Of each column's space, or None if all begin at row 0."""
+    may_repeat: bool
+    """Whether two columns share a space, so that an example can read a row twice."""
 
     def reads(self, ids: Tensor) -> TableReads:
         rows = ids if self.column_index is None else ids[:, self.column_index]
         if self.first_rows is not None:
             rows = rows + self.first_rows
-        return TableReads(table=self.name, rows=rows)
+        return TableReads(table=self.name, rows=rows, may_repeat=self.may_repeat)
 
 
 def _stack(
@@ -209,4 +214,5 @@ def _stack(
         if len(columns) == num_columns
         else torch.tensor(columns, device=values.device),
         first_rows=torch.tensor(offsets, device=values.device) if any(offsets) else None,
+        may_repeat=any(len(space.columns) > 1 for space in spaces),
     )

@@ -20,10 +20,8 @@ from tulle.privacy.fields import check_count
 from tulle.train.contributions import BiasContribution
 from tulle.train.gradients import Contribution
 from tulle.train.models.embedded_model import BiasedModel, embeddings_and_bias
-from tulle.train.models.embeddings import (
-    Lookup,
-    TableSharing,
-)
+from tulle.train.models.embeddings import TableSharing
+from tulle.train.models.factor_reads import ReadFactors, read_factors
 from tulle.train.models.initial_values import InitialValues
 from tulle.train.models.settings_fields import (
     check_sharing,
@@ -101,21 +99,29 @@ class FactorizationMachineModel(BiasedModel):
         Privacy:
           As `TowerModel.forward`.
         """
-        lookups = self._look_up(reads)
-        all_values = [lookup.values for found in lookups.values() for lookup in found]
-        if not all_values:
-            logits = self._bias.repeat(reads.num_rows)
-            return FactorizationMachineForward(
-                logits=logits, lookups=lookups, sums=logits.new_zeros(len(logits), 1)
+        roles = {"public": (self._public_rows, reads.public)}
+        if reads.sensitive is not None:
+            roles["sensitive"] = (self._sensitive_rows, reads.sensitive)
+        read = {
+            tower: tuple(
+                read_factors(found, found.source(tables.parameters[found.table]))
+                for found in of_tower
             )
-        sums = all_values[0].sum(1)
-        for values in all_values[1:]:
-            sums += values.sum(1)
+            for tower, (tables, of_tower) in roles.items()
+        }
+        parts = [part for of_tower in read.values() for part in of_tower]
+        if not parts:
+            logits = self._bias.repeat(reads.num_rows)
+            sums = logits.new_zeros(len(logits), 1)
+            return FactorizationMachineForward(logits=logits, read=read, sums=sums)
+        sums = parts[0].sums
+        for part in parts[1:]:
+            sums = sums + part.sums
         logits = torch.linalg.vector_norm(sums[:, 1:], dim=1).square_()
-        for values in all_values:
-            logits -= torch.linalg.vector_norm(values[:, :, 1:], dim=(1, 2)).square_()
+        for part in parts:
+            logits -= part.squares
         logits = logits.div_(2).add_(sums[:, 0]).add_(self._bias)
-        return FactorizationMachineForward(logits=logits, lookups=lookups, sums=sums)
+        return FactorizationMachineForward(logits=logits, read=read, sums=sums)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -124,7 +130,7 @@ class FactorizationMachineForward:
 
     logits: Tensor
     """[batch]: log odds of label 1."""
-    lookups: dict[str, tuple[Lookup, ...]]
+    read: dict[str, tuple[ReadFactors, ...]]
     """What each tower read; a tower that is cut off is not there."""
     sums: Tensor
     """[batch, 1 + factors]: over all features."""
@@ -137,16 +143,12 @@ class FactorizationMachineForward:
           As `Contribution`: all of it is raw.
         """
         check_towers(towers)
-        contributions: list[Contribution] = []
-        for tower, lookups in self.lookups.items():
-            if tower in towers:
-                contributions += [self._contribution(lookup, logit_grads) for lookup in lookups]
+        contributions: list[Contribution] = [
+            part.contribution(self.sums, logit_grads)
+            for tower, parts in self.read.items()
+            if tower in towers
+            for part in parts
+        ]
         if "common" in towers:
             contributions.append(BiasContribution(name=BiasedModel.BIAS, grads=logit_grads))
         return contributions
-
-    def _contribution(self, lookup: Lookup, logit_grads: Tensor) -> Contribution:
-        # By linear term and factors of feature f: 1 and S - v_f.
-        grads = self.sums.unsqueeze(1) - lookup.values
-        grads[:, :, 0] = 1
-        return lookup.contribution(grads.mul_(logit_grads[:, None, None]))

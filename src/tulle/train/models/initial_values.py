@@ -7,6 +7,7 @@ from torch import Tensor
 
 from tulle.errors import ConfigError
 from tulle.privacy.fields import check_count
+from tulle.train.table_memory import table_empty
 
 _LARGEST_SEED = 2**63 - 1
 
@@ -23,7 +24,9 @@ class InitialValues:
 
     def normal(self, num_rows: int, dim: int, stddev: float) -> Tensor:
         """Rows of a table."""
-        return self._place(torch.randn(num_rows, dim, generator=self._generator).mul_(stddev))
+        values = table_empty(num_rows, dim, torch.float32)
+        torch.randn(num_rows, dim, generator=self._generator, out=values)
+        return self._place(values.mul_(stddev))
 
     def before_relu(self, num_outputs: int, num_inputs: int) -> Tensor:
         """The weight of a layer with a ReLU behind it (He et al. 2015, uniform)."""

@@ -176,6 +176,15 @@ class MLPModel(EmbeddedModel):
         """[1]: the parameter that is added to every logit."""
         return self._common[-1].bias
 
+    @property
+    def layers(self) -> dict[str, tuple[LinearLayer, ...]]:
+        """Those of each tower, in order; the last common one puts out the logit."""
+        return {
+            "public": self._public.layers,
+            "sensitive": self._sensitive.layers,
+            "common": self._common,
+        }
+
     def forward(self, public_ids: Tensor, sensitive_ids: Tensor | None) -> "MLPForward":
         """Computes logits; None for sensitive ids is the truncated form.
 

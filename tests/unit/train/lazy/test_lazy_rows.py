@@ -110,9 +110,9 @@ def test_rows_that_are_up_to_date_draw_no_noise_again() -> None:
     drawn: list[int] = []
 
     class Counting:
-        def add_to(self, values: Tensor, stddev: float) -> None:
+        def fill(self, values: Tensor, stddev: float) -> None:
             drawn.append(values.numel())
-            values.add_(stddev)
+            values.fill_(stddev)
 
     table._noise = Counting()
     missed_steps(ages, 2)
@@ -206,7 +206,7 @@ def test_noise_is_finite_where_rates_are_zero() -> None:
 
 
 class DeviceNoise:
-    def add_to(self, values: Tensor, stddev: float) -> None:
+    def fill(self, values: Tensor, stddev: float) -> None:
         values.normal_(std=stddev)
 
 
@@ -285,3 +285,41 @@ def test_a_negative_noise_stddev_is_refused() -> None:
     noise = TrainingNoise(SeededNoise(1))
     with pytest.raises(ConfigError, match="noise_stddev"):
         LazyRows(torch.zeros(2, 2), AgeTable(momentum=0.9), noise=noise, noise_stddev=-0.1)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("use", ["flush", "other rows", "same rows", "state"])
+def test_a_gradient_that_comes_with_its_rows_counts_as_one_that_comes_alone(
+    momentum: float, use: str
+) -> None:
+    """Means wait for the gradient of the same rows; nobody must see a table without them."""
+    results = []
+    for is_same_tensor in (True, False):
+        weights, ages, table = new_table(momentum=momentum)
+        for step in range(3):
+            rows = rows_of(1, 4, 5)
+            table.catch_up(rows)
+            if step == 1 and use == "flush":
+                table.flush()
+            if step == 1 and use == "other rows":
+                table.catch_up(rows_of(0, 4))
+            if step == 1 and use == "same rows":
+                table.catch_up(rows)
+            gradient = torch.full((3, DIM), 0.5 + step)
+            table.add_gradient(rows if is_same_tensor else rows.clone(), gradient)
+            ages.end_step(0.1)
+            if step == 1 and use == "state":
+                table.load_state(table.release_state())
+        table.flush()
+        results.append((weights, table._mean, table._variance))
+    for found, wanted in zip(*results, strict=True):
+        assert torch.equal(found, wanted)
+
+
+def test_a_gradient_of_another_step_is_refused_for_rows_that_wait() -> None:
+    _, ages, table = new_table()
+    rows = rows_of(1, 2)
+    table.catch_up(rows)
+    ages.end_step(0.1)
+    with pytest.raises(RunStateError, match="catch_up"):
+        table.add_gradient(rows, torch.ones(2, DIM))

@@ -53,7 +53,7 @@ def test_parameters_that_are_no_tables_are_released_as_by_the_dense_step(
 ) -> None:
     case = make_case(MODELS[model], MIXED)
     settings = step_settings(towers=towers)
-    dense = PrivateStep(case.model, settings, NoNoise()).release(case.batch, torch.ones(9))  # type: ignore[arg-type]
+    dense = PrivateStep(case.model, settings, NoNoise()).release(case.batch, torch.ones(9))
     lazy = lazy_step(case, settings, NoNoise()).step.release(case.batch, torch.ones(9))
     wanted = {g.name: g.values for g in dense.gradients if g.name not in case.model.tables}
     assert {gradient.name for gradient in lazy.gradients} == wanted.keys()
@@ -67,7 +67,7 @@ def test_parameters_that_are_no_tables_are_released_as_by_the_dense_step(
 def test_tables_take_the_mean_gradient_of_the_dense_step(model: str, rows_at_a_time: int) -> None:
     case = make_case(MODELS[model], MIXED)
     settings = step_settings(rows_at_a_time=rows_at_a_time)
-    dense = PrivateStep(case.model, settings, NoNoise()).release(case.batch, torch.ones(9))  # type: ignore[arg-type]
+    dense = PrivateStep(case.model, settings, NoNoise()).release(case.batch, torch.ones(9))
     before = {name: values.clone() for name, values in case.model.parameters.items()}
     lazy = lazy_step(case, settings, NoNoise())
     lazy.step.release(case.batch, torch.ones(9))

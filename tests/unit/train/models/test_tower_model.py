@@ -1,5 +1,6 @@
 """Every model's hand-written passes equal a loop of single-example autograd."""
 
+import dataclasses
 import itertools
 import zlib
 
@@ -10,6 +11,8 @@ from torch import Tensor
 from tulle.data.prepared.format import PreparedFeature
 from tulle.errors import ConfigError
 from tulle.train.contributions import LinearContribution, TableContribution
+from tulle.train.factor_contribution import FactorContribution
+from tulle.train.gradients import RowGradient
 from tulle.train.models.embeddings import TableSharing
 from tulle.train.models.factorization_machine import FactorizationMachine
 from tulle.train.models.logistic_regression import LogisticRegression
@@ -213,11 +216,25 @@ def by_column_only(contribution: TableContribution, left: Tensor, right: Tensor)
     return (grads * (contribution.ids[left] == contribution.ids[right])).sum(1)
 
 
+def without_counting_repeats(contribution: FactorContribution, squares: Tensor) -> None:
+    pass
+
+
+def without_own_factors(contribution: FactorContribution, weights: Tensor) -> list[RowGradient]:
+    """Takes S for S - v."""
+    blank = torch.zeros_like(contribution.row_values)
+    return right_sum(dataclasses.replace(contribution, row_values=blank), weights)
+
+
+right_sum = FactorContribution.weighted_sum
+
+
 @pytest.mark.parametrize(
     ("model", "kind", "method", "fault"),
     [
         ("semi-sensitive mlp", TableContribution, "squared_norms", without_merging),
-        ("factorization machine", TableContribution, "squared_norms", without_merging),
+        ("factorization machine", FactorContribution, "_add_repeats", without_counting_repeats),
+        ("factorization machine", FactorContribution, "weighted_sum", without_own_factors),
         ("logistic regression", TableContribution, "squared_norms", without_merging),
         ("semi-sensitive mlp", LinearContribution, "squared_norms", without_bias),
         ("logistic regression", TableContribution, "squared_norms", without_the_first_read),

@@ -1,0 +1,18 @@
+"""How work gets to the kernels of a GPU."""
+
+from torch import Tensor
+
+
+def uses_kernels(values: Tensor) -> bool:
+    """Whether work on a tensor is done by the kernels of row_kernels.py."""
+    return values.is_cuda
+
+
+def block_space(size: int) -> int:
+    """The least power of 2 that is not smaller: blocks of a kernel have such sizes."""
+    return 1 << max(0, size - 1).bit_length()
+
+
+def num_blocks(size: int, block: int) -> int:
+    """How many blocks cover a size."""
+    return -(-size // block)
