@@ -75,13 +75,18 @@ def make_task(model: str, num_rows: int, batch_size: int, num_examples: int) -> 
     return DeviceTask(task=task, ids=ids, labels=labels)
 
 
+def sampler_of(task: DeviceTask) -> TruncatedPoisson:
+    """Draws the batches of private steps."""
+    return TruncatedPoisson.with_headroom(
+        num_rows=task.num_examples, max_batch_size=task.task.batch_size, steps=1
+    )
+
+
 def private_steps(task: DeviceTask, *, products: torch.dtype) -> Steps:
     """What a run does, with its sampler and its look at the monitor."""
     batch_size = task.task.batch_size
     model = MODELS[task.task.model].build(task.task.features(), seed=1, device="cuda")
-    sampler = TruncatedPoisson.with_headroom(
-        num_rows=task.num_examples, max_batch_size=batch_size, steps=1
-    )
+    sampler = sampler_of(task)
     settings = StepSettings(
         clip_norm=CLIP_NORM,
         noise_multiplier=0.6,

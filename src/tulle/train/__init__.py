@@ -13,6 +13,7 @@ from tulle.train.configs import (
 )
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import FitResult, fit, make_plan
+from tulle.train.graphed.products import Products
 from tulle.train.metrics import QualityMetrics, relative_auc_loss
 from tulle.train.models.factorization_machine import FactorizationMachine
 from tulle.train.models.logistic_regression import LogisticRegression
@@ -64,6 +65,7 @@ __all__ = [
     "PaperSplit",
     "PlainPhase",
     "PrivatePhase",
+    "Products",
     "PublicTower",
     "QualityMetrics",
     "RMSprop",

@@ -8,7 +8,6 @@ Privacy: between flushes the memory of a table holds raw gradients (in its mean 
 and tells which rows were read when. It must not leave the process.
 """
 
-from collections.abc import Mapping
 from typing import Protocol
 
 import torch
@@ -20,8 +19,6 @@ from tulle.train.graphed.device_ages import DeviceAges
 from tulle.train.graphed.device_keys import KeyHolder, device_key
 from tulle.train.graphed.random_ops import fill_normals
 from tulle.train.graphed.row_ops import add_rows, catch_up_listed, claim_late_rows
-
-MOMENTUM = "momentum"
 
 _ROWS_AT_A_TIME = 1 << 22
 
@@ -108,7 +105,7 @@ class DeviceRows(KeyHolder):
         self._num_flushes += 1
         self.exact_at.zero_()
 
-    def release_momentum(self) -> dict[str, Tensor]:
+    def release_momentum(self) -> Tensor | None:
         """Draws the momentum of rows that were flushed: the state of the dense optimizer.
 
         The run goes on from what was drawn, as it would after loading it.
@@ -117,7 +114,7 @@ class DeviceRows(KeyHolder):
           Weights and momentum together have the law of the dense run's.
         """
         if not self.ages.momentum:
-            return {}
+            return None
         deviations = self.variance.sqrt().mul_(self.noise_stddev)
         for start in range(0, len(self.weights), _ROWS_AT_A_TIME):
             mean = self.mean[start : start + _ROWS_AT_A_TIME]
@@ -129,19 +126,18 @@ class DeviceRows(KeyHolder):
         momentum = self.mean / self.ages.momentum
         # What is kept is what was written: a resumed run starts from the same numbers.
         torch.mul(momentum, self.ages.momentum, out=self.mean)
-        return {MOMENTUM: momentum}
+        return momentum
 
-    def load_momentum(self, state: Mapping[str, Tensor]) -> None:
+    def load_momentum(self, momentum: Tensor | None) -> None:
         """Goes on from what `release_momentum` returned, with the clock at 0."""
-        momentum = state.get(MOMENTUM)
-        if self.ages.momentum:
-            if momentum is None or momentum.shape != self.mean.shape:
-                raise RunStateError(
-                    "the momentum of a table is missing or of another shape; resume with the "
-                    "run's own settings."
-                )
-            self.mean.copy_(momentum).mul_(self.ages.momentum)
-        else:
+        if self.ages.momentum == 0:
             self.mean.zero_()
+        elif momentum is None or momentum.shape != self.mean.shape:
+            raise RunStateError(
+                "the momentum of a table is missing or of another shape; resume with the run's "
+                "own settings."
+            )
+        else:
+            self.mean.copy_(momentum).mul_(self.ages.momentum)
         self.variance.zero_()
         self.exact_at.zero_()

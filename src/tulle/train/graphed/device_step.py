@@ -18,10 +18,11 @@ from tulle.train.examples import ExampleBatch
 from tulle.train.graphed.device_ages import DeviceAges
 from tulle.train.graphed.device_keys import KeyHolder, device_key
 from tulle.train.graphed.device_passes import device_passes
-from tulle.train.graphed.device_rows import MOMENTUM, DeviceRows
+from tulle.train.graphed.device_rows import DeviceRows
 from tulle.train.graphed.layer_parameters import LayerParameters
 from tulle.train.graphed.random_ops import fill_normals
 from tulle.train.graphed.step_ops import DenseRule, clip_factors, losses_and_grads
+from tulle.train.lazy.lazy_rows import MOMENTUM
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.optimizers.sgd import SGD
 from tulle.train.private_step import StepSettings, trained_parameters
@@ -173,25 +174,30 @@ class DeviceStep(KeyHolder):
         self.ages.reset()
         state = {_NUM_STEPS: torch.tensor(self._num_steps)}
         for name, rows in self._rows.items():
-            for key, values in rows.release_momentum().items():
-                state[f"{key}.{name}"] = values
+            momentum = rows.release_momentum()
+            if momentum is not None:
+                state[f"{MOMENTUM}.{name}"] = momentum
         if self._sgd.momentum:
             state |= {f"{MOMENTUM}.{name}": mean for name, mean in self._layers.means.items()}
         return state
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Goes on from a state of SGD, whichever way it was reached."""
-        for name, mean in self._layers.means.items() if self._sgd.momentum else ():
-            key = f"{MOMENTUM}.{name}"
-            if key not in state or state[key].shape != mean.shape:
+        """Goes on from a state of SGD, whichever way it was reached.
+
+        Nothing changes if anything in it is wrong.
+        """
+        means = self._layers.means | {name: rows.mean for name, rows in self._rows.items()}
+        for name, mean in means.items() if self._sgd.momentum else ():
+            found = state.get(f"{MOMENTUM}.{name}")
+            if found is None or found.shape != mean.shape:
                 raise RunStateError(
-                    f"optimizer state has no entry {key!r} of the right shape; resume with the "
-                    "run's own settings."
+                    f"optimizer state has no entry '{MOMENTUM}.{name}' of the right shape; resume "
+                    "with the run's own settings."
                 )
-            mean.copy_(state[key])
+        for name, mean in self._layers.means.items() if self._sgd.momentum else ():
+            mean.copy_(state[f"{MOMENTUM}.{name}"])
         for name, rows in self._rows.items():
-            key = f"{MOMENTUM}.{name}"
-            rows.load_momentum({MOMENTUM: state[key]} if key in state else {})
+            rows.load_momentum(state.get(f"{MOMENTUM}.{name}"))
         self._num_steps = int(state[_NUM_STEPS])
         self.ages.reset()
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.train.graphed.device_keys import KeyHolder, device_key
 from tulle.train.graphed.random_ops import fill_normals
@@ -20,6 +21,8 @@ class LayerParameters(KeyHolder):
         self, parameters: Mapping[str, Tensor], rule: DenseRule, *, rng: NoiseSource
     ) -> None:
         """Moves the parameters; the tensors stay the same objects with the same values."""
+        if not parameters:
+            raise ConfigError("no parameter besides tables is trained; train the common tower too.")
         first = next(iter(parameters.values()))
         size = sum(values.numel() for values in parameters.values())
         self._rule = rule

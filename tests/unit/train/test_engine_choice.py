@@ -1,0 +1,241 @@
+"""Steps stay on a GPU where that is exact, and go to the processor everywhere else."""
+
+import dataclasses
+import functools
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from tulle.data.samplers.poisson import Poisson
+from tulle.data.samplers.truncated_poisson import TruncatedPoisson
+from tulle.errors import ConfigError
+from tulle.mechanisms.entropy import SeededNoise
+from tulle.runs.interruption import StopRequest
+from tulle.train import engine_choice, fitting
+from tulle.train.distributed.processes import Processes
+from tulle.train.engine_choice import can_be_recorded, start_engine
+from tulle.train.examples import ExampleSet
+from tulle.train.fitting import fit
+from tulle.train.graphed.products import Products
+from tulle.train.host_engine import HostEngine
+from tulle.train.journal import Journal
+from tulle.train.models.tower_model import TowerModel
+from tulle.train.optimizers.adam import Adam
+from tulle.train.optimizers.sgd import SGD
+from tulle.train.private_step import CLIP_SLACK, StepSettings
+from tulle.train.private_training import step_settings
+from tulle.train.private_updates import DenseUpdates, LazyUpdates, NoisePlacement
+from tulle.train.run_context import RunContext
+from tulle.train.run_options import RunOptions
+from tulle.train.step_noise import LatticeNoise, SelectedRows, StepNoise
+from tulle.train.train_plan import TrainPlan
+from unit.train.small_data import (
+    FEATURES,
+    SMALL_MLP,
+    dp_sgd,
+    make_examples,
+    make_shape,
+    nonprivate,
+    private_phase,
+)
+
+EXAMPLES = make_examples(200)
+GPU, CPU = torch.device("cuda"), torch.device("cpu")
+MOMENTUM = SGD(learning_rate=0.5, momentum=0.9)
+
+
+@functools.cache
+def plan_of(optimizer: SGD | Adam = MOMENTUM) -> TrainPlan:
+    phase = private_phase(noise_multiplier=1.0, batch_size=80, epochs=1.57, optimizer=optimizer)
+    return dp_sgd(model=SMALL_MLP, private_phase=phase).make(make_shape(200))
+
+
+def context_of(device: torch.device = GPU, **changes: Any) -> RunContext:
+    context = RunContext(
+        device=device,
+        rng=SeededNoise(1),
+        journal=cast(Journal, object()),
+        stop=StopRequest(),
+        checkpoint_every=3,
+    )
+    return dataclasses.replace(context, **changes)
+
+
+def with_sampler(sampler: object) -> TrainPlan:
+    """What the choice looks at of a plan; real ones are checked against their event."""
+    return cast(TrainPlan, SimpleNamespace(private_phase=plan_of().private_phase, sampler=sampler))
+
+
+def test_sgd_on_truncated_batches_of_a_gpu_can_be_recorded() -> None:
+    plan = plan_of()
+    for placement in (NoisePlacement.AUTO, NoisePlacement.LAZY):
+        context = context_of(noise_placement=placement)
+        assert can_be_recorded(plan, step_settings(plan), context)
+
+
+def test_the_processor_records_nothing() -> None:
+    plan = plan_of()
+    assert not can_be_recorded(plan, step_settings(plan), context_of(CPU))
+
+
+def test_an_optimizer_that_is_not_linear_cannot_be_recorded() -> None:
+    plan = plan_of(Adam(learning_rate=0.05))
+    assert not can_be_recorded(plan, step_settings(plan), context_of())
+
+
+@pytest.mark.parametrize("mechanism", [LatticeNoise(), SelectedRows()])
+def test_noise_that_is_not_independent_cannot_be_recorded(mechanism: StepNoise) -> None:
+    plan = plan_of()
+    settings = dataclasses.replace(step_settings(plan), mechanism=mechanism)
+    assert not can_be_recorded(plan, settings, context_of())
+
+
+def test_noise_on_all_rows_at_once_cannot_be_recorded() -> None:
+    plan = plan_of()
+    context = context_of(noise_placement=NoisePlacement.DENSE)
+    assert not can_be_recorded(plan, step_settings(plan), context)
+
+
+def test_a_plan_without_private_steps_cannot_be_recorded() -> None:
+    plan = nonprivate().make(make_shape(200))
+    assert not can_be_recorded(plan, step_settings(plan_of()), context_of())
+
+
+@pytest.mark.parametrize(("prob", "can"), [(1e-7, False), (1e-6, True), (0.3, True)])
+def test_chances_that_are_too_small_cannot_be_recorded(prob: float, can: bool) -> None:
+    sampler = TruncatedPoisson(num_rows=200, sampling_prob=prob, max_batch_size=200, steps=4)
+    plan = with_sampler(sampler)
+    assert can_be_recorded(plan, step_settings(plan_of()), context_of()) is can
+
+
+def test_batches_of_all_rows_cannot_be_recorded() -> None:
+    plan = with_sampler(
+        TruncatedPoisson(num_rows=200, sampling_prob=1.0, max_batch_size=200, steps=4)
+    )
+    assert not can_be_recorded(plan, step_settings(plan_of()), context_of())
+
+
+def test_samplers_of_other_kinds_cannot_be_recorded() -> None:
+    plan = with_sampler(Poisson(num_rows=200, sampling_prob=0.1, steps=4))
+    assert not can_be_recorded(plan, step_settings(plan_of()), context_of())
+
+
+def new_model() -> TowerModel:
+    return SMALL_MLP.build(FEATURES, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "placement", "kind"),
+    [
+        (SGD(learning_rate=0.5), NoisePlacement.AUTO, LazyUpdates),
+        (SGD(learning_rate=0.5), NoisePlacement.DENSE, DenseUpdates),
+        (Adam(learning_rate=0.05), NoisePlacement.AUTO, DenseUpdates),
+    ],
+)
+def test_the_processor_takes_all_other_steps(
+    optimizer: SGD | Adam, placement: NoisePlacement, kind: type
+) -> None:
+    plan = plan_of(optimizer)
+    context = context_of(CPU, noise_placement=placement)
+    model = new_model()
+    engine = start_engine(model, EXAMPLES, plan, step_settings(plan), context)
+    assert isinstance(engine, HostEngine)
+    assert type(engine._updates) is kind
+    assert engine.noise_description.startswith("fixed seed 1")
+    engine.begin(0)
+    assert len(engine.take([0.1])) == 1
+
+
+def test_the_processor_keeps_the_slack_of_single_precision() -> None:
+    assert step_settings(plan_of()).clip_slack == CLIP_SLACK
+
+
+def test_a_plan_without_private_steps_starts_no_engine() -> None:
+    plan = nonprivate().make(make_shape(200))
+    settings = step_settings(plan_of())
+    with pytest.raises(ConfigError, match="no private steps"):
+        start_engine(new_model(), EXAMPLES, plan, settings, context_of(CPU))
+
+
+@dataclasses.dataclass
+class Recorded:
+    """What a recorded engine would have been made from."""
+
+    settings: list[StepSettings] = dataclasses.field(default_factory=list)
+    products: list[torch.dtype] = dataclasses.field(default_factory=list)
+    sizes: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+    engines: list[tuple[object, ...]] = dataclasses.field(default_factory=list)
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    """Notes what `DeviceStep` and `GraphEngine` are asked for, without a GPU."""
+    found = Recorded()
+
+    def step(model: object, settings: StepSettings, optimizer: object, **more: Any) -> str:
+        del model, optimizer
+        found.settings.append(settings)
+        found.products.append(more["products"])
+        found.sizes.append((more["max_reads"], more["max_steps"]))
+        return "step"
+
+    def engine(*arguments: object, settings: StepSettings, **_: object) -> str:
+        found.engines.append((*arguments, settings))
+        return "recorded"
+
+    monkeypatch.setattr(engine_choice, "DeviceStep", step)
+    monkeypatch.setattr(engine_choice, "GraphEngine", engine)
+    return found
+
+
+@pytest.mark.parametrize("products", Products)
+def test_a_gpu_records_with_the_products_and_the_slack_they_need(
+    recorded: Recorded, products: Products
+) -> None:
+    plan = plan_of()
+    context = context_of(products=products)
+    engine: object = start_engine(new_model(), EXAMPLES, plan, step_settings(plan), context)
+    assert engine == "recorded"
+    assert recorded.products == [products.dtype]
+    assert recorded.settings[0].clip_slack == 2.0**-8
+    expected = dataclasses.replace(step_settings(plan), clip_slack=2.0**-8)
+    assert recorded.settings == [expected]
+    assert isinstance(plan.sampler, TruncatedPoisson)
+    assert recorded.sizes == [(5 * plan.sampler.max_batch_size, 3)]
+    assert recorded.engines == [(EXAMPLES, plan.sampler, "step", expected)]
+
+
+def test_products_have_their_types() -> None:
+    assert Products.HALF.dtype is torch.bfloat16
+    assert Products.SINGLE.dtype is torch.float32
+    assert RunOptions().products is Products.HALF
+
+
+def test_several_processes_drive_whatever_the_device(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_choice, "drive", lambda *_: "driven")
+    plan = plan_of()
+    for device in (GPU, CPU):
+        context = context_of(device, processes=cast(Processes, object()))
+        engine: object = start_engine(new_model(), EXAMPLES, plan, step_settings(plan), context)
+        assert engine == "driven"
+    assert not recorded.engines
+
+
+@pytest.mark.parametrize("products", Products)
+def test_products_of_the_options_reach_the_context_of_the_run(
+    products: Products, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Products] = []
+    train = fitting._train
+
+    def noting(examples: ExampleSet, run: Any, context: RunContext) -> Any:
+        seen.append(context.products)
+        return train(examples, run, context)
+
+    monkeypatch.setattr(fitting, "_train", noting)
+    fit(EXAMPLES, plan_of(), options=RunOptions(seed=1, products=products))
+    assert seen == [products]
