@@ -38,6 +38,7 @@ bench: $(VENV)/.installed-dev
 	$(VENV)/bin/python benchmarks/speed/synth.py
 	$(VENV)/bin/python benchmarks/speed/prepare.py
 	$(VENV)/bin/python benchmarks/quality/synth_shapes.py
+	$(VENV)/bin/python benchmarks/quality/banded_noise.py
 	$(VENV)/bin/python benchmarks/docs_tables.py
 
 clean:

@@ -172,6 +172,21 @@ def dpsgd_gpu_table(record: dict) -> list[str]:
     ]
 
 
+def banded_noise_table(record: dict) -> list[str]:
+    bands = list(dict.fromkeys(row["num_bands"] for row in record["rows"]))
+    tasks: dict[tuple, list[float]] = {}
+    for row in record["rows"]:
+        tasks.setdefault((row["epochs"], row["epsilon"]), []).append(row["noise_left"])
+    lines = [
+        f"| epochs | epsilon | {' | '.join(f'{number} bands' for number in bands)} |",
+        "|---" * (2 + len(bands)) + "|",
+    ]
+    for (epochs, epsilon), left in tasks.items():
+        cells = [f"**{value:.2f}**" if value == min(left) else f"{value:.2f}" for value in left]
+        lines.append(f"| {epochs} | {epsilon:g} | {' | '.join(cells)} |")
+    return lines
+
+
 TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
     "calibration": ("accounting.md", calibration_table),
     "samplers": ("mechanisms.md", samplers_table),
@@ -180,6 +195,7 @@ TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
     "hybrid_real": ("training-quality.md", quality_table),
     "hybrid_synth": ("training-quality.md", quality_table),
     "model_size": ("training-quality.md", model_size_table),
+    "banded_noise": ("correlated-noise.md", banded_noise_table),
     "dpsgd": ("fast-private-steps.md", dpsgd_table),
     "dpsgd_noise": ("fast-private-steps.md", dpsgd_noise_table),
     "dpsgd_gpu": ("fast-private-steps.md", dpsgd_gpu_table),

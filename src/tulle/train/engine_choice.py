@@ -11,6 +11,7 @@ from tulle.train.distributed.driving_engine import drive
 from tulle.train.examples import ExampleSet
 from tulle.train.graphed.device_step import DeviceStep
 from tulle.train.graphed.graph_engine import GraphEngine
+from tulle.train.graphed.kernel_launch import has_kernels
 from tulle.train.host_engine import HostEngine
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.noise import TrainingNoise
@@ -75,6 +76,7 @@ def can_be_recorded(plan: TrainPlan, settings: StepSettings, context: RunContext
         and context.noise_placement is not NoisePlacement.DENSE
         and isinstance(sampler, TruncatedPoisson)
         and _LEAST_CHANCE <= sampler.sampling_prob < 1
+        and has_kernels()
     )
 
 

@@ -46,6 +46,18 @@ GPU, CPU = torch.device("cuda"), torch.device("cpu")
 MOMENTUM = SGD(learning_rate=0.5, momentum=0.9)
 
 
+@pytest.fixture(autouse=True)
+def _triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_choice, "has_kernels", lambda: True)
+
+
+def test_a_gpu_without_triton_takes_steps_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of()
+    assert can_be_recorded(plan, step_settings(plan), context_of())
+    monkeypatch.setattr(engine_choice, "has_kernels", lambda: False)
+    assert not can_be_recorded(plan, step_settings(plan), context_of())
+
+
 @functools.cache
 def plan_of(optimizer: SGD | Adam = MOMENTUM) -> TrainPlan:
     phase = private_phase(noise_multiplier=1.0, batch_size=80, epochs=1.57, optimizer=optimizer)

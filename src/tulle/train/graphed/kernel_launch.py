@@ -1,11 +1,18 @@
 """How work gets to the kernels of a GPU."""
 
+import importlib.util
+
 from torch import Tensor
 
 
 def uses_kernels(values: Tensor) -> bool:
     """Whether work on a tensor is done by the kernels of row_kernels.py."""
     return values.is_cuda
+
+
+def has_kernels() -> bool:
+    """Whether the kernels can be compiled: triton comes with torch's CUDA builds for Linux."""
+    return importlib.util.find_spec("triton") is not None
 
 
 def block_space(size: int) -> int:
