@@ -155,7 +155,7 @@ class TrainingNoise:
 
     def _check(self, values: Tensor, stddev: float) -> None:
         check_own_process(self._process)
-        _check_tensor(values)
+        check_noisy_tensor(values)
         _check_stddev(stddev, values.dtype)
 
     def _device_stream(self, device: torch.device) -> torch.Generator:
@@ -200,7 +200,8 @@ def _add_on_device(values: Tensor, stddev: float, stream: torch.Generator) -> No
         chunk.add_(torch.empty_like(chunk).normal_(generator=stream), alpha=stddev)
 
 
-def _check_tensor(values: Tensor) -> None:
+def check_noisy_tensor(values: Tensor) -> None:
+    """Refuses types and devices that no noise is made for, and entries that share memory."""
     if values.dtype not in _DTYPES:
         raise ConfigError(
             f"noise needs float32 or float64 values, not {values.dtype}; convert them first."

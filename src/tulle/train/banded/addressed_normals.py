@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tulle.errors import ConfigError, RunStateError
 from tulle.mechanisms.entropy import NoiseSource, Words
-from tulle.train.noise import check_own_process
+from tulle.train.noise import check_noisy_tensor, check_own_process
 from tulle.train.normal_stream import Floats, NormalStream
 
 _NUM_WORDS = 4
@@ -28,7 +28,6 @@ _OFFSETS_PER_CHUNK = 1 << 20
 _MOST_OFFSETS = 1 << 62
 _WORD_SIZE = 1 << 64
 _MOST_THREADS = 8
-_DTYPES = (torch.float32, torch.float64)
 
 Terms = Sequence[tuple[int, float]]
 """Steps, and the factor of the normals of each."""
@@ -130,14 +129,6 @@ def _add_on_device(values: Tensor, key: Words, terms: Terms) -> None:
 
 
 def _check_tensor(values: Tensor) -> None:
-    if values.dtype not in _DTYPES:
-        raise ConfigError(
-            f"noise needs float32 or float64 values, not {values.dtype}; convert them first."
-        )
-    if values.device.type not in ("cpu", "cuda"):
-        raise ConfigError(
-            f"noise is made on the CPU or a CUDA device, not on {values.device.type!r}; "
-            "move the values first."
-        )
+    check_noisy_tensor(values)
     if not values.is_contiguous():
         raise ConfigError("noise needs a contiguous tensor; use .contiguous() first.")

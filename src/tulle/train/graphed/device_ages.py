@@ -40,6 +40,8 @@ class DeviceAges:
         """By age: share of the momentum that is left."""
         self.momentum_variance = torch.cumsum(squares, 0).to(device)
         """By age."""
+        self.decay = torch.full((1,), weight_decay, dtype=torch.float64, device=device)
+        """The same on the device: kernels would take a number in single precision."""
         self.now = torch.zeros(1, dtype=torch.int32, device=device)
         zeros = torch.zeros(max_steps + 1, dtype=torch.float64, device=device)
         self.drift, self.weight_variance, self.covariance = zeros, zeros.clone(), zeros.clone()

@@ -121,13 +121,13 @@ def catch_up_kernel(
 @triton.jit
 def end_step_kernel(
     now_ptr, rate_ptr, memory_ptr, kept_ptr, drift_ptr, weight_variance_ptr, covariance_ptr,
-    decay, horizon, WINDOW: tl.constexpr, DECAYS: tl.constexpr,
+    decay_ptr, horizon, WINDOW: tl.constexpr, DECAYS: tl.constexpr,
 ):  # fmt: skip
     """As `DeviceAges.end_step`; one program does it all."""
     now = tl.load(now_ptr)
     rate = tl.load(rate_ptr)
     momentum = tl.load(memory_ptr + 1)
-    left = 1.0 - rate * decay
+    left = 1.0 - rate * tl.load(decay_ptr)
     age = tl.arange(0, WINDOW)
     recent = now - age
     valid = (recent >= 0) & (age < horizon)

@@ -189,7 +189,7 @@ def end_step(ages: "DeviceAges", rate: Tensor) -> None:
         ages.drift,
         ages.weight_variance,
         ages.covariance,
-        ages.weight_decay,
+        ages.decay,
         ages.horizon,
         WINDOW=block_space(ages.horizon),
         DECAYS=ages.weight_decay > 0,

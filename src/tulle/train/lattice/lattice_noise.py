@@ -22,14 +22,13 @@ from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.exact import MAX_SCALE
 from tulle.mechanisms.rounded_normal import sample_rounded_normal
 from tulle.privacy.fields import check_finite
-from tulle.train.noise import TrainingNoise
+from tulle.train.noise import TrainingNoise, check_noisy_tensor
 
 _MOST_STEPS = 2.0**62
 """In grid widths: sums up to here and their noise are exact in 64-bit integers."""
 _LEAST_NOISE = 1e-3
 _CHUNK_ON_CPU = 1 << 18
 _CHUNK_ON_DEVICE = 1 << 24
-_DTYPES = (torch.float32, torch.float64)
 
 
 class LatticeGradientNoise:
@@ -82,7 +81,7 @@ class LatticeGradientNoise:
           Gaussian with noise_multiplier = stddev / that sum. Relies on: `values` as floats
           are what the caller's sensitivity says.
         """
-        _check_values(name, values)
+        check_noisy_tensor(values)
         noise_in_steps = self._noise_in_steps(stddev)
         if not values.numel():
             return
@@ -126,17 +125,3 @@ class LatticeGradientNoise:
                 f"the sum of {name!r} has entries that are no numbers, or beyond 2^62 grid widths "
                 "of the lattice; clipped sums never are. Lower bits or the batch size."
             )
-
-
-def _check_values(name: str, values: Tensor) -> None:
-    if values.dtype not in _DTYPES:
-        raise ConfigError(
-            f"noise on {name!r} needs float32 or float64 values, not {values.dtype}; convert "
-            "them first."
-        )
-    steps = zip(values.stride(), values.shape, strict=True)
-    if any(step == 0 and size > 1 for step, size in steps):
-        raise ConfigError(
-            f"noise on {name!r} needs a tensor of its own memory: entries of an expanded tensor "
-            "would share their noise. Use .clone() or .contiguous() first."
-        )

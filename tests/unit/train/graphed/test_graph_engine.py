@@ -297,5 +297,5 @@ def test_training_noise_of_the_processor_is_not_used(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(TrainingNoise, "add_to", refuse)
     monkeypatch.setattr(TrainingNoise, "fill", refuse)
     setup = graph_engine(build(), noise_multiplier=1.0)
-    setup.engine.take(RATES)
-    setup.engine.state()
+    assert len(setup.engine.take(RATES)) == len(RATES)
+    assert int(setup.engine.state()["num_steps"]) == len(RATES)

@@ -299,8 +299,7 @@ def test_ages(momentum: float, weight_decay: float) -> None:
             ages.end_step(torch.tensor([rate], dtype=torch.float64, device=device))
         return [ages.now, ages.kept, ages.drift, ages.weight_variance, ages.covariance]
 
-    # A kernel takes the decay, which is public, in single precision.
-    assert_near(run_both(moments, torch.zeros(1)), 1e-7 if weight_decay else 1e-12)
+    assert_near(run_both(moments, torch.zeros(1)), 1e-12)
 
 
 @pytest.mark.parametrize(

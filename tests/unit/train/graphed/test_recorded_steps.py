@@ -1,5 +1,6 @@
 """Steps that a GPU has recorded are those of the processor, noise and all. Needs a GPU."""
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -14,6 +15,7 @@ from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.errors import RunInterruptedError
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise, release_rng
 from tulle.train.fitting import FitResult, fit
+from tulle.train.graphed import graph_engine
 from tulle.train.graphed.device_step import DeviceStep
 from tulle.train.graphed.graph_engine import GraphEngine
 from tulle.train.models.factorization_machine import FactorizationMachine
@@ -84,16 +86,19 @@ def flat(parameters: dict[str, Tensor]) -> Tensor:
 RATES = [0.1 + 0.02 * (step % 5) for step in range(32)]
 
 
-# TF32 products round to 11 bits; models without layers have none. Large noise makes small
-# differences grow: on an H200 to 0.11 in so many steps. Other noise would give 1.4.
-MOST_ERROR = {"factorization machine": 1e-4, "logistic regression": 1e-4}
-MOST_ERROR_OF_PRODUCTS = {0.0: 0.03, 1.0: 0.4}
+# TF32 products round to 11 bits; models without layers have none.
+MOST_ERROR = {"mlp": 0.03, "factorization machine": 1e-4, "logistic regression": 1e-4}
 
 
 @pytest.mark.parametrize("noise_multiplier", [0.0, 1.0])
 @pytest.mark.parametrize("model", MODELS)
-def test_replayed_steps_are_those_of_the_processor(model: str, noise_multiplier: float) -> None:
+def test_replayed_steps_are_those_of_the_processor(
+    model: str, noise_multiplier: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Noise is drawn by number, so it is the same wherever a step is taken."""
+    if noise_multiplier:
+        # Weights that noise has made large let the rounding of TF32 grow with every step.
+        monkeypatch.setattr(graph_engine, "_fast_products", contextlib.nullcontext)
     ended, shown = [], []
     for device in (CPU, GPU):
         engine, built = engine_on(device, model, noise_multiplier=noise_multiplier)
@@ -107,7 +112,7 @@ def test_replayed_steps_are_those_of_the_processor(model: str, noise_multiplier:
         shown.append([(seen.loss, seen.clipped_share) for seen in monitored if seen is not None])
         assert int(state["num_steps"]) == 35
     error = float((ended[0] - ended[1]).norm() / ended[0].norm())
-    assert error < MOST_ERROR.get(model, MOST_ERROR_OF_PRODUCTS[noise_multiplier])
+    assert error < MOST_ERROR[model]
     difference = torch.tensor(shown[0]) - torch.tensor(shown[1])
     assert len(shown[0]) == 42
     assert float(difference.abs().mean()) < 0.02
