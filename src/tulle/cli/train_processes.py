@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tulle.cli.train_data import chosen_data
+from tulle.cli.train_data import ChosenData, chosen_data
 from tulle.cli.train_options import TrainOptions
 from tulle.cli.train_settings import DataChoice, data_choice, given_settings, read_settings
 from tulle.errors import ConfigError, TulleError
@@ -39,6 +39,9 @@ def processes_of(options: TrainOptions) -> "Iterator[Processes | None]":
     elif options.processes is not None and options.processes > 1:
         from tulle.train.distributed.local_processes import local_processes
 
+        # What is wrong with the data is told before others are started in vain.
+        with _data(options):
+            pass
         follow = functools.partial(follow_run, options)
         with local_processes(options.processes, follow, device=options.device) as local:
             yield local
@@ -59,12 +62,9 @@ def follow_run(options: TrainOptions, processes: "Processes") -> None:
     from tulle.train.distributed.messages import failing_together
     from tulle.train.distributed.serving import follow_fit
 
-    with failing_together(processes):
-        finished = options.finished_plan is not None
-        choice = data_of_plan(options) if finished else read_settings(options).data
-        with chosen_data(choice, cache=options.runs / CACHE, quiet=True) as data:
-            train_rows, _ = data.examples()
-            follow_fit(train_rows, processes, device=options.device)
+    with failing_together(processes), _data(options) as data:
+        train_rows, _ = data.examples()
+        follow_fit(train_rows, processes, device=options.device)
 
 
 def data_of_plan(options: TrainOptions) -> DataChoice:
@@ -75,6 +75,12 @@ def data_of_plan(options: TrainOptions) -> DataChoice:
             "leave it out."
         )
     return data_choice(options, {})
+
+
+def _data(options: TrainOptions) -> contextlib.AbstractContextManager[ChosenData]:
+    finished = options.finished_plan is not None
+    choice = data_of_plan(options) if finished else read_settings(options).data
+    return chosen_data(choice, cache=options.runs / CACHE, quiet=True)
 
 
 def _started_by_torchrun() -> int | None:

@@ -6,6 +6,7 @@ import pytest
 from tulle.cli.train_options import TrainOptions
 from tulle.cli.train_processes import processes_of
 from tulle.errors import ConfigError
+from tulle.train.distributed import local_processes
 from unit.cli.train_commands import SYNTH, error_of, facts_of
 
 SMALL = (
@@ -67,3 +68,15 @@ def test_wrong_numbers_of_processes_are_refused(
     monkeypatch.setenv("WORLD_SIZE", size)
     with pytest.raises(ConfigError, match=message), processes_of(options):
         pass
+
+
+def test_nobody_is_started_for_data_that_are_not_there(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[object] = []
+    monkeypatch.setattr(
+        local_processes, "local_processes", lambda *given, **_: started.append(given)
+    )
+    text = "train --data nowhere --method dp-sgd --epsilon 3 --processes 2"
+    assert "nowhere is no folder" in error_of(text, 4, capsys)
+    assert started == []
