@@ -16,6 +16,7 @@ LAYERS = {
     "mechanisms": 1,
     "accounting": 1,
     "data": 2,
+    "quality": 2,
     "runs": 3,
     "train": 4,
     "labels": 4,
@@ -40,7 +41,7 @@ FENCES = {
     "pickle": (),
 }
 
-ALLOWED_OUTSIDE = {"privacy": set(), "mechanisms": {"numpy"}}
+ALLOWED_OUTSIDE = {"privacy": set(), "mechanisms": {"numpy"}, "quality": {"numpy"}}
 STANDARD_LIBRARY = __import__("sys").stdlib_module_names
 
 

@@ -20,6 +20,7 @@ from unit.accounting.hockey_stick import (
     exact_gaussian_delta,
     fixed_size_sums,
     gaussian_delta,
+    log_gaussian,
     poisson_sums,
     randomized_response_delta,
 )
@@ -28,6 +29,7 @@ Accountant = Callable[[Event, Adjacency], PrivacyCurve]
 REPLACE, REMOVE = Adjacency.REPLACE, Adjacency.ADD_OR_REMOVE
 EPSILONS = (0.0, 0.1, 0.4, 1.0, 2.0, 4.0)
 GAUSSIAN = Gaussian(noise_multiplier=0.8)
+SWITCHED = events.SwitchedGaussian(noise_multiplier=0.8)
 
 
 def assert_dominates(curve: PrivacyCurve, found: Iterable[float], at: Iterable[float]) -> None:
@@ -64,6 +66,33 @@ def check_a_replaced_row_of_a_batch(accountant: Accountant) -> None:
     event = events.PoissonSampled(sampling_prob=0.3, event=GAUSSIAN)
     pair = poisson_sums((1,), 0.3), poisson_sums((-1,), 0.3)
     assert_hides(accountant(event, REPLACE), [pair])
+
+
+def check_a_switched_label_of_a_batch(accountant: Accountant) -> None:
+    """A label switches one vector on or off; others of the batch may be on."""
+    event = events.PoissonSampled(sampling_prob=0.3, event=SWITCHED)
+    assert_hides(accountant(event, REPLACE), [(poisson_sums((1,), 0.3), {0: 1.0})])
+    cut = events.TruncatedPoissonSampled(
+        sampling_prob=0.25, num_rows=8, max_batch_size=1, event=SWITCHED
+    )
+    for others in ((1,) * 7, (-1,) * 7, (0,) * 7, (1, 1, 1, -1, -1, 0, 0)):
+        on, off = (poisson_sums((*others, own), 0.25, 1) for own in (1, 0))
+        assert_hides(accountant(cut, REPLACE), [(on, off)])
+
+
+def check_labels_that_switch_both_ways(accountant: Accountant) -> None:
+    """Two labels of a unit, one goes on and one off: in one batch, and in two releases."""
+    event = events.PoissonSampled(sampling_prob=0.3, event=SWITCHED, max_rows_per_unit=2)
+    pair = poisson_sums((1, 0), 0.3), poisson_sums((0, -1), 0.3)
+    assert_hides(accountant(event, REPLACE), [pair])
+    step = events.PoissonSampled(sampling_prob=0.3, event=SWITCHED)
+    curve = accountant(events.Composed((step, step)), REPLACE)
+    on, off = ({0: 0.7, 1: 0.3}, {0: 1.0})
+    grid = np.linspace(-6, 7, 1301)
+    log_on, log_off = (log_gaussian(grid, m, 0.8) + np.log(0.01) for m in (on, off))
+    for first, second in (((log_on, log_off), (log_off, log_on)), ((log_on,) * 2, (log_off,) * 2)):
+        found = divergence(np.add.outer(*first), np.add.outer(*second), EPSILONS)
+        assert_dominates(curve, found, EPSILONS)
 
 
 def check_fixed_batches(accountant: Accountant) -> None:

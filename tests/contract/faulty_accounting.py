@@ -75,6 +75,31 @@ def rows_of_a_unit_ignored(event: Event, adjacency: Adjacency) -> PrivacyCurve:
     return privacy_curve(_rewritten(event, change), adjacency)
 
 
+def switched_noise_over_twice_the_bound(event: Event, adjacency: Adjacency) -> PrivacyCurve:
+    """Takes noise that was set for whole clipped gradients, which turn round, for switched ones.
+
+    A gradient of norm C that turns round moves a sum by 2 C; the accountant hears of C.
+    """
+
+    def change(part: Event) -> Event:
+        is_gaussian = isinstance(part, events.Gaussian)
+        if not is_gaussian:
+            return part
+        return events.SwitchedGaussian(noise_multiplier=part.noise_multiplier)
+
+    return privacy_curve(_rewritten(event, change), adjacency)
+
+
+def rows_beside_a_switch_ignored(event: Event, adjacency: Adjacency) -> PrivacyCurve:
+    """Batches are cut to size, and a label switches: truncation is still no Poisson batch."""
+    return truncation_ignored(event, adjacency)
+
+
+def several_labels_as_one_switch(event: Event, adjacency: Adjacency) -> PrivacyCurve:
+    """The labels of a unit's rows may go on and off at once, and one is accounted."""
+    return rows_of_a_unit_ignored(event, adjacency)
+
+
 def group_epsilon_without_its_delta(event: Event, adjacency: Adjacency) -> PrivacyCurve:
     """k epsilon at the delta of one unit."""
     if isinstance(event, events.Composed):

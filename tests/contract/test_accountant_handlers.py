@@ -25,11 +25,13 @@ from tulle.privacy.units import Adjacency
 
 REPLACE, REMOVE, ZERO_OUT = Adjacency.REPLACE, Adjacency.ADD_OR_REMOVE, Adjacency.ZERO_OUT
 GAUSSIAN = events.Gaussian(noise_multiplier=1.5)
+SWITCHED = events.SwitchedGaussian(noise_multiplier=1.5)
 LAPLACE = events.Laplace(noise_multiplier=2.0)
 RESPONSE = events.RandomizedResponse(epsilon=1.0)
 
 EXAMPLES: dict[str, tuple[Event, ...]] = {
     "Gaussian": (GAUSSIAN, events.Gaussian(noise_multiplier=0.5, replace_factor=1.0)),
+    "SwitchedGaussian": (SWITCHED,),
     "Laplace": (LAPLACE, events.Laplace(noise_multiplier=0.5, replace_factor=1.0)),
     "DiscreteLaplace": (events.DiscreteLaplace(scale=2.0, max_contribution=3),),
     "DiscreteGaussian": (events.DiscreteGaussian(scale=2.5, max_contribution=2),),
@@ -40,6 +42,8 @@ EXAMPLES: dict[str, tuple[Event, ...]] = {
     "PoissonSampled": (
         events.PoissonSampled(sampling_prob=0.1, event=GAUSSIAN),
         events.PoissonSampled(sampling_prob=0.1, event=GAUSSIAN, max_rows_per_unit=3),
+        events.PoissonSampled(sampling_prob=0.1, event=SWITCHED),
+        events.PoissonSampled(sampling_prob=0.1, event=SWITCHED, max_rows_per_unit=3),
         events.PoissonSampled(sampling_prob=0.1, event=LAPLACE),
         events.PoissonSampled(sampling_prob=0.1, event=events.DiscreteLaplace(scale=2.0)),
         events.PoissonSampled(sampling_prob=0.1, event=events.DiscreteGaussian(scale=2.0)),
@@ -54,6 +58,16 @@ EXAMPLES: dict[str, tuple[Event, ...]] = {
             num_rows=100,
             max_batch_size=30,
             event=GAUSSIAN,
+            max_rows_per_unit=2,
+        ),
+        events.TruncatedPoissonSampled(
+            sampling_prob=0.1, num_rows=100, max_batch_size=15, event=SWITCHED
+        ),
+        events.TruncatedPoissonSampled(
+            sampling_prob=0.1,
+            num_rows=100,
+            max_batch_size=30,
+            event=SWITCHED,
             max_rows_per_unit=2,
         ),
     ),
@@ -274,6 +288,21 @@ BAD_COMBINATIONS = [
         REPLACE,
     ),
     (events.FixedSizeSampled(batch_size=1, num_rows=2, event=RESPONSE), REPLACE),
+    (events.FixedSizeSampled(batch_size=1, num_rows=2, event=SWITCHED), REPLACE),
+    (events.Shuffled(event=SWITCHED, num_reports=10), REPLACE),
+    (
+        events.PoissonSampled(sampling_prob=0.1, event=events.Composed((SWITCHED, GAUSSIAN))),
+        REPLACE,
+    ),
+    (
+        events.TruncatedPoissonSampled(
+            sampling_prob=0.1,
+            num_rows=10,
+            max_batch_size=5,
+            event=events.Composed((SWITCHED, LAPLACE)),
+        ),
+        REMOVE,
+    ),
     (events.Shuffled(event=GAUSSIAN, num_reports=10), REPLACE),
     (events.Shuffled(event=events.EpsilonDelta(epsilon=1.0, delta=1e-9), num_reports=9), REPLACE),
     (

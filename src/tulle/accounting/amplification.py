@@ -49,6 +49,13 @@ def _(event: events.Gaussian | events.Laplace, factor: int) -> Event:
 
 
 @_times_contribution.register
+def _(event: events.SwitchedGaussian, factor: int) -> Event:
+    # Labels of several rows move the sum by one contribution each, whichever way they go.
+    noise_multiplier = event.noise_multiplier / factor
+    return events.Gaussian(noise_multiplier=noise_multiplier, replace_factor=1.0)
+
+
+@_times_contribution.register
 def _(event: events.DiscreteLaplace | events.DiscreteGaussian, factor: int) -> Event:
     return dataclasses.replace(event, max_contribution=event.max_contribution * factor)
 

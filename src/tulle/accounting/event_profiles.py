@@ -28,6 +28,11 @@ from tulle.accounting.profiles import (
 )
 from tulle.accounting.shuffle_blanket import blanket_delta, blanket_epsilon
 from tulle.accounting.shuffle_clones import clones_delta, clones_epsilon
+from tulle.accounting.switched_pairs import (
+    in_both_orders,
+    num_switched_labels,
+    sampled_switch_profile,
+)
 from tulle.errors import UnsupportedEventError
 from tulle.privacy import events
 from tulle.privacy.units import Adjacency
@@ -43,6 +48,7 @@ _LOCAL_EVENTS = (
     events.Gaussian,
     events.DiscreteGaussian,
 )
+_GAUSSIANS = (events.Gaussian, events.SwitchedGaussian)
 _LEAST_NOISE = 1e-6
 """Below it losses leave the range of every grid: nothing is protected."""
 _UNPROTECTED = Profile(np.ones_like, largest_loss=0.0, infinite_prob=1.0)
@@ -62,13 +68,14 @@ def event_parts(event: events.Event, adjacency: Adjacency) -> Parts:
     squared_distance = 0.0
     parts: Parts = []
     for atom, count in counts.items():
-        if isinstance(atom, events.Gaussian) and atom.noise_multiplier >= _LEAST_NOISE:
-            distance = _distance(atom.replace_factor, adjacency) / atom.noise_multiplier
-            squared_distance += count * distance**2
+        if isinstance(atom, _GAUSSIANS) and atom.noise_multiplier >= _LEAST_NOISE:
+            squared_distance += count * _gaussian_distance(atom, adjacency) ** 2
         else:
             parts += [(profile, count * n) for profile, n in atom_parts(atom, adjacency)]
     if squared_distance > 0:
         parts.append((gaussian_profile(math.sqrt(squared_distance)), 1))
+    if adjacency is Adjacency.REPLACE and num_switched_labels(event) > 1:
+        return [(in_both_orders(profile), count) for profile, count in parts]
     return parts
 
 
@@ -82,11 +89,10 @@ def atom_parts(event: events.Event, adjacency: Adjacency) -> Parts:
 
 
 @atom_parts.register
-def _(event: events.Gaussian, adjacency: Adjacency) -> Parts:
+def _(event: events.Gaussian | events.SwitchedGaussian, adjacency: Adjacency) -> Parts:
     if event.noise_multiplier < _LEAST_NOISE:
         return [(_UNPROTECTED, 1)]
-    distance = _distance(event.replace_factor, adjacency) / event.noise_multiplier
-    return [(gaussian_profile(distance), 1)]
+    return [(gaussian_profile(_gaussian_distance(event, adjacency)), 1)]
 
 
 @atom_parts.register
@@ -156,10 +162,7 @@ def _(event: events.PoissonSampled, adjacency: Adjacency) -> Parts:
     if noise == 0:
         return [(_UNPROTECTED, 1)]
     if noise is not None:
-        profile = sampling.poisson_gaussian_profile(
-            event.sampling_prob, noise, event.max_rows_per_unit, replace=replace
-        )
-        return [(profile, 1)]
+        return [(_poisson_gaussian(event, noise, adjacency), 1)]
     if event.max_rows_per_unit > 1:
         raise UnsupportedEventError(
             f"PoissonSampled({type(event.event).__name__}) with max_rows_per_unit="
@@ -182,9 +185,9 @@ def _(event: events.TruncatedPoissonSampled, adjacency: Adjacency) -> Parts:
         )
     if noise == 0:
         return [(_UNPROTECTED, 1)]
-    whole = sampling.poisson_gaussian_profile(
-        event.sampling_prob, noise, event.max_rows_per_unit, replace=adjacency is Adjacency.REPLACE
-    )
+    whole = _poisson_gaussian(event, noise, adjacency)
+    # In a cut batch the row takes the place of another one, whose label may be on: the sums are
+    # up to 2 apart, also where a label switches.
     cut_prob, cut = sampling.truncation_profile(
         num_rows=event.num_rows,
         sampling_prob=event.sampling_prob,
@@ -255,6 +258,13 @@ def _distance(replace_factor: float, adjacency: Adjacency) -> float:
     return replace_factor if adjacency is Adjacency.REPLACE else 1.0
 
 
+def _gaussian_distance(
+    event: events.Gaussian | events.SwitchedGaussian, adjacency: Adjacency
+) -> float:
+    factor = 1.0 if isinstance(event, events.SwitchedGaussian) else event.replace_factor
+    return _distance(factor, adjacency) / event.noise_multiplier
+
+
 def _integer_distance(max_contribution: int, replace_factor: float, adjacency: Adjacency) -> int:
     # Contributions are whole numbers, so a distance of at most 2.8 is at most 2.
     return math.floor(max_contribution * _distance(replace_factor, adjacency) * (1 + 1e-12))
@@ -263,18 +273,34 @@ def _integer_distance(max_contribution: int, replace_factor: float, adjacency: A
 def _gaussian_noise(event: events.Event) -> float | None:
     """The joint noise multiplier if an event is Gaussian releases of one batch, else None.
 
-    0 if it is too little to protect anything.
+    0 if it is too little to protect anything. None also where labels switch parts of some
+    releases and more than that of others.
     """
     counts: dict[events.Event, int] = {}
     _count_atoms(event, 1, counts)
+    if len({type(atom) for atom in counts}) > 1:
+        return None
     inverse_square = 0.0
     for atom, count in counts.items():
-        if not isinstance(atom, events.Gaussian):
+        if not isinstance(atom, _GAUSSIANS):
             return None
         if atom.noise_multiplier < _LEAST_NOISE:
             return 0.0
         inverse_square += count / atom.noise_multiplier**2
     return 1 / math.sqrt(inverse_square) if inverse_square > 0 else None
+
+
+def _poisson_gaussian(
+    event: events.PoissonSampled | events.TruncatedPoissonSampled,
+    noise: float,
+    adjacency: Adjacency,
+) -> Profile:
+    """Gaussian noise on a Poisson batch that holds all rows that come."""
+    prob, max_rows = event.sampling_prob, event.max_rows_per_unit
+    replace = adjacency is Adjacency.REPLACE
+    if replace and max_rows == 1 and num_switched_labels(event.event) == 1:
+        return sampled_switch_profile(prob, noise)
+    return sampling.poisson_gaussian_profile(prob, noise, max_rows, replace=replace)
 
 
 def _sampled_base(

@@ -45,13 +45,25 @@ class OpenSpend:
         """How every budget and window that was charged stood after this spend."""
         return tuple(account.state() for account in self._accounts)
 
+    def mark_released(self) -> None:
+        """Marks it as released, for a release that is put in place right after.
+
+        Without a `with` block a spend stays open until then: it counts, nothing of its
+        release is out, and `Ledger.reopen` lets a later try have it.
+        """
+        self._enter_once()
+        self._finish(SpendStatus.RELEASED)
+
     def __enter__(self) -> "OpenSpend":
+        self._enter_once()
+        return self
+
+    def _enter_once(self) -> None:
         if self._is_entered:
             raise RunStateError(
                 f"spend {self.id} already paid for a release; call Ledger.spend() for each one."
             )
         self._is_entered = True
-        return self
 
     def __exit__(
         self,
@@ -199,6 +211,23 @@ class Ledger:
             raise SpendRefusedError(explain_refusal(event, _distinct(accounts), refusing))
         charged = tuple(account.after(event) for account in accounts)
         return OpenSpend(spend_id, charged, functools.partial(self._finish, spend_id))
+
+    def reopen(self, spend_id: int) -> OpenSpend:
+        """Takes up an open spend whose release never got out, in place of paying again.
+
+        Whoever calls it must know that no other process is at work on that release, and that
+        the first try marked nothing released and put nothing in place.
+
+        Raises:
+          RunStateError: The spend is not open.
+        """
+        with ledger_file.reading(self.path, self.busy_timeout_s) as connection:
+            status = ledger_rows.read_status(connection, spend_id)
+        if status is not SpendStatus.OPEN:
+            raise RunStateError(
+                f"spend {spend_id} is not open, so its release may be out; call Ledger.spend()."
+            )
+        return OpenSpend(spend_id, (), functools.partial(self._finish, spend_id))
 
     def _finish(self, spend_id: int, status: SpendStatus) -> None:
         with ledger_file.writing(self.path, self.busy_timeout_s) as connection:

@@ -119,6 +119,12 @@ def finish_spend(connection: sqlite3.Connection, spend_id: int, status: SpendSta
     )
 
 
+def read_status(connection: sqlite3.Connection, spend_id: int) -> SpendStatus | None:
+    """How a spend ended; None if there is none of that number."""
+    row = connection.execute("SELECT status FROM spends WHERE id = ?", (spend_id,)).fetchone()
+    return None if row is None else SpendStatus(str(row[0]))
+
+
 def read_budgets(connection: sqlite3.Connection) -> tuple[Budget, ...]:
     """All budgets in the order of their creation."""
     rows = connection.execute(

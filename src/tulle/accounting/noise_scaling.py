@@ -15,6 +15,7 @@ _PRECISION = 1e-3
 
 _NOISE_SETTINGS: dict[type[Event], str] = {
     events.Gaussian: "noise_multiplier",
+    events.SwitchedGaussian: "noise_multiplier",
     events.Laplace: "noise_multiplier",
     events.DiscreteLaplace: "scale",
     events.DiscreteGaussian: "scale",

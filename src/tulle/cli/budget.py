@@ -2,12 +2,12 @@
 
 import json
 import math
-from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tulle.cli.time_spans import span_of
 from tulle.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def show(
     """Show what is spent and left of each budget."""
     opened = _open(ledger)
     names = [budget.name for budget in opened.budgets()] if name is None else [name]
-    start, _ = _span(at, None)
+    start, _ = span_of(at, None)
     _print_states({"ledger": ledger.name}, [opened.state(n, start) for n in names], as_json=as_json)
 
 
@@ -112,7 +112,7 @@ def check(
 
     Exit code 3 says that it does not fit; the message names the least noise that does.
     """
-    start, end = _span(at, until)
+    start, end = span_of(at, until)
     states = _open(ledger).check(
         _event(event), purpose=purpose, unit=_unit(unit), at=start, until=end
     )
@@ -137,7 +137,7 @@ def spend(
 
     Exit code 3 says that it does not fit and nothing was spent: do not release.
     """
-    start, end = _span(at, until)
+    start, end = span_of(at, until)
     done = _open(ledger).spend(
         _event(event), purpose=purpose, note=note, unit=_unit(unit), at=start, until=end
     )
@@ -169,31 +169,6 @@ def _unit(text: str | None) -> "Unit | None":
     from tulle.privacy.units import Unit
 
     return None if text is None else Unit.parse(text)
-
-
-def _span(at: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:
-    """A bare date stands for its whole day."""
-    if at is None:
-        return None, None if until is None else _moments("--until", until)[1]
-    first, last_of_day = _moments("--at", at)
-    return first, last_of_day if until is None else _moments("--until", until)[1]
-
-
-def _moments(option: str, text: str) -> tuple[datetime, datetime]:
-    try:
-        if len(text) == len("2026-01-14"):
-            day = date.fromisoformat(text)
-            return datetime.combine(day, time.min, UTC), datetime.combine(day, time.max, UTC)
-        # "2026-W03" and "20260114" would be read as one midnight and charge too little.
-        if text[10:11] not in {"T", " "}:
-            raise ValueError(text)
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigError(
-            f"{option} {text} must be a date or a time, e.g. 2026-01-14 or 2026-01-14T09:30Z."
-        ) from None
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-    return moment, moment
 
 
 def _print_states(

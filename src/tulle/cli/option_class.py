@@ -22,7 +22,10 @@ def command_taking(options: type[_Options], run: Callable[[_Options], None]) -> 
 
     parameters = [
         inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=_default(field),
+            annotation=field.type,
         )
         for field in fields
     ]
@@ -31,3 +34,8 @@ def command_taking(options: type[_Options], run: Callable[[_Options], None]) -> 
     command.__annotations__ = {field.name: field.type for field in fields}
     command.__doc__, command.__name__ = run.__doc__, run.__name__
     return command
+
+
+def _default(field: "dataclasses.Field[Any]") -> object:
+    is_required = field.default is dataclasses.MISSING
+    return inspect.Parameter.empty if is_required else field.default

@@ -31,6 +31,7 @@ TRAIN_EPILOG = (
     "Example: tulle train --data synth:search --method hybrid --epsilon 3 --delta 1e-7"
     "\n\nExample: tulle train --data prepared --config run.toml --resume"
     "\n\nExample: tulle train --data prepared --method dp-sgd --epsilon 1 --noise banded --bands 16"
+    "\n\nExample: tulle train --data prepared --method label-projection --epsilon 0.5"
     "\n\nExample: tulle train --data prepared --method dp-sgd --epsilon 1 --ledger ledger.db "
     "--baseline nonprivate-prepared"
     "\n\nExample: tulle train --data prepared --method dp-sgd --epsilon 1 --processes 4"

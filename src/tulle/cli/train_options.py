@@ -47,7 +47,8 @@ class SettingOptions:
         typer.Option(help="TOML file with settings; options given here win over it."),
     ] = None
     method: Annotated[
-        str | None, typer.Option(help="hybrid, rr, dp-sgd or nonprivate [default: hybrid].")
+        str | None,
+        typer.Option(help="hybrid, rr, dp-sgd, label-projection or nonprivate [default: hybrid]."),
     ] = None
     epsilon: Annotated[
         float | None, typer.Option(help="The guarantee; needed unless nonprivate.")
@@ -106,6 +107,19 @@ class SettingOptions:
             help="In the private steps of hybrid: fine-tune or freeze [default: fine-tune]."
         ),
     ] = None
+    public_batch_size: Annotated[
+        int | None,
+        typer.Option(
+            help="Of label-projection: public rows that a step projects on [default: 1024].", min=2
+        ),
+    ] = None
+    smoothing: Annotated[
+        float | None,
+        typer.Option(help="Of label-projection: share of the prior in labels [default: 0.25]."),
+    ] = None
+    smoothing_prior: Annotated[
+        str | None, typer.Option(help="Of label-projection: model or half [default: model].")
+    ] = None
     label_epochs: Annotated[
         float | None, typer.Option(help="On randomized labels [default: 1].")
     ] = None
@@ -117,7 +131,10 @@ class SettingOptions:
     ] = None
     correction: Annotated[
         str | None,
-        typer.Option(help="For randomized labels: forward or debiased [default: forward]."),
+        typer.Option(
+            help="For randomized labels: forward, debiased, calibrated (rr only) or naive "
+            "[default: forward]."
+        ),
     ] = None
     early_stopping: Annotated[
         bool,

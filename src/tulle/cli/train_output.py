@@ -64,6 +64,8 @@ def _facts(
         "log_loss": None if metrics is None else metrics.log_loss,
         "calibration": None if metrics is None else metrics.calibration,
         "normalised_cross_entropy": None if metrics is None else metrics.normalised_cross_entropy,
+        "relative_log_likelihood": None if metrics is None else metrics.relative_log_likelihood,
+        "bidding_over_constant": None if metrics is None else metrics.bidding_over_constant,
         "epsilon": null_if_infinite(plan.plan.guarantee.epsilon),
         "delta": plan.plan.guarantee.delta,
         "label_epsilon": plan.label_epsilon,

@@ -80,7 +80,12 @@ def read_finished(path: Path) -> "TrainPlan":
 
 def _with_batch_size(settings: TrainSettings, shape: "DataShape") -> "TrainConfig":
     """The config with a batch size that fits, where none was asked for."""
-    from tulle.train.configs import DpSgdConfig, HybridConfig, NonPrivateConfig
+    from tulle.train.configs import (
+        HybridConfig,
+        NonPrivateConfig,
+        RandomizedLabelsConfig,
+        StepsConfig,
+    )
     from tulle.train.step_noise import BandedNoise
     from tulle.train.step_sampling import fitting_batch_size
     from tulle.train.unit_level import UserAccounting, UserLevel
@@ -90,9 +95,11 @@ def _with_batch_size(settings: TrainSettings, shape: "DataShape") -> "TrainConfi
         if settings.is_batch_size_given:
             _check_fits("batch_size", config.phase.batch_size, shape)
         return config
-    if settings.is_label_batch_size_given and not isinstance(config, DpSgdConfig):
+    if isinstance(config, HybridConfig | RandomizedLabelsConfig) and (
+        settings.is_label_batch_size_given
+    ):
         _check_fits("label_batch_size", config.label_phase.batch_size, shape)
-    if settings.is_batch_size_given or not isinstance(config, HybridConfig | DpSgdConfig):
+    if settings.is_batch_size_given or not isinstance(config, StepsConfig):
         return config
     unit, available = config.unit, shape.num_private_rows
     if isinstance(unit, UserLevel) and unit.accounting is UserAccounting.CLIPPED_USERS:

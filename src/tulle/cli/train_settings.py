@@ -22,10 +22,12 @@ _OPTIMIZER = "optimizer"
 _NOISE = "noise"
 _DEFAULT_DELTA = 1e-7
 
-_STEPS = {"hybrid": "private_phase", "dp-sgd": "private_phase"}
+_STEPS = dict.fromkeys(("hybrid", "dp-sgd", "label-projection"), "private_phase")
 _LABELS = {"hybrid": "label_phase", "rr": "label_phase"}
 _BASELINE = {"nonprivate": "phase"}
-_UNIT = dict.fromkeys(("hybrid", "rr", "dp-sgd"), "unit")
+_PROJECTION = {"label-projection": "projection"}
+_PRIVATE = ("hybrid", "rr", "dp-sgd", "label-projection")
+_UNIT = dict.fromkeys(_PRIVATE, "unit")
 _PLACES: dict[str, tuple[dict[str, str], str]] = {
     "epochs": (_STEPS | _BASELINE, "epochs"),
     "batch_size": (_STEPS | _BASELINE, "batch_size"),
@@ -47,8 +49,11 @@ _PLACES: dict[str, tuple[dict[str, str], str]] = {
     "max_rows_per_user": (_UNIT, "max_rows_per_user"),
     "max_labels_per_user": (_UNIT, "max_labels_per_user"),
     "user_accounting": (_UNIT, "accounting"),
-    "epsilon": (dict.fromkeys(("hybrid", "rr", "dp-sgd"), "target"), "epsilon"),
-    "delta": (dict.fromkeys(("hybrid", "rr", "dp-sgd"), "target"), "delta"),
+    "public_batch_size": (_PROJECTION, "public_batch_size"),
+    "smoothing": (_PROJECTION, "smoothing"),
+    "smoothing_prior": (_PROJECTION, "prior"),
+    "epsilon": (dict.fromkeys(_PRIVATE, "target"), "epsilon"),
+    "delta": (dict.fromkeys(_PRIVATE, "target"), "delta"),
     "split": ({"hybrid": ""}, "split"),
     "accounting": ({"hybrid": "", "dp-sgd": ""}, "accounting"),
 }
@@ -214,7 +219,8 @@ def _of_method(method: str, file: dict[str, Any], *, is_other: bool) -> dict[str
     # A file may serve several methods: what only others know is left aside.
     skipped = set(known) - set(keys[method]) if is_other else set()
     kept = {key: value for key, value in file.items() if key not in skipped and key != "data"}
-    for key in ("private_phase", "label_phase", "phase", "unit", "target", "model"):
+    tables = ("private_phase", "label_phase", "phase", "projection", "unit", "target", "model")
+    for key in tables:
         if key in kept and not isinstance(kept[key], dict):
             raise ConfigError(f"{key}={kept[key]!r} must be a table, [{key}].")
     return copy.deepcopy(kept) | {"method": method}

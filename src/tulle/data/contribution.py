@@ -6,6 +6,7 @@ Rules read unit ids and times only; these are public under replace.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,7 @@ def keep_first_rows(
       rows another unit or repeats them.
     """
     units = _group(raw_unit_ids, max_rows_per_unit, windows, times)
-    kept = units.order[_ranges(units.starts, np.minimum(units.lengths, max_rows_per_unit))]
+    kept = units.order[first_places(units, max_rows_per_unit)]
     return _bounded(np.sort(kept), units, max_rows_per_unit)
 
 
@@ -101,19 +102,7 @@ def keep_random_rows(
       As for `keep_first_rows`.
     """
     units = _group(raw_unit_ids, max_rows_per_unit, windows, None)
-    is_over = units.lengths > max_rows_per_unit
-    starts, lengths = units.starts[is_over], units.lengths[is_over]
-    places = _ranges(starts, lengths)
-    unit_numbers = np.repeat(np.arange(starts.size), lengths)
-    numbers = places - np.repeat(starts, lengths)
-    hashes = hash_columns(key, "keep random rows", *units.names(places), numbers)
-    # Within a unit in the order of the hashes; equal hashes stay in row order.
-    shuffled = places[np.lexsort((hashes, unit_numbers))]
-    chosen = shuffled[
-        _ranges(np.cumsum(lengths) - lengths, np.full(starts.size, max_rows_per_unit))
-    ]
-    whole = _ranges(units.starts[~is_over], units.lengths[~is_over])
-    kept = units.order[np.concatenate([whole, chosen])]
+    kept = units.order[random_places(units, max_rows_per_unit, key)]
     return _bounded(np.sort(kept), units, max_rows_per_unit)
 
 
@@ -147,6 +136,86 @@ def draw_rows_with_replacement(
     lengths = np.repeat(units.lengths, max_rows_per_unit).astype(np.uint64)
     places += ((hashes >> np.uint64(32)) * lengths >> np.uint64(32)).astype(np.int64)
     return _bounded(np.sort(units.order[places]), units, max_rows_per_unit)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class GroupedRows:
+    """Rows in the order of their units."""
+
+    order: IntArray
+    """Rows, those of one unit side by side: a place is an index into this order."""
+    starts: IntArray
+    """Place of the first row of each unit."""
+    lengths: IntArray
+    """Rows of each unit."""
+    id_columns: tuple[NDArray[np.int64] | NDArray[np.uint64], ...]
+    """What rows of one unit share, one value for each row of the log."""
+
+    def names(self, places: IntArray) -> list[IntArray]:
+        """Identifiers of the units of the rows at these places of the order."""
+        rows = self.order[places]
+        return [column[rows].astype(np.int64) for column in self.id_columns]
+
+
+def group_by_ids(id_columns: Sequence[ArrayLike], times: ArrayLike | None = None) -> GroupedRows:
+    """Puts the rows that share all identifiers side by side.
+
+    Args:
+      id_columns: One or more columns of whole numbers, e.g. unit and window.
+      times: When each row happened; without them rows of a unit stay in their order.
+
+    Privacy:
+      As for `keep_first_rows`: a step before a release, not one itself.
+    """
+    checked_columns = tuple(checked_unit_ids(column) for column in id_columns)
+    sort_columns: list[NDArray[Any]] = [*checked_columns]
+    if times is not None:
+        sort_columns.append(checked_times(times))
+    if any(column.size != sort_columns[0].size for column in sort_columns):
+        raise DataError("windows, times and unit ids must have one value for each row; align them.")
+    # Logs are mostly written in time order; then row order is time order.
+    if times is not None and _is_ascending(sort_columns[-1]):
+        sort_columns.pop()
+    order = (
+        np.argsort(sort_columns[0], kind="stable")
+        if len(sort_columns) == 1
+        else np.lexsort(sort_columns[::-1])
+    )
+    is_first = np.ones(order.size, np.bool_)
+    if order.size:
+        is_first[1:] = False
+        for column in checked_columns:
+            sorted_column = column[order]
+            is_first[1:] |= sorted_column[1:] != sorted_column[:-1]
+    starts = np.flatnonzero(is_first)
+    lengths = np.diff(starts, append=order.size)
+    return GroupedRows(order=order, starts=starts, lengths=lengths, id_columns=checked_columns)
+
+
+def first_places(units: GroupedRows, max_rows_per_unit: int) -> IntArray:
+    """Places of the first rows of each unit, ascending."""
+    return ranges(units.starts, np.minimum(units.lengths, max_rows_per_unit))
+
+
+def random_places(units: GroupedRows, max_rows_per_unit: int, key: bytes) -> IntArray:
+    """Places of a keyed random choice of the rows of each unit, see `keep_random_rows`."""
+    is_over = units.lengths > max_rows_per_unit
+    starts, lengths = units.starts[is_over], units.lengths[is_over]
+    places = ranges(starts, lengths)
+    unit_numbers = np.repeat(np.arange(starts.size), lengths)
+    numbers = places - np.repeat(starts, lengths)
+    hashes = hash_columns(key, "keep random rows", *units.names(places), numbers)
+    # Within a unit in the order of the hashes; equal hashes stay in row order.
+    shuffled = places[np.lexsort((hashes, unit_numbers))]
+    chosen = shuffled[ranges(np.cumsum(lengths) - lengths, np.full(starts.size, max_rows_per_unit))]
+    whole = ranges(units.starts[~is_over], units.lengths[~is_over])
+    return np.concatenate([whole, chosen])
+
+
+def ranges(starts: IntArray, lengths: IntArray) -> IntArray:
+    """start, start + 1, … for each start, as many as its length says."""
+    offsets = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+    return offsets + np.arange(offsets.size)
 
 
 def windows_of(times: ArrayLike, *, window_seconds: int, start: float = 0) -> IntArray:
@@ -197,70 +266,27 @@ def checked_times(times: ArrayLike) -> Times:
     return checked
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class _Units:
-    """Rows in the order of their units."""
-
-    order: IntArray
-    starts: IntArray
-    lengths: IntArray
-    id_columns: tuple[NDArray[np.int64] | NDArray[np.uint64], ...]
-
-    def names(self, places: IntArray) -> list[IntArray]:
-        """Unit (and window) of the rows at these places of the order."""
-        rows = self.order[places]
-        return [column[rows].astype(np.int64) for column in self.id_columns]
-
-
 def _group(
     raw_unit_ids: ArrayLike,
     max_rows_per_unit: int,
     windows: ArrayLike | None,
     times: ArrayLike | None,
-) -> _Units:
+) -> GroupedRows:
     if isinstance(max_rows_per_unit, bool) or not isinstance(max_rows_per_unit, int):
         raise ConfigError(f"max_rows_per_unit={max_rows_per_unit!r} must be a whole number.")
     if max_rows_per_unit < 1:
         raise ConfigError(
             f"max_rows_per_unit={max_rows_per_unit} must be >= 1; drop the units instead."
         )
-    unit_ids = checked_unit_ids(raw_unit_ids)
-    id_columns = (unit_ids,) if windows is None else (unit_ids, checked_unit_ids(windows))
-    sort_columns: list[NDArray[Any]] = [*id_columns]
-    if times is not None:
-        sort_columns.append(checked_times(times))
-    if any(column.size != unit_ids.size for column in sort_columns):
-        raise DataError("windows, times and unit ids must have one value for each row; align them.")
-    # Logs are mostly written in time order; then row order is time order.
-    if times is not None and _is_ascending(sort_columns[-1]):
-        sort_columns.pop()
-    order = (
-        np.argsort(unit_ids, kind="stable")
-        if len(sort_columns) == 1
-        else np.lexsort(sort_columns[::-1])
-    )
-    is_first = np.ones(order.size, np.bool_)
-    if order.size:
-        is_first[1:] = False
-        for column in id_columns:
-            sorted_column = column[order]
-            is_first[1:] |= sorted_column[1:] != sorted_column[:-1]
-    starts = np.flatnonzero(is_first)
-    lengths = np.diff(starts, append=order.size)
-    return _Units(order=order, starts=starts, lengths=lengths, id_columns=id_columns)
+    id_columns = (raw_unit_ids,) if windows is None else (raw_unit_ids, windows)
+    return group_by_ids(id_columns, times)
 
 
 def _is_ascending(values: NDArray[Any]) -> bool:
     return bool((values[1:] >= values[:-1]).all())
 
 
-def _ranges(starts: IntArray, lengths: IntArray) -> IntArray:
-    """start, start + 1, … for each start, as many as its length says."""
-    offsets = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
-    return offsets + np.arange(offsets.size)
-
-
-def _bounded(rows: IntArray, units: _Units, max_rows_per_unit: int) -> BoundedRows:
+def _bounded(rows: IntArray, units: GroupedRows, max_rows_per_unit: int) -> BoundedRows:
     num_distinct = 0 if rows.size == 0 else 1 + int(np.count_nonzero(np.diff(rows)))
     report = BoundReport(
         max_rows_per_unit=max_rows_per_unit,

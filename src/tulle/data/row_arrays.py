@@ -37,40 +37,38 @@ class RowArrays:
         if self.schema.label is not None:
             made["labels"] = self._labels(table[self.schema.label], place)
         if self.schema.unit is not None:
-            made["units"] = self._units(table[self.schema.unit], place)
+            made["units"] = self.ids(
+                table[self.schema.unit], place, reason="every row needs a unit"
+            )
         if self.schema.time is not None:
-            made |= self._times(table[self.schema.time], place)
+            made |= self.times(table[self.schema.time], place)
         return made
 
-    def _labels(self, values: pl.Series, place: Place) -> NDArray[np.float32]:
-        numbers = values.cast(pl.Float64, strict=False)
-        is_class = (numbers >= 0) & (numbers < self.num_classes) & (numbers == numbers.floor())
-        is_class = is_class.fill_null(False)
-        if not is_class.all():
-            raise DataError(
-                f"column {values.name!r} of role label is not a whole number from 0 to "
-                f"{self.num_classes - 1} in {place(_first(~is_class))}; mend or drop such rows, "
-                "or set the number of classes."
-            )
-        return numbers.cast(pl.Float32).to_numpy()
+    def ids(self, values: pl.Series, place: Place, *, reason: str) -> NDArray[np.int64]:
+        """Numbers that are equal for equal values of a column of ids.
 
-    def _units(self, values: pl.Series, place: Place) -> NDArray[np.int64]:
+        Args:
+          values: The column.
+          place: Says where a row is.
+          reason: Why no value may be missing, for the message.
+        """
         kind = self.schema.kind(values.name)
         if kind is Kind.INTEGER:
             ids = as_numbers(values, kind)
-            _refuse_nulls(ids, "every row needs a unit", place)
+            _refuse_nulls(ids, reason, place)
             return ids.to_numpy()
         if kind is Kind.CATEGORICAL and values.dtype.is_float():
             # 12 in one file and 12.0 in the next would make two units of one user.
             raise DataError(
-                f"column {values.name!r} of role unit is {kind.value} and has the type "
+                f"column {values.name!r} holds ids, is {kind.value} and has the type "
                 f"{values.dtype}; declare it integer in the schema's kinds or store it as text."
             )
         texts = as_text(values, kind)
-        _refuse_nulls(texts, "every row needs a unit", place)
+        _refuse_nulls(texts, reason, place)
         return ValueHasher(column=values.name, salt=self.salt).hashes(texts).view(np.int64)
 
-    def _times(self, values: pl.Series, place: Place) -> dict[str, NDArray[np.generic]]:
+    def times(self, values: pl.Series, place: Place) -> dict[str, NDArray[np.generic]]:
+        """Days, and seconds where the column has them."""
         kind = self.schema.kind(values.name)
         if kind is Kind.TIMESTAMP:
             numbers = as_numbers(values, kind)
@@ -85,6 +83,18 @@ class RowArrays:
             f"column {values.name!r} of role time is {kind.value}; declare it a timestamp "
             "(seconds) or an integer (a number of days) in the schema's kinds."
         )
+
+    def _labels(self, values: pl.Series, place: Place) -> NDArray[np.float32]:
+        numbers = values.cast(pl.Float64, strict=False)
+        is_class = (numbers >= 0) & (numbers < self.num_classes) & (numbers == numbers.floor())
+        is_class = is_class.fill_null(False)
+        if not is_class.all():
+            raise DataError(
+                f"column {values.name!r} of role label is not a whole number from 0 to "
+                f"{self.num_classes - 1} in {place(_first(~is_class))}; mend or drop such rows, "
+                "or set the number of classes."
+            )
+        return numbers.cast(pl.Float32).to_numpy()
 
 
 def _as_days(days: NDArray[np.int64], column: str) -> NDArray[np.int32]:

@@ -10,8 +10,9 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from tulle.errors import ConfigError, DataError
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.frequency import (
     FloatArray,
@@ -22,7 +23,10 @@ from tulle.mechanisms.frequency import (
 from tulle.mechanisms.thresholds import WORD_VALUES, log_ratio, loser_mass
 from tulle.privacy.events import RandomizedResponse
 
+Bits = NDArray[np.uint8]
+
 _CHUNK = 1 << 17
+_BITS_CHUNK = 1 << 15
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,6 +103,8 @@ def randomize(
       Event: one RandomizedResponse. Relies on: one entry a unit, drawn once.
     """
     values = check_held_values(raw_values, config.num_values)
+    if config.num_values == 2:
+        return randomize_bits(values.astype(np.uint8), config, rng=rng).astype(np.int64)
     flat = values.reshape(-1)
     reports = np.empty(flat.size, np.int64)
     num_losers = np.uint64(config.num_values - 1)
@@ -111,3 +117,31 @@ def randomize(
         other += other >= held
         reports[start : start + _CHUNK] = np.where(is_lie, other, held)
     return reports.reshape(values.shape)
+
+
+def randomize_bits(raw_bits: Bits, config: RandomizedResponseConfig, *, rng: NoiseSource) -> Bits:
+    """As `randomize` for two values kept as bytes, with the same reports for the same words.
+
+    Args:
+      raw_bits: What each unit holds, 0 or 1.
+      config: Privacy settings, for two values.
+      rng: Source of the noise. Sensitive: never log or save its state.
+
+    Privacy:
+      As `randomize`.
+    """
+    if config.num_values != 2:
+        raise ConfigError(f"num_values={config.num_values} must be 2 for bits; use randomize().")
+    flat = np.asarray(raw_bits).reshape(-1)
+    if flat.dtype != np.uint8 or (flat.size and flat.max() > 1):
+        raise DataError(
+            "raw_bits must be bytes of 0 and 1; drop missing labels and encode them first, or use "
+            "randomize()."
+        )
+    reports = np.empty(flat.size, np.uint8)
+    words_per_lie = np.uint64(config.words_per_loser)
+    for start in range(0, flat.size, _BITS_CHUNK):
+        held = flat[start : start + _BITS_CHUNK]
+        is_lie = rng.words(held.size) < words_per_lie
+        np.bitwise_xor(held, is_lie.view(np.uint8), out=reports[start : start + _BITS_CHUNK])
+    return reports.reshape(np.shape(raw_bits))

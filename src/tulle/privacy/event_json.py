@@ -15,6 +15,7 @@ _EVENT_CLASSES: dict[str, type[events.Event]] = {
     cls.__name__: cls
     for cls in (
         events.Gaussian,
+        events.SwitchedGaussian,
         events.Laplace,
         events.DiscreteLaplace,
         events.DiscreteGaussian,

@@ -36,6 +36,26 @@ class Gaussian(Event):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SwitchedGaussian(Event):
+    """Gaussian noise on a sum in which a binary label switches one bounded vector on or off.
+
+    The vector and the batch follow from public columns alone. Replacing the label of one row
+    then moves the sum by one contribution, not by two, and in a sampled batch one of both
+    sums stays where it is. Labels of several rows may go on and off at once: a unit that owns
+    them is accounted as for `Gaussian`.
+
+    `Repeated` around it, sampled or not, says that one label is used each time. Releases of
+    different labels are events of their own in a `Composed`.
+    """
+
+    noise_multiplier: float
+    """Noise standard deviation over the largest L2 norm of what a label switches."""
+
+    def __post_init__(self) -> None:
+        _check_positive("noise_multiplier", self.noise_multiplier)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Laplace(Event):
     """Laplace noise on a real or lattice valued sum."""
 

@@ -11,18 +11,24 @@ from tulle.report.card import Card
 from tulle.report.card_markdown import render_card
 
 
-def write_card(folder: Path, card: Card) -> None:
+def write_card(folder: Path, card: Card, *, name: str = "card") -> None:
     """Writes card.json and card.md into a folder, replacing those that are there.
 
     A reader never sees half a file, nor an old card.md beside a new card.json.
+
+    Args:
+      folder: Where to.
+      card: What.
+      name: Of both files, without its ending.
     """
     data = card.to_dict()
     text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     staged: list[tuple[Path, Path]] = []
     try:
-        for name, content in (("card.json", text), ("card.md", render_card(data))):
-            staged.append((stage_text(folder / name, content), folder / name))
-        (folder / "card.md").unlink(missing_ok=True)
+        markdown = folder / f"{name}.md"
+        for path, content in ((folder / f"{name}.json", text), (markdown, render_card(data))):
+            staged.append((stage_text(path, content), path))
+        markdown.unlink(missing_ok=True)
         for temporary, final in staged:
             os.replace(temporary, final)
     finally:

@@ -132,7 +132,10 @@ def _utility(result: dict[str, Any]) -> tuple[UtilityFigure, ...]:
             ("log loss", "log_loss"),
             ("calibration, mean prediction over mean label", "calibration"),
             ("normalised cross-entropy", "normalised_cross_entropy"),
+            ("log likelihood gained over the mean label", "relative_log_likelihood"),
+            ("bidding utility, times that of bidding the mean label", "bidding_over_constant"),
         )
+        if key in metrics  # Results of earlier versions lack the last two.
     )
     return (_auc_loss(metrics, test), *others)
 

@@ -2,19 +2,21 @@
 
 from typing import TYPE_CHECKING
 
+from tulle.quality.metrics import QualityMetrics, relative_auc_loss
 from tulle.train.banded.banded_noise import NoiseMemory
 from tulle.train.budget_split import ExplicitSplit, PaperSplit, RatioSplit
 from tulle.train.configs import (
     Accounting,
     DpSgdConfig,
     HybridConfig,
+    LabelProjectionConfig,
     NonPrivateConfig,
     RandomizedLabelsConfig,
 )
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import FitResult, fit, make_plan
 from tulle.train.graphed.products import Products
-from tulle.train.metrics import QualityMetrics, relative_auc_loss
+from tulle.train.label_training import fit_on_reports
 from tulle.train.models.factorization_machine import FactorizationMachine
 from tulle.train.models.logistic_regression import LogisticRegression
 from tulle.train.models.mlp import MLP
@@ -31,6 +33,7 @@ from tulle.train.phases import (
     PublicTower,
 )
 from tulle.train.private_updates import NoisePlacement
+from tulle.train.projected.projection import Projection, SmoothingPrior
 from tulle.train.run_options import LedgerCharge, RunOptions
 from tulle.train.step_noise import BandedNoise, IndependentNoise, LatticeNoise, SelectedRows
 from tulle.train.unit_level import ExampleLevel, RowChoice, UserAccounting, UserLevel
@@ -56,6 +59,7 @@ __all__ = [
     "IndependentNoise",
     "LabelCorrection",
     "LabelPhase",
+    "LabelProjectionConfig",
     "LatticeNoise",
     "LedgerCharge",
     "LogisticRegression",
@@ -66,6 +70,7 @@ __all__ = [
     "PlainPhase",
     "PrivatePhase",
     "Products",
+    "Projection",
     "PublicTower",
     "QualityMetrics",
     "RMSprop",
@@ -74,11 +79,13 @@ __all__ = [
     "RowChoice",
     "RunOptions",
     "SelectedRows",
+    "SmoothingPrior",
     "TableClassifier",
     "UserAccounting",
     "UserLevel",
     "Yogi",
     "fit",
+    "fit_on_reports",
     "make_plan",
     "relative_auc_loss",
 ]

@@ -35,10 +35,12 @@ class _Resident:
     def __init__(self, examples: ExampleSet, device: torch.device) -> None:
         rows = examples.rows
         sensitive, labels = examples.sensitive_features, examples.labels
+        probs = examples.report_probs
         self._device = device
         self._public = _on_device(examples.public_features, rows, device)
         self._sensitive = None if sensitive is None else _on_device(sensitive, rows, device)
         self._labels = None if labels is None else torch.from_numpy(np.array(labels)).to(device)
+        self._probs = None if probs is None else torch.from_numpy(np.array(probs)).to(device)
 
     def batch(self, indices: IntArray) -> ExampleBatch:
         places = torch.from_numpy(indices).to(self._device)
@@ -46,6 +48,7 @@ class _Resident:
             public_ids=self._public[places].long(),
             sensitive_ids=None if self._sensitive is None else self._sensitive[places].long(),
             labels=None if self._labels is None else self._labels[places],
+            report_probs=None if self._probs is None else self._probs[places],
         )
 
 

@@ -25,15 +25,16 @@ from tulle.data.table_columns import as_polars
 from tulle.errors import ConfigError, RunStateError
 from tulle.privacy.fields import did_you_mean
 from tulle.privacy.guarantee import Guarantee
+from tulle.quality.metrics import QualityMetrics
 from tulle.train.configs import (
     HybridConfig,
+    LabelProjectionConfig,
     NonPrivateConfig,
     RandomizedLabelsConfig,
     TrainConfig,
 )
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import FitResult, fit
-from tulle.train.metrics import QualityMetrics
 from tulle.train.run_options import RunOptions
 from tulle.train.step_sampling import fitting_batch_size
 from tulle.train.train_plan import TrainPlan
@@ -225,7 +226,8 @@ class TableClassifier:
         if self.config is not None and not isinstance(self.config, TrainConfig):
             raise ConfigError(
                 f"config of type {type(self.config).__name__} must be one of HybridConfig, "
-                "RandomizedLabelsConfig, DpSgdConfig, NonPrivateConfig, or None for Hybrid."
+                "RandomizedLabelsConfig, DpSgdConfig, LabelProjectionConfig, NonPrivateConfig, or "
+                "None for Hybrid."
             )
         check_known_roles(self.schema, allowed_public=self.allowed_public)
         self._calibrated(1)
@@ -264,7 +266,8 @@ class TableClassifier:
     def _make_encoder(self, table: object) -> Encoder:
         features = self.features or Hashing()
         plan = features.plan(self.schema) if isinstance(features, Hashing) else features
-        if isinstance(self.config, RandomizedLabelsConfig) and plan.of_role("public"):
+        reads_labels_alone = isinstance(self.config, RandomizedLabelsConfig | LabelProjectionConfig)
+        if reads_labels_alone and plan.of_role("public"):
             # Such a model never looks at a sensitive column, so predictions need none.
             plan = dataclasses.replace(plan, features=plan.of_role("public"))
         if not plan.vocabularies("public"):

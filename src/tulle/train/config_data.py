@@ -23,6 +23,7 @@ from tulle.train.phases import (
     PrivatePhase,
     PublicTower,
 )
+from tulle.train.projected.projection import Projection
 from tulle.train.schedules import schedule_from_dict
 from tulle.train.step_noise import step_noise_from_dict
 from tulle.train.unit_level import unit_from_dict, unit_to_dict
@@ -104,6 +105,7 @@ _WRITERS: dict[str, Any] = {
     "label_phase": _phase_to_dict,
     "private_phase": _phase_to_dict,
     "phase": _phase_to_dict,
+    "projection": lambda projection: projection.to_dict(),
     "split": split_to_dict,
     "unit": unit_to_dict,
     "accounting": lambda accounting: accounting.value,
@@ -114,6 +116,7 @@ _READERS: dict[str, Any] = {
     "label_phase": lambda data: _read_phase(LabelPhase, "label_phase", data),
     "private_phase": lambda data: _read_phase(PrivatePhase, "private_phase", data),
     "phase": lambda data: _read_phase(PlainPhase, "phase", data),
+    "projection": Projection.from_dict,
     "split": split_from_dict,
     "unit": unit_from_dict,
     "accounting": lambda value: check_choice("accounting", value, Accounting),

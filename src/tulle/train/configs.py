@@ -1,4 +1,4 @@
-"""The four methods: Hybrid, randomized labels alone, DP-SGD alone, and no privacy at all.
+"""The methods: Hybrid, randomized labels, DP-SGD, projected label gradients, and no privacy.
 
 A config holds public settings. `calibrate` sets the target, `make` finds the noise for
 data of a given shape and returns the plan that everything else follows from.
@@ -14,8 +14,9 @@ from tulle.train.budget_split import BudgetSplit, PaperSplit
 from tulle.train.models.mlp import MLP
 from tulle.train.models.tower_model import ModelSettings
 from tulle.train.phases import LabelPhase, PlainPhase, PrivatePhase
-from tulle.train.step_noise import BandedNoise
-from tulle.train.unit_level import ExampleLevel, UnitLevel
+from tulle.train.projected.projection import Projection
+from tulle.train.step_noise import BandedNoise, IndependentNoise
+from tulle.train.unit_level import ExampleLevel, UnitLevel, UserAccounting, UserLevel
 
 if TYPE_CHECKING:
     from tulle.train.data_shape import DataShape
@@ -126,6 +127,40 @@ class DpSgdConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelProjectionConfig:
+    """Noisy label gradients, projected on public ones; sensitive columns are dropped.
+
+    LabelDP-Pro (Ghazi et al., ICLR 2024) for a binary label. It protects labels alone, and is
+    meant for many rows and small epsilon.
+    """
+
+    model: ModelSettings = dataclasses.field(default_factory=MLP)
+    private_phase: PrivatePhase = dataclasses.field(default_factory=PrivatePhase)
+    """Its clip norm bounds the gradient of a logit, not of a loss."""
+    projection: Projection = dataclasses.field(default_factory=Projection)
+    unit: UnitLevel = dataclasses.field(default_factory=ExampleLevel)
+    initial_seed: int = 0
+    target: Target | None = None
+
+    def __post_init__(self) -> None:
+        _check_shared(self)
+        _check_projection(self)
+
+    @property
+    def accounting(self) -> Accounting:
+        """There is one account only, and it is sound for replaced labels."""
+        return Accounting.REPLACE_PLD
+
+    def calibrate(self, *, epsilon: float, delta: float) -> "LabelProjectionConfig":
+        """The same settings with a target."""
+        return dataclasses.replace(self, target=Target(epsilon=epsilon, delta=delta))
+
+    def make(self, shape: "DataShape") -> "TrainPlan":
+        """The plan for data of this shape."""
+        return _make(self, shape)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class NonPrivateConfig:
     """All columns and true labels without noise: the baseline. Its model is raw data."""
 
@@ -141,13 +176,16 @@ class NonPrivateConfig:
         return _make(self, shape)
 
 
-PrivateConfig = HybridConfig | RandomizedLabelsConfig | DpSgdConfig
+StepsConfig = HybridConfig | DpSgdConfig | LabelProjectionConfig
+"""Those with a `private_phase`."""
+PrivateConfig = StepsConfig | RandomizedLabelsConfig
 TrainConfig = PrivateConfig | NonPrivateConfig
 
 METHOD_NAMES: dict[type[TrainConfig], str] = {
     HybridConfig: "hybrid",
     RandomizedLabelsConfig: "rr",
     DpSgdConfig: "dp-sgd",
+    LabelProjectionConfig: "label-projection",
     NonPrivateConfig: "nonprivate",
 }
 
@@ -155,6 +193,7 @@ METHOD_NAMES: dict[type[TrainConfig], str] = {
 _KINDS: dict[str, tuple[Any, str]] = {
     "label_phase": (LabelPhase, "a LabelPhase"),
     "private_phase": (PrivatePhase, "a PrivatePhase"),
+    "projection": (Projection, "a Projection"),
     "split": (BudgetSplit, "PaperSplit(), RatioSplit() or ExplicitSplit()"),
     "unit": (UnitLevel, "ExampleLevel() or UserLevel()"),
     "accounting": (Accounting, "an Accounting"),
@@ -197,4 +236,20 @@ def _check_noise(config: HybridConfig | DpSgdConfig) -> None:
         raise ConfigError(
             "BandedNoise() needs accounting=Accounting.REPLACE_PLD: its groups follow the places "
             "of rows, so that adding or removing a row is not covered."
+        )
+
+
+def _check_projection(config: LabelProjectionConfig) -> None:
+    """Noise is drawn where public rows are, and a label switches the part of one row."""
+    noise = config.private_phase.noise
+    if not isinstance(noise, IndependentNoise):
+        raise ConfigError(
+            f"{noise} does not go with label projection, which draws fresh noise where public "
+            "rows are; use IndependentNoise(), or DpSgdConfig for other noise."
+        )
+    unit = config.unit
+    if isinstance(unit, UserLevel) and unit.accounting is UserAccounting.CLIPPED_USERS:
+        raise ConfigError(
+            "accounting=UserAccounting.CLIPPED_USERS does not go with label projection: labels of "
+            "one user switch several vectors at once. Use UserAccounting.SEVERAL_ROWS."
         )

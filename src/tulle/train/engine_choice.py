@@ -1,12 +1,13 @@
 """Which engine takes the private steps of a run: several processes, a GPU alone, or the processor.
 
-All of them follow one plan and give models of one law.
+All of them follow one plan and give models of one law. Projected steps have an engine of their own.
 """
 
 import dataclasses
 
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.errors import ConfigError
+from tulle.train.configs import LabelProjectionConfig
 from tulle.train.distributed.driving_engine import drive
 from tulle.train.examples import ExampleSet
 from tulle.train.graphed.device_step import DeviceStep
@@ -18,6 +19,7 @@ from tulle.train.noise import TrainingNoise
 from tulle.train.optimizers.sgd import SGD
 from tulle.train.private_step import StepSettings
 from tulle.train.private_updates import NoisePlacement, start_updates
+from tulle.train.projected.projection_engine import ProjectionEngine
 from tulle.train.run_context import RunContext
 from tulle.train.step_engine import StepEngine
 from tulle.train.step_noise import IndependentNoise
@@ -38,6 +40,8 @@ def start_engine(
     context: RunContext,
 ) -> StepEngine:
     """What takes the private steps of a plan in these surroundings."""
+    if isinstance(plan.config, LabelProjectionConfig):
+        return ProjectionEngine(model, examples, plan, settings, context)
     if context.processes is not None:
         return drive(model, examples, plan, settings, context)
     if can_be_recorded(plan, settings, context):

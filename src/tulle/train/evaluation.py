@@ -7,10 +7,11 @@ import torch
 from numpy.typing import NDArray
 
 from tulle.errors import DataError
+from tulle.quality.metrics import QualityMetrics, evaluate_predictions
 from tulle.train.batch_source import batch_source
 from tulle.train.examples import ExampleBatch, ExampleSet
+from tulle.train.label_losses import ReportLoss, loss_of_batch
 from tulle.train.losses import Loss
-from tulle.train.metrics import QualityMetrics, evaluate_predictions
 from tulle.train.models.tower_model import TowerModel
 
 _ROWS_AT_A_TIME = 1 << 15
@@ -30,7 +31,7 @@ def predict(model: TowerModel, examples: ExampleSet, device: torch.device) -> ND
     return torch.cat(parts).numpy() if parts else np.empty(0)
 
 
-def evaluate(model: TowerModel, examples: ExampleSet, device: torch.device) -> QualityMetrics:
+def evaluate_on_labels(examples: ExampleSet, probabilities: NDArray[np.float64]) -> QualityMetrics:
     """How good predictions are on rows that training has not seen.
 
     Privacy:
@@ -39,17 +40,24 @@ def evaluate(model: TowerModel, examples: ExampleSet, device: torch.device) -> Q
     """
     if examples.labels is None:
         raise DataError("the test rows have no label column; name one in the schema.")
-    return evaluate_predictions(examples.labels, predict(model, examples, device))
+    if examples.report_probs is not None:
+        raise DataError(
+            "the test labels are randomized reports; predict the rows, and give predictions and "
+            "reports to tulle.quality.evaluate_on_reports()."
+        )
+    return evaluate_predictions(examples.labels, probabilities)
 
 
-def mean_loss(model: TowerModel, examples: ExampleSet, loss: Loss, device: torch.device) -> float:
+def mean_loss(
+    model: TowerModel, examples: ExampleSet, loss: Loss | ReportLoss, device: torch.device
+) -> float:
     """The mean loss over all rows, on the labels of the set."""
     total = 0.0
     for batch in _batches(examples, device):
         if batch.labels is None:
             raise DataError("there are no labels to compute a loss with.")
         logits = model.forward(batch.public_ids, batch.sensitive_ids).logits
-        total += float(loss.values(logits, batch.labels).double().sum())
+        total += float(loss_of_batch(loss, batch).values(logits, batch.labels).double().sum())
     return total / examples.num_rows
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.data.prepared.format import PreparedFeature
 from tulle.errors import DataError
+from tulle.mechanisms.binary_channel import BinaryChannel
 from tulle.privacy.columns import ColumnRoles
 from tulle.privacy.events import Event
 
@@ -29,6 +30,8 @@ class ExampleBatch:
     public_ids: Tensor
     sensitive_ids: Tensor | None
     labels: Tensor | None
+    report_probs: Tensor | None = None
+    """[rows, 2]: see `ExampleSet.report_probs`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -44,6 +47,9 @@ class ExampleSet:
     """One for each of `rows`."""
     units: NDArray[np.int64] | None = None
     """One for each of `rows`."""
+    report_probs: NDArray[np.float64] | None = None
+    """[rows, 2], one pair for each of `rows`: the labels are reports, and these are the chances
+    of a report of 1 for a true label of 0 and of 1. None: the same for all, or no reports."""
     rows: IntArray | None = None
     """Which rows of the features these are, in order and perhaps repeatedly; None for all."""
     vocabulary_event: Event | None = None
@@ -87,6 +93,7 @@ class ExampleSet:
             rows=rows if self.rows is None else self.rows[rows],
             labels=None if self.labels is None else self.labels[rows],
             units=None if self.units is None else self.units[rows],
+            report_probs=None if self.report_probs is None else self.report_probs[rows],
         )
 
     def without_sensitive(self, labels: NDArray[np.float32] | None = None) -> "ExampleSet":
@@ -99,16 +106,19 @@ class ExampleSet:
             features=tuple(feature for feature in self.features if feature.role == "public"),
             sensitive_features=None,
             labels=labels,
+            # The chances belong to the labels that they came with.
+            report_probs=self.report_probs if labels is self.labels else None,
         )
 
     def batch(self, indices: IntArray, device: torch.device) -> ExampleBatch:
         """Rows by their place among these, as tensors."""
         rows = indices if self.rows is None else self.rows[indices]
-        sensitive, labels = self.sensitive_features, self.labels
+        sensitive, labels, probs = self.sensitive_features, self.labels, self.report_probs
         return ExampleBatch(
             public_ids=_ids(self.public_features, rows, device),
             sensitive_ids=None if sensitive is None else _ids(sensitive, rows, device),
             labels=None if labels is None else torch.from_numpy(labels[indices]).to(device),
+            report_probs=None if probs is None else torch.from_numpy(probs[indices]).to(device),
         )
 
     def check(self) -> None:
@@ -125,6 +135,8 @@ class ExampleSet:
             raise DataError(
                 "a label is not 0 or 1; mend the label column, or prepare the data again."
             )
+        if self.report_probs is not None:
+            _check_report_probs(self.report_probs, self.num_rows)
         groups = (("public", self.public_features), ("sensitive", self.sensitive_features))
         for role, ids in groups:
             named = [feature for feature in self.features if feature.role == role]
@@ -137,6 +149,15 @@ class ExampleSet:
                 if len(ids) != len(self.public_features):
                     raise DataError(f"{role} ids are of another number of rows than public ids.")
                 _check_ids(named, ids)
+
+
+def _check_report_probs(probs: NDArray[np.float64], num_rows: int) -> None:
+    if probs.shape != (num_rows, 2):
+        raise DataError(
+            f"report_probs have the shape {probs.shape}; give two chances for each of the "
+            f"{num_rows} rows."
+        )
+    BinaryChannel(prob_if_negative=probs[:, 0], prob_if_positive=probs[:, 1])
 
 
 def _check_ids(features: list[PreparedFeature], ids: NDArray[np.int32]) -> None:

@@ -25,6 +25,8 @@ FORMAT = "tulle model"
 VERSION = 1
 TENSORS_FILE = "model.safetensors"
 DESCRIPTION_FILE = "model.json"
+REPORT_PROBS = "report_probs"
+"""In the facts of a model that predicts reports: their chances for a label of 0 and of 1."""
 
 _DTYPES = {"F32": torch.float32, "F64": torch.float64}
 _LONGEST_HEADER = 100_000_000
@@ -91,8 +93,17 @@ class ExportedModel(nn.Module):
 
     @torch.no_grad()
     def predict_proba(self, public_ids: Tensor, sensitive_ids: Tensor | None = None) -> Tensor:
-        """The chance of label 1, one a row."""
-        return torch.sigmoid(self(public_ids, sensitive_ids))
+        """The chance of label 1, one a row.
+
+        If the model was trained on randomized labels as they were, its log odds are those of
+        a report, and this turns them into the chance of a label, kept within [0.001, 1].
+        """
+        chances = torch.sigmoid(self(public_ids, sensitive_ids))
+        if REPORT_PROBS not in self.facts:
+            return chances
+        if_negative, if_positive = self.facts[REPORT_PROBS]
+        labels: Tensor = (chances - if_negative) / (if_positive - if_negative)
+        return labels.clamp(0.001, 1.0)
 
 
 class MLP(ExportedModel):

@@ -3,37 +3,35 @@
 import contextlib
 import dataclasses
 import hashlib
-import math
 import time
 from collections.abc import Iterator
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.errors import ConfigError, DataError
+from tulle.mechanisms.binary_channel import BinaryChannel
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise, release_rng
-from tulle.mechanisms.randomized_response import RandomizedResponseConfig, randomize
 from tulle.privacy.settings import Scalar
+from tulle.quality.metrics import QualityMetrics
 from tulle.runs.folder import RunFolder
 from tulle.runs.interruption import stop_signals
 from tulle.train.config_data import config_to_dict
 from tulle.train.configs import NonPrivateConfig, TrainConfig
 from tulle.train.content_fingerprint import content_fingerprint
+from tulle.train.devices import find_device
 from tulle.train.distributed.messages import dismissing
 from tulle.train.distributed.opening import Opening
 from tulle.train.distributed.shareable import check_shareable
 from tulle.train.examples import ExampleSet
 from tulle.train.held_out_rows import check_held_out
 from tulle.train.journal import FolderJournal, Journal, MemoryJournal
+from tulle.train.label_reports import LabelReports, log_odds, with_reports
+from tulle.train.label_training import calibrating_channel, first_log_odds, label_loss
 from tulle.train.losses import (
     CrossEntropy,
     DebiasedCrossEntropy,
     ForwardCorrectedCrossEntropy,
     Loss,
 )
-from tulle.train.metrics import QualityMetrics
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.phases import LabelCorrection, LabelPhase
 from tulle.train.plain_training import PlainTask, train_plain
@@ -48,8 +46,6 @@ from tulle.train.trained_model import TrainedModel
 from tulle.train.training_rows import TrainingRows, bound_rows, shape_of
 
 LABELS, PLAIN = "labels", "plain"
-
-_LEAST_RATE = 1e-3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -124,7 +120,8 @@ def _fit(
     options: RunOptions,
 ) -> FitResult:
     start = time.monotonic()
-    device = _device(options.device)
+    # Looked at first: a device that is missing must not cost a run its budget.
+    device = find_device(options.device)
     examples = _examples(data, "training")
     test_examples = None if test is None else _examples(test, "test")
     with stop_signals() as stop, _open_run(examples, test_examples, config, options) as run:
@@ -190,6 +187,7 @@ def _open_run(
             "differ. Make it anew for these data with config.make(shape)."
         )
     _check_rows(examples, test, plan)
+    _report_channel(plan, rows)
     if options.shared_processes is not None:
         check_shareable(plan)
     if options.folder is None:
@@ -245,7 +243,7 @@ def _train(
             epsilon=None,
         )
         rate = 0.5 if examples.labels is None else float(examples.labels.mean())
-        model.output_bias.fill_(_log_odds(rate))
+        model.output_bias.fill_(log_odds(rate))
         train_plain(model, examples, task, context)
     if plan.label_phase is not None:
         _train_on_labels(model, examples, run, context)
@@ -261,6 +259,7 @@ def _train(
         features=plan.shape.features,
         is_truncated=not plan.reads_sensitive,
         device=context.device,
+        report_channel=_report_channel(plan, run.rows),
     )
     return trained, steps
 
@@ -275,50 +274,52 @@ def _train_on_labels(
         return
     chosen = run.rows.label_rows
     owned = examples if chosen is None else examples.select(chosen)
-    noisy = context.journal.labels(lambda: _randomized(owned, epsilon, context.rng))
+    drawn = LabelReports(epsilon=epsilon, num_sharing=run.rows.labels_sharing)
+    noisy = context.journal.labels(lambda: drawn.draw(owned, rng=context.rng))
     if len(noisy) != owned.num_rows:
         raise DataError("the kept labels are of other rows; give the data of this run.")
     latest = context.journal.latest()
     if latest is not None and latest.phase == PRIVATE:
         return
+    channel = drawn.channel()
     task = PlainTask(
         name=LABELS,
         phase=phase,
-        loss=_label_loss(phase, epsilon),
+        loss=_label_loss(phase, epsilon)
+        if drawn.num_sharing is None
+        else label_loss(noisy, channel, phase),
         order_seed=plan.config.initial_seed,
         epsilon=_labels_cost(plan, epsilon),
     )
-    model.output_bias.fill_(_prior_logit(noisy, epsilon))
-    train_plain(model, owned.without_sensitive(noisy.astype(np.float32)), task, context)
+    model.output_bias.fill_(first_log_odds(noisy, channel, phase))
+    train_plain(model, with_reports(owned, noisy, channel), task, context)
 
 
-def _prior_logit(noisy_labels: NDArray[np.uint8], epsilon: float) -> float:
-    """The log odds of label 1, estimated from randomized labels.
+def _report_channel(plan: TrainPlan, rows: TrainingRows) -> BinaryChannel | None:
+    """What takes predictions from reports to labels, if the model saw reports as they were.
 
-    The corrected likelihood is flat where a model is sure of a label, so it can be lost on
-    the way from even odds to rare labels; from their rate it finds its way.
+    Raises:
+      ConfigError: Predictions cannot be taken back: other steps follow, or chances differ.
     """
-    flip = math.exp(-epsilon) / (1 + math.exp(-epsilon))
-    return _log_odds((float(noisy_labels.mean()) - flip) / (1 - 2 * flip))
-
-
-def _log_odds(rate: float) -> float:
-    bounded = min(max(rate, _LEAST_RATE), 1 - _LEAST_RATE)
-    return math.log(bounded / (1 - bounded))
-
-
-def _randomized(examples: ExampleSet, epsilon: float, rng: NoiseSource) -> NDArray[np.uint8]:
-    if examples.labels is None:
-        raise DataError("the data have no label column; name one in the schema.")
-    config = RandomizedResponseConfig(epsilon=epsilon)
-    reports = randomize(examples.labels.astype(np.int64), config, rng=rng)
-    return reports.astype(np.uint8)
+    phase, epsilon = plan.label_phase, plan.label_epsilon
+    if phase is None or epsilon is None or phase.correction is not LabelCorrection.CALIBRATED:
+        return None
+    if plan.private_phase is not None:
+        raise ConfigError(
+            "correction='calibrated' is for a model that sees randomized labels alone, and private "
+            "steps see true ones; use LabelCorrection.FORWARD, or method rr."
+        )
+    drawn = LabelReports(epsilon=epsilon, num_sharing=rows.labels_sharing)
+    return calibrating_channel(drawn.channel(), phase)
 
 
 def _label_loss(phase: LabelPhase, epsilon: float) -> Loss:
+    """Where all labels have one epsilon: exact also where a chance is below all floats."""
     if phase.correction is LabelCorrection.DEBIASED:
-        return DebiasedCrossEntropy(epsilon=epsilon)
-    return ForwardCorrectedCrossEntropy(epsilon=epsilon)
+        return DebiasedCrossEntropy(epsilon=epsilon, max_logit=phase.max_logit)
+    if phase.correction is LabelCorrection.FORWARD:
+        return ForwardCorrectedCrossEntropy(epsilon=epsilon)
+    return CrossEntropy()
 
 
 def _labels_cost(plan: TrainPlan, label_epsilon: float) -> float:
@@ -337,6 +338,11 @@ def _examples(data: ExampleSet | PreparedDataset, what: str) -> ExampleSet:
         raise DataError(f"there are no {what} rows; give at least one.")
     if examples.labels is None:
         raise DataError(f"the {what} rows have no label column; name one in the schema.")
+    if examples.report_probs is not None:
+        raise DataError(
+            f"the labels of the {what} rows are randomized reports; train on reports with "
+            "tulle.train.fit_on_reports(), and evaluate with tulle.quality.evaluate_on_reports()."
+        )
     return examples
 
 
@@ -352,17 +358,6 @@ def _check_rows(examples: ExampleSet, test: ExampleSet | None, plan: TrainPlan) 
 def _seen(examples: ExampleSet, plan: TrainPlan) -> ExampleSet:
     """The part of the data that the plan may look at."""
     return examples if plan.reads_sensitive else examples.without_sensitive(examples.labels)
-
-
-def _device(name: str) -> torch.device:
-    """Looked at first: a device that is missing must not cost a run its budget."""
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ConfigError(f"device={name!r} is unknown; use 'cpu' or 'cuda'.") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device={name!r} is not there: torch finds no GPU; use 'cpu'.")
-    return device
 
 
 def _source(seed: int | None) -> NoiseSource:

@@ -2,7 +2,8 @@
 
 Labels are 0 or 1. A randomized label was flipped with the chance
 q = 1 / (1 + e^epsilon). Cross-entropy on such labels learns the chance of the
-reported label; the two corrected losses learn that of the true one.
+reported label; the two corrected losses learn that of the true one. Where chances differ
+from row to row or from label to label, `tulle.train.label_losses` has the same two.
 """
 
 import dataclasses
@@ -51,19 +52,21 @@ class DebiasedCrossEntropy:
 
     epsilon: float
     """Epsilon of the randomized response that the labels went through."""
+    max_logit: float | None = None
+    """Beyond it the loss rises as steeply as it ever does. So it stays convex, is the same for
+    smaller logits, and never falls below softplus(-max_logit) - max_logit / (e^epsilon - 1)."""
 
     def __post_init__(self) -> None:
         _check_epsilon(self.epsilon)
+        check_max_logit(self.max_logit)
 
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of each example; negative for many."""
-        clean = CrossEntropy().values(logits, labels)
-        return clean.sub_(_toward_label(logits, labels), alpha=self._excess)
+        return debiased_values(logits, labels, self._excess, self.max_logit)
 
     def gradients(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The derivative of each example's loss by its logit."""
-        clean = CrossEntropy().gradients(logits, labels)
-        return clean.sub_(_toward_label(torch.full_like(logits, self._excess), labels))
+        return debiased_gradients(logits, labels, self._excess, self.max_logit)
 
     @property
     def _excess(self) -> float:
@@ -87,32 +90,95 @@ class ForwardCorrectedCrossEntropy:
 
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of each example."""
-        return self._values_toward_label(_toward_label(logits, labels))
+        return forward_values(logits, labels, self._chances)
 
     def gradients(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The derivative of each example's loss by its logit."""
-        toward = _toward_label(logits, labels)
-        # (1 - 2q) sigmoid(u) sigmoid(-u) / chance in logarithms: q may be below all floats.
-        log_sigmoids = -toward.abs() - 2 * torch.log1p(torch.exp(-toward.abs()))
-        log_share = math.log(math.tanh(self.epsilon / 2))
-        sizes = torch.exp(log_sigmoids + self._values_toward_label(toward) + log_share)
-        return torch.where(labels > 0, -sizes, sizes)
+        return forward_gradients(logits, labels, self._chances)
 
-    def _values_toward_label(self, toward: Tensor) -> Tensor:
-        """-log(q + (1 - 2q) sigmoid(toward)), without cancellation on either side."""
+    @property
+    def _chances(self) -> "ReportChances":
         flip_prob = math.exp(-self.epsilon) / (1 + math.exp(-self.epsilon))
         log_keep = -math.log1p(math.exp(-self.epsilon))
-        log_flip = log_keep - self.epsilon
-        away = -toward.abs()
-        wrong_prob = flip_prob + math.tanh(self.epsilon / 2) * torch.sigmoid(away)
-        # sigmoid(u) (1 - 2q) + q = (q + (1 - q) e^u) / (1 + e^u)
-        log_numerator = torch.logaddexp(torch.full_like(away, log_flip), log_keep + away)
-        far = torch.log1p(torch.exp(away)) - log_numerator
-        return torch.where(toward > 0, -torch.log1p(-wrong_prob), far)
+        # In logarithms, because q may be below all floats.
+        return ReportChances(
+            other_if_held=flip_prob,
+            log_if_not_held=log_keep - self.epsilon,
+            log_if_held=log_keep,
+            log_gain=math.log(math.tanh(self.epsilon / 2)),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ReportChances:
+    """The chances of the report that was made and of the other, alike for all rows or not."""
+
+    other_if_held: float | Tensor
+    """Of the other report, for the label that was reported."""
+    log_if_not_held: float | Tensor
+    """Of the report, for the other label."""
+    log_if_held: float | Tensor
+    """Of the report, for the label that was reported."""
+    log_gain: float | Tensor
+    """Of the difference of these two."""
+
+
+def debiased_values(
+    logits: Tensor, labels: Tensor, excess: float | Tensor, max_logit: float | None
+) -> Tensor:
+    """Cross-entropy with a target that lies `excess` beyond the reported label."""
+    inner = logits if max_logit is None else logits.clamp(-max_logit, max_logit)
+    values = CrossEntropy().values(inner, labels) - _toward_label(inner, labels) * excess
+    if max_logit is None:
+        return values
+    return values + (logits.abs() - max_logit).clamp(min=0) * (1 + excess)
+
+
+def debiased_gradients(
+    logits: Tensor, labels: Tensor, excess: float | Tensor, max_logit: float | None
+) -> Tensor:
+    """The derivative of `debiased_values` by the logit."""
+    excesses = torch.full_like(logits, 1.0) * excess
+    inner = CrossEntropy().gradients(logits, labels).sub_(_toward_label(excesses, labels))
+    if max_logit is None:
+        return inner
+    return torch.where(logits.abs() > max_logit, logits.sign() * (1 + excesses), inner)
+
+
+def forward_values(logits: Tensor, labels: Tensor, chances: ReportChances) -> Tensor:
+    """-log of the chance of the report, without cancellation on either side."""
+    toward = _toward_label(logits, labels)
+    away = -toward.abs()
+    gain = _exp(chances.log_gain)
+    other_prob = chances.other_if_held + gain * torch.sigmoid(away)
+    # With u = toward: (b + g sigmoid(u)) = (b + (b + g) e^u) / (1 + e^u).
+    log_base = torch.zeros_like(away) + chances.log_if_not_held
+    log_numerator = torch.logaddexp(log_base, chances.log_if_held + away)
+    far = torch.log1p(torch.exp(away)) - log_numerator
+    return torch.where(toward > 0, -torch.log1p(-other_prob), far)
+
+
+def forward_gradients(logits: Tensor, labels: Tensor, chances: ReportChances) -> Tensor:
+    """The derivative of `forward_values` by the logit."""
+    toward = _toward_label(logits, labels)
+    # gain sigmoid(u) sigmoid(-u) / chance in logarithms: the chance may be below all floats.
+    log_sigmoids = -toward.abs() - 2 * torch.log1p(torch.exp(-toward.abs()))
+    sizes = torch.exp(log_sigmoids + forward_values(logits, labels, chances) + chances.log_gain)
+    return torch.where(labels > 0, -sizes, sizes)
+
+
+def check_max_logit(max_logit: object) -> None:
+    """Refuses a bound on logits that is no positive number; None is no bound."""
+    if max_logit is not None and not check_finite("max_logit", max_logit) > 0:
+        raise ConfigError(f"max_logit={max_logit} must be > 0, e.g. 8 for chances above 0.0003.")
 
 
 def _toward_label(values: Tensor, labels: Tensor) -> Tensor:
     return torch.where(labels > 0, values, -values)
+
+
+def _exp(value: float | Tensor) -> float | Tensor:
+    return torch.exp(value) if isinstance(value, Tensor) else math.exp(value)
 
 
 def _check_epsilon(epsilon: object) -> None:

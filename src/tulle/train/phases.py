@@ -6,6 +6,7 @@ import math
 
 from tulle.errors import ConfigError
 from tulle.privacy.fields import check_count, check_finite
+from tulle.train.losses import check_max_logit
 from tulle.train.optimizers.adam import Adam
 from tulle.train.optimizers.optimizer import OptimizerSettings
 from tulle.train.schedules import CosineDecay, Schedule
@@ -19,6 +20,15 @@ class LabelCorrection(enum.Enum):
     """Likelihood of the randomized label. Stays bounded, so it can be trained for long."""
     DEBIASED = "debiased"
     """Unbiased for the loss on true labels; without bound where a model can memorise rows."""
+    CALIBRATED = "calibrated"
+    """None in the loss. Predicted chances of a report are turned into those of a label after."""
+    NAIVE = "naive"
+    """None at all: for comparison. Rows are ranked, and their chances are wrong."""
+
+    @property
+    def corrects_loss(self) -> bool:
+        """True if the model learns the chance of the label, not that of the report."""
+        return self in (LabelCorrection.FORWARD, LabelCorrection.DEBIASED)
 
 
 class PublicTower(enum.Enum):
@@ -72,11 +82,27 @@ class LabelPhase(PlainPhase):
     """Steps on randomized labels and public features: Hybrid's first phase."""
 
     correction: LabelCorrection = LabelCorrection.FORWARD
+    max_logit: float | None = None
+    """Of the debiased loss: log odds beyond it are pushed back, which bounds the loss from
+    below and changes nothing for smaller ones. None: no bound."""
+    weight_rows: bool = False
+    """Of the debiased loss: rows whose labels have less noise weigh more. Matters where
+    users share their labels' epsilon by their own number of rows."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.correction, LabelCorrection):
             raise ConfigError(f"correction={self.correction!r} must be a LabelCorrection.")
+        check_max_logit(self.max_logit)
+        if not isinstance(self.weight_rows, bool):
+            raise ConfigError(f"weight_rows={self.weight_rows!r} must be true or false.")
+        is_changed = self.max_logit is not None or self.weight_rows
+        if is_changed and self.correction is not LabelCorrection.DEBIASED:
+            raise ConfigError(
+                f"max_logit={self.max_logit} and weight_rows={self.weight_rows} are of the "
+                f"debiased loss, not of correction={self.correction.value!r}; leave them out, or "
+                "use LabelCorrection.DEBIASED."
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,7 @@ from tulle.train.evaluation import mean_loss
 from tulle.train.examples import ExampleSet
 from tulle.train.gradients import Gradient
 from tulle.train.journal import SavedState
+from tulle.train.label_losses import ReportLoss, loss_of_batch
 from tulle.train.losses import Loss
 from tulle.train.models.tower_model import TOWERS, TowerModel
 from tulle.train.phases import PlainPhase
@@ -40,7 +41,7 @@ class PlainTask:
     name: str
     """Of the phase, in checkpoints and records."""
     phase: PlainPhase
-    loss: Loss
+    loss: Loss | ReportLoss
     order_seed: int
     """Picks the order of the rows."""
     epsilon: float | None
@@ -110,8 +111,9 @@ class _PlainTraining:
         weights = torch.from_numpy(batch.weights).to(self._context.device)
         weights = weights / weights.sum()
         forward = self._model.forward(rows.public_ids, rows.sensitive_ids)
-        losses = self._task.loss.values(forward.logits, rows.labels)
-        logit_grads = self._task.loss.gradients(forward.logits, rows.labels)
+        loss = loss_of_batch(self._task.loss, rows)
+        losses = loss.values(forward.logits, rows.labels)
+        logit_grads = loss.gradients(forward.logits, rows.labels)
         gradients: list[Gradient] = []
         for contribution in forward.backward(logit_grads, towers=TOWERS):
             gradients += contribution.weighted_sum(weights)
@@ -129,7 +131,8 @@ class _PlainTraining:
         if not math.isfinite(value):
             raise RunStateError(
                 f"the loss is no number after step {step} of phase {self._task.name!r}; lower "
-                "the learning rate, and with debiased labels use the forward correction."
+                "the learning rate, and with debiased labels set max_logit or use the forward "
+                "correction."
             )
         smooth = self._smooth.add(value)
         self._context.journal.record(

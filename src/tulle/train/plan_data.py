@@ -16,7 +16,7 @@ from tulle.privacy.event_json import event_from_dict, event_to_dict
 from tulle.privacy.fields import canonical_json, check_fields, check_list, parse_json
 from tulle.privacy.plan import Plan
 from tulle.train.config_data import config_from_dict, config_to_dict
-from tulle.train.configs import DpSgdConfig, HybridConfig
+from tulle.train.configs import StepsConfig
 from tulle.train.data_shape import DataShape
 from tulle.train.step_sampling import choose_sampler
 from tulle.train.train_plan import TrainPlan
@@ -58,7 +58,7 @@ def train_plan_from_json(text: str) -> TrainPlan:
         )
     config, shape = config_from_dict(data["config"]), _shape_from_dict(data["shape"])
     sampler = None
-    if data["noise_multiplier"] is not None and isinstance(config, HybridConfig | DpSgdConfig):
+    if data["noise_multiplier"] is not None and isinstance(config, StepsConfig):
         sampler = choose_sampler(config, shape)
     marks = check_list("epsilon_milestones", data["epsilon_milestones"])
     plan = TrainPlan(

@@ -11,10 +11,11 @@ from tulle.privacy.conditions import Assumption, Bound, Status
 from tulle.privacy.fields import canonical_json
 from tulle.privacy.settings import Scalar
 from tulle.train.configs import (
-    DpSgdConfig,
     HybridConfig,
+    LabelProjectionConfig,
     NonPrivateConfig,
     RandomizedLabelsConfig,
+    StepsConfig,
     TrainConfig,
     method_name,
 )
@@ -25,6 +26,12 @@ from tulle.train.noise_words import (
     noise_settings,
 )
 from tulle.train.phases import PrivatePhase
+from tulle.train.projected.projection_words import (
+    projection_assumptions,
+    projection_bound,
+    projection_sentence,
+    projection_settings,
+)
 from tulle.train.unit_level import UserLevel
 
 if TYPE_CHECKING:
@@ -49,6 +56,8 @@ def plan_sentence(
         return "Ordinary training on all columns and true labels, without any noise."
     if sampler is None or isinstance(config, RandomizedLabelsConfig):
         return f"{labels} Sensitive columns are not used."
+    if isinstance(config, LabelProjectionConfig):
+        return projection_sentence()
     steps += noise_sentence(config.private_phase)
     if label_epsilon is None:
         return steps
@@ -70,7 +79,7 @@ def plan_settings(
     if isinstance(config, NonPrivateConfig):
         phase = config.phase
         return settings | {"epochs": phase.epochs, "batch_size": phase.batch_size}
-    if label_epsilon is not None and not isinstance(config, DpSgdConfig):
+    if label_epsilon is not None and isinstance(config, HybridConfig | RandomizedLabelsConfig):
         settings |= {
             "label_epsilon": label_epsilon,
             "label_correction": config.label_phase.correction.value,
@@ -81,6 +90,8 @@ def plan_settings(
     if sampler is not None and not isinstance(config, RandomizedLabelsConfig):
         settings |= _step_settings(config.private_phase, sampler)
         settings |= {"noise_multiplier": noise_multiplier, "accounting": config.accounting.value}
+    if isinstance(config, LabelProjectionConfig):
+        settings |= projection_settings(config.projection)
     return settings
 
 
@@ -93,12 +104,14 @@ def plan_bounds(
     if isinstance(unit, UserLevel):
         where = f"rows chosen {unit.choice.value}, before sampling"
         if label_epsilon is not None:
-            limit = unit.max_labels_per_user
+            limit = unit.label_cap
             bounds.append(Bound(what="randomized labels per user", limit=limit, where=where))
         if sampler is not None:
             limit = unit.max_rows_per_user
             bounds.append(Bound(what="rows per user", limit=limit, where=where))
-    if sampler is not None and isinstance(config, HybridConfig | DpSgdConfig):
+    if sampler is not None and isinstance(config, LabelProjectionConfig):
+        bounds.append(projection_bound(config.private_phase.clip_norm))
+    elif sampler is not None and isinstance(config, StepsConfig):
         what = "user" if isinstance(sampler, UserSampling) else "row"
         bounds.append(
             Bound(
@@ -143,8 +156,10 @@ def plan_assumptions(
                 "steps are charged in blocks before they are taken and never repeated",
             ),
         ]
-        if isinstance(config, HybridConfig | DpSgdConfig):
+        if isinstance(config, StepsConfig):
             found += noise_assumptions(config.private_phase)
+        if isinstance(config, LabelProjectionConfig):
+            found += projection_assumptions()
     return tuple(found)
 
 

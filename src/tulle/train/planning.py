@@ -9,6 +9,7 @@ from tulle.accounting.rdp_calibration import calibrate_noise_rdp
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.errors import ConfigError
 from tulle.privacy.claim import Claim
+from tulle.privacy.columns import ColumnRoles
 from tulle.privacy.events import Event, Gaussian, NonPrivate
 from tulle.privacy.guarantee import Guarantee
 from tulle.privacy.plan import Plan
@@ -20,6 +21,7 @@ from tulle.train.configs import (
     NonPrivateConfig,
     PrivateConfig,
     RandomizedLabelsConfig,
+    StepsConfig,
     Target,
     TrainConfig,
     method_name,
@@ -40,6 +42,7 @@ from tulle.train.train_plan import (
     compose_parts,
     labels_event,
     steps_event,
+    steps_read_sensitive,
 )
 from tulle.train.unit_level import UserAccounting, UserLevel
 
@@ -68,7 +71,7 @@ def make_train_plan(config: TrainConfig, shape: DataShape) -> TrainPlan:
         guarantee=parts.headline,
         variants=parts.variants(),
         trust=TrustModel.CENTRAL,
-        columns=plan_columns(shape.columns, reads_sensitive=parts.sampler is not None),
+        columns=parts.columns,
         bounds=plan_bounds(config, parts.label_epsilon, parts.sampler),
         assumptions=plan_assumptions(config, parts.label_epsilon, parts.sampler),
     )
@@ -101,11 +104,23 @@ class _Parts:
         return labels_event(self.config, self.label_epsilon)
 
     @property
+    def reads_sensitive(self) -> bool:
+        return steps_read_sensitive(self.config, self.sampler)
+
+    @property
+    def columns(self) -> ColumnRoles:
+        return plan_columns(self.shape.columns, reads_sensitive=self.reads_sensitive)
+
+    @property
+    def vocabulary(self) -> Event | None:
+        return self.shape.vocabulary_event if self.reads_sensitive else None
+
+    @property
     def vocabulary_and_steps(self) -> tuple[Event | None, Event | None]:
         if self.sampler is None or self.noise_multiplier is None:
             return None, None
         steps = steps_event(self.config, self.sampler, self.noise_multiplier)
-        return self.shape.vocabulary_event, steps
+        return self.vocabulary, steps
 
     @property
     def event(self) -> Event:
@@ -123,11 +138,10 @@ class _Parts:
     @property
     def headline(self) -> Guarantee:
         """The target, or what the noise gives if that was fixed."""
-        columns = plan_columns(self.shape.columns, reads_sensitive=self.sampler is not None)
         epsilon = self.target.epsilon
         if _fixed_noise(self.config) is not None and self.sampler is not None:
             epsilon = pld_epsilon(self.event, self.delta, self.adjacency)
-        return self._guarantee(epsilon, self.adjacency, columns.scope)
+        return self._guarantee(epsilon, self.adjacency, self.columns.scope)
 
     @property
     def max_rows_per_unit(self) -> int:
@@ -196,17 +210,17 @@ def _calibrated(config: PrivateConfig, shape: DataShape, target: Target) -> _Par
     label_total = _label_total(config, target)
     unit = config.unit
     num_labels = unit.max_labels_per_user if isinstance(unit, UserLevel) else 1
-    has_steps = isinstance(config, HybridConfig | DpSgdConfig) and label_total < target.epsilon
+    has_steps = isinstance(config, StepsConfig) and label_total < target.epsilon
     parts = _Parts(
         config=config,
         shape=shape,
         target=target,
         label_epsilon=label_total / num_labels if label_total > 0 else None,
         sampler=choose_sampler(config, shape)
-        if has_steps and isinstance(config, HybridConfig | DpSgdConfig)
+        if has_steps and isinstance(config, StepsConfig)
         else None,
     )
-    if parts.sampler is None or not isinstance(config, HybridConfig | DpSgdConfig):
+    if parts.sampler is None or not isinstance(config, StepsConfig):
         return parts
     if target.delta == 0:
         raise ConfigError("delta=0.0 is out of reach for private steps; choose e.g. 1e-7.")
@@ -232,7 +246,7 @@ def _least_noise(parts: _Parts) -> float:
     )
 
 
-def _paper_noise(config: HybridConfig | DpSgdConfig, parts: _Parts) -> float:
+def _paper_noise(config: StepsConfig, parts: _Parts) -> float:
     """As the papers do: what the labels leave of epsilon, by Renyi DP of one row's steps."""
     epsilon = parts.target.epsilon - _label_total(config, parts.target)
     delta = parts.target.delta
@@ -262,7 +276,7 @@ def _fixed_noise(config: PrivateConfig) -> float | None:
     return config.private_phase.noise_multiplier
 
 
-def _is_paper(config: HybridConfig | DpSgdConfig) -> bool:
+def _is_paper(config: StepsConfig) -> bool:
     return config.accounting is Accounting.PAPER_RDP
 
 
@@ -274,7 +288,8 @@ def _checked_target(config: PrivateConfig, shape: DataShape) -> Target:
         )
     if not isinstance(config, DpSgdConfig) and not shape.public_features:
         raise ConfigError(
-            "randomized labels train on public features and there are none; use DpSgdConfig."
+            f"method {method_name(config)} trains on public features and there are none; use "
+            "DpSgdConfig."
         )
     if isinstance(config.unit, UserLevel):
         _check_user_level(config, config.unit, shape)
@@ -293,7 +308,7 @@ def _check_user_level(config: PrivateConfig, unit: UserLevel, shape: DataShape) 
             "hash sensitive columns instead, or protect each example."
         )
     is_group = unit.accounting is UserAccounting.GROUP_PRIVACY
-    if isinstance(config, HybridConfig | DpSgdConfig) and _is_paper(config) and not is_group:
+    if isinstance(config, StepsConfig) and _is_paper(config) and not is_group:
         raise ConfigError(
             "the papers account for users by group privacy; "
             "set accounting=UserAccounting.GROUP_PRIVACY, or account under replace."
@@ -311,7 +326,7 @@ def _check_private(parts: _Parts) -> None:
 
 def _check_room(parts: _Parts) -> None:
     """Refuses a target that labels and vocabularies use up before the first step."""
-    fixed = compose_parts(parts.shape.vocabulary_event, parts.labels)
+    fixed = compose_parts(parts.vocabulary, parts.labels)
     curve = privacy_curve(fixed, parts.adjacency)
     spent = curve.epsilon(parts.target.delta)
     if math.isinf(spent):

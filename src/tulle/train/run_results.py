@@ -7,7 +7,9 @@ from tulle.privacy.fields import null_if_infinite
 from tulle.runs.folder import RunFolder
 from tulle.train.configs import Accounting, DpSgdConfig, HybridConfig, method_name
 from tulle.train.export import clear_cut_exports, export_model
+from tulle.train.exported_model import REPORT_PROBS
 from tulle.train.train_plan import TrainPlan
+from tulle.train.trained_model import TrainedModel
 
 if TYPE_CHECKING:
     from tulle.train.fitting import FitResult
@@ -41,7 +43,7 @@ def write_results(result: "FitResult", folder: RunFolder, *, test_name: str) -> 
         trained.settings,
         trained.features,
         truncated=trained.is_truncated,
-        facts={"plan_fingerprint": result.plan.plan.fingerprint()},
+        facts={"plan_fingerprint": result.plan.plan.fingerprint()} | _report_facts(trained),
     )
     folder.write_json(RESULT_FILE, result_to_dict(result, test_name=test_name))
 
@@ -70,6 +72,14 @@ def result_to_dict(result: "FitResult", *, test_name: str) -> dict[str, Any]:
         "test": test_name,
         "metrics": None if result.metrics is None else result.metrics.to_dict(),
     }
+
+
+def _report_facts(trained: TrainedModel) -> dict[str, object]:
+    """What the loader of an exported model needs if its weights predict reports."""
+    channel = trained.report_channel
+    if channel is None:
+        return {}
+    return {REPORT_PROBS: [float(channel.prob_if_negative), float(channel.prob_if_positive)]}
 
 
 def _is_paper(plan: TrainPlan) -> bool:

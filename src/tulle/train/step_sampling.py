@@ -8,7 +8,7 @@ from tulle.data.samplers.poisson import Poisson
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.data.samplers.user_sampling import UserSampling
 from tulle.errors import ConfigError
-from tulle.train.configs import Accounting, DpSgdConfig, HybridConfig
+from tulle.train.configs import Accounting, StepsConfig
 from tulle.train.data_shape import DataShape
 from tulle.train.phases import PrivatePhase
 from tulle.train.step_noise import BandedNoise
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _LEAST_BATCHES = 4
 
 
-def choose_sampler(config: HybridConfig | DpSgdConfig, shape: DataShape) -> "StepSampler":
+def choose_sampler(config: StepsConfig, shape: DataShape) -> "StepSampler":
     """Truncated Poisson batches of rows; whole users if they are clipped as such.
 
     The papers' accounting covers plain Poisson batches, so reproductions get those. Correlated
@@ -55,7 +55,7 @@ def fitting_batch_size(batch_size: int, num_units: int) -> int:
     return min(batch_size, max(1, num_units // _LEAST_BATCHES))
 
 
-def _rows_in_event(config: HybridConfig | DpSgdConfig) -> int:
+def _rows_in_event(config: StepsConfig) -> int:
     unit = config.unit
     if isinstance(unit, UserLevel) and unit.accounting is UserAccounting.SEVERAL_ROWS:
         return unit.max_rows_per_user

@@ -20,6 +20,7 @@ from tulle.privacy.events import (
     NonPrivate,
     RandomizedResponse,
     Repeated,
+    SwitchedGaussian,
 )
 from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency, Scope, TrustModel
@@ -27,9 +28,11 @@ from tulle.train.configs import (
     Accounting,
     DpSgdConfig,
     HybridConfig,
+    LabelProjectionConfig,
     NonPrivateConfig,
     PrivateConfig,
     RandomizedLabelsConfig,
+    StepsConfig,
     TrainConfig,
 )
 from tulle.train.data_shape import DataShape
@@ -82,7 +85,9 @@ class TrainPlan:
     @property
     def label_phase(self) -> LabelPhase | None:
         """Steps on randomized labels, if there are any."""
-        if self.label_epsilon is None or isinstance(self.config, DpSgdConfig | NonPrivateConfig):
+        if self.label_epsilon is None or not isinstance(
+            self.config, HybridConfig | RandomizedLabelsConfig
+        ):
             return None
         return self.config.label_phase
 
@@ -103,7 +108,7 @@ class TrainPlan:
     @property
     def reads_sensitive(self) -> bool:
         """False if no sensitive column is ever looked at."""
-        return self.private_phase is not None or self.plain_phase is not None
+        return self.plain_phase is not None or steps_read_sensitive(self.config, self.sampler)
 
     @property
     def private_towers(self) -> frozenset[str]:
@@ -140,14 +145,19 @@ def run_event(plan: TrainPlan) -> Event:
 
 def steps_event(config: TrainConfig, sampler: StepSampler, noise_multiplier: float) -> Event:
     """What all private steps cost the unit of a config."""
-    gaussian = Gaussian(noise_multiplier=noise_multiplier)
     if isinstance(sampler, CyclicPoisson):
+        gaussian = Gaussian(noise_multiplier=noise_multiplier)
         return sampler.event(gaussian, num_bands=_num_bands(config))
-    event = sampler.event(gaussian)
-    unit = config.unit if isinstance(config, HybridConfig | DpSgdConfig) else None
+    event = sampler.event(_step_noise(config, noise_multiplier))
+    unit = config.unit if isinstance(config, StepsConfig) else None
     if isinstance(unit, UserLevel) and unit.accounting is UserAccounting.GROUP_PRIVACY:
         return Grouped(event=event, group_size=unit.max_rows_per_user)
     return event
+
+
+def steps_read_sensitive(config: TrainConfig, sampler: StepSampler | None) -> bool:
+    """Whether the private steps look at sensitive columns; False if there are no steps."""
+    return sampler is not None and not isinstance(config, LabelProjectionConfig)
 
 
 def labels_event(config: TrainConfig, label_epsilon: float) -> Event:
@@ -175,6 +185,13 @@ def compose_parts(*parts: Event | None) -> Event:
     return present[0] if len(present) == 1 else Composed(present)
 
 
+def _step_noise(config: TrainConfig, noise_multiplier: float) -> Event:
+    """What one step releases: labels turn gradients round, or switch those of logits on or off."""
+    if isinstance(config, LabelProjectionConfig):
+        return SwitchedGaussian(noise_multiplier=noise_multiplier)
+    return Gaussian(noise_multiplier=noise_multiplier)
+
+
 def _num_bands(config: TrainConfig) -> int:
     """Bands of C where the noise of all steps is C^-1 z; its columns have norm 1 at most."""
     noise = config.private_phase.noise if isinstance(config, HybridConfig | DpSgdConfig) else None
@@ -198,7 +215,7 @@ def _first_mismatch(plan: TrainPlan) -> str | None:
         return "variant"
     if isinstance(config, NonPrivateConfig):
         return None
-    if isinstance(config, HybridConfig | DpSgdConfig) and sampler is not None:
+    if isinstance(config, StepsConfig) and sampler is not None:
         if sampler != choose_sampler(config, plan.shape):
             return "sampler"
         if config.private_phase.noise_multiplier not in (None, plan.noise_multiplier):
@@ -207,11 +224,12 @@ def _first_mismatch(plan: TrainPlan) -> str | None:
 
 
 def _reading_sensitive(plan: TrainPlan) -> tuple[Event | None, Event | None]:
-    """The vocabularies and the private steps, if there are any."""
+    """The vocabularies that are used and the private steps, if there are any."""
     if plan.sampler is None or plan.noise_multiplier is None:
         return None, None
     steps = steps_event(plan.config, plan.sampler, plan.noise_multiplier)
-    return plan.shape.vocabulary_event, steps
+    is_used = steps_read_sensitive(plan.config, plan.sampler)
+    return plan.shape.vocabulary_event if is_used else None, steps
 
 
 def _speaks_of_run(claim: Claim, plan: TrainPlan) -> bool:

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.data.prepared.format import PreparedFeature
 from tulle.errors import DataError
-from tulle.train.evaluation import evaluate, predict
+from tulle.mechanisms.binary_channel import BinaryChannel
+from tulle.quality.metrics import QualityMetrics
+from tulle.train.evaluation import evaluate_on_labels, predict
 from tulle.train.examples import ExampleSet
-from tulle.train.metrics import QualityMetrics
 from tulle.train.models.tower_model import ModelSettings, TowerModel
 
 
@@ -26,6 +27,9 @@ class TrainedModel:
     is_truncated: bool
     """True if it never looks at a sensitive column."""
     device: torch.device
+    report_channel: BinaryChannel | None = None
+    """Set if the weights predict randomized reports; predictions are turned into those of
+    labels by it. One pair of chances."""
 
     def predict_proba(self, examples: ExampleSet | PreparedDataset) -> NDArray[np.float64]:
         """The chance of label 1 for each row.
@@ -33,11 +37,16 @@ class TrainedModel:
         Privacy:
           A prediction depends on the row's own columns: it is for whoever may see the row.
         """
-        return predict(self.model, self._matching(examples), self.device)
+        return self._predicted(self._matching(examples))
 
     def evaluate(self, examples: ExampleSet | PreparedDataset) -> QualityMetrics:
         """Figures of quality on labelled rows, which they do not protect."""
-        return evaluate(self.model, self._matching(examples), self.device)
+        rows = self._matching(examples)
+        return evaluate_on_labels(rows, self._predicted(rows))
+
+    def _predicted(self, rows: ExampleSet) -> NDArray[np.float64]:
+        chances = predict(self.model, rows, self.device)
+        return chances if self.report_channel is None else self.report_channel.label_probs(chances)
 
     def _matching(self, examples: ExampleSet | PreparedDataset) -> ExampleSet:
         if isinstance(examples, PreparedDataset):

@@ -23,6 +23,8 @@ class TrainingRows:
 
     label_rows: IntArray | None = None
     private_rows: IntArray | None = None
+    labels_sharing: IntArray | None = None
+    """For each of `label_rows`, how many labels of its user share an epsilon; None: one."""
     num_users: int | None = None
 
 
@@ -41,8 +43,11 @@ def bound_rows(examples: ExampleSet, config: TrainConfig, key: bytes) -> Trainin
     if unit is None:
         return TrainingRows()
     units = _units(examples)
+    label_rows = _choose(units, unit.label_cap, unit.choice, key + b" labels")
+    is_shared = unit.max_sharing_labels_per_user is not None
     return TrainingRows(
-        label_rows=_choose(units, unit.max_labels_per_user, unit.choice, key + b" labels"),
+        label_rows=label_rows,
+        labels_sharing=_rows_of_same_unit(units[label_rows]) if is_shared else None,
         private_rows=_choose(units, unit.max_rows_per_user, unit.choice, key + b" steps"),
         num_users=int(np.unique(units).size),
     )
@@ -63,7 +68,7 @@ def planned_shape(examples: ExampleSet, config: TrainConfig) -> DataShape:
     _, counts = np.unique(_units(examples), return_counts=True)
     return dataclasses.replace(
         shape,
-        num_label_rows=_num_chosen(counts, unit.max_labels_per_user, unit.choice),
+        num_label_rows=_num_chosen(counts, unit.label_cap, unit.choice),
         num_private_rows=_num_chosen(counts, unit.max_rows_per_user, unit.choice),
         num_users=counts.size,
     )
@@ -108,6 +113,11 @@ def _choose(units: NDArray[np.int64], max_rows: int, choice: RowChoice, key: byt
     if choice is RowChoice.RANDOM:
         return keep_random_rows(units, max_rows_per_unit=max_rows, key=key).rows
     return draw_rows_with_replacement(units, max_rows_per_unit=max_rows, key=key).rows
+
+
+def _rows_of_same_unit(units: NDArray[np.int64]) -> IntArray:
+    _, group, counts = np.unique(units, return_inverse=True, return_counts=True)
+    return counts[group].astype(np.int64)
 
 
 def _count(rows: IntArray | None, examples: ExampleSet) -> int:

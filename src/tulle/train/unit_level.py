@@ -56,12 +56,18 @@ class UserLevel:
     """Most rows of a user in private steps."""
     max_labels_per_user: int = 1
     """Most randomized labels of a user. They share the labels' epsilon, so 1 is best for most."""
+    max_sharing_labels_per_user: int | None = None
+    """Instead of one label of a user: up to so many, which share that label's epsilon by their
+    own number K_i, epsilon / K_i each. K_i is public, because only labels are replaced. The
+    forward correction weighs rows by their noise."""
     accounting: UserAccounting = UserAccounting.SEVERAL_ROWS
     choice: RowChoice = RowChoice.WITH_REPLACEMENT
 
     def __post_init__(self) -> None:
         check_count("max_rows_per_user", self.max_rows_per_user)
         check_count("max_labels_per_user", self.max_labels_per_user)
+        if self.max_sharing_labels_per_user is not None:
+            self._check_sharing()
         if not isinstance(self.accounting, UserAccounting):
             raise ConfigError(f"accounting={self.accounting!r} must be a UserAccounting.")
         if not isinstance(self.choice, RowChoice):
@@ -80,6 +86,25 @@ class UserLevel:
         """All rows of one user."""
         return Unit.user()
 
+    @property
+    def label_cap(self) -> int:
+        """Most rows of a user whose labels are randomized."""
+        return self.max_sharing_labels_per_user or self.max_labels_per_user
+
+    def _check_sharing(self) -> None:
+        check_count("max_sharing_labels_per_user", self.max_sharing_labels_per_user)
+        if self.max_labels_per_user != 1:
+            raise ConfigError(
+                f"max_labels_per_user={self.max_labels_per_user} and max_sharing_labels_per_user="
+                f"{self.max_sharing_labels_per_user} are two ways to use more labels; leave the "
+                "first at 1, or the second out."
+            )
+        if self.choice is RowChoice.WITH_REPLACEMENT:
+            raise ConfigError(
+                "max_sharing_labels_per_user with rows drawn with replacement gives every user "
+                "the same number of labels; use RowChoice.RANDOM or RowChoice.FIRST."
+            )
+
 
 UnitLevel = ExampleLevel | UserLevel
 
@@ -88,10 +113,12 @@ def unit_to_dict(level: UnitLevel) -> dict[str, object]:
     """Plain data with the kind of the unit."""
     if isinstance(level, ExampleLevel):
         return {"kind": "example"}
+    sharing = level.max_sharing_labels_per_user
     return {
         "kind": "user",
         "max_rows_per_user": level.max_rows_per_user,
         "max_labels_per_user": level.max_labels_per_user,
+        **({} if sharing is None else {"max_sharing_labels_per_user": sharing}),
         "accounting": level.accounting.value,
         "choice": level.choice.value,
     }

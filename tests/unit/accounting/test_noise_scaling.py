@@ -18,6 +18,10 @@ DOUBLE_GAUSSIAN = events.Gaussian(noise_multiplier=3.0, replace_factor=1.0)
 
 WITH_DOUBLE_NOISE: list[tuple[Event, Event]] = [
     (GAUSSIAN, DOUBLE_GAUSSIAN),
+    (
+        events.SwitchedGaussian(noise_multiplier=2),
+        events.SwitchedGaussian(noise_multiplier=4),
+    ),
     (events.Laplace(noise_multiplier=2), events.Laplace(noise_multiplier=4)),
     (
         events.DiscreteLaplace(scale=3, max_contribution=2),

@@ -24,6 +24,7 @@ from unit.data.prepared.small_dataset import CONTENTS, SETTINGS, block
 
 KEYS = {
     *("auc_loss", "auc_loss_interval", "log_loss", "calibration", "normalised_cross_entropy"),
+    *("relative_log_likelihood", "bidding_over_constant"),
     *("relative_auc_loss", "epsilon", "delta", "label_epsilon", "noise_multiplier", "steps"),
     *("steps_lost", "method", "model", "seconds", "run", "card", "verdict"),
 }
@@ -259,7 +260,7 @@ def test_a_place_where_no_log_can_be_made_up_is_named(
     def fail(*_arguments: object, **_named: object) -> None:
         raise full
 
-    monkeypatch.setattr("tulle.data.synth.table_files._write_parquet", fail)
+    monkeypatch.setattr("tulle.data.synth.table_files.sink_tables", fail)
     assert "cannot be written: no space left; make room" in error_of(command, 4, capsys)
 
 

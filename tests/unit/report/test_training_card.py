@@ -142,5 +142,18 @@ def test_another_result_is_refused(changes: dict[str, Any], tmp_path: Path) -> N
         training_card(folder)
 
 
+def test_likelihood_and_money_are_on_the_card_if_the_result_has_them(tmp_path: Path) -> None:
+    more = {"relative_log_likelihood": 0.1, "bidding_over_constant": 1.4}
+    old, new = (
+        training_card(make_run(tmp_path / name, metrics=metrics)).utility
+        for name, metrics in (("old", METRICS), ("new", METRICS | more))
+    )
+    assert new[: len(old)] == old
+    assert {figure.name: figure.value for figure in new[len(old) :]} == {
+        "log likelihood gained over the mean label": 0.1,
+        "bidding utility, times that of bidding the mean label": 1.4,
+    }
+
+
 def test_a_run_that_was_not_tested_has_no_figures(tmp_path: Path) -> None:
     assert training_card(make_run(tmp_path / "a", metrics=None)).utility == ()

@@ -14,6 +14,7 @@ from tulle.data.schema import Schema
 from tulle.train.configs import (
     DpSgdConfig,
     HybridConfig,
+    LabelProjectionConfig,
     NonPrivateConfig,
     RandomizedLabelsConfig,
     TrainConfig,
@@ -24,6 +25,7 @@ from tulle.train.models.logistic_regression import LogisticRegression
 from tulle.train.models.mlp import MLP
 from tulle.train.optimizers.adam import Adam
 from tulle.train.phases import LabelPhase, PlainPhase, PrivatePhase
+from tulle.train.projected.projection import Projection
 from tulle.train.train_plan import TrainPlan
 
 PUBLIC = (("site", 6), ("slot", 4), ("hour", 5))
@@ -130,6 +132,16 @@ def dp_sgd(**changes: object) -> DpSgdConfig:
     """With its noise given, so that planning takes no search."""
     config = DpSgdConfig(
         model=LogisticRegression(), private_phase=private_phase(noise_multiplier=1.0)
+    ).calibrate(epsilon=5.0, delta=1e-5)
+    return dataclasses.replace(config, **changes)
+
+
+def label_projection(**changes: object) -> LabelProjectionConfig:
+    """With its noise given, so that planning takes no search."""
+    config = LabelProjectionConfig(
+        model=LogisticRegression(),
+        private_phase=private_phase(noise_multiplier=1.0),
+        projection=Projection(public_batch_size=32),
     ).calibrate(epsilon=5.0, delta=1e-5)
     return dataclasses.replace(config, **changes)
 

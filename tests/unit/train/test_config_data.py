@@ -19,6 +19,7 @@ from tulle.train.configs import (
     Accounting,
     DpSgdConfig,
     HybridConfig,
+    LabelProjectionConfig,
     NonPrivateConfig,
     RandomizedLabelsConfig,
     Target,
@@ -36,6 +37,7 @@ from tulle.train.phases import (
     PrivatePhase,
     PublicTower,
 )
+from tulle.train.projected.projection import Projection
 from tulle.train.schedules import ConstantRate
 from tulle.train.step_noise import BandedNoise, LatticeNoise, SelectedRows
 from tulle.train.unit_level import (
@@ -77,6 +79,9 @@ CONFIGS: dict[str, TrainConfig] = {
     "banded": HybridConfig(private_phase=PrivatePhase(noise=BandedNoise(num_bands=32))),
     "lattice": DpSgdConfig(private_phase=PrivatePhase(noise=LatticeNoise(bits=30))),
     "selected rows": DpSgdConfig(private_phase=PrivatePhase(noise=SelectedRows(threshold=2))),
+    "label-projection": LabelProjectionConfig(
+        unit=UserLevel(max_rows_per_user=3), projection=Projection(public_batch_size=99)
+    ).calibrate(epsilon=0.5, delta=1e-6),
     "nonprivate": NonPrivateConfig(phase=PlainPhase(early_stopping=EarlyStopping())),
 }
 

@@ -24,6 +24,7 @@ from tulle.train.configs import (
     HybridConfig,
     PrivateConfig,
     RandomizedLabelsConfig,
+    StepsConfig,
 )
 from tulle.train.phases import PrivatePhase
 from tulle.train.planning import make_train_plan
@@ -32,6 +33,7 @@ from unit.train.small_data import (
     FEATURES,
     dp_sgd,
     hybrid,
+    label_projection,
     make_shape,
     nonprivate,
     private_phase,
@@ -47,7 +49,7 @@ def room_for(expected_size: int, deviations: int = 6) -> int:
     return round(expected_size + deviations * expected_size**0.5)
 
 
-def searched(config: HybridConfig | DpSgdConfig, **changes: object) -> HybridConfig | DpSgdConfig:
+def searched(config: StepsConfig, **changes: object) -> StepsConfig:
     """The same config with its noise left to find."""
     phase = private_phase(noise_multiplier=None)
     return dataclasses.replace(config, private_phase=phase, **changes)
@@ -89,6 +91,9 @@ PRIVATE_CONFIGS: dict[str, PrivateConfig] = {
     "rr": randomized_labels(),
     "rr of users": randomized_labels(unit=UserLevel(max_labels_per_user=3)),
     "dp-sgd": searched(dp_sgd()),
+    "label projection": searched(label_projection()),
+    "label projection with given noise": label_projection(),
+    "label projection of users": searched(label_projection(unit=UserLevel(max_rows_per_user=2))),
     "as the papers": searched(hybrid(accounting=Accounting.PAPER_RDP)),
     "as the papers, all to labels": hybrid(
         accounting=Accounting.PAPER_RDP, split=RatioSplit(label_share=1.0)

@@ -14,7 +14,7 @@ from tulle.privacy.events import Gaussian, NonPrivate
 from tulle.privacy.units import Adjacency, Unit
 from tulle.runs.folder import RunFolder
 from tulle.runs.records import Records
-from tulle.train import fitting
+from tulle.train import fitting, label_reports
 from tulle.train.configs import TrainConfig
 from tulle.train.fitting import fit
 from tulle.train.journal import FolderJournal
@@ -118,17 +118,18 @@ def test_the_ledger_is_charged_before_labels_are_drawn_and_steps_are_taken(
 ) -> None:
     order: list[str] = []
 
-    def noting(name: str) -> None:
-        whole = getattr(fitting, name)
+    def noting(module: object, name: str) -> None:
+        whole = getattr(module, name)
 
         def call(*arguments: Any, **options: Any) -> Any:
             order.append(f"{name} after {len(spends(ledger))} spends")
             return whole(*arguments, **options)
 
-        monkeypatch.setattr(fitting, name, call)
+        monkeypatch.setattr(module, name, call)
 
-    for name in ("charge_run", "randomize", "train_plain", "train_privately"):
-        noting(name)
+    noting(label_reports, "randomize")
+    for name in ("charge_run", "train_plain", "train_privately"):
+        noting(fitting, name)
     fit(EXAMPLES, planned(hybrid(), 200), options=options(ledger, tmp_path / "run"))
     assert order == [
         "charge_run after 0 spends",

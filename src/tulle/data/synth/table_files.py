@@ -17,9 +17,9 @@ from typing import BinaryIO, Protocol
 import polars as pl
 import zstandard
 from polars.exceptions import PolarsError
-from polars.io.plugins import register_io_source
 
 from tulle.data.formats.archives import FileForm, form_by_name
+from tulle.data.parquet_stream import sink_tables
 from tulle.durable_files import sync_folder
 from tulle.errors import ConfigError, DataError
 
@@ -56,7 +56,7 @@ def write_table(path: Path, form: TableForm, pieces: Iterable[bytes]) -> None:
     with _staged(path) as staged_path:
         file_form = form_by_name(path)
         if file_form is FileForm.PARQUET:
-            _write_parquet(staged_path, form, pieces)
+            sink_tables(staged_path, form.types, (_frame(piece, form) for piece in pieces))
             return
         header = [form.separator.join(form.columns).encode() + b"\n"] if form.has_header else []
         with staged_path.open("xb") as file, _compressed(file, file_form) as sink:
@@ -105,21 +105,6 @@ def _compressed(file: BinaryIO, form: FileForm) -> Iterator[_Sink]:
             yield sink
     else:
         yield file
-
-
-def _write_parquet(path: Path, form: TableForm, pieces: Iterable[bytes]) -> None:
-    def frames(
-        with_columns: list[str] | None,
-        predicate: pl.Expr | None,
-        num_rows: int | None,
-        batch_size: int | None,
-    ) -> Iterator[pl.DataFrame]:
-        # A sink asks for everything: there is no projection and no filter to apply.
-        del with_columns, predicate, num_rows, batch_size
-        for piece in pieces:
-            yield _frame(piece, form)
-
-    register_io_source(frames, schema=form.types).sink_parquet(path)
 
 
 def _frame(piece: bytes, form: TableForm) -> pl.DataFrame:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tulle.errors import DataError
-from tulle.train.metrics import QualityMetrics, evaluate_predictions, relative_auc_loss
+from tulle.quality.metrics import QualityMetrics, evaluate_predictions, relative_auc_loss
 
 LABELS = [0, 1, 0, 1, 1, 0]
 PROBABILITIES = [0.1, 0.9, 0.4, 0.4, 0.7, 0.7]

@@ -43,3 +43,14 @@ def test_a_prepared_dataset_is_trained_on_under_a_budget(tmp_path: pathlib.Path)
     (spend,) = ledger.spends("rows")
     assert spend.request.event == card.plan.event
     assert 0 <= ledger.state("rows").left_epsilon < 0.01
+
+
+def test_labels_are_released_once_under_a_budget(tmp_path: pathlib.Path) -> None:
+    text = run("release_labels.py", str(tmp_path / "out"))
+    assert "noisy.parquet: drawn" in text
+    assert "copy.parquet: found" in text
+    card = read_card(tmp_path / "out" / "card.json")
+    assert card.verdict in text
+    assert card.verdict.startswith("Private release: epsilon=2, delta=0 for the labels of one user")
+    (spend,) = Ledger.open(tmp_path / "out" / "ledger.db").spends("labels")
+    assert spend.status == "released"

@@ -1,0 +1,75 @@
+"""Settings of the label benchmark, all fixed before a figure was seen."""
+
+import hashlib
+
+from tulle.train import (
+    MLP,
+    Adam,
+    LabelCorrection,
+    LabelPhase,
+    LabelProjectionConfig,
+    LogisticRegression,
+    PlainPhase,
+    PrivatePhase,
+)
+from tulle.train.models.embeddings import TableSharing
+from tulle.train.models.tower_model import ModelSettings
+
+DELTA = 1e-7
+SPLIT_KEY = hashlib.sha256(b"80/20 split of the hybrid benchmark").digest()
+REAL_EPSILONS = (0.5, 1.0, 2.0, 3.0)
+LINEAR_EPSILONS = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0)
+"""Of Table A."""
+DEEP_EPSILONS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0)
+"""Of Table C."""
+MAX_LOGIT = 8.0
+"""Bounds the debiased loss from below; a chance of 1 in 3,000 is within it."""
+
+LEAST_ROWS = 100
+"""Values of a public column in fewer training rows are one value where label sums are released."""
+
+_DEEP_RATE = 1e-3
+_LINEAR_RATE, _SYNTH_LINEAR_RATE = 1e-2, 3e-2
+
+
+def model_settings(model: str, source: str) -> ModelSettings:
+    """A logistic regression, or the perceptron of the papers for the log."""
+    if model == "lr":
+        return LogisticRegression(tables=TableSharing.PER_FEATURE)
+    return MLP.hybrid_attribution() if "synth" in source else MLP.semi_sensitive_search()
+
+
+def optimizer(model: str, source: str) -> Adam:
+    """The rate of logistic regression was chosen by labels_rates.py."""
+    linear = _SYNTH_LINEAR_RATE if "synth" in source else _LINEAR_RATE
+    return Adam(learning_rate=linear if model == "lr" else _DEEP_RATE)
+
+
+def plain_phase(model: str, source: str) -> PlainPhase:
+    """One epoch on true labels: the baseline."""
+    return PlainPhase(epochs=1.0, optimizer=optimizer(model, source))
+
+
+def label_phase(model: str, source: str, correction: LabelCorrection) -> LabelPhase:
+    """One epoch on reports, with the batches and steps of the baseline."""
+    is_debiased = correction is LabelCorrection.DEBIASED
+    return LabelPhase(
+        epochs=1.0,
+        optimizer=optimizer(model, source),
+        correction=correction,
+        max_logit=MAX_LOGIT if is_debiased else None,
+        weight_rows=is_debiased,
+    )
+
+
+def projection_config(model: str) -> LabelProjectionConfig:
+    """Label projection on real clicks, with batches and rates of hybrid_jobs.py's DP-SGD.
+
+    The gradient of a row's logit has the norm sqrt(17) in the logistic regression.
+    """
+    phase = PrivatePhase(
+        epochs=8.0,
+        clip_norm=4.2 if model == "lr" else 5.0,
+        optimizer=Adam(learning_rate=_LINEAR_RATE if model == "lr" else 2e-3),
+    )
+    return LabelProjectionConfig(model=model_settings(model, "clicks"), private_phase=phase)

@@ -1,0 +1,116 @@
+"""Options of `tulle labels release` and `tulle labels plan`."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tulle.cli.data_log import LayoutName, SchemaFile
+
+_MECHANISMS = (
+    "rr (0 or 1), class-rr and prior-rr (classes), unit-rr, joint-rr and joint-subset (0 or 1, "
+    "by units), rr-on-bins, unbiased, laplace, discrete-laplace, staircase and their "
+    "…-clipped forms (numbers)"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelOptions:
+    """What is protected in which table, and how."""
+
+    tables: Annotated[
+        list[Path], typer.Argument(metavar="TABLE...", help="CSV or Parquet files, in order.")
+    ]
+    epsilon: Annotated[float, typer.Option(help="What the release may cost one unit in all.")]
+    schema: SchemaFile = None
+    layout: LayoutName = None
+    unit: Annotated[
+        str,
+        typer.Option(
+            help='Who is protected: "example" (one row), or e.g. "user per 7 days", '
+            '"user x advertiser per day".'
+        ),
+    ] = "example"
+    partner: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Public column with the advertiser or publisher."),
+    ] = None
+    max_rows_per_unit: Annotated[
+        int | None, typer.Option(help="Drop further rows of a unit [default: keep all].", min=1)
+    ] = None
+    row_choice: Annotated[
+        str, typer.Option(help="Which rows of a unit are kept: first or random.")
+    ] = "first"
+    row_share: Annotated[
+        str,
+        typer.Option(help="unit-rr: epsilon over the rows a unit has (own), or over the cap."),
+    ] = "own"
+    max_conversions_per_unit: Annotated[
+        int, typer.Option(help="joint-rr: further conversions of a unit count as none.", min=1)
+    ] = 1
+    base_rate: Annotated[
+        float, typer.Option(help="A public guess of the share of ones; sets weights only.")
+    ] = 0.05
+    num_classes: Annotated[
+        int | None, typer.Option(help="Classes are 0 to this less one.", min=2)
+    ] = None
+    label_low: Annotated[float | None, typer.Option(help="Least label, for numbers.")] = None
+    label_high: Annotated[float | None, typer.Option(help="Largest label, for numbers.")] = None
+    label_step: Annotated[float, typer.Option(help="Distance of two labels, for numbers.")] = 1.0
+    prior: Annotated[
+        Path | None,
+        typer.Option(help="JSON list of weights, one a value, not made with these labels."),
+    ] = None
+    prior_epsilon: Annotated[
+        float | None,
+        typer.Option(help="Or: learn the prior from the labels; this part of epsilon pays it."),
+    ] = None
+    prior_cells: Annotated[
+        int | None, typer.Option(help="Cells of the learnt prior [default: at most 40].", min=2)
+    ] = None
+    atoms: Annotated[
+        int, typer.Option(help="unbiased: values that labels are rounded to at random.", min=2)
+    ] = 40
+    allow_public: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Let the schema make this column public, though a known log protects it.",
+        ),
+    ] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")] = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlanOptions(LabelOptions):
+    """A plan may leave the mechanism open."""
+
+    mechanism: Annotated[
+        str | None,
+        typer.Option(help=f"Print the plan of one mechanism: {_MECHANISMS}."),
+    ] = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReleaseCommandOptions(LabelOptions):
+    """A release also says where to and who pays."""
+
+    mechanism: Annotated[str, typer.Option(help=f"How labels are noised: {_MECHANISMS}.")]
+    out: Annotated[Path, typer.Option(help="Parquet file to write.")]
+    ledger: Annotated[Path | None, typer.Option(help="Is charged before the first draw.")] = None
+    purpose: Annotated[
+        str | None, typer.Option(help="What the ledger calls it [default: labels].")
+    ] = None
+    at: Annotated[
+        str | None, typer.Option(help="When the data are from, where a budget renews.")
+    ] = None
+    until: Annotated[str | None, typer.Option(help="Last date or time of the data.")] = None
+    again: Annotated[
+        bool, typer.Option("--again", help="Pay for a second release of the same labels.")
+    ] = False
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Makes the noise repeatable. Then the release is not private.", min=0),
+    ] = None

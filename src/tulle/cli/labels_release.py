@@ -1,0 +1,111 @@
+"""`tulle labels release`: a table whose labels are noisy."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from tulle.cli.data_progress import showing_progress
+from tulle.cli.labels_noise import noise_of, open_table
+from tulle.cli.labels_options import ReleaseCommandOptions
+from tulle.cli.option_class import command_taking
+from tulle.cli.time_spans import span_of
+from tulle.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tulle.labels.release.release_books import ReleaseCharge
+    from tulle.labels.release.releasing import ReleaseResult
+    from tulle.report.card import Card
+
+RELEASE_EPILOG = (
+    "Example: tulle labels release clicks.parquet --schema schema.toml --mechanism rr --epsilon 2 "
+    "--out noisy.parquet"
+    '\n\nExample: tulle labels release clicks.parquet --schema schema.toml --unit "user per day" '
+    "--mechanism joint-rr --epsilon 3 --out noisy.parquet --ledger ledger.db"
+    "\n\nExample: tulle labels release sales.csv --schema schema.toml --mechanism unbiased "
+    "--label-low 0 --label-high 400 --epsilon 2 --prior-epsilon 0.1 --out noisy.parquet"
+)
+
+
+def release(options: ReleaseCommandOptions) -> None:
+    """Write public columns with noisy labels, targets, weights, a record and a card.
+
+    All labels are checked first; then the ledger is charged; then noise is drawn, once. The
+    same command with the same ledger gives back the stored table and spends nothing.
+    """
+    from tulle.labels.release.releasing import ReleaseOptions, release_labels
+    from tulle.mechanisms.entropy import SeededNoise, release_rng
+    from tulle.report.card_file import write_card
+    from tulle.report.labels_card import labels_card
+    from tulle.runs.whole_files import reporting_disk_errors
+
+    charge = _charge(options)
+    table = open_table(options)
+    noise = noise_of(options, options.mechanism)
+    rng = release_rng() if options.seed is None else SeededNoise(options.seed)
+    with showing_progress("release labels", quiet=options.quiet) as report:
+        result = release_labels(
+            table,
+            noise,
+            options.out,
+            rng=rng,
+            options=ReleaseOptions(
+                charge=charge, again=options.again, watch=lambda rows: report(rows, 0, 0)
+            ),
+        )
+    card = labels_card(result.record)
+    card_name = f"{options.out.stem}.card"
+    with reporting_disk_errors(options.out.with_name(f"{card_name}.json")):
+        write_card(options.out.parent, card, name=card_name)
+    _print_result(result, card, card_name, as_json=options.as_json)
+
+
+def _charge(options: ReleaseCommandOptions) -> "ReleaseCharge | None":
+    from tulle.accounting.ledger import Ledger
+    from tulle.labels.release.release_books import ReleaseCharge
+
+    if options.ledger is None:
+        for name in ("purpose", "at", "until"):
+            if getattr(options, name) is not None:
+                raise ConfigError(f"--{name} is for a ledger; give --ledger too, or leave it out.")
+        if options.again:
+            raise ConfigError("--again is for a ledger, which alone knows the first release.")
+        return None
+    first, last = span_of(options.at, options.until)
+    return ReleaseCharge(
+        ledger=Ledger.open(options.ledger),
+        purpose=options.purpose or "labels",
+        at=first,
+        until=last,
+    )
+
+
+def _print_result(result: "ReleaseResult", card: "Card", card_name: str, *, as_json: bool) -> None:
+    from tulle.labels.release.release_record import record_path
+
+    record, plan = result.record, result.record.plan
+    facts: dict[str, object] = {
+        "table": str(result.table),
+        "record": str(record_path(result.table)),
+        "card": str(Path(result.table).with_name(f"{card_name}.json")),
+        "rows": record.num_rows,
+        "mechanism": plan.settings["mechanism"],
+        "unit": str(plan.guarantee.unit),
+        "epsilon": plan.guarantee.epsilon,
+        "added_columns": ", ".join(record.columns),
+        "stored_before": result.is_stored,
+        "verdict": card.verdict,
+    }
+    if as_json:
+        typer.echo(json.dumps(facts, allow_nan=False))
+        return
+    for name, value in facts.items():
+        is_count = isinstance(value, int) and not isinstance(value, bool)
+        shown = f"{value:,}" if is_count else value
+        typer.echo(f"{name.replace('_', ' '):<16}{shown}")
+    if result.is_stored:
+        typer.echo("nothing was spent: the stored release was returned.", err=True)
+
+
+release_command = command_taking(ReleaseCommandOptions, release)

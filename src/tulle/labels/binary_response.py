@@ -1,0 +1,127 @@
+"""Randomized response on a binary label, ready to train on.
+
+No other mechanism of the same epsilon says more about one bit: every one of them is
+a randomized response whose report was garbled further (Kairouz, Oh, Viswanath 2016).
+What is left to choose is how to train on the reports: the targets and the channel
+that come with them serve debiased losses, forward correction and calibration.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tulle.errors import ConfigError, DataError
+from tulle.labels.row_mechanism import NoisyLabels
+from tulle.mechanisms.binary_channel import BinaryChannel
+from tulle.mechanisms.entropy import NoiseSource
+from tulle.mechanisms.randomized_response import Bits, RandomizedResponseConfig, randomize_bits
+from tulle.privacy.events import RandomizedResponse
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BinaryResponse:
+    """Settings of randomized response on labels 0 and 1. Every field is public."""
+
+    epsilon: float
+    """Largest log-likelihood ratio of a report between the two labels."""
+
+    def __post_init__(self) -> None:
+        _ = self.response
+
+    @property
+    def name(self) -> str:
+        """The word for it on the command line and on cards."""
+        return "rr"
+
+    @functools.cached_property
+    def response(self) -> RandomizedResponseConfig:
+        """The settings of the sampler."""
+        return RandomizedResponseConfig(epsilon=self.epsilon)
+
+    @functools.cached_property
+    def channel(self) -> BinaryChannel:
+        """The chances that the sampler realises."""
+        return BinaryChannel.of_response(self.response)
+
+    def event(self) -> RandomizedResponse:
+        """What one noisy label of a unit costs."""
+        return self.response.event()
+
+    def mean(self, label: int) -> float:
+        """Mean of the target of a row with this label, over the noise: the label itself."""
+        if label not in (0, 1):
+            raise ConfigError(f"label={label!r} must be 0 or 1.")
+        return float(label)
+
+    def variance(self, label: int) -> float:
+        """Variance of the target over the noise; the same for both labels."""
+        return float(self.channel.target_variance(label))
+
+    def estimated_rate(self, reports: NDArray[Any]) -> float:
+        """Share of labels 1, estimated from reports without bias; may leave [0, 1].
+
+        Reports are public already, so this costs nothing.
+        """
+        if not np.size(reports):
+            raise DataError("reports are empty; give those of at least one row.")
+        return float(self.channel.debiased_targets(reports).mean())
+
+    def check_labels(self, raw_labels: NDArray[Any]) -> None:
+        """Refuses labels other than 0 and 1, without showing them."""
+        _checked_bits(raw_labels)
+
+    def release(self, raw_labels: NDArray[Any], *, rng: NoiseSource) -> NoisyLabels:
+        """Draws one noisy label a row, once.
+
+        Args:
+          raw_labels: Labels 0 and 1, as numbers or truth values.
+          rng: Source of the noise. Sensitive: never log or save its state.
+
+        Privacy:
+          Unit: one label, replace. Local: each label is noised on its own.
+          Event: one RandomizedResponse. Relies on: one label a unit, drawn once.
+        """
+        reports = randomize_bits(_checked_bits(raw_labels), self.response, rng=rng)
+        return NoisyLabels(
+            labels=reports,
+            targets=self.channel.debiased_targets((0, 1))[reports],
+            noise_variance=np.asarray(self.variance(0)),
+            channel=self.channel,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Settings and the channel's numbers as plain data."""
+        low, high = self.channel.debiased_targets((0, 1)).tolist()
+        return {
+            "mechanism": self.name,
+            "epsilon": self.epsilon,
+            "prob_if_negative": float(self.channel.prob_if_negative),
+            "prob_if_positive": float(self.channel.prob_if_positive),
+            "target_of_report_0": low,
+            "target_of_report_1": high,
+            "noise_variance": self.variance(0),
+        }
+
+
+def _checked_bits(raw_labels: NDArray[Any]) -> Bits:
+    labels = np.asarray(raw_labels)
+    if labels.dtype == np.bool_:
+        return labels.view(np.uint8)
+    is_number = labels.dtype.kind in "iuf"
+    # Bytes are told by their largest value, which is far cheaper than two comparisons.
+    is_byte = labels.dtype == np.uint8
+    is_binary = is_number and (
+        labels.size == 0
+        or bool(labels.max() <= 1 if is_byte else ((labels == 0) | (labels == 1)).all())
+    )
+    if not is_binary:
+        raise DataError(
+            "labels must be 0 or 1 and not missing; drop rows without a label and encode the "
+            "others first, or use a mechanism for classes or numbers."
+        )
+    return labels.astype(np.uint8, copy=False)

@@ -1,0 +1,161 @@
+"""One release for one payment, also when a command is repeated or was killed.
+
+A ledger knows a release by a keyed hash of its plan and of its data. The spend is
+marked released before the table is put in place. So a spend that is still open
+never got out, and the same command may have it without paying again; one that is
+marked released must be found, not drawn anew.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import hmac
+import os
+import secrets
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from tulle.accounting.ledger import Ledger, OpenSpend
+from tulle.accounting.ledger_rows import Spend, SpendStatus
+from tulle.errors import ConfigError, RunStateError
+from tulle.privacy.plan import Plan
+from tulle.privacy.units import Adjacency
+
+_KEY_BYTES = 32
+_NOTE = "label release "
+_WHERE = " in "
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReleaseCharge:
+    """Which ledger pays for a release, under which purpose, for data of which time."""
+
+    ledger: Ledger
+    purpose: str = "labels"
+    at: datetime | None = None
+    """When the data are from; needed where a charged budget renews."""
+    until: datetime | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PaidRelease:
+    """A spend of the ledger for one release, and where its table was put."""
+
+    spend: Spend
+    path: Path
+
+    @property
+    def is_out(self) -> bool:
+        """True if the table may have been seen."""
+        return self.spend.status is not SpendStatus.OPEN
+
+
+class ReleaseBooks:
+    """A ledger while one process releases labels on it. Made by `open_books`."""
+
+    def __init__(self, charge: ReleaseCharge, key: bytes) -> None:
+        self._charge, self._key = charge, key
+
+    def release_id(self, plan: Plan, data_digest: bytes) -> str:
+        """The name of a release: the same for the same plan and data, and for no other."""
+        message = plan.fingerprint().encode() + data_digest
+        return hmac.digest(self._key, message, "sha256").hex()[:32]
+
+    def check(self, plan: Plan) -> None:
+        """Refuses what the ledger would refuse, before a label is read."""
+        _check_adjacency(self._charge)
+        self._charge.ledger.check(
+            plan.event,
+            purpose=self._charge.purpose,
+            unit=plan.guarantee.unit,
+            at=self._charge.at,
+            until=self._charge.until,
+        )
+
+    def paid(self, release_id: str) -> PaidRelease | None:
+        """The last payment for this release, if there is one."""
+        ledger, prefix = self._charge.ledger, _NOTE + release_id + _WHERE
+        budgets = [b for b in ledger.budgets() if b.counts(self._charge.purpose)]
+        spends = {spend.id: spend for b in budgets for spend in ledger.spends(b.name)}
+        found = [spends[i] for i in sorted(spends) if spends[i].request.note.startswith(prefix)]
+        if not found:
+            return None
+        return PaidRelease(spend=found[-1], path=Path(found[-1].request.note.removeprefix(prefix)))
+
+    def pay(self, plan: Plan, release_id: str, path: Path) -> OpenSpend:
+        """Puts the cost on the books. It stays open until it is marked released.
+
+        Raises:
+          SpendRefusedError: A budget does not cover it. Nothing was spent.
+        """
+        _check_adjacency(self._charge)
+        return self._charge.ledger.spend(
+            plan.event,
+            purpose=self._charge.purpose,
+            note=f"{_NOTE}{release_id}{_WHERE}{path.absolute()}",
+            unit=plan.guarantee.unit,
+            at=self._charge.at,
+            until=self._charge.until,
+        )
+
+    def take_up(self, paid: PaidRelease) -> OpenSpend:
+        """The open spend of a try that did not get to its end."""
+        return self._charge.ledger.reopen(paid.spend.id)
+
+
+@contextlib.contextmanager
+def open_books(charge: ReleaseCharge) -> Iterator[ReleaseBooks]:
+    """Keeps other releases of labels off the ledger until this one is done.
+
+    The key of the hashes lies beside the ledger, readable by its owner alone. Without it
+    nobody can compare a guess of the labels with what the ledger says.
+
+    Raises:
+      RunStateError: Another process releases labels on this ledger.
+    """
+    path = charge.ledger.path.with_name(f"{charge.ledger.path.name}.label-key")
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(_key_file(path).open("rb"))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            key = file.read()
+        except BlockingIOError:
+            raise RunStateError(
+                f"another process releases labels on {charge.ledger.path.name}; wait until it "
+                "is done."
+            ) from None
+        except OSError as error:
+            raise RunStateError(f"{path.name} cannot be used: {error.strerror or error}.") from None
+        if len(key) != _KEY_BYTES:
+            raise RunStateError(
+                f"{path.name} is damaged: it must have {_KEY_BYTES} bytes. Restore it; with "
+                "another key earlier releases are not found again."
+            )
+        yield ReleaseBooks(charge, key)
+
+
+def _key_file(path: Path) -> Path:
+    if not path.exists():
+        staged = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+        descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(secrets.token_bytes(_KEY_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+            with contextlib.suppress(FileExistsError):
+                os.link(staged, path)  # the first of several processes wins
+        finally:
+            staged.unlink(missing_ok=True)
+    return path
+
+
+def _check_adjacency(charge: ReleaseCharge) -> None:
+    """Rows and public columns go out as they are: only replace speaks of that."""
+    for budget in charge.ledger.budgets():
+        if budget.counts(charge.purpose) and budget.adjacency is not Adjacency.REPLACE:
+            raise ConfigError(
+                f"budget {budget.name!r} counts under {budget.adjacency.value}, and a release of "
+                "labels protects them under replace; charge it to a budget with adjacency replace."
+            )

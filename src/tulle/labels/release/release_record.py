@@ -1,0 +1,130 @@
+"""What lies beside a released table and says how to train on it.
+
+`noisy.parquet` comes with `noisy.release.json`: the plan, the mechanism's channel,
+what each added column means, and a hash of the table, so that a table is never
+taken for that of another release. Everything in it is public.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tulle.durable_files import stage_text, sync_folder
+from tulle.errors import ConfigError, DataError, RunStateError
+from tulle.privacy.fields import check_count, check_fields, check_text, parse_json
+from tulle.privacy.plan import Plan
+
+_FORMAT = "tulle label release 1"
+_KEYS = (
+    *("format", "release_id", "plan", "mechanism", "columns", "num_rows", "table"),
+    *("table_sha256", "randomness"),
+)
+_BYTES_PER_READ = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReleaseRecord:
+    """A release of noisy labels. Every field is public information."""
+
+    plan: Plan
+    mechanism: Mapping[str, Any]
+    """Settings and channel in plain data."""
+    columns: Mapping[str, str]
+    """Meaning of each column that was added."""
+    num_rows: int
+    table: str
+    """Name of the file, without its folder."""
+    table_sha256: str
+    randomness: str
+    is_secure: bool
+    release_id: str | None
+    """Keyed hash of plan and data under which a ledger knows it; None without a ledger."""
+
+    def to_json(self) -> str:
+        """Readable JSON."""
+        data = {
+            "format": _FORMAT,
+            "release_id": self.release_id,
+            "table": self.table,
+            "num_rows": self.num_rows,
+            "columns": dict(self.columns),
+            "mechanism": dict(self.mechanism),
+            "plan": self.plan.to_dict(),
+            "randomness": {"description": self.randomness, "is_secure": self.is_secure},
+            "table_sha256": self.table_sha256,
+        }
+        return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "ReleaseRecord":
+        """Reads what `to_json` wrote."""
+        fields = check_fields("release record", parse_json("release record", text), _KEYS)
+        if fields["format"] != _FORMAT:
+            raise ConfigError(f"format={fields['format']!r} is not {_FORMAT!r}.")
+        names = ("description", "is_secure")
+        randomness = check_fields("randomness", fields["randomness"], names)
+        return cls(
+            plan=Plan.from_dict(fields["plan"]),
+            mechanism=fields["mechanism"],
+            columns=fields["columns"],
+            num_rows=check_count("num_rows", fields["num_rows"]),
+            table=check_text("table", fields["table"]),
+            table_sha256=check_text("table_sha256", fields["table_sha256"]),
+            randomness=check_text("description", randomness["description"]),
+            is_secure=randomness["is_secure"] is True,
+            release_id=fields["release_id"],
+        )
+
+
+def record_path(table: Path) -> Path:
+    """Where the record of a released table is."""
+    return table.with_name(f"{table.stem}.release.json")
+
+
+def write_record(table: Path, record: ReleaseRecord) -> None:
+    """Writes the record of a table. It is there as a whole or not at all."""
+    path = record_path(table)
+    try:
+        staged = stage_text(path, record.to_json())
+        os.replace(staged, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise RunStateError(
+            f"{path.name} cannot be written: {error.strerror}; make room, or choose another folder."
+        ) from None
+
+
+def read_record(table: Path) -> ReleaseRecord:
+    """The record of a released table.
+
+    Raises:
+      DataError: There is none, or it cannot be read.
+    """
+    path = record_path(table)
+    try:
+        return ReleaseRecord.from_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(
+            f"{table.name} has no {path.name} beside it; keep both together, as the release "
+            "wrote them."
+        ) from None
+    except (ConfigError, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path.name} cannot be read as the record of a release: {error}") from None
+
+
+def holds_table(path: Path, record: ReleaseRecord) -> bool:
+    """True if a file is the table of this record, byte by byte."""
+    return path.is_file() and table_digest(path) == record.table_sha256
+
+
+def table_digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(_BYTES_PER_READ):
+            digest.update(piece)
+    return digest.hexdigest()

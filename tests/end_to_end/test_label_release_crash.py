@@ -1,0 +1,83 @@
+"""A release that is killed costs nothing twice and leaves nothing that looks whole."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tulle.accounting.budget import Budget
+from tulle.accounting.ledger import Ledger
+from tulle.accounting.ledger_rows import SpendStatus
+from tulle.privacy.units import Adjacency, Unit
+
+DIE_AT = """
+import os, sys
+from tulle.cli.main import run_with
+from tulle.labels.release import noisy_table, releasing
+from tulle.labels.release.drawing import Drawing
+from tulle.accounting.ledger import OpenSpend
+
+def die(*_, **__):
+    os._exit(9)
+
+place = sys.argv[1]
+if place == "draw":
+    Drawing.check_unchanged = die
+elif place == "record":
+    releasing.write_record = die
+elif place == "mark":
+    OpenSpend.mark_released = die
+elif place == "place":
+    noisy_table.put_in_place = die
+sys.exit(run_with(sys.argv[2:]))
+"""
+
+
+def command(place: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    arguments = ["labels", "release", str(folder / "clicks.parquet")]
+    arguments += ["--schema", str(folder / "schema.toml"), "--mechanism", "rr", "--epsilon", "1"]
+    arguments += ["--out", str(folder / "noisy.parquet"), "--ledger", str(folder / "ledger.db")]
+    return subprocess.run(
+        [sys.executable, "-c", DIE_AT, place, *arguments, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize(
+    ("place", "status", "is_stored"),
+    [
+        ("draw", SpendStatus.OPEN, "false"),
+        ("record", SpendStatus.OPEN, "false"),
+        ("mark", SpendStatus.OPEN, "false"),
+        ("place", SpendStatus.RELEASED, "true"),
+    ],
+)
+def test_a_killed_release_is_finished_by_the_same_command_for_one_payment(
+    tmp_path: Path, place: str, status: SpendStatus, is_stored: str
+) -> None:
+    labels = np.random.default_rng(1).integers(0, 2, 500)
+    table = pl.DataFrame({"ad": np.arange(500) % 7, "sale": labels})
+    table.write_parquet(tmp_path / "clicks.parquet")
+    (tmp_path / "schema.toml").write_text('label = "sale"\npublic = ["ad"]\n')
+    ledger = Ledger.create(tmp_path / "ledger.db")
+    budget = Budget(
+        name="all", unit=Unit.example(), adjacency=Adjacency.REPLACE, epsilon=1.0, delta=0.0
+    )
+    ledger.create_budget(budget)
+
+    assert command(place, tmp_path).returncode == 9
+    assert [spend.status for spend in ledger.spends("all")] == [status]
+    assert not (tmp_path / "noisy.parquet").exists()
+
+    done = command("nowhere", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f'"stored_before": {is_stored}' in done.stdout
+    assert pl.read_parquet(tmp_path / "noisy.parquet").height == 500
+    assert [spend.status for spend in ledger.spends("all")] == [SpendStatus.RELEASED]
+    assert not list(tmp_path.glob(".*.unreleased"))

@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+
+from statistical.randomizer_checks import assert_follows, assert_private, assert_rejects
+from tulle.errors import ConfigError, DataError
+from tulle.labels.browser.flip_chance import SourceNoise, flip_prob, noise_sources
+from tulle.labels.browser.report_states import ReportSpec, TriggerData
+from tulle.mechanisms.entropy import SeededNoise, release_rng
+from tulle.privacy.events import RandomizedResponse
+
+SMALL = ReportSpec(
+    max_reports=2,
+    trigger_data=(
+        TriggerData(num_windows=2, num_buckets=1),
+        TriggerData(num_windows=1, num_buckets=2),
+    ),
+)
+
+
+def state_counts(raw_place: int, noise: SourceNoise, num_sources: int) -> list[int]:
+    raw = noise.spec.states_at(np.full(num_sources, raw_place))
+    noisy = noise_sources(raw, noise, rng=SeededNoise(5))
+    places = noise.spec.places_of(noisy)
+    return np.bincount(places, minlength=noise.spec.num_states).tolist()
+
+
+def test_the_noise_over_all_states_is_private_for_every_pair() -> None:
+    noise = SourceNoise(spec=SMALL, epsilon=1.0)
+    assert_private(noise.response.realised_channel(), 1.0)
+    assert noise.event() == RandomizedResponse(epsilon=1.0, num_values=SMALL.num_states)
+
+
+@pytest.mark.parametrize("spec", [SMALL, ReportSpec.event(), ReportSpec.navigation()])
+@pytest.mark.parametrize("epsilon", [0.5, 3.0, 14.0])
+def test_the_sampler_flips_with_the_stated_chance(spec: ReportSpec, epsilon: float) -> None:
+    noise = SourceNoise(spec=spec, epsilon=epsilon)
+    assert float(noise.realised_flip_prob) == pytest.approx(noise.flip_prob, rel=1e-12)
+    assert noise.flip_prob == flip_prob(spec.num_states, epsilon)
+    # With chance p a uniform state: each wrong state has p / k.
+    lie = noise.response.support_probs.if_not_held
+    assert lie * spec.num_states == noise.realised_flip_prob
+
+
+@pytest.mark.parametrize("raw_place", [0, 4])
+def test_noised_sources_have_uniform_states_else_the_true_one(raw_place: int) -> None:
+    noise = SourceNoise(spec=SMALL, epsilon=1.0)
+    counts = state_counts(raw_place, noise, 200_000)
+
+    def law(prob: float) -> list[float]:
+        chances = np.full(SMALL.num_states, prob / SMALL.num_states)
+        chances[raw_place] += 1 - prob
+        return chances.tolist()
+
+    assert_follows(counts, law(noise.flip_prob))
+    assert_rejects(counts, law(1.05 * noise.flip_prob))
+    assert_rejects(counts, law(0.95 * noise.flip_prob))
+    # Taking p for the chance of another state is off by one state in k.
+    assert_rejects(counts, law(noise.flip_prob * SMALL.num_states / (SMALL.num_states - 1)))
+
+
+def test_fake_reports_come_as_often_as_stated() -> None:
+    noise = SourceNoise(spec=ReportSpec.navigation(), epsilon=6.0)
+    silent = np.zeros((100_000, noise.spec.num_cells), np.int64)
+    noisy = noise_sources(silent, noise, rng=SeededNoise(2))
+    mean = float(noisy.sum(axis=1).mean())
+    deviation = 3 * (noise.flip_prob / 100_000) ** 0.5
+    assert abs(mean - noise.mean_fake_reports) < 6.2 * deviation
+    assert abs(mean - 1.05 * noise.mean_fake_reports) > 6.2 * deviation
+    assert noise.mean_fake_reports == pytest.approx(2.88 * noise.flip_prob)
+
+
+def test_what_the_browser_reports_is_always_a_state() -> None:
+    noise = SourceNoise(spec=SMALL, epsilon=0.1)
+    raw = np.zeros((2000, 3), np.int64)
+    noisy = noise_sources(raw, noise, rng=release_rng())
+    assert noisy.shape == raw.shape
+    assert set(SMALL.places_of(noisy).tolist()) == set(range(SMALL.num_states))
+
+
+def test_a_raw_state_that_no_browser_sends_is_refused() -> None:
+    with pytest.raises(DataError, match="more reports than"):
+        noise_sources([[1, 1, 0]], SourceNoise(spec=SMALL), rng=release_rng())
+
+
+def test_settings_beyond_the_browsers_limits_are_refused() -> None:
+    with pytest.raises(ConfigError, match="epsilon=15"):
+        SourceNoise(spec=SMALL, epsilon=15.0)
+    with pytest.raises(ConfigError, match="epsilon=0"):
+        SourceNoise(spec=SMALL, epsilon=0.0)
+
+
+def test_the_description_has_what_a_trainer_needs() -> None:
+    described = SourceNoise(spec=ReportSpec.event()).describe()
+    assert described["num_states"] == 3
+    assert described["epsilon"] == 14
+    assert described["flip_prob"] == pytest.approx(2.4946e-6, rel=1e-4)

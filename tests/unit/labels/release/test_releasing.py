@@ -1,0 +1,394 @@
+"""One payment, one draw, one table, whatever happens in between."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tulle.accounting.ledger import Ledger
+from tulle.accounting.ledger_rows import SpendStatus
+from tulle.accounting.refusal import SpendRefusedError
+from tulle.errors import ConfigError, DataError, RunStateError
+from tulle.labels.binary_response import BinaryResponse
+from tulle.labels.class_response import ClassResponse
+from tulle.labels.label_prior import LabelPriorConfig
+from tulle.labels.release import noisy_table
+from tulle.labels.release.label_noise import (
+    LabelNoise,
+    LearntPriorNoise,
+    RowNoise,
+    UnitNoise,
+)
+from tulle.labels.release.release_books import ReleaseCharge
+from tulle.labels.release.release_record import read_record
+from tulle.labels.release.releasing import ReleaseOptions, ReleaseResult, release_labels
+from tulle.labels.units.unit_response import JointResponse, PerRowResponse
+from tulle.mechanisms.entropy import SeededNoise, release_rng
+from tulle.privacy.units import Unit
+from unit.labels.release.label_files import clicks_table, ledger_with, write_clicks
+
+ROWS = RowNoise(mechanism=BinaryResponse(epsilon=1.0))
+
+
+@pytest.fixture
+def clicks(tmp_path: Path) -> Path:
+    write_clicks(tmp_path / "clicks.parquet")
+    return tmp_path / "clicks.parquet"
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return ledger_with(tmp_path / "ledger.db", epsilon=1.5)
+
+
+def release(
+    clicks: Path, out: Path, ledger: Ledger | None, *, again: bool = False, noise: LabelNoise = ROWS
+) -> ReleaseResult:
+    charge = None if ledger is None else ReleaseCharge(ledger=ledger)
+    options = ReleaseOptions(charge=charge, again=again)
+    return release_labels(clicks_table(clicks), noise, out, rng=release_rng(), options=options)
+
+
+def statuses(ledger: Ledger) -> list[SpendStatus]:
+    return [spend.status for spend in ledger.spends("all")]
+
+
+def test_public_columns_stay_and_the_label_is_gone(clicks: Path, tmp_path: Path) -> None:
+    result = release(clicks, tmp_path / "noisy.parquet", None)
+    raw, noisy = pl.read_parquet(clicks), pl.read_parquet(result.table)
+    assert noisy.select("campaign", "advertiser", "user", "second").equals(
+        raw.select("campaign", "advertiser", "user", "second")
+    )
+    assert "sale" not in noisy.columns
+    assert set(read_record(result.table).columns) <= set(noisy.columns)
+    assert result.record.num_rows == raw.height
+
+
+def test_reports_and_targets_follow_the_stated_channel(tmp_path: Path) -> None:
+    write_clicks(tmp_path / "many.parquet", num_rows=60_000)
+    result = release_labels(
+        clicks_table(tmp_path / "many.parquet"),
+        ROWS,
+        tmp_path / "noisy.parquet",
+        rng=SeededNoise(5),
+    )
+    raw = pl.read_parquet(tmp_path / "many.parquet")["sale"].to_numpy()
+    noisy = pl.read_parquet(result.table)
+    reports = noisy["noisy_label"].to_numpy()
+    for label, column in ((0, "prob_if_negative"), (1, "prob_if_positive")):
+        chance = noisy[column][0]
+        found = reports[raw == label].mean()
+        assert abs(found - chance) < 6.2 * np.sqrt(chance * (1 - chance) / np.sum(raw == label))
+        # The same sample must refuse 5% less epsilon.
+        flip = 1 / (1 + np.exp(0.95))
+        wrong = 1 - flip if label else flip
+        assert abs(found - wrong) > abs(found - chance)
+    targets = noisy["target"].to_numpy()
+    gain = noisy["prob_if_positive"][0] - noisy["prob_if_negative"][0]
+    assert np.allclose(targets, (reports - noisy["prob_if_negative"][0]) / gain)
+    assert not result.record.is_secure
+
+
+def test_the_same_command_returns_the_stored_table(
+    clicks: Path, tmp_path: Path, ledger: Ledger
+) -> None:
+    first = release(clicks, tmp_path / "noisy.parquet", ledger)
+    content = first.table.read_bytes()
+    second = release(clicks, tmp_path / "noisy.parquet", ledger)
+    assert (first.is_stored, second.is_stored) == (False, True)
+    assert second.table.read_bytes() == content
+    elsewhere = release(clicks, tmp_path / "copy.parquet", ledger)
+    assert elsewhere.table.read_bytes() == content
+    assert elsewhere.record.release_id == first.record.release_id
+    assert statuses(ledger) == [SpendStatus.RELEASED]
+
+
+def test_a_second_release_without_budget_is_refused_and_writes_nothing(
+    clicks: Path, tmp_path: Path, ledger: Ledger
+) -> None:
+    release(clicks, tmp_path / "noisy.parquet", ledger)
+    other = RowNoise(mechanism=BinaryResponse(epsilon=0.9))
+    with pytest.raises(SpendRefusedError, match=r"needs epsilon=0\.9"):
+        release(clicks, tmp_path / "other.parquet", ledger, noise=other)
+    with pytest.raises(SpendRefusedError):
+        release(clicks, tmp_path / "other.parquet", ledger, again=True)
+    assert not (tmp_path / "other.parquet").exists()
+    assert statuses(ledger) == [SpendStatus.RELEASED]
+
+
+def test_a_second_release_with_budget_is_paid_and_differs(clicks: Path, tmp_path: Path) -> None:
+    ledger = ledger_with(tmp_path / "rich.db", epsilon=2.0)
+    first = release(clicks, tmp_path / "noisy.parquet", ledger)
+    second = release(clicks, tmp_path / "again.parquet", ledger, again=True)
+    assert statuses(ledger) == [SpendStatus.RELEASED] * 2
+    reports = [pl.read_parquet(result.table)["noisy_label"] for result in (first, second)]
+    assert not reports[0].equals(reports[1])
+
+
+def test_a_changed_table_is_another_release(clicks: Path, tmp_path: Path) -> None:
+    ledger = ledger_with(tmp_path / "rich.db", epsilon=2.0)
+    first = release(clicks, tmp_path / "noisy.parquet", ledger)
+    write_clicks(clicks, seed=1)
+    second = release(clicks, tmp_path / "other.parquet", ledger)
+    assert not second.is_stored
+    assert first.record.release_id != second.record.release_id
+
+
+def test_a_lost_or_changed_release_is_not_drawn_anew(
+    clicks: Path, tmp_path: Path, ledger: Ledger
+) -> None:
+    out = tmp_path / "noisy.parquet"
+    release(clicks, out, ledger)
+    content = out.read_bytes()
+    out.write_bytes(content[:-1] + b"x")
+    with pytest.raises(RunStateError, match="gone or changed"):
+        release(clicks, out, ledger)
+    out.unlink()
+    with pytest.raises(RunStateError, match="--again"):
+        release(clicks, tmp_path / "copy.parquet", ledger)
+    out.write_bytes(content)
+    assert release(clicks, out, ledger).is_stored
+
+
+def test_a_try_that_failed_before_the_end_pays_for_the_next(
+    clicks: Path, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("no room")
+
+    out = tmp_path / "noisy.parquet"
+    with monkeypatch.context() as patched:
+        patched.setattr(noisy_table, "sink_tables", fail)
+        with pytest.raises(RunStateError, match="cannot be written to: no room"):
+            release(clicks, out, ledger)
+    assert statuses(ledger) == [SpendStatus.OPEN]
+    assert not out.exists()
+    assert not list(tmp_path.glob(".*unreleased"))
+    assert not release(clicks, out, ledger).is_stored
+    assert statuses(ledger) == [SpendStatus.RELEASED]
+
+
+def test_a_table_that_was_paid_and_not_put_in_place_is_found(
+    clicks: Path, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    out = tmp_path / "noisy.parquet"
+    with monkeypatch.context() as patched:
+        patched.setattr(noisy_table, "put_in_place", die)
+        with pytest.raises(KeyboardInterrupt):
+            release(clicks, out, ledger)
+    assert statuses(ledger) == [SpendStatus.RELEASED]
+    staged = (tmp_path / ".noisy.parquet.unreleased").read_bytes()
+    found = release(clicks, out, ledger)
+    assert found.is_stored
+    assert found.table.read_bytes() == staged
+
+
+def test_wrong_labels_are_found_before_anything_is_spent(
+    clicks: Path, tmp_path: Path, ledger: Ledger
+) -> None:
+    table = pl.read_parquet(clicks)
+    labels = table["sale"].to_list()
+    labels[999] = 2
+    table.with_columns(sale=pl.Series(labels)).write_parquet(clicks)
+    with pytest.raises(DataError):
+        release(clicks, tmp_path / "noisy.parquet", ledger)
+    assert statuses(ledger) == []
+    assert not (tmp_path / "noisy.parquet").exists()
+
+
+def test_two_processes_cannot_release_on_one_ledger_at_once(
+    clicks: Path, tmp_path: Path, ledger: Ledger
+) -> None:
+    def nested(_rows: int) -> None:
+        release(clicks, tmp_path / "inner.parquet", ledger)
+
+    options = ReleaseOptions(charge=ReleaseCharge(ledger=ledger), watch=nested)
+    with pytest.raises(RunStateError, match="another process releases labels"):
+        release_labels(
+            clicks_table(clicks),
+            ROWS,
+            tmp_path / "outer.parquet",
+            rng=release_rng(),
+            options=options,
+        )
+    assert statuses(ledger) == [SpendStatus.OPEN]
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(clicks: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.parquet"
+    write_clicks(other, seed=3)
+
+    def change(_rows: int) -> None:
+        clicks.write_bytes(other.read_bytes())
+
+    with pytest.raises(DataError):
+        release_labels(
+            clicks_table(clicks),
+            ROWS,
+            tmp_path / "noisy.parquet",
+            rng=release_rng(),
+            options=ReleaseOptions(watch=change),
+        )
+    assert not (tmp_path / "noisy.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("noisy.csv", r"must end in \.parquet"),
+        ("nowhere/noisy.parquet", "no folder that exists"),
+        ("clicks.parquet", "raw table itself"),
+        ("there.parquet", "exists and is not this release"),
+    ],
+)
+def test_a_wrong_place_is_refused(clicks: Path, tmp_path: Path, out: str, message: str) -> None:
+    (tmp_path / "there.parquet").write_bytes(b"")
+    with pytest.raises(RunStateError, match=message):
+        release(clicks, tmp_path / out, None)
+
+
+def test_a_column_with_the_name_of_an_added_one_is_refused(tmp_path: Path) -> None:
+    from tulle.data.schema import Schema
+
+    path = tmp_path / "clicks.parquet"
+    write_clicks(path).rename({"campaign": "target"}).write_parquet(path)
+    table = clicks_table(path, schema=Schema(label="sale", public=("target",)))
+    with pytest.raises(ConfigError, match="'target' has the name"):
+        release_labels(table, ROWS, tmp_path / "noisy.parquet", rng=release_rng())
+
+
+def test_an_add_or_remove_budget_is_refused(clicks: Path, tmp_path: Path) -> None:
+    from tulle.accounting.budget import Budget
+    from tulle.privacy.units import Adjacency
+
+    ledger = Ledger.create(tmp_path / "ledger.db")
+    budget = Budget(
+        name="all",
+        unit=Unit.example(),
+        adjacency=Adjacency.ADD_OR_REMOVE,
+        epsilon=9.0,
+        delta=0.0,
+    )
+    ledger.create_budget(budget)
+    with pytest.raises(ConfigError, match="adjacency replace"):
+        release(clicks, tmp_path / "noisy.parquet", ledger)
+
+
+class TestUnits:
+    @pytest.mark.parametrize(
+        "mechanism",
+        [
+            PerRowResponse(epsilon=2.0, max_rows_per_unit=3),
+            JointResponse(epsilon=2.0),
+            JointResponse(epsilon=2.0, max_conversions_per_unit=2, max_rows_per_unit=4),
+            JointResponse(epsilon=1.0, subset=True),
+        ],
+        ids=["per row", "joint", "joint with caps", "subset"],
+    )
+    def test_kept_rows_have_their_own_columns_and_chances(
+        self, clicks: Path, tmp_path: Path, mechanism: PerRowResponse | JointResponse
+    ) -> None:
+        table = clicks_table(clicks, unit=Unit.user(days=7))
+        noise = UnitNoise(mechanism=mechanism)
+        result = release_labels(table, noise, tmp_path / "noisy.parquet", rng=release_rng())
+        raw, noisy = pl.read_parquet(clicks), pl.read_parquet(result.table)
+        week = pl.col("second") // (7 * 86_400)
+        lengths = raw.with_columns(week=week).group_by(["user", "week"]).len()
+        cap = mechanism.max_rows_per_unit or 10**9
+        assert noisy.height == lengths["len"].clip(upper_bound=cap).sum()
+        with_length = noisy.with_columns(week=week).join(lengths, on=["user", "week"])
+        for length, positive in with_length.select("len", "prob_if_positive").unique().rows():
+            expected = float(mechanism.row_channel(length).prob_if_positive)
+            assert positive == pytest.approx(expected, rel=1e-12)
+        assert noisy["weight"].max() == 1.0
+
+    def test_the_guarantee_names_the_unit_and_its_whole_epsilon(
+        self, clicks: Path, tmp_path: Path
+    ) -> None:
+        ledger = ledger_with(tmp_path / "u.db", epsilon=2.0, unit=Unit.user())
+        noise = UnitNoise(mechanism=PerRowResponse(epsilon=2.0, max_rows_per_unit=None))
+        result = release_labels(
+            clicks_table(clicks, unit=Unit.user()),
+            noise,
+            tmp_path / "noisy.parquet",
+            rng=release_rng(),
+            options=ReleaseOptions(charge=ReleaseCharge(ledger=ledger)),
+        )
+        assert result.record.plan.guarantee.unit == Unit.user()
+        assert result.record.plan.guarantee.epsilon == 2.0
+        assert ledger.state("all").left_epsilon == pytest.approx(0.0, abs=1e-9)
+
+    def test_noise_on_single_rows_cannot_claim_a_user(self, clicks: Path, tmp_path: Path) -> None:
+        table = clicks_table(clicks, unit=Unit.user())
+        with pytest.raises(ConfigError, match="may own several"):
+            release_labels(table, ROWS, tmp_path / "noisy.parquet", rng=release_rng())
+        noise = UnitNoise(mechanism=JointResponse(epsilon=1.0))
+        with pytest.raises(ConfigError, match="has one row"):
+            release_labels(
+                clicks_table(clicks), noise, tmp_path / "noisy.parquet", rng=release_rng()
+            )
+
+    def test_a_budget_of_examples_does_not_pay_less_for_users(
+        self, clicks: Path, tmp_path: Path, ledger: Ledger
+    ) -> None:
+        user_ledger = ledger_with(tmp_path / "u.db", epsilon=5.0, unit=Unit.user())
+        with pytest.raises(ConfigError, match="does not cover unit"):
+            release(clicks, tmp_path / "noisy.parquet", user_ledger)
+        assert statuses(ledger) == []
+
+
+class TestTime:
+    @pytest.mark.parametrize(("days", "is_enough"), [(1, False), (13, False), (14, True)])
+    def test_every_window_of_the_data_must_be_charged(
+        self, clicks: Path, tmp_path: Path, days: int, is_enough: bool
+    ) -> None:
+        ledger = ledger_with(tmp_path / "weekly.db", epsilon=2.0, unit=Unit.user(days=7))
+        start = datetime(2026, 1, 1, tzinfo=UTC)
+        charge = ReleaseCharge(ledger=ledger, at=start, until=start + timedelta(days=days))
+        table = clicks_table(clicks, unit=Unit.user(days=7))
+        noise = UnitNoise(mechanism=JointResponse(epsilon=2.0))
+        out, options = tmp_path / "noisy.parquet", ReleaseOptions(charge=charge)
+        if is_enough:
+            release_labels(table, noise, out, rng=release_rng(), options=options)
+            state = ledger.state("all", at=start + timedelta(days=10))
+            assert state.left_epsilon == pytest.approx(0.0, abs=1e-9)
+            return
+        with pytest.raises(ConfigError, match="every window is charged"):
+            release_labels(table, noise, out, rng=release_rng(), options=options)
+        assert statuses(ledger) == []
+
+
+class TestLearntPrior:
+    def test_a_prior_without_a_mechanism_does_not_stop_a_release_that_is_paid(
+        self, clicks: Path, tmp_path: Path, ledger: Ledger
+    ) -> None:
+        def refuse(_weights: object) -> BinaryResponse:
+            raise ConfigError("no mechanism for this prior")
+
+        noise = LearntPriorNoise(
+            prior=LabelPriorConfig(epsilon=0.5, labels=2),
+            build=refuse,
+            fallback=ClassResponse(epsilon=1.0, num_classes=2),
+            name="prior-rr",
+        )
+        result = release(clicks, tmp_path / "noisy.parquet", ledger, noise=noise)
+        assert result.record.plan.guarantee.epsilon == 1.5
+        assert statuses(ledger) == [SpendStatus.RELEASED]
+        assert set(pl.read_parquet(result.table)["noisy_label"].unique()) == {0, 1}
+
+    def test_a_mechanism_that_costs_more_than_planned_is_not_used(
+        self, clicks: Path, tmp_path: Path
+    ) -> None:
+        noise = LearntPriorNoise(
+            prior=LabelPriorConfig(epsilon=0.5, labels=2),
+            build=lambda _weights: BinaryResponse(epsilon=1.01),
+            fallback=BinaryResponse(epsilon=1.0),
+            name="prior-rr",
+        )
+        result = release(clicks, tmp_path / "noisy.parquet", None, noise=noise)
+        assert result.record.mechanism["epsilon"] == 1.0
