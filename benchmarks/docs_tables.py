@@ -7,7 +7,17 @@ checks that the pages are up to date.
 import json
 import pathlib
 import re
+import sys
 from collections.abc import Callable
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from docs_label_tables import (
+    label_quality_table,
+    label_release_table,
+    label_solvers_table,
+    label_value_table,
+)
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -199,6 +209,11 @@ TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
     "dpsgd": ("fast-private-steps.md", dpsgd_table),
     "dpsgd_noise": ("fast-private-steps.md", dpsgd_noise_table),
     "dpsgd_gpu": ("fast-private-steps.md", dpsgd_gpu_table),
+    "label_solvers": ("label-mechanisms.md", label_solvers_table),
+    "label_release": ("label-mechanisms.md", label_release_table),
+    "labels_real": ("label-quality.md", label_quality_table),
+    "labels_synth": ("label-quality.md", label_quality_table),
+    "labels_values": ("label-quality.md", label_value_table),
 }
 NOT_MEASURED = ["No figures have been published yet."]
 

@@ -24,8 +24,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import torch
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from labels_data import SYNTH, open_source
@@ -64,7 +62,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--only", default="", help="run jobs with this noise, model or correction")
     parser.add_argument("--without", action="append", default=[], help="leave such jobs out")
-    parser.add_argument("--keep", action="store_true", help="keep other rows of the output")
+    parser.add_argument("--keep", action="store_true", help="run what the output lacks")
     parser.add_argument("--time-limit", type=float, default=1e9)
     parser.add_argument("--output", type=Path, default=PUBLISHED / "labels.json")
     options = parser.parse_args()
@@ -76,12 +74,13 @@ def main() -> None:
         if options.only in (*_words(job), "") and not set(options.without) & set(_words(job))
     ]
     rows = earlier_rows(options.output) if options.keep else []
+    found = {identity(row) for row in rows}
+    jobs = [job for job in jobs if identity_of(job) not in found]
     for new in run_all(jobs, options.workers, options.time_limit):
         for row in new:
             print(json.dumps(row), flush=True)
-        found = {identity(row) for row in new}
-        rows = [row for row in rows if identity(row) not in found] + new
-        write(options.output, rows, options.device)
+        rows += new
+        write(options.output, rows)
     print_table(summary(rows))
     for verdict in verdicts(summary(rows)):
         print("holds " if verdict["holds"] else "FAILS ", verdict["claim"])
@@ -197,16 +196,21 @@ def identity(row: Row) -> tuple:
     return tuple(row[key] for key in IDENTITY)
 
 
+def identity_of(job: Job) -> tuple:
+    """Which run a job is; its first row has the same."""
+    source = open_source(job.folder).name
+    return (source, *(getattr(job, key) for key in IDENTITY[1:]))
+
+
 def earlier_rows(path: Path) -> list[Row]:
     """What an earlier run of this command has written."""
     return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
 
 
-def write(path: Path, rows: list[Row], device: str) -> None:
+def write(path: Path, rows: list[Row]) -> None:
     """Keeps what is there so far."""
     means = summary(rows)
     facts = {
-        "device": torch.cuda.get_device_name() if device.startswith("cuda") else "cpu",
         "versions": versions("numpy", "torch"),
         "seeds": sorted({row["seed"] for row in rows}),
         "summary": means,

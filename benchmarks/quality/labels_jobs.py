@@ -97,6 +97,7 @@ def run_job(job: Job) -> list[Row]:
                 "calibration": metrics.calibration,
                 "bidding_over_constant": metrics.bidding_over_constant,
                 "train_rows": num_rows,
+                "device": torch.cuda.get_device_name() if "cuda" in job.device else "cpu",
                 "seconds": round(time.monotonic() - start, 1),
             }
         )

@@ -1,6 +1,6 @@
 """Which learning rate for logistic regression, from noisy labels of training rows alone.
 
-    python benchmarks/quality/labels_rates.py FOLDER [--device cuda]
+    python benchmarks/quality/labels_rates.py FOLDER [--correction calibrated]
 
 A tenth of the reports is held back, and predictions for it are judged by evaluate_on_reports:
 post-processing of the release, so the choice costs nothing and never sees a test row.
@@ -23,7 +23,7 @@ from tulle.mechanisms.binary_channel import BinaryChannel
 from tulle.quality.noisy_labels import evaluate_on_reports
 from tulle.train import Adam, LabelCorrection, fit_on_reports
 
-RATES = (3e-3, 1e-2, 3e-2)
+RATES = (1e-3, 3e-3, 1e-2, 3e-2)
 EPSILONS = (1.0, 3.0)
 
 
@@ -31,12 +31,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--correction", default=FORWARD, help="how training makes up for noise")
     options = parser.parse_args()
     rows = []
     for epsilon in EPSILONS:
-        job = Job(folder=options.folder, model="lr", noise=ROW, correction=FORWARD, epsilon=epsilon)
+        job = Job(
+            folder=options.folder,
+            model="lr",
+            noise=ROW,
+            correction=options.correction,
+            epsilon=epsilon,
+            device=options.device,
+        )
         for rate in RATES:
-            rows.append(judge(dataclasses.replace(job, device=options.device), rate))
+            rows.append(judge(job, rate))
             print(rows[-1], flush=True)
     print_table(rows)
 

@@ -62,17 +62,10 @@ def verdicts(means: list[Row]) -> list[Row]:
     result = []
     for source in dict.fromkeys(row["source"] for row in means):
         for better, worse, figure in CLAIMS:
-            figures = []
-            for epsilon in epsilons:
-                first, second = found[source, better, epsilon], found[source, worse, epsilon]
-                figures.append(
-                    {
-                        "epsilon": epsilon,
-                        "better": first[figure],
-                        "worse": second[figure],
-                        "holds": first[figure] < second[figure],
-                    }
-                )
+            figures = [
+                _compared(found[source, better, epsilon], found[source, worse, epsilon], figure)
+                for epsilon in epsilons
+            ]
             words = {"test_mse": "test error", "noisy_label_mse": "error of single labels"}
             result.append(
                 {
@@ -81,7 +74,22 @@ def verdicts(means: list[Row]) -> list[Row]:
                     "claim": f"{better} has a smaller {words[figure]} than {worse}",
                     "figure": figure,
                     "holds": all(entry["holds"] for entry in figures),
+                    "holds_beyond_noise": all(entry["holds_beyond_noise"] for entry in figures),
                     "figures": figures,
                 }
             )
     return result
+
+
+def _compared(better: Row, worse: Row, figure: str) -> Row:
+    gain = worse[figure] - better[figure]
+    # Errors of single labels are means over all rows: seeds hardly change them.
+    spreads = [(row["stddev"] or 0.0) if figure == "test_mse" else 0.0 for row in (better, worse)]
+    noise = sum(s**2 / row["seeds"] for s, row in zip(spreads, (better, worse), strict=True)) ** 0.5
+    return {
+        "epsilon": better["epsilon"],
+        "better": better[figure],
+        "worse": worse[figure],
+        "holds": gain > 0,
+        "holds_beyond_noise": gain > 2 * noise,
+    }

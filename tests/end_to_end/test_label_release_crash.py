@@ -16,8 +16,9 @@ from tulle.privacy.units import Adjacency, Unit
 DIE_AT = """
 import os, sys
 from tulle.cli.main import run_with
-from tulle.labels.release import noisy_table, releasing
+from tulle.labels.release import release_files
 from tulle.labels.release.drawing import Drawing
+from tulle.labels.release.release_files import ReleaseFiles
 from tulle.accounting.ledger import OpenSpend
 
 def die(*_, **__):
@@ -27,19 +28,29 @@ place = sys.argv[1]
 if place == "draw":
     Drawing.check_unchanged = die
 elif place == "record":
-    releasing.write_record = die
+    ReleaseFiles.hide_record = die
 elif place == "mark":
     OpenSpend.mark_released = die
 elif place == "place":
-    noisy_table.put_in_place = die
+    ReleaseFiles.put_in_place = die
+elif place == "between":
+    release_files.sync_folder = lambda _folder: None
+    link = os.link
+    def link_record(hidden, path):
+        link(hidden, path)
+        if str(path).endswith(".json"):
+            die()
+    release_files.os.link = link_record
 sys.exit(run_with(sys.argv[2:]))
 """
 
 
-def command(place: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+def command(
+    place: str, folder: Path, out: str = "noisy.parquet"
+) -> "subprocess.CompletedProcess[str]":
     arguments = ["labels", "release", str(folder / "clicks.parquet")]
     arguments += ["--schema", str(folder / "schema.toml"), "--mechanism", "rr", "--epsilon", "1"]
-    arguments += ["--out", str(folder / "noisy.parquet"), "--ledger", str(folder / "ledger.db")]
+    arguments += ["--out", str(folder / out), "--ledger", str(folder / "ledger.db")]
     return subprocess.run(
         [sys.executable, "-c", DIE_AT, place, *arguments, "--json"],
         capture_output=True,
@@ -49,6 +60,20 @@ def command(place: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
+def make_folder(folder: Path) -> Ledger:
+    """A table, its schema, and a ledger that pays for one release."""
+    labels = np.random.default_rng(1).integers(0, 2, 500)
+    table = pl.DataFrame({"ad": np.arange(500) % 7, "sale": labels})
+    table.write_parquet(folder / "clicks.parquet")
+    (folder / "schema.toml").write_text('label = "sale"\npublic = ["ad"]\n')
+    ledger = Ledger.create(folder / "ledger.db")
+    budget = Budget(
+        name="all", unit=Unit.example(), adjacency=Adjacency.REPLACE, epsilon=1.0, delta=0.0
+    )
+    ledger.create_budget(budget)
+    return ledger
+
+
 @pytest.mark.parametrize(
     ("place", "status", "is_stored"),
     [
@@ -56,21 +81,13 @@ def command(place: str, folder: Path) -> "subprocess.CompletedProcess[str]":
         ("record", SpendStatus.OPEN, "false"),
         ("mark", SpendStatus.OPEN, "false"),
         ("place", SpendStatus.RELEASED, "true"),
+        ("between", SpendStatus.RELEASED, "true"),
     ],
 )
 def test_a_killed_release_is_finished_by_the_same_command_for_one_payment(
     tmp_path: Path, place: str, status: SpendStatus, is_stored: str
 ) -> None:
-    labels = np.random.default_rng(1).integers(0, 2, 500)
-    table = pl.DataFrame({"ad": np.arange(500) % 7, "sale": labels})
-    table.write_parquet(tmp_path / "clicks.parquet")
-    (tmp_path / "schema.toml").write_text('label = "sale"\npublic = ["ad"]\n')
-    ledger = Ledger.create(tmp_path / "ledger.db")
-    budget = Budget(
-        name="all", unit=Unit.example(), adjacency=Adjacency.REPLACE, epsilon=1.0, delta=0.0
-    )
-    ledger.create_budget(budget)
-
+    ledger = make_folder(tmp_path)
     assert command(place, tmp_path).returncode == 9
     assert [spend.status for spend in ledger.spends("all")] == [status]
     assert not (tmp_path / "noisy.parquet").exists()
@@ -81,3 +98,17 @@ def test_a_killed_release_is_finished_by_the_same_command_for_one_payment(
     assert pl.read_parquet(tmp_path / "noisy.parquet").height == 500
     assert [spend.status for spend in ledger.spends("all")] == [SpendStatus.RELEASED]
     assert not list(tmp_path.glob(".*.unreleased"))
+
+
+@pytest.mark.parametrize("place", ["record", "mark"])
+def test_tries_with_other_names_leave_one_table_for_one_payment(tmp_path: Path, place: str) -> None:
+    ledger = make_folder(tmp_path)
+    for out in ("a.parquet", "b.parquet"):
+        assert command(place, tmp_path, out).returncode == 9
+        assert not list(tmp_path.glob("[a-b].release.json"))
+    assert command("nowhere", tmp_path, "c.parquet").returncode == 0
+    for out in ("a.parquet", "b.parquet"):
+        assert '"stored_before": true' in command("nowhere", tmp_path, out).stdout
+    contents = {(tmp_path / f"{name}.parquet").read_bytes() for name in "abc"}
+    assert len(contents) == 1
+    assert [spend.status for spend in ledger.spends("all")] == [SpendStatus.RELEASED]

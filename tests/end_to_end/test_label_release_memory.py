@@ -22,20 +22,18 @@ from tulle.labels.release.releasing import release_labels
 from tulle.mechanisms.entropy import release_rng
 from tulle.privacy.units import Unit
 
-path = Path(sys.argv[1])
+paths = tuple(map(Path, sys.argv[2:]))
 schema = Schema(label="sale", public=("first", "second", "third"))
-table = LabelTable(
-    paths=(path,) * int(sys.argv[2]), layout=layout_for(path, schema), unit=Unit.example()
-)
+table = LabelTable(paths=paths, layout=layout_for(paths[0], schema), unit=Unit.example())
 noise = RowNoise(mechanism=BinaryResponse(epsilon=1.0))
-result = release_labels(table, noise, Path(sys.argv[3]), rng=release_rng())
+result = release_labels(table, noise, Path(sys.argv[1]), rng=release_rng())
 print(result.record.num_rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
 
 
-def measure(table: Path, times: int, out: Path) -> tuple[int, int]:
-    """Rows and peak bytes of memory of releasing a table several times over."""
-    command = [sys.executable, "-c", RELEASE, str(table), str(times), str(out)]
+def measure(out: Path, *tables: Path) -> tuple[int, int]:
+    """Rows and peak bytes of memory of releasing some tables as one."""
+    command = [sys.executable, "-c", RELEASE, str(out), *map(str, tables)]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     num_rows, peak = shown.stdout.split()
     return int(num_rows), int(peak)
@@ -43,18 +41,20 @@ def measure(table: Path, times: int, out: Path) -> tuple[int, int]:
 
 @pytest.mark.slow
 def test_five_times_the_rows_take_the_same_memory(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    pl.DataFrame(
-        {
-            "first": rng.integers(0, 10**6, NUM_ROWS),
-            "second": rng.random(NUM_ROWS),
-            "third": rng.integers(0, 10**6, NUM_ROWS),
-            "sale": rng.integers(0, 2, NUM_ROWS),
-        }
-    ).write_parquet(tmp_path / "clicks.parquet")
-    num_rows, peak = measure(tmp_path / "clicks.parquet", 1, tmp_path / "one.parquet")
+    tables = [tmp_path / f"clicks{number}.parquet" for number in range(5)]
+    for number, path in enumerate(tables):
+        rng = np.random.default_rng(number)
+        pl.DataFrame(
+            {
+                "first": rng.integers(0, 10**6, NUM_ROWS),
+                "second": rng.random(NUM_ROWS),
+                "third": rng.integers(0, 10**6, NUM_ROWS),
+                "sale": rng.integers(0, 2, NUM_ROWS),
+            }
+        ).write_parquet(path)
+    num_rows, peak = measure(tmp_path / "one.parquet", tables[0])
     assert num_rows == NUM_ROWS
-    num_rows, peak_of_five = measure(tmp_path / "clicks.parquet", 5, tmp_path / "five.parquet")
+    num_rows, peak_of_five = measure(tmp_path / "five.parquet", *tables)
     assert num_rows == 5 * NUM_ROWS
     # The columns of the eight million more rows are 530 MB in memory.
     assert peak_of_five < peak + 200e6

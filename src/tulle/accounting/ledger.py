@@ -34,7 +34,10 @@ class OpenSpend:
     """
 
     def __init__(
-        self, spend_id: int, accounts: tuple[Account, ...], finish: Callable[[SpendStatus], None]
+        self,
+        spend_id: int,
+        accounts: tuple[Account, ...],
+        finish: Callable[[SpendStatus, str | None], None],
     ) -> None:
         self.id = spend_id
         self._accounts = accounts
@@ -45,14 +48,20 @@ class OpenSpend:
         """How every budget and window that was charged stood after this spend."""
         return tuple(account.state() for account in self._accounts)
 
-    def mark_released(self) -> None:
+    def mark_released(self, *, released_as: str) -> None:
         """Marks it as released, for a release that is put in place right after.
 
         Without a `with` block a spend stays open until then: it counts, nothing of its
         release is out, and `Ledger.reopen` lets a later try have it.
+
+        Args:
+          released_as: What is released, e.g. the hash of a file. Not sensitive: it is shown.
+
+        Raises:
+          RunStateError: The spend is not open any more.
         """
         self._enter_once()
-        self._finish(SpendStatus.RELEASED)
+        self._finish(SpendStatus.RELEASED, released_as)
 
     def __enter__(self) -> "OpenSpend":
         self._enter_once()
@@ -72,7 +81,8 @@ class OpenSpend:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            self._finish(SpendStatus.RELEASED if error_type is None else SpendStatus.FAILED)
+            status = SpendStatus.RELEASED if error_type is None else SpendStatus.FAILED
+            self._finish(status, None)
         except RunStateError as problem:
             # Open counts as spent, so privacy holds and the release need not be lost.
             warnings.warn(
@@ -212,26 +222,30 @@ class Ledger:
         charged = tuple(account.after(event) for account in accounts)
         return OpenSpend(spend_id, charged, functools.partial(self._finish, spend_id))
 
-    def reopen(self, spend_id: int) -> OpenSpend:
+    def reopen(self, spend_id: int, *, note: str) -> OpenSpend:
         """Takes up an open spend whose release never got out, in place of paying again.
 
         Whoever calls it must know that no other process is at work on that release, and that
         the first try marked nothing released and put nothing in place.
 
+        Args:
+          spend_id: Number of the spend.
+          note: What its note says. Another spend is not taken up by mistake.
+
         Raises:
-          RunStateError: The spend is not open.
+          RunStateError: The spend is not open, or is another one.
         """
         with ledger_file.reading(self.path, self.busy_timeout_s) as connection:
-            status = ledger_rows.read_status(connection, spend_id)
-        if status is not SpendStatus.OPEN:
+            is_right = ledger_rows.is_open(connection, spend_id, note)
+        if not is_right:
             raise RunStateError(
                 f"spend {spend_id} is not open, so its release may be out; call Ledger.spend()."
             )
         return OpenSpend(spend_id, (), functools.partial(self._finish, spend_id))
 
-    def _finish(self, spend_id: int, status: SpendStatus) -> None:
+    def _finish(self, spend_id: int, status: SpendStatus, released_as: str | None) -> None:
         with ledger_file.writing(self.path, self.busy_timeout_s) as connection:
-            ledger_rows.finish_spend(connection, spend_id, status)
+            ledger_rows.finish_spend(connection, spend_id, status, released_as)
 
 
 def _accounts(connection: sqlite3.Connection, request: SpendRequest) -> tuple[Account, ...]:

@@ -22,7 +22,7 @@ _COUNTED = """
 """
 _SPENDS_QUERY = f"""
     SELECT id, event, purpose, note, unit, first_micros, last_micros, status, recorded_at,
-           finished_at
+           finished_at, released_as
     FROM spends WHERE {_COUNTED} ORDER BY id
 """  # noqa: S608, fixed text
 _ACCOUNTS_QUERY = f"""
@@ -70,6 +70,8 @@ class Spend:
     status: SpendStatus
     recorded_at: datetime
     finished_at: datetime | None
+    released_as: str | None = None
+    """What was released, where somebody said it, e.g. the hash of a file."""
 
 
 def insert_budget(connection: sqlite3.Connection, budget: Budget) -> None:
@@ -111,18 +113,34 @@ def insert_spend(connection: sqlite3.Connection, request: SpendRequest) -> int:
     return cursor.lastrowid
 
 
-def finish_spend(connection: sqlite3.Connection, spend_id: int, status: SpendStatus) -> None:
-    """Marks an open spend as released or failed."""
-    connection.execute(
-        "UPDATE spends SET status = ?, finished_at = ? WHERE id = ? AND status = ?",
-        (status.value, _now(), spend_id, SpendStatus.OPEN.value),
+def finish_spend(
+    connection: sqlite3.Connection,
+    spend_id: int,
+    status: SpendStatus,
+    released_as: str | None = None,
+) -> None:
+    """Marks an open spend as released or failed, and may say what was released."""
+    if released_as is not None:
+        check_text("released_as", released_as)
+    update = "UPDATE spends SET status = ?, finished_at = ?"
+    values: tuple[object, ...] = (status.value, _now())
+    if released_as is not None:
+        update, values = f"{update}, released_as = ?", (*values, released_as)
+    cursor = connection.execute(
+        f"{update} WHERE id = ? AND status = ?",
+        (*values, spend_id, SpendStatus.OPEN.value),
     )
+    if cursor.rowcount != 1:
+        raise RunStateError(f"spend {spend_id} is not open any more; another process ended it.")
 
 
-def read_status(connection: sqlite3.Connection, spend_id: int) -> SpendStatus | None:
-    """How a spend ended; None if there is none of that number."""
-    row = connection.execute("SELECT status FROM spends WHERE id = ?", (spend_id,)).fetchone()
-    return None if row is None else SpendStatus(str(row[0]))
+def is_open(connection: sqlite3.Connection, spend_id: int, note: str) -> bool:
+    """True if the spend of that number and note is open."""
+    row = connection.execute(
+        "SELECT 1 FROM spends WHERE id = ? AND note = ? AND status = ?",
+        (spend_id, note, SpendStatus.OPEN.value),
+    ).fetchone()
+    return row is not None
 
 
 def read_budgets(connection: sqlite3.Connection) -> tuple[Budget, ...]:
@@ -171,7 +189,11 @@ def read_accounts(
             budget=budget,
             window=window,
             spent=Composed(
-                tuple(Repeated(event=events[text], count=n) for text, n in sorted(texts.items()))
+                # Composed keeps equal spends apart: they may be about different labels.
+                tuple(
+                    Repeated(event=Composed((events[text],)), count=n)
+                    for text, n in sorted(texts.items())
+                )
             ),
             num_spends=texts.total(),
             num_open=num_open[window],
@@ -217,7 +239,7 @@ def _budget(
 
 
 def _spend(connection: sqlite3.Connection, row: tuple[object, ...]) -> Spend:
-    spend_id, event, purpose, note, unit, first, last, status, recorded_at, finished_at = row
+    spend_id, event, purpose, note, unit, first, last, status, recorded_at, finished_at, out = row
     return Spend(
         id=int(str(spend_id)),
         request=SpendRequest(
@@ -230,6 +252,7 @@ def _spend(connection: sqlite3.Connection, row: tuple[object, ...]) -> Spend:
         status=SpendStatus(str(status)),
         recorded_at=datetime.fromisoformat(str(recorded_at)),
         finished_at=None if finished_at is None else datetime.fromisoformat(str(finished_at)),
+        released_as=None if out is None else str(out),
     )
 
 

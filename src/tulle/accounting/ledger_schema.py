@@ -63,7 +63,16 @@ _TO_VERSION_2 = (
     """,
 )
 
-_STEPS = (_TO_VERSION_1, _TO_VERSION_2)
+_TO_VERSION_3 = (
+    "ALTER TABLE spends ADD COLUMN released_as TEXT",
+    """
+    CREATE TRIGGER released_as_once BEFORE UPDATE OF released_as ON spends
+    WHEN OLD.status <> 'open'
+    BEGIN SELECT RAISE(ABORT, 'what a spend released cannot be changed'); END
+    """,
+)
+
+_STEPS = (_TO_VERSION_1, _TO_VERSION_2, _TO_VERSION_3)
 SCHEMA_VERSION = len(_STEPS)
 
 

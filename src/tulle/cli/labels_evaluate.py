@@ -46,6 +46,7 @@ def evaluate(
         facts = _on_release(predictions, release)
     else:
         facts = _on_raw(predictions, raw, schema)
+        typer.echo("these figures are exact and not protected: keep them with the data.", err=True)
     if as_json:
         typer.echo(json.dumps(facts, allow_nan=False))
         return

@@ -74,7 +74,7 @@ def noise_of(options: LabelOptions, mechanism: str) -> "LabelNoise":
     if options.prior_epsilon is None:
         prior = given_prior(options, mechanism)
         built = _builder(options, mechanism, options.epsilon)(prior)
-        return RowNoise(mechanism=built, public_prior=options.prior is not None)
+        return RowNoise(mechanism=built)
     label_epsilon = options.epsilon - options.prior_epsilon
     # The two parts must not add up to more than the whole, also after rounding.
     while label_epsilon > 0 and label_epsilon + options.prior_epsilon > options.epsilon:

@@ -63,6 +63,8 @@ def unprotected_facts(plan: Plan, measured_on: Sequence[str] = ()) -> tuple[str,
     facts = ["The settings and every other entry of this card: they are public."]
     if columns.public:
         facts.append(f"The public columns: {', '.join(columns.public)}.")
+    if guarantee.scope is Scope.LABELS:
+        facts.append("Which rows there are, and their order: rows chosen or sorted by labels tell.")
     if guarantee.scope is Scope.LABELS and columns.sensitive:
         facts.append(f"The sensitive columns: {', '.join(columns.sensitive)}.")
     if guarantee.scope is Scope.SENSITIVE_COLUMNS and columns.label is not None:

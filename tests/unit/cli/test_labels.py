@@ -126,7 +126,7 @@ class TestRelease:
         assert len(record["mechanism"]["prior_release"]["noisy_counts"]) == 21
 
     def test_a_given_prior_is_an_assumption_on_the_card(self, folder: Path) -> None:
-        (folder / "prior.json").write_text(json.dumps([1 / 21] * 21))
+        (folder / "prior.json").write_text(json.dumps([0.5, *[0.025] * 20]))
         options = ["--label-low", "0", "--label-high", "20", "--prior", str(folder / "prior.json")]
         code = run(
             folder,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tulle.data.source_files import inspect_sources
+from tulle.data.source_files import SourceFile
 from tulle.errors import DataError, RunStateError
 from tulle.labels.label_prior import raw_cell_counts, release_prior_of_counts
 from tulle.labels.release.label_noise import LabelNoise, LearntPriorNoise, RowNoise, UnitNoise
@@ -28,7 +28,8 @@ class Drawing:
 
     Privacy:
       Unit: that of the table, replace. Event: that of the noise, for one call of `frames`,
-      which refuses a second one. Relies on: the caller has paid before the first row.
+      which refuses a second one. Relies on: the caller has paid before the first row, and
+      `sources` were looked at before `unit_rows`.
     """
 
     def __init__(
@@ -37,11 +38,12 @@ class Drawing:
         noise: LabelNoise,
         unit_rows: UnitRows | None,
         *,
+        sources: tuple[SourceFile, ...],
         rng: NoiseSource,
         watch: Watch | None = None,
     ) -> None:
         self._table, self._noise, self._unit_rows, self._watch = table, noise, unit_rows, watch
-        self._sources = inspect_sources(table.paths)
+        self._sources = sources
         self._raw_labels = np.zeros(0, np.uint8)
         self._raw_counts = np.zeros(0, np.int64)
         self._is_checked = self._is_drawn = False
@@ -71,7 +73,7 @@ class Drawing:
 
     def check_unchanged(self) -> None:
         """Refuses files that are not those which were checked."""
-        if inspect_sources(self._table.paths) != self._sources:
+        if self._table.inspect_files() != self._sources:
             names = ", ".join(path.name for path in self._table.paths)
             raise DataError(f"{names} changed while it was read; start again.")
 

@@ -24,8 +24,19 @@ class RowNoise:
     """Each label by itself, by a mechanism that is fixed before a label is read."""
 
     mechanism: RowMechanism
-    public_prior: bool = False
-    """True if somebody gave a prior and says that it was not made with these labels."""
+
+    def __post_init__(self) -> None:
+        if np.ndim(getattr(self.mechanism, "prior", ())) > 1:
+            raise ConfigError(
+                f"mechanism {self.name!r} has one prior for each row, and a table comes in blocks; "
+                "use StagedRelease, or one prior for all rows."
+            )
+
+    @property
+    def rests_on_prior(self) -> bool:
+        """True if somebody gave a prior, and says that it was not made with these labels."""
+        prior = getattr(self.mechanism, "prior", None)
+        return prior is not None and not np.allclose(prior, prior[0], rtol=1e-9, atol=0.0)
 
     @property
     def name(self) -> str:
@@ -75,7 +86,8 @@ class LearntPriorNoise:
         """The mechanism for a prior that was released."""
         try:
             built = self.build(prior.weights)
-        except ConfigError:
+        except Exception:
+            # Whatever went wrong: a second try would draw a second prior.
             return self.fallback
         return built if built.epsilon <= self.label_epsilon else self.fallback
 

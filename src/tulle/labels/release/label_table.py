@@ -8,6 +8,7 @@ value.
 import dataclasses
 import hashlib
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tulle.data.formats.layout import Layout
 from tulle.data.formats.tables import read_blocks
 from tulle.data.row_arrays import Place, RowArrays
 from tulle.data.schema import Schema
+from tulle.data.source_files import SourceFile, inspect_sources
 from tulle.errors import ConfigError, DataError
 from tulle.labels.units.unit_rows import UnitRows, group_rows
 from tulle.privacy.units import Owner, Unit
@@ -126,23 +128,42 @@ class LabelTable:
             partner_ids=None if self.partner is None else columns[self.partner],
         )
 
-    def time_span_seconds(self) -> int:
-        """From the first to the last row, by their times, which are public; 0 without times."""
+    def time_span(self) -> tuple[int, int]:
+        """First and last second of the rows since the zero of their times, which are public."""
         time = self.schema.time
         if time is None:
-            return 0
+            raise ConfigError("the schema has no time column; name it.")
         first, last = np.inf, -np.inf
         arrays = RowArrays(schema=self.schema, num_classes=2, salt=_SALT)
         for table, place in self._blocks((time,)):
-            seconds = _seconds(arrays.times(table[time], place))
-            first, last = min(first, seconds.min()), max(last, seconds.max())
-        return int(last - first)
+            found = arrays.times(table[time], place)
+            seconds = _seconds(found)
+            # A day lasts until its last second.
+            end = 0 if "times" in found else _SECONDS_PER_DAY - 1
+            first, last = min(first, seconds.min()), max(last, seconds.max() + end)
+        return int(first), int(last)
+
+    def inspect_files(self) -> tuple[SourceFile, ...]:
+        """What tells the files from changed ones. Refuses a file that is there twice.
+
+        Raises:
+          DataError: A file is named twice, also by another name: its labels would be noised
+            twice for one price.
+        """
+        sources = inspect_sources(self.paths)
+        places = [os.stat(path) for path in self.paths]
+        if len({(place.st_dev, place.st_ino) for place in places}) < len(places):
+            raise DataError("one file is named twice; each label is noised once: name it once.")
+        return sources
 
     def digest(self) -> bytes:
         """A hash of all bytes of the files and of the roles. As sensitive as raw data."""
         digest = hashlib.blake2b(repr(self.schema.to_dict()).encode(), digest_size=32)
-        for path in self.paths:
-            digest.update(_file_digest(path))
+        files = [_file_digest(path) for path in self.paths]
+        if len(set(files)) < len(files):
+            raise DataError("two files are equal byte by byte; each label is noised once.")
+        for content in files:
+            digest.update(content)
         return digest.digest()
 
     def num_bytes(self) -> int:

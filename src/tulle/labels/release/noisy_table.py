@@ -14,7 +14,6 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from tulle.data.parquet_stream import sink_tables
-from tulle.durable_files import sync_folder
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.labels.row_mechanism import NoisyLabels
 
@@ -98,18 +97,6 @@ def write_rows(staged: Path, frames: Iterator[pl.DataFrame]) -> tuple[str, ...]:
             ) from None
         raise
     return tuple(schema.names())
-
-
-def put_in_place(staged: Path, out: Path) -> None:
-    """Gives the finished table its name; refuses a file that came meanwhile."""
-    try:
-        os.link(staged, out)
-        sync_folder(out.parent)
-    except FileExistsError:
-        raise RunStateError(f"{out.name} exists already; name another file with --out.") from None
-    except OSError as error:
-        raise RunStateError(f"{out.name} cannot be written: {error.strerror}.") from None
-    staged.unlink(missing_ok=True)
 
 
 def read_noisy_columns(path: Path, columns: tuple[str, ...]) -> pl.DataFrame:

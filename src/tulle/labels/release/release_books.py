@@ -1,9 +1,9 @@
 """One release for one payment, also when a command is repeated or was killed.
 
 A ledger knows a release by a keyed hash of its plan and of its data. The spend is
-marked released before the table is put in place. So a spend that is still open
-never got out, and the same command may have it without paying again; one that is
-marked released must be found, not drawn anew.
+marked released, with the hash of the table, before the table is put in place. So a
+spend that is still open never got out, and the same command may have it without
+paying again; one that is marked released must be found by that hash, not drawn anew.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+from tulle.accounting.budget import Span
 from tulle.accounting.ledger import Ledger, OpenSpend
 from tulle.accounting.ledger_rows import Spend, SpendStatus
 from tulle.errors import ConfigError, RunStateError
@@ -40,15 +41,30 @@ class ReleaseCharge:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PaidRelease:
-    """A spend of the ledger for one release, and where its table was put."""
+    """A spend of the ledger for one release, and where its table was to go."""
 
     spend: Spend
-    path: Path
 
     @property
     def is_out(self) -> bool:
         """True if the table may have been seen."""
         return self.spend.status is not SpendStatus.OPEN
+
+    @property
+    def path(self) -> Path:
+        """Where the table is, or was to go."""
+        said = self.spend.released_as or self.spend.request.note
+        return Path(said.partition(_WHERE)[2])
+
+    @property
+    def table_sha256(self) -> str:
+        """Hash of the table that got out; empty if none was said to."""
+        return (self.spend.released_as or "").partition(_WHERE)[0]
+
+
+def released_as(table_sha256: str, path: Path) -> str:
+    """What the ledger keeps of a table that gets out."""
+    return f"{table_sha256}{_WHERE}{path.absolute()}"
 
 
 class ReleaseBooks:
@@ -74,14 +90,19 @@ class ReleaseBooks:
         )
 
     def paid(self, release_id: str) -> PaidRelease | None:
-        """The last payment for this release, if there is one."""
+        """The last payment for this release, if there is one that it can rest on.
+
+        An open one counts only if it charged the same purpose and time.
+        """
         ledger, prefix = self._charge.ledger, _NOTE + release_id + _WHERE
         budgets = [b for b in ledger.budgets() if b.counts(self._charge.purpose)]
         spends = {spend.id: spend for b in budgets for spend in ledger.spends(b.name)}
-        found = [spends[i] for i in sorted(spends) if spends[i].request.note.startswith(prefix)]
-        if not found:
-            return None
-        return PaidRelease(spend=found[-1], path=Path(found[-1].request.note.removeprefix(prefix)))
+        for spend in (spends[number] for number in sorted(spends, reverse=True)):
+            paid = PaidRelease(spend=spend)
+            is_this = spend.request.note.startswith(prefix)
+            if is_this and (paid.is_out or self._charges_alike(spend)):
+                return paid
+        return None
 
     def pay(self, plan: Plan, release_id: str, path: Path) -> OpenSpend:
         """Puts the cost on the books. It stays open until it is marked released.
@@ -101,7 +122,11 @@ class ReleaseBooks:
 
     def take_up(self, paid: PaidRelease) -> OpenSpend:
         """The open spend of a try that did not get to its end."""
-        return self._charge.ledger.reopen(paid.spend.id)
+        return self._charge.ledger.reopen(paid.spend.id, note=paid.spend.request.note)
+
+    def _charges_alike(self, spend: Spend) -> bool:
+        span = Span.of(self._charge.at, self._charge.until)
+        return (spend.request.purpose, spend.request.span) == (self._charge.purpose, span)
 
 
 @contextlib.contextmanager

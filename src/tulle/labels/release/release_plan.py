@@ -1,6 +1,8 @@
 """What a release of labels promises, made before a label is read."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from tulle.accounting.plan_check import verify_plan
 from tulle.errors import ConfigError
@@ -16,7 +18,11 @@ from tulle.privacy.units import Adjacency, Owner, Scope, TrustModel
 
 
 def make_release_plan(
-    table: LabelTable, noise: LabelNoise, *, unit_rows: UnitRows | None = None
+    table: LabelTable,
+    noise: LabelNoise,
+    *,
+    unit_rows: UnitRows | None = None,
+    has_ledger: bool = False,
 ) -> Plan:
     """The plan of one release. Reads nothing.
 
@@ -24,6 +30,7 @@ def make_release_plan(
       table: Whose columns and unit it is for.
       noise: How the labels will be noised.
       unit_rows: The rows of each unit, from public columns; for noise by units.
+      has_ledger: Whether a ledger will know the release.
 
     Raises:
       ConfigError: Unit and mechanism do not go together.
@@ -36,7 +43,7 @@ def make_release_plan(
     plan = Plan(
         name=f"labels of {table.label}",
         mechanism=_sentence(table, noise),
-        settings=_settings(noise),
+        settings=_settings(table, noise, has_ledger),
         event=event,
         guarantee=Guarantee(
             epsilon=noise.epsilon,
@@ -48,7 +55,7 @@ def make_release_plan(
         trust=TrustModel.CENTRAL,
         columns=dataclasses.replace(table.schema.roles, ignored=()),
         bounds=_bounds(noise),
-        assumptions=_assumptions(noise),
+        assumptions=_assumptions(noise, has_ledger),
     )
     verify_plan(plan)
     return plan
@@ -88,19 +95,41 @@ def _sentence(table: LabelTable, noise: LabelNoise) -> str:
     return f"{how} ({noise.name}), and the result is stored; public columns go out as they are."
 
 
-def _settings(noise: LabelNoise) -> dict[str, Scalar]:
-    settings: dict[str, Scalar] = {"mechanism": noise.name, "epsilon": noise.epsilon}
+def _settings(table: LabelTable, noise: LabelNoise, has_ledger: bool) -> dict[str, Scalar]:
+    settings: dict[str, Scalar] = {
+        "mechanism": noise.name,
+        "epsilon": noise.epsilon,
+        "charged to a ledger": has_ledger,
+        "row order": "as in the input",
+    }
+    if table.partner is not None:
+        settings["partner"] = table.partner
+    if table.unit.window_seconds is not None:
+        settings["windows begin"] = "at zero of the time column, 1970 UTC if it counts from there"
+    if isinstance(noise, UnitNoise):
+        settings["base_rate"] = noise.base_rate
     if isinstance(noise, LearntPriorNoise):
-        return settings | {
+        settings |= {
             "prior_epsilon": noise.prior.epsilon,
+            "prior_num_values": noise.prior.num_values,
+            "prior_num_cells": noise.prior.num_cells,
             "label_epsilon": noise.label_epsilon,
         }
-    described = noise.mechanism.describe()
-    return settings | {
-        name: value
-        for name, value in described.items()
-        if isinstance(value, str | int | float | bool) and name not in settings
-    }
+        described = noise.fallback.describe()
+    else:
+        described = noise.mechanism.describe()
+    return _flat(described) | settings
+
+
+def _flat(described: Mapping[str, Any]) -> dict[str, Scalar]:
+    """Single values by name; those of an object within get its name before theirs."""
+    flat: dict[str, Scalar] = {}
+    for name, value in described.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name}_{inner}": found for inner, found in _flat(value).items()}
+        elif isinstance(value, str | int | float | bool):
+            flat[name] = value
+    return flat
 
 
 def _bounds(noise: LabelNoise) -> tuple[Bound, ...]:
@@ -118,7 +147,7 @@ def _bounds(noise: LabelNoise) -> tuple[Bound, ...]:
     return tuple(bounds)
 
 
-def _assumptions(noise: LabelNoise) -> tuple[Assumption, ...]:
+def _assumptions(noise: LabelNoise, has_ledger: bool) -> tuple[Assumption, ...]:
     made = [
         Assumption(
             statement="Every label lies in the declared range.",
@@ -126,13 +155,21 @@ def _assumptions(noise: LabelNoise) -> tuple[Assumption, ...]:
             evidence="All labels are looked at before anything is spent.",
         ),
         Assumption(
-            statement="Each label is noised once, with chances that are integers over 2^64.",
+            statement="Within this release each label is noised once, with exactly the stated law.",
             status=Status.ENFORCED,
-            evidence="The same command returns the stored table in place of new noise, and an "
-            "exact sampler draws.",
+            evidence="One pass over distinct files, by a sampler that no rounding changes.",
         ),
     ]
-    if isinstance(noise, RowNoise) and noise.public_prior:
+    if has_ledger:
+        made.append(
+            Assumption(
+                statement="The same release is not drawn a second time without being paid.",
+                status=Status.ENFORCED,
+                evidence="The ledger knows it by a keyed hash of files, schema and plan, and its "
+                "table by a hash; a repeated command returns that table.",
+            )
+        )
+    if isinstance(noise, RowNoise) and noise.rests_on_prior:
         made.append(
             Assumption(
                 statement="The given prior was not made with the labels that are released.",

@@ -8,13 +8,11 @@ taken for that of another release. Everything in it is public.
 import dataclasses
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tulle.durable_files import stage_text, sync_folder
-from tulle.errors import ConfigError, DataError, RunStateError
+from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import check_count, check_fields, check_text, parse_json
 from tulle.privacy.plan import Plan
 
@@ -85,40 +83,29 @@ def record_path(table: Path) -> Path:
     return table.with_name(f"{table.stem}.release.json")
 
 
-def write_record(table: Path, record: ReleaseRecord) -> None:
-    """Writes the record of a table. It is there as a whole or not at all."""
-    path = record_path(table)
-    try:
-        staged = stage_text(path, record.to_json())
-        os.replace(staged, path)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise RunStateError(
-            f"{path.name} cannot be written: {error.strerror}; make room, or choose another folder."
-        ) from None
-
-
 def read_record(table: Path) -> ReleaseRecord:
     """The record of a released table.
 
     Raises:
       DataError: There is none, or it cannot be read.
     """
-    path = record_path(table)
+    return read_record_file(record_path(table))
+
+
+def read_record_file(path: Path) -> ReleaseRecord:
+    """A record from its file.
+
+    Raises:
+      DataError: There is none, or it cannot be read.
+    """
     try:
         return ReleaseRecord.from_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(
-            f"{table.name} has no {path.name} beside it; keep both together, as the release "
-            "wrote them."
+            f"there is no {path.name}; keep it beside its table, as the release wrote them."
         ) from None
     except (ConfigError, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path.name} cannot be read as the record of a release: {error}") from None
-
-
-def holds_table(path: Path, record: ReleaseRecord) -> bool:
-    """True if a file is the table of this record, byte by byte."""
-    return path.is_file() and table_digest(path) == record.table_sha256
 
 
 def table_digest(path: Path) -> str:

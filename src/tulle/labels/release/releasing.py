@@ -4,13 +4,11 @@ In this order nothing can get out unpaid, and a command that is repeated finds t
 first table again in place of drawing fresh noise, which would average out.
 """
 
-import contextlib
 import dataclasses
-import os
-import shutil
+import secrets
 from pathlib import Path
 
-from tulle.errors import ConfigError, DataError, RunStateError
+from tulle.errors import ConfigError, RunStateError
 from tulle.labels.release import noisy_table
 from tulle.labels.release.drawing import Drawing, Watch
 from tulle.labels.release.label_noise import (
@@ -18,16 +16,15 @@ from tulle.labels.release.label_noise import (
     UnitNoise,
 )
 from tulle.labels.release.label_table import LabelTable
-from tulle.labels.release.release_books import PaidRelease, ReleaseCharge, open_books
-from tulle.labels.release.release_plan import make_release_plan
-from tulle.labels.release.release_record import (
-    ReleaseRecord,
-    holds_table,
-    read_record,
-    record_path,
-    table_digest,
-    write_record,
+from tulle.labels.release.release_books import (
+    PaidRelease,
+    ReleaseCharge,
+    open_books,
+    released_as,
 )
+from tulle.labels.release.release_files import ReleaseFiles
+from tulle.labels.release.release_plan import make_release_plan
+from tulle.labels.release.release_record import ReleaseRecord, table_digest
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.privacy.plan import Plan
 
@@ -82,97 +79,82 @@ def release_labels(
     options = options or ReleaseOptions()
     out = Path(out)
     _check_out(out, table)
+    sources = table.inspect_files()
     unit_rows = table.unit_rows() if isinstance(noise, UnitNoise) else None
-    plan = make_release_plan(table, noise, unit_rows=unit_rows)
-    drawing = Drawing(table, noise, unit_rows, rng=rng, watch=options.watch)
+    plan = make_release_plan(
+        table, noise, unit_rows=unit_rows, has_ledger=options.charge is not None
+    )
+    drawing = Drawing(table, noise, unit_rows, sources=sources, rng=rng, watch=options.watch)
     if options.charge is None:
-        _refuse_existing(out)
+        files = ReleaseFiles(out, secrets.token_hex(8))
+        files.refuse_existing()
         drawing.check_labels()
-        staged, record = _stage(drawing, plan, out, None)
-        write_record(out, record)
-        noisy_table.put_in_place(staged, out)
+        record = _draw(drawing, plan, files, None)
+        files.put_in_place()
         return ReleaseResult(table=out, record=record, is_stored=False)
     _check_span(table, options.charge)
     with open_books(options.charge) as books:
         release_id = books.release_id(plan, table.digest())
+        files = ReleaseFiles(out, release_id)
         paid = None if options.again else books.paid(release_id)
         if paid is not None and paid.is_out:
-            return _stored(paid, release_id, out)
-        _refuse_existing(out)
+            return _stored(paid, files)
+        files.refuse_existing()
         if paid is None:
             books.check(plan)
+        else:
+            ReleaseFiles(paid.path, release_id).discard()
         drawing.check_labels()
         spend = books.pay(plan, release_id, out) if paid is None else books.take_up(paid)
-        staged, record = _stage(drawing, plan, out, release_id)
-        write_record(out, record)
-        spend.mark_released()
-        noisy_table.put_in_place(staged, out)
+        record = _draw(drawing, plan, files, release_id)
+        spend.mark_released(released_as=released_as(record.table_sha256, out))
+        files.put_in_place()
     return ReleaseResult(table=out, record=record, is_stored=False)
 
 
-def _stage(
-    drawing: Drawing, plan: Plan, out: Path, release_id: str | None
-) -> tuple[Path, ReleaseRecord]:
-    """Draws and writes into a hidden file; the record says what it is."""
-    staged = _staged_path(out)
-    staged.unlink(missing_ok=True)
-    columns = noisy_table.write_rows(staged, drawing.frames())
+def _draw(
+    drawing: Drawing, plan: Plan, files: ReleaseFiles, release_id: str | None
+) -> ReleaseRecord:
+    """Draws and writes into hidden files; the record says what it is."""
+    files.discard()
     try:
+        columns = noisy_table.write_rows(files.hidden_table, drawing.frames())
         drawing.check_unchanged()
-    except DataError:
-        staged.unlink(missing_ok=True)
+        record = ReleaseRecord(
+            plan=plan,
+            mechanism=drawing.description,
+            columns={n: text for n, text in noisy_table.ADDED_COLUMNS.items() if n in columns},
+            num_rows=drawing.num_rows,
+            table=files.table.name,
+            table_sha256=table_digest(files.hidden_table),
+            randomness=drawing.rng.description,
+            is_secure=drawing.rng.is_secure,
+            release_id=release_id,
+        )
+        files.hide_record(record)
+    except BaseException:
+        files.discard()
         raise
-    record = ReleaseRecord(
-        plan=plan,
-        mechanism=drawing.description,
-        columns={n: text for n, text in noisy_table.ADDED_COLUMNS.items() if n in columns},
-        num_rows=drawing.num_rows,
-        table=out.name,
-        table_sha256=table_digest(staged),
-        randomness=drawing.rng.description,
-        is_secure=drawing.rng.is_secure,
-        release_id=release_id,
-    )
-    return staged, record
+    return record
 
 
-def _stored(paid: PaidRelease, release_id: str, out: Path) -> ReleaseResult:
+def _stored(paid: PaidRelease, files: ReleaseFiles) -> ReleaseResult:
     """The table of a release that is out, at its place or copied to a new one."""
-    for path in dict.fromkeys((out.absolute(), paid.path)):
-        with contextlib.suppress(DataError):
-            record = read_record(path)
-            if record.release_id != release_id:
-                continue
-            if not path.exists() and holds_table(_staged_path(path), record):
-                noisy_table.put_in_place(_staged_path(path), path)
-            if holds_table(path, record):
-                return _copied(path, record, out)
+    out = files.table.absolute()
+    for path in dict.fromkeys((out, paid.path)):
+        record = ReleaseFiles(path, files.tag).found(paid.table_sha256)
+        if record is None:
+            continue
+        if path != out:
+            files.refuse_existing()
+            record = dataclasses.replace(record, table=out.name)
+            files.take_copy(path, record)
+        return ReleaseResult(table=files.table, record=record, is_stored=True)
     raise RunStateError(
         f"these labels were released with this plan, as spend {paid.spend.id} says, into "
         f"{paid.path}, which is gone or changed. Restore it with its record, or pay for a second "
         "release with --again."
     )
-
-
-def _copied(path: Path, record: ReleaseRecord, out: Path) -> ReleaseResult:
-    if path != out.absolute():
-        _refuse_existing(out)
-        staged = _staged_path(out)
-        try:
-            shutil.copyfile(path, staged)
-            with staged.open("rb") as file:
-                os.fsync(file.fileno())
-        except OSError as error:
-            staged.unlink(missing_ok=True)
-            raise RunStateError(f"{out.name} cannot be written: {error.strerror}.") from None
-        record = dataclasses.replace(record, table=out.name)
-        write_record(out, record)
-        noisy_table.put_in_place(staged, out)
-    return ReleaseResult(table=out, record=record, is_stored=True)
-
-
-def _staged_path(out: Path) -> Path:
-    return out.with_name(f".{out.name}.unreleased")
 
 
 def _check_out(out: Path, table: LabelTable) -> None:
@@ -186,22 +168,19 @@ def _check_out(out: Path, table: LabelTable) -> None:
 
 
 def _check_span(table: LabelTable, charge: ReleaseCharge) -> None:
-    """Refuses to charge fewer windows than the data can touch."""
+    """Refuses to charge another time than the data are from."""
     if charge.at is None:
         return
-    charged = 0.0 if charge.until is None else (charge.until - charge.at).total_seconds()
-    span = table.time_span_seconds()
-    # A time counts for its whole second, and a bare date ends within its last.
-    if span > charged + 1:
+    if table.schema.time is None:
         raise ConfigError(
-            f"the data are from {span} seconds by column {table.schema.time!r}, and at..until "
-            f"are {charged:.0f}; give the whole time, so that every window is charged."
+            "at=… charges budgets that renew, and the schema has no time column to hold it "
+            "against; name the column, or use a budget that does not renew."
         )
-
-
-def _refuse_existing(out: Path) -> None:
-    if out.exists():
-        raise RunStateError(
-            f"{out.name} exists and is not this release; name another file, or move it away with "
-            f"its {record_path(out).name}."
+    until = charge.at if charge.until is None else charge.until
+    first, last = table.time_span()
+    if first < charge.at.timestamp() or last > until.timestamp():
+        raise ConfigError(
+            f"column {table.schema.time!r} has times outside of at..until ({charge.at} to "
+            f"{until}), taken as seconds or days since 1970 UTC; give the whole time of the data, "
+            "so that every window is charged, or use a budget that does not renew."
         )

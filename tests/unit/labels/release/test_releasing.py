@@ -1,7 +1,10 @@
 """One payment, one draw, one table, whatever happens in between."""
 
+import dataclasses
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -10,10 +13,15 @@ import pytest
 from tulle.accounting.ledger import Ledger
 from tulle.accounting.ledger_rows import SpendStatus
 from tulle.accounting.refusal import SpendRefusedError
+from tulle.data.schema import Schema
 from tulle.errors import ConfigError, DataError, RunStateError
+from tulle.labels.additive_noise import LaplaceLabels
 from tulle.labels.binary_response import BinaryResponse
+from tulle.labels.bins.bin_response import BinResponse
 from tulle.labels.class_response import ClassResponse
+from tulle.labels.label_grid import LabelGrid
 from tulle.labels.label_prior import LabelPriorConfig
+from tulle.labels.prior_response import PriorResponse
 from tulle.labels.release import noisy_table
 from tulle.labels.release.label_noise import (
     LabelNoise,
@@ -21,11 +29,16 @@ from tulle.labels.release.label_noise import (
     RowNoise,
     UnitNoise,
 )
+from tulle.labels.release.label_table import LabelTable
 from tulle.labels.release.release_books import ReleaseCharge
+from tulle.labels.release.release_files import ReleaseFiles
+from tulle.labels.release.release_plan import make_release_plan
 from tulle.labels.release.release_record import read_record
 from tulle.labels.release.releasing import ReleaseOptions, ReleaseResult, release_labels
 from tulle.labels.units.unit_response import JointResponse, PerRowResponse
+from tulle.labels.units.unit_rows import UnitRows
 from tulle.mechanisms.entropy import SeededNoise, release_rng
+from tulle.privacy.conditions import Status
 from tulle.privacy.units import Unit
 from unit.labels.release.label_files import clicks_table, ledger_with, write_clicks
 
@@ -49,6 +62,13 @@ def release(
     charge = None if ledger is None else ReleaseCharge(ledger=ledger)
     options = ReleaseOptions(charge=charge, again=again)
     return release_labels(clicks_table(clicks), noise, out, rng=release_rng(), options=options)
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
 
 
 def statuses(ledger: Ledger) -> list[SpendStatus]:
@@ -155,12 +175,9 @@ def test_a_lost_or_changed_release_is_not_drawn_anew(
 def test_a_try_that_failed_before_the_end_pays_for_the_next(
     clicks: Path, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise OSError("no room")
-
     out = tmp_path / "noisy.parquet"
     with monkeypatch.context() as patched:
-        patched.setattr(noisy_table, "sink_tables", fail)
+        patched.setattr(noisy_table, "sink_tables", raising(OSError("no room")))
         with pytest.raises(RunStateError, match="cannot be written to: no room"):
             release(clicks, out, ledger)
     assert statuses(ledger) == [SpendStatus.OPEN]
@@ -178,11 +195,12 @@ def test_a_table_that_was_paid_and_not_put_in_place_is_found(
 
     out = tmp_path / "noisy.parquet"
     with monkeypatch.context() as patched:
-        patched.setattr(noisy_table, "put_in_place", die)
+        patched.setattr(ReleaseFiles, "put_in_place", die)
         with pytest.raises(KeyboardInterrupt):
             release(clicks, out, ledger)
     assert statuses(ledger) == [SpendStatus.RELEASED]
-    staged = (tmp_path / ".noisy.parquet.unreleased").read_bytes()
+    (hidden,) = tmp_path.glob(".noisy.parquet.*.unreleased")
+    staged = hidden.read_bytes()
     found = release(clicks, out, ledger)
     assert found.is_stored
     assert found.table.read_bytes() == staged
@@ -253,8 +271,6 @@ def test_a_wrong_place_is_refused(clicks: Path, tmp_path: Path, out: str, messag
 
 
 def test_a_column_with_the_name_of_an_added_one_is_refused(tmp_path: Path) -> None:
-    from tulle.data.schema import Schema
-
     path = tmp_path / "clicks.parquet"
     write_clicks(path).rename({"campaign": "target"}).write_parquet(path)
     table = clicks_table(path, schema=Schema(label="sale", public=("target",)))
@@ -343,36 +359,153 @@ class TestUnits:
 
 
 class TestTime:
-    @pytest.mark.parametrize(("days", "is_enough"), [(1, False), (13, False), (14, True)])
-    def test_every_window_of_the_data_must_be_charged(
-        self, clicks: Path, tmp_path: Path, days: int, is_enough: bool
-    ) -> None:
-        ledger = ledger_with(tmp_path / "weekly.db", epsilon=2.0, unit=Unit.user(days=7))
-        start = datetime(2026, 1, 1, tzinfo=UTC)
+    START = datetime(1970, 1, 1, tzinfo=UTC)
+
+    def release(self, clicks: Path, ledger: Ledger, start: datetime, days: int) -> None:
         charge = ReleaseCharge(ledger=ledger, at=start, until=start + timedelta(days=days))
-        table = clicks_table(clicks, unit=Unit.user(days=7))
-        noise = UnitNoise(mechanism=JointResponse(epsilon=2.0))
-        out, options = tmp_path / "noisy.parquet", ReleaseOptions(charge=charge)
-        if is_enough:
-            release_labels(table, noise, out, rng=release_rng(), options=options)
-            state = ledger.state("all", at=start + timedelta(days=10))
+        release_labels(
+            clicks_table(clicks, unit=Unit.user(days=7)),
+            UnitNoise(mechanism=JointResponse(epsilon=2.0)),
+            clicks.with_name("noisy.parquet"),
+            rng=release_rng(),
+            options=ReleaseOptions(charge=charge),
+        )
+
+    def weekly(self, folder: Path) -> Ledger:
+        return ledger_with(folder / "weekly.db", epsilon=2.0, unit=Unit.user(days=7))
+
+    def test_every_window_of_the_data_is_charged(self, clicks: Path, tmp_path: Path) -> None:
+        ledger = self.weekly(tmp_path)
+        self.release(clicks, ledger, self.START, 14)
+        for day in (1, 10):
+            state = ledger.state("all", at=self.START + timedelta(days=day))
             assert state.left_epsilon == pytest.approx(0.0, abs=1e-9)
-            return
+
+    @pytest.mark.parametrize(
+        ("start", "days"),
+        [
+            (START, 13),
+            (START + timedelta(days=1), 20),
+            (datetime(2026, 1, 14, tzinfo=UTC), 21),
+        ],
+        ids=["too short", "too late", "another year"],
+    )
+    def test_another_time_than_that_of_the_data_is_refused(
+        self, clicks: Path, tmp_path: Path, start: datetime, days: int
+    ) -> None:
+        ledger = self.weekly(tmp_path)
         with pytest.raises(ConfigError, match="every window is charged"):
-            release_labels(table, noise, out, rng=release_rng(), options=options)
+            self.release(clicks, ledger, start, days)
         assert statuses(ledger) == []
+
+    def test_a_table_without_times_cannot_be_charged_to_a_window(
+        self, clicks: Path, tmp_path: Path
+    ) -> None:
+        ledger = ledger_with(tmp_path / "daily.db", epsilon=2.0, unit=Unit.example(days=1))
+        table = clicks_table(clicks, schema=Schema(label="sale", public=("campaign",)))
+        charge = ReleaseCharge(ledger=ledger, at=self.START)
+        with pytest.raises(ConfigError, match="no time column"):
+            release_labels(
+                table,
+                ROWS,
+                tmp_path / "noisy.parquet",
+                rng=release_rng(),
+                options=ReleaseOptions(charge=charge),
+            )
+
+    def test_an_open_spend_of_another_time_is_not_taken_up(
+        self, clicks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ledger = self.weekly(tmp_path)
+        with monkeypatch.context() as patched:
+            patched.setattr(noisy_table, "sink_tables", raising(OSError("no room")))
+            with pytest.raises(RunStateError):
+                self.release(clicks, ledger, self.START, 28)
+        with pytest.raises(SpendRefusedError):
+            self.release(clicks, ledger, self.START, 14)
+
+
+class TestFiles:
+    def test_a_file_that_is_named_twice_is_refused(self, clicks: Path, tmp_path: Path) -> None:
+        other = tmp_path / "other.parquet"
+        other.symlink_to(clicks)
+        table = dataclasses.replace(clicks_table(clicks), paths=(clicks, other))
+        with pytest.raises(DataError, match="named twice"):
+            release_labels(table, ROWS, tmp_path / "noisy.parquet", rng=release_rng())
+
+    def test_a_copy_of_a_file_is_refused_by_a_ledger(
+        self, clicks: Path, tmp_path: Path, ledger: Ledger
+    ) -> None:
+        other = tmp_path / "other.parquet"
+        other.write_bytes(clicks.read_bytes())
+        table = dataclasses.replace(clicks_table(clicks), paths=(clicks, other))
+        options = ReleaseOptions(charge=ReleaseCharge(ledger=ledger))
+        with pytest.raises(DataError, match="byte by byte"):
+            release_labels(
+                table, ROWS, tmp_path / "noisy.parquet", rng=release_rng(), options=options
+            )
+
+    def test_a_file_that_changes_after_its_units_were_read_is_refused(
+        self, clicks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        read_units = LabelTable.unit_rows
+
+        def change_after(table: LabelTable) -> UnitRows:
+            unit_rows = read_units(table)
+            rows = pl.read_parquet(clicks).with_columns(user=pl.lit(1, dtype=pl.Int64))
+            rows.write_parquet(clicks)
+            return unit_rows
+
+        monkeypatch.setattr(LabelTable, "unit_rows", change_after)
+        noise = UnitNoise(mechanism=JointResponse(epsilon=1.0))
+        with pytest.raises(DataError, match="changed while"):
+            release_labels(
+                clicks_table(clicks, unit=Unit.user()),
+                noise,
+                tmp_path / "noisy.parquet",
+                rng=release_rng(),
+            )
+        assert not list(tmp_path.glob("*noisy*"))
+
+
+class TestPlan:
+    def test_the_declared_range_is_part_of_the_release(self, clicks: Path) -> None:
+        def settings_of(low: float, high: float) -> Mapping[str, object]:
+            grid = LabelGrid(low=low, high=high)
+            noise = RowNoise(mechanism=LaplaceLabels(epsilon=1.0, grid=grid))
+            return make_release_plan(clicks_table(clicks), noise).settings
+
+        assert settings_of(0, 10)["grid_high"] == 10.0
+        assert settings_of(0, 10) != settings_of(-5, 5)
+
+    def test_only_a_ledger_keeps_a_release_from_being_drawn_again(self, clicks: Path) -> None:
+        with_ledger = make_release_plan(clicks_table(clicks), ROWS, has_ledger=True)
+        without = make_release_plan(clicks_table(clicks), ROWS)
+        assert any("second time" in a.statement for a in with_ledger.assumptions)
+        assert not any("second time" in a.statement for a in without.assumptions)
+
+    def test_a_prior_that_was_given_is_assumed_to_be_public(self, clicks: Path) -> None:
+        grid = LabelGrid(low=0, high=2)
+        for prior, is_assumed in (([1 / 3] * 3, False), ([0.5, 0.3, 0.2], True)):
+            noise = RowNoise(mechanism=BinResponse(epsilon=2.0, grid=grid, prior=np.array(prior)))
+            plan = make_release_plan(clicks_table(clicks), noise)
+            statuses_found = {a.status for a in plan.assumptions}
+            assert (Status.ASSUMED in statuses_found) == is_assumed
+
+    def test_one_prior_a_row_is_refused(self) -> None:
+        priors = np.tile([0.5, 0.3, 0.2], (10, 1))
+        with pytest.raises(ConfigError, match="one prior for each row"):
+            RowNoise(mechanism=PriorResponse(epsilon=3.0, prior=priors))
 
 
 class TestLearntPrior:
+    @pytest.mark.parametrize("error", [ConfigError("no bins"), RunStateError("no optimum")])
     def test_a_prior_without_a_mechanism_does_not_stop_a_release_that_is_paid(
-        self, clicks: Path, tmp_path: Path, ledger: Ledger
+        self, clicks: Path, tmp_path: Path, ledger: Ledger, error: Exception
     ) -> None:
-        def refuse(_weights: object) -> BinaryResponse:
-            raise ConfigError("no mechanism for this prior")
-
         noise = LearntPriorNoise(
             prior=LabelPriorConfig(epsilon=0.5, labels=2),
-            build=refuse,
+            build=raising(error),
             fallback=ClassResponse(epsilon=1.0, num_classes=2),
             name="prior-rr",
         )

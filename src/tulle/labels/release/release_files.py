@@ -1,0 +1,126 @@
+"""The files of one draw: hidden until the books say that it is out.
+
+Table and record of a draw are written under hidden names that carry the release's
+tag. Only then is the spend marked, with the hash of the table; and only then do they
+get their names. So a draw that is found under a name is the one that was paid.
+"""
+
+import contextlib
+import dataclasses
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from tulle.durable_files import stage_text, sync_folder
+from tulle.errors import DataError, RunStateError
+from tulle.labels.release.release_record import (
+    ReleaseRecord,
+    read_record_file,
+    record_path,
+    table_digest,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReleaseFiles:
+    """Where a draw is before and after it is out."""
+
+    table: Path
+    tag: str
+    """Of the release; a random one without a ledger."""
+
+    @property
+    def record(self) -> Path:
+        """The record in its place."""
+        return record_path(self.table)
+
+    @property
+    def hidden_table(self) -> Path:
+        """The table before it is out."""
+        return _hidden(self.table, self.tag)
+
+    @property
+    def hidden_record(self) -> Path:
+        """The record before it is out."""
+        return _hidden(self.record, self.tag)
+
+    def refuse_existing(self) -> None:
+        """Refuses names that are taken."""
+        for path in (self.table, self.record):
+            if path.exists() or path.is_symlink():
+                raise RunStateError(
+                    f"{path.name} exists and is not this release; name another file, or move "
+                    f"{self.table.name} and {self.record.name} away."
+                )
+
+    def discard(self) -> None:
+        """Removes what an earlier try left hidden."""
+        for path in (self.hidden_table, self.hidden_record):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def hide_record(self, record: ReleaseRecord) -> None:
+        """Writes the record beside the hidden table, safely on disk."""
+        with _reporting(self.record):
+            os.replace(stage_text(self.hidden_record, record.to_json()), self.hidden_record)
+            sync_folder(self.record.parent)
+
+    def put_in_place(self) -> None:
+        """Gives record and table their names, and refuses files that came meanwhile."""
+        with _reporting(self.table):
+            if self.hidden_record.exists():
+                _link(self.hidden_record, self.record)
+            _link(self.hidden_table, self.table)
+            sync_folder(self.table.parent)
+        self.discard()
+
+    def found(self, table_sha256: str) -> ReleaseRecord | None:
+        """The record of the draw with this table, in place or put there now; None if none is."""
+        for path in (self.record, self.hidden_record):
+            with contextlib.suppress(DataError):
+                record = read_record_file(path)
+                if record.table_sha256 != table_sha256:
+                    continue
+                if not self.table.exists() and _has_digest(self.hidden_table, table_sha256):
+                    self.put_in_place()
+                if _has_digest(self.table, table_sha256):
+                    return record
+        return None
+
+    def take_copy(self, table: Path, record: ReleaseRecord) -> None:
+        """Puts a copy of another table and its record under these names."""
+        with _reporting(self.table):
+            shutil.copyfile(table, self.hidden_table)
+            with self.hidden_table.open("rb") as file:
+                os.fsync(file.fileno())
+        self.hide_record(record)
+        self.put_in_place()
+
+
+@contextlib.contextmanager
+def _reporting(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunStateError(
+            f"{path.name} cannot be written: {error.strerror or error}; make room, or choose "
+            "another folder."
+        ) from None
+
+
+def _hidden(path: Path, tag: str) -> Path:
+    return path.with_name(f".{path.name}.{tag}.unreleased")
+
+
+def _link(hidden: Path, path: Path) -> None:
+    try:
+        os.link(hidden, path)
+    except FileExistsError:
+        if os.path.samefile(hidden, path):
+            return  # a try that was killed between the two files got so far
+        raise RunStateError(f"{path.name} exists already; name another file.") from None
+
+
+def _has_digest(path: Path, table_sha256: str) -> bool:
+    return path.is_file() and table_digest(path) == table_sha256
