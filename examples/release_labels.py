@@ -79,8 +79,11 @@ def main(folder: pathlib.Path) -> None:
     raw = pl.read_parquet(folder / "log.parquet", columns=["conversion"])
     noisy = pl.read_parquet(folder / "noisy.parquet")
     weighted = (noisy["target"] * noisy["weight"]).sum() / noisy["weight"].sum()
-    print(f"conversion rate {weighted:.4f} from noisy labels, {raw['conversion'].mean():.4f} raw")
+    print(f"conversion rate {weighted:.4f} from noisy labels, {raw['conversion'].mean():.4f} raw;")
+    print("conversions beyond the cap of a user are not counted")
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or pathlib.Path(sys.argv[1]).exists():
+        raise SystemExit("usage: python examples/release_labels.py NEW_FOLDER")
     main(pathlib.Path(sys.argv[1]))

@@ -4,8 +4,8 @@
 
 Needs numpy, torch and safetensors alone; several runs share a GPU. Models see public columns
 only. Nothing is tuned on test rows: batches, epochs and the perceptron are those of
-hybrid_jobs.py, and the learning rate of the logistic regression was chosen by labels_rates.py
-on noisy labels that were held back. Runs use fixed seeds; a release would not.
+hybrid_jobs.py, and learning rates of the logistic regression were chosen by labels_rates.py on
+noisy labels that were held back. Runs use fixed seeds; a release would not.
 
 The record has one row a run, means over seeds, and verdicts: which orderings of published
 tables held on these rows.

@@ -42,6 +42,7 @@ from tulle.train.plan_data import train_plan_from_json
 
 Row = dict[str, object]
 
+CAP = "rr, first "
 NO_NOISE, SUMS, PROJECTION = "none", "label sums", "projected gradients"
 ROW, OWN_SHARE, JOINT = "rr", "rr, epsilon / own rows", "joint rr, 1 conversion"
 NAIVE, CALIBRATED, DEBIASED, FORWARD = (
@@ -68,10 +69,16 @@ class Job:
     seed: int = 0
     device: str = "cpu"
 
+    @property
+    def row_epsilon(self) -> float:
+        """What one report costs, where a unit's rows share epsilon evenly."""
+        most = self.noise.removeprefix(CAP)
+        return float(self.epsilon or 0) / (int(most) if most.isdigit() else 1)
+
 
 def cap(max_rows: int) -> str:
     """The name of randomized response with epsilon / max_rows on so many first rows of a unit."""
-    return f"rr, first {max_rows}"
+    return f"{CAP}{max_rows}"
 
 
 def run_job(job: Job) -> list[Row]:
@@ -141,7 +148,7 @@ def _trained_on_reports(job: Job, source: Source) -> Iterator[tuple[str, Quality
     model = fit_on_reports(
         examples,
         model_settings(job.model, source.name),
-        label_phase(job.model, source.name, correction),
+        label_phase(job.model, source.name, correction, job.row_epsilon),
         seed=job.seed,
         device=job.device,
     )
@@ -159,7 +166,7 @@ def _mechanism(job: Job) -> UnitMechanism:
         return PerRowResponse(epsilon=epsilon, max_rows_per_unit=None, share=RowShare.OWN)
     if job.noise == ROW:
         return PerRowResponse(epsilon=epsilon, max_rows_per_unit=1)
-    most = int(job.noise.rpartition(" ")[2])
+    most = int(job.noise.removeprefix(CAP))
     return PerRowResponse(epsilon=epsilon, max_rows_per_unit=most, share=RowShare.EQUAL)
 
 

@@ -54,7 +54,7 @@ def judge(job: Job, rate: float) -> dict[str, object]:
     reports = noisy_examples(job)
     kept, held = split_at_random(reports.num_rows, fractions=(0.9, 0.1), key=SPLIT_KEY)
     source = open_source(job.folder).name
-    phase = label_phase(job.model, source, LabelCorrection(job.correction))
+    phase = label_phase(job.model, source, LabelCorrection(job.correction), job.row_epsilon)
     model = fit_on_reports(
         reports.select(kept),
         model_settings(job.model, source),

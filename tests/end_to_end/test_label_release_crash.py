@@ -25,7 +25,10 @@ def die(*_, **__):
     os._exit(9)
 
 place = sys.argv[1]
-if place == "draw":
+if place == "term":
+    import signal
+    Drawing.check_unchanged = lambda _self: os.kill(os.getpid(), signal.SIGTERM)
+elif place == "draw":
     Drawing.check_unchanged = die
 elif place == "record":
     ReleaseFiles.hide_record = die
@@ -111,4 +114,15 @@ def test_tries_with_other_names_leave_one_table_for_one_payment(tmp_path: Path, 
         assert '"stored_before": true' in command("nowhere", tmp_path, out).stdout
     contents = {(tmp_path / f"{name}.parquet").read_bytes() for name in "abc"}
     assert len(contents) == 1
+    assert [spend.status for spend in ledger.spends("all")] == [SpendStatus.RELEASED]
+
+
+def test_a_stop_signal_leaves_nothing_behind(tmp_path: Path) -> None:
+    ledger = make_folder(tmp_path)
+    stopped = command("term", tmp_path)
+    assert stopped.returncode == 130
+    assert "nothing is out" in stopped.stderr
+    assert not list(tmp_path.glob("*noisy*"))
+    assert [spend.status for spend in ledger.spends("all")] == [SpendStatus.OPEN]
+    assert command("nowhere", tmp_path).returncode == 0
     assert [spend.status for spend in ledger.spends("all")] == [SpendStatus.RELEASED]

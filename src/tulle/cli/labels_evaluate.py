@@ -51,7 +51,7 @@ def evaluate(
         typer.echo(json.dumps(facts, allow_nan=False))
         return
     for name, value in facts.items():
-        typer.echo(f"{name.replace('_', ' '):<26}{_shown(value)}")
+        typer.echo(f"{name.replace('_', ' '):<40}{_shown(value)}")
 
 
 def _on_release(predictions: Path, release: Path) -> dict[str, Any]:

@@ -29,6 +29,22 @@ MECHANISMS = (
 NUMERIC = ("rr-on-bins", "unbiased", *_ADDITIVE, *(name + _CLIPPED for name in _ADDITIVE))
 """Mechanisms for labels that are numbers in a range."""
 _MOST_CELLS = 40
+_FOR = {
+    "max_rows_per_unit": _BY_UNITS,
+    "row_choice": _BY_UNITS,
+    "row_share": ("unit-rr",),
+    "max_conversions_per_unit": ("joint-rr",),
+    "base_rate": _BY_UNITS,
+    "num_classes": ("class-rr", "prior-rr"),
+    "label_low": NUMERIC,
+    "label_high": NUMERIC,
+    "label_step": NUMERIC,
+    "prior": _WITH_PRIOR,
+    "prior_epsilon": _WITH_PRIOR,
+    "prior_cells": ("rr-on-bins", "unbiased"),
+    "atoms": ("unbiased",),
+}
+"""Options that not every mechanism has, and those that have them."""
 
 
 def open_table(options: LabelOptions) -> "LabelTable":
@@ -65,10 +81,10 @@ def noise_of(options: LabelOptions, mechanism: str) -> "LabelNoise":
             f"{', '.join(MECHANISMS)}."
         )
     _check_epsilon(options.epsilon)
-    _check_prior_options(options, mechanism)
+    _check_options(options, mechanism)
     if mechanism in _BY_UNITS:
         unit_mechanism = _unit_mechanism(options, mechanism)
-        return UnitNoise(mechanism=unit_mechanism, base_rate=options.base_rate)
+        return UnitNoise(mechanism=unit_mechanism, base_rate=base_rate(options))
     if mechanism not in _WITH_PRIOR:
         return RowNoise(mechanism=_row_mechanism(options, mechanism))
     if options.prior_epsilon is None:
@@ -88,6 +104,19 @@ def noise_of(options: LabelOptions, mechanism: str) -> "LabelNoise":
     )
 
 
+def base_rate(options: LabelOptions) -> float:
+    """The public guess of the share of ones."""
+    rate = 0.05 if options.base_rate is None else options.base_rate
+    if not 0 < rate < 1:
+        raise ConfigError(f"--base-rate {rate} must be between 0 and 1, e.g. 0.05.")
+    return rate
+
+
+def num_atoms(options: LabelOptions, grid: "LabelGrid") -> int:
+    """Values that the unbiased mechanism rounds to."""
+    return min(options.atoms or 40, grid.num_values)
+
+
 def label_grid(options: LabelOptions) -> "LabelGrid":
     """The declared values of a label that is a number."""
     from tulle.labels.label_grid import LabelGrid
@@ -97,7 +126,8 @@ def label_grid(options: LabelOptions) -> "LabelGrid":
             "labels that are numbers need --label-low and --label-high: a public range, not read "
             "off the labels."
         )
-    return LabelGrid(low=options.label_low, high=options.label_high, step=options.label_step)
+    step = 1.0 if options.label_step is None else options.label_step
+    return LabelGrid(low=options.label_low, high=options.label_high, step=step)
 
 
 def given_prior(options: LabelOptions, mechanism: str) -> "FloatArray":
@@ -115,11 +145,21 @@ def given_prior(options: LabelOptions, mechanism: str) -> "FloatArray":
         return np.full(num_values, 1 / num_values)
     try:
         weights = json.loads(options.prior.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"--prior {options.prior} cannot be read as JSON: {error}.") from None
-    if not isinstance(weights, list) or not all(isinstance(w, int | float) for w in weights):
-        raise DataError(f"--prior {options.prior} must hold a list of numbers, one a value.")
-    return check_prior(weights, num_values)
+        numbers = np.array([_weight(weight) for weight in weights])
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError):
+        raise DataError(
+            f"--prior {options.prior} must be a JSON file with a list of numbers >= 0, one for "
+            f"each of the {num_values} values."
+        ) from None
+    if not numbers.sum() > 0:
+        raise DataError(f"--prior {options.prior} must have a weight above 0.")
+    return check_prior(numbers / numbers.sum(), num_values)
+
+
+def _weight(weight: object) -> float:
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not weight >= 0:
+        raise ValueError("not a weight")
+    return float(weight)
 
 
 def _row_mechanism(options: LabelOptions, mechanism: str) -> "RowMechanism":
@@ -155,7 +195,7 @@ def _builder(
         if mechanism == "rr-on-bins":
             return BinResponse(epsilon=epsilon, grid=grid, prior=prior)
         return UnbiasedResponse(
-            epsilon=epsilon, grid=grid, prior=prior, atoms=min(options.atoms, grid.num_values)
+            epsilon=epsilon, grid=grid, prior=prior, atoms=num_atoms(options, grid)
         )
 
     return build
@@ -183,21 +223,21 @@ def _unit_mechanism(options: LabelOptions, mechanism: str) -> "PerRowResponse | 
     from tulle.labels.units.unit_response import JointResponse, PerRowResponse, RowShare
     from tulle.privacy.fields import check_choice
 
-    choice = check_choice("--row-choice", options.row_choice, RowChoice)
+    choice = check_choice("--row-choice", options.row_choice or "first", RowChoice)
     if mechanism == "unit-rr":
         return PerRowResponse(
             epsilon=options.epsilon,
             max_rows_per_unit=options.max_rows_per_unit,
-            share=check_choice("--row-share", options.row_share, RowShare),
+            share=check_choice("--row-share", options.row_share or "own", RowShare),
             choice=choice,
         )
     return JointResponse(
         epsilon=options.epsilon,
-        max_conversions_per_unit=options.max_conversions_per_unit,
+        max_conversions_per_unit=options.max_conversions_per_unit or 1,
         max_rows_per_unit=options.max_rows_per_unit,
         subset=mechanism == "joint-subset",
         row_choice=choice,
-        assumed_base_rate=options.base_rate,
+        assumed_base_rate=base_rate(options),
     )
 
 
@@ -227,15 +267,16 @@ def _check_epsilon(epsilon: float) -> None:
         raise ConfigError(f"--epsilon {epsilon} must be a finite number > 0, e.g. 1.")
 
 
-def _check_prior_options(options: LabelOptions, mechanism: str) -> None:
-    given = [
-        name
-        for name, value in (("--prior", options.prior), ("--prior-epsilon", options.prior_epsilon))
-        if value is not None
-    ]
-    if given and mechanism not in _WITH_PRIOR:
-        raise ConfigError(f"{given[0]} is for {', '.join(_WITH_PRIOR)}; leave it out.")
-    if len(given) == 2:
+def _check_options(options: LabelOptions, mechanism: str) -> None:
+    for name, mechanisms in _FOR.items():
+        if getattr(options, name) is not None and mechanism not in mechanisms:
+            raise ConfigError(
+                f"--{name.replace('_', '-')} is for {', '.join(mechanisms)}, not for {mechanism}; "
+                "leave it out."
+            )
+    if mechanism == "unit-rr" and options.row_share == "equal" and not options.max_rows_per_unit:
+        raise ConfigError("--row-share equal needs --max-rows-per-unit, the cap.")
+    if options.prior is not None and options.prior_epsilon is not None:
         raise ConfigError("--prior and --prior-epsilon exclude each other; give one.")
     if options.prior_epsilon is not None and not 0 < options.prior_epsilon < options.epsilon:
         raise ConfigError(

@@ -40,24 +40,34 @@ class LabelOptions:
         int | None, typer.Option(help="Drop further rows of a unit [default: keep all].", min=1)
     ] = None
     row_choice: Annotated[
-        str, typer.Option(help="Which rows of a unit are kept: first or random.")
-    ] = "first"
+        str | None,
+        typer.Option(help="Which rows of a unit are kept: first or random [default: first]."),
+    ] = None
     row_share: Annotated[
-        str,
-        typer.Option(help="unit-rr: epsilon over the rows a unit has (own), or over the cap."),
-    ] = "own"
+        str | None,
+        typer.Option(
+            help="unit-rr: epsilon over the rows a unit has (own) or over the cap (equal) "
+            "[default: own]."
+        ),
+    ] = None
     max_conversions_per_unit: Annotated[
-        int, typer.Option(help="joint-rr: further conversions of a unit count as none.", min=1)
-    ] = 1
+        int | None,
+        typer.Option(
+            help="joint-rr: further conversions of a unit count as none [default: 1].", min=1
+        ),
+    ] = None
     base_rate: Annotated[
-        float, typer.Option(help="A public guess of the share of ones; sets weights only.")
-    ] = 0.05
+        float | None,
+        typer.Option(help="A public guess of the share of ones; sets weights [default: 0.05]."),
+    ] = None
     num_classes: Annotated[
         int | None, typer.Option(help="Classes are 0 to this less one.", min=2)
     ] = None
     label_low: Annotated[float | None, typer.Option(help="Least label, for numbers.")] = None
     label_high: Annotated[float | None, typer.Option(help="Largest label, for numbers.")] = None
-    label_step: Annotated[float, typer.Option(help="Distance of two labels, for numbers.")] = 1.0
+    label_step: Annotated[
+        float | None, typer.Option(help="Distance of two labels, for numbers [default: 1].")
+    ] = None
     prior: Annotated[
         Path | None,
         typer.Option(help="JSON list of weights, one a value, not made with these labels."),
@@ -70,8 +80,11 @@ class LabelOptions:
         int | None, typer.Option(help="Cells of the learnt prior [default: at most 40].", min=2)
     ] = None
     atoms: Annotated[
-        int, typer.Option(help="unbiased: values that labels are rounded to at random.", min=2)
-    ] = 40
+        int | None,
+        typer.Option(
+            help="unbiased: values that labels are rounded to at random [default: 40].", min=2
+        ),
+    ] = None
     allow_public: Annotated[
         list[str] | None,
         typer.Option(

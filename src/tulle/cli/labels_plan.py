@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tulle.cli.labels_noise import given_prior, label_grid, noise_of, open_table
+from tulle.cli.labels_noise import base_rate, given_prior, label_grid, noise_of, open_table
 from tulle.cli.labels_options import PlanOptions
 from tulle.cli.option_class import command_taking
+from tulle.errors import ConfigError
 
 if TYPE_CHECKING:
     from tulle.labels.release.label_table import LabelTable
@@ -30,9 +31,20 @@ def plan(options: PlanOptions) -> None:
     table = open_table(options)
     if options.mechanism is not None:
         _print_one(options, table, options.mechanism)
-    elif options.label_low is not None or options.label_high is not None:
+        return
+    table.check_columns()
+    is_example = table.unit.owner.value == "example"
+    is_numeric = options.label_low is not None or options.label_high is not None
+    if not is_example and (is_numeric or options.num_classes is not None):
+        raise ConfigError(
+            f"--unit '{table.unit}' is for labels of 0 and 1; numbers and classes are released row "
+            "by row: use --unit example, and at most one row a user where users are protected."
+        )
+    if is_numeric:
         _print_numeric(options)
-    elif table.unit.owner.value == "example":
+    elif options.num_classes is not None:
+        _print_classes(options, options.num_classes)
+    elif is_example:
         _print_rows(options)
     else:
         _print_units(options, table)
@@ -59,9 +71,9 @@ def _print_numeric(options: PlanOptions) -> None:
 
     made = plan_numeric(
         label_grid(options),
-        epsilon=options.epsilon,
+        epsilon=options.epsilon - (options.prior_epsilon or 0.0),
         prior=given_prior(options, "rr-on-bins"),
-        atoms=options.atoms,
+        atoms=options.atoms or 40,
     )
     rows = [option.describe() for option in made.options]
     if options.as_json:
@@ -77,12 +89,26 @@ def _print_rows(options: PlanOptions) -> None:
     from tulle.labels.binary_response import BinaryResponse
 
     channel = BinaryResponse(epsilon=options.epsilon).channel
-    row = {"mechanism": "rr", "variance": float(channel.mean_variance(options.base_rate))}
+    row = {"mechanism": "rr", "variance": float(channel.mean_variance(base_rate(options)))}
     if options.as_json:
         typer.echo(json.dumps({"options": [row]}))
         return
     _print_table([row], ("mechanism", "variance"))
     typer.echo("recommended: rr; no mechanism says more about one bit at the same epsilon")
+
+
+def _print_classes(options: PlanOptions, num_classes: int) -> None:
+    from tulle.labels.class_response import ClassResponse
+    from tulle.mechanisms.frequency import variance_per_report
+
+    response = ClassResponse(epsilon=options.epsilon, num_classes=num_classes).response
+    row = {"mechanism": "class-rr", "variance": variance_per_report(response)}
+    if options.as_json:
+        typer.echo(json.dumps({"options": [row]}))
+        return
+    _print_table([row], ("mechanism", "variance"))
+    typer.echo("of the mark of one class, for a row of another class")
+    typer.echo("prior-rr says more where a prior is sure of most rows; its targets are biased then")
 
 
 def _print_units(options: PlanOptions, table: "LabelTable") -> None:
@@ -91,7 +117,7 @@ def _print_units(options: PlanOptions, table: "LabelTable") -> None:
     made = plan_units(
         table.unit_rows().length_counts(),
         epsilon=options.epsilon,
-        assumptions=PlanAssumptions(base_rate=options.base_rate),
+        assumptions=PlanAssumptions(base_rate=base_rate(options)),
     )
     if options.as_json:
         typer.echo(json.dumps(made.describe(), allow_nan=False))
@@ -102,7 +128,8 @@ def _print_units(options: PlanOptions, table: "LabelTable") -> None:
     if made.ratio_to_runner_up is not None:
         typer.echo(f"the next kind has {made.ratio_to_runner_up:.3g} times its variance")
     typer.echo(
-        f"single rows as units at the same epsilon: {made.impression_variance:.4g} "
+        f"single rows as units at the same epsilon: effective variance "
+        f"{made.impression_variance:.4g} "
         f"(the best here has {made.ratio_to_impression:.3g} times that)"
     )
     for reason in made.left_out:

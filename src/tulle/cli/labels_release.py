@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from tulle.cli.clean_stop import stopping_cleanly
 from tulle.cli.data_progress import showing_progress
 from tulle.cli.labels_noise import noise_of, open_table
 from tulle.cli.labels_options import ReleaseCommandOptions
@@ -44,7 +45,10 @@ def release(options: ReleaseCommandOptions) -> None:
     table = open_table(options)
     noise = noise_of(options, options.mechanism)
     rng = release_rng() if options.seed is None else SeededNoise(options.seed)
-    with showing_progress("release labels", quiet=options.quiet) as report:
+    with (
+        stopping_cleanly("stopped as asked, nothing is out; run the same command again."),
+        showing_progress("release labels", quiet=options.quiet) as report,
+    ):
         result = release_labels(
             table,
             noise,
@@ -93,7 +97,7 @@ def _print_result(result: "ReleaseResult", card: "Card", card_name: str, *, as_j
         "mechanism": plan.settings["mechanism"],
         "unit": str(plan.guarantee.unit),
         "epsilon": plan.guarantee.epsilon,
-        "added_columns": ", ".join(record.columns),
+        "added_columns": list(record.columns),
         "stored_before": result.is_stored,
         "verdict": card.verdict,
     }
@@ -103,6 +107,8 @@ def _print_result(result: "ReleaseResult", card: "Card", card_name: str, *, as_j
     for name, value in facts.items():
         is_count = isinstance(value, int) and not isinstance(value, bool)
         shown = f"{value:,}" if is_count else value
+        if isinstance(value, list):
+            shown = ", ".join(value)
         typer.echo(f"{name.replace('_', ' '):<16}{shown}")
     if result.is_stored:
         typer.echo("nothing was spent: the stored release was returned.", err=True)

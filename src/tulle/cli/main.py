@@ -83,6 +83,10 @@ def run_with(arguments: list[str]) -> int:
         return _fail(message, 2)
     except (KeyboardInterrupt, typer.Abort):
         result = _INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        return _fail(f"{error.strerror or error}; what was finished before is whole.", 1)
     # typer catches the key itself in most places and says nothing.
     if result == _INTERRUPTED:
         return _fail("interrupted", _INTERRUPTED)

@@ -1,13 +1,11 @@
 """`tulle train`: one run from data to card."""
 
 import contextlib
-import signal
-from collections.abc import Iterator
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import typer
 
+from tulle.cli.clean_stop import stopping_cleanly
 from tulle.cli.option_class import command_taking
 from tulle.cli.run_names import find_run, new_run
 from tulle.cli.train_data import ChosenData, chosen_data
@@ -17,7 +15,7 @@ from tulle.cli.train_planning import plan_line, plan_run, read_finished
 from tulle.cli.train_processes import CACHE, data_of_plan, follow_quietly, processes_of
 from tulle.cli.train_progress import showing_training
 from tulle.cli.train_settings import read_settings, require_torch
-from tulle.errors import ConfigError, DataError, RunInterruptedError
+from tulle.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from tulle.runs.folder import RunFolder
@@ -39,6 +37,10 @@ TRAIN_EPILOG = (
 )
 
 _DEVICES = ("cpu", "cuda")
+_STOPPED = (
+    "stopped as asked; run the same command to start, or with --resume to go on if the run had "
+    "begun."
+)
 
 
 def train(options: TrainOptions) -> None:
@@ -50,7 +52,7 @@ def train(options: TrainOptions) -> None:
     """
     require_torch()
     _check_options(options)
-    with _stopping_cleanly(), processes_of(options) as processes:
+    with stopping_cleanly(_STOPPED), processes_of(options) as processes:
         if processes is not None and processes.rank > 0:
             follow_quietly(options, processes)
             return
@@ -187,27 +189,6 @@ def _write_predictions(
     rows = np.arange(test_rows.num_rows) if data.test_rows is None else data.test_rows
     probabilities = result.model.predict_proba(test_rows)
     write_predictions(options.predictions, rows, probabilities)
-
-
-@contextlib.contextmanager
-def _stopping_cleanly() -> Iterator[None]:
-    """SIGTERM before and after the steps ends the command as it does between them."""
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise RunInterruptedError(
-            "stopped as asked; run the same command to start, or with --resume to go on if "
-            "the run had begun."
-        )
-
-    try:
-        old = signal.signal(signal.SIGTERM, stop)
-    except ValueError:  # Not in the main thread, where Python allows no handlers.
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, old)
 
 
 train_command = command_taking(TrainOptions, train)

@@ -17,6 +17,9 @@ from tulle.data.schema import Kind, Schema
 from tulle.errors import DataError
 
 _SECONDS_PER_DAY = 86_400
+_MOST_DAYS = 1_000_000
+_MOST_SECONDS = 100_000_000_000
+# Over 2,700 years of either: a column in a smaller unit, which would make wrong windows.
 
 Place = Callable[[int], str]
 """Says where a row of a block is, e.g. `clicks.csv, row 17`."""
@@ -74,11 +77,14 @@ class RowArrays:
             numbers = as_numbers(values, kind)
             _refuse_nulls(numbers, "every row needs a time", place)
             times = numbers.to_numpy()
-            return {"times": times, "days": _as_days(times // _SECONDS_PER_DAY, values.name)}
+            _refuse_beyond(times, _MOST_SECONDS, values.name, "seconds", "milliseconds")
+            return {"times": times, "days": (times // _SECONDS_PER_DAY).astype(np.int32)}
         if kind is Kind.INTEGER:
             numbers = as_numbers(values, kind)
             _refuse_nulls(numbers, "every row needs a time", place)
-            return {"days": _as_days(numbers.to_numpy(), values.name)}
+            days = numbers.to_numpy()
+            _refuse_beyond(days, _MOST_DAYS, values.name, "days", "seconds")
+            return {"days": days.astype(np.int32)}
         raise DataError(
             f"column {values.name!r} of role time is {kind.value}; declare it a timestamp "
             "(seconds) or an integer (a number of days) in the schema's kinds."
@@ -97,13 +103,15 @@ class RowArrays:
         return numbers.cast(pl.Float32).to_numpy()
 
 
-def _as_days(days: NDArray[np.int64], column: str) -> NDArray[np.int32]:
-    if np.any(days != days.astype(np.int32)):
+def _refuse_beyond(
+    times: NDArray[np.int64], most: int, column: str, unit: str, smaller: str
+) -> None:
+    if len(times) and max(abs(int(times.min())), abs(int(times.max()))) > most:
         raise DataError(
-            f"column {column!r} of role time has days beyond 2^31; give it in seconds (kind "
-            "timestamp) or in days (kind integer)."
+            f"column {column!r} of role time is taken for {unit}, and some are beyond {most:,}: "
+            f"they look like {smaller}. Convert it, or give it the right kind: timestamp for "
+            "seconds, integer for days."
         )
-    return days.astype(np.int32)
 
 
 def _refuse_nulls(values: pl.Series, reason: str, place: Place) -> None:

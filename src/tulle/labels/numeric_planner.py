@@ -47,6 +47,11 @@ class NumericOption:
     """Of that mean around the label."""
 
     @property
+    def is_clipped(self) -> bool:
+        """True if outputs are cut to the range, which biases them at every epsilon."""
+        return self.name.endswith("-clipped")
+
+    @property
     def mean_squared_error(self) -> float:
         """Of the noisy label around the label."""
         return self.variance + self.squared_bias
@@ -98,7 +103,9 @@ def plan_numeric(
         raise ConfigError(f"no mechanism works for epsilon={epsilon}: {left_out[0]}")
     # Rounding leaves a bias of a billionth of the range where there is none by design.
     least = (1e-6 * (grid.high - grid.low)) ** 2
-    ranked = sorted(options, key=lambda o: (o.squared_bias > least, o.mean_squared_error))
+    ranked = sorted(
+        options, key=lambda o: (o.is_clipped or o.squared_bias > least, o.mean_squared_error)
+    )
     return NumericPlan(options=tuple(ranked), left_out=tuple(left_out))
 
 

@@ -38,6 +38,7 @@ from tulle.privacy.events import EpsilonDelta
 from tulle.privacy.fields import check_count
 
 _NEIGHBOURS = 2
+_MOST_EPSILON = 500.0
 
 
 class StaircaseAim(enum.Enum):
@@ -107,8 +108,11 @@ class StaircaseConfig:
 
     def event(self) -> EpsilonDelta:
         """What one release costs."""
-        if not 0 < self.epsilon < math.inf:
-            raise ConfigError(f"epsilon={self.epsilon} must be > 0 and finite, e.g. 1.0.")
+        if not 0 < self.epsilon <= _MOST_EPSILON:
+            raise ConfigError(
+                f"epsilon={self.epsilon} must be > 0 and at most {_MOST_EPSILON:g}, where hardly "
+                "any noise is left; choose e.g. 1."
+            )
         return EpsilonDelta(epsilon=self.epsilon)
 
     def level_of(self, values: ArrayLike) -> IntArray:

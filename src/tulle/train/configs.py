@@ -13,7 +13,7 @@ from tulle.privacy.fields import check_count, check_finite
 from tulle.train.budget_split import BudgetSplit, PaperSplit
 from tulle.train.models.mlp import MLP
 from tulle.train.models.tower_model import ModelSettings
-from tulle.train.phases import LabelPhase, PlainPhase, PrivatePhase
+from tulle.train.phases import LabelCorrection, LabelPhase, PlainPhase, PrivatePhase
 from tulle.train.projected.projection import Projection
 from tulle.train.step_noise import BandedNoise, IndependentNoise
 from tulle.train.unit_level import ExampleLevel, UnitLevel, UserAccounting, UserLevel
@@ -219,6 +219,13 @@ def _check_shared(config: PrivateConfig) -> None:
         value, (kind, words) = getattr(config, field.name), _KINDS.get(field.name, (object, ""))
         if not isinstance(value, kind):
             raise ConfigError(f"{field.name}={value!r} must be {words}.")
+    if isinstance(config, HybridConfig) and (
+        config.label_phase.correction is LabelCorrection.CALIBRATED
+    ):
+        raise ConfigError(
+            "correction='calibrated' maps predictions after training, and Hybrid trains on: use "
+            "'forward' or 'debiased', or RandomizedLabelsConfig."
+        )
     if isinstance(config, HybridConfig | DpSgdConfig):
         _check_noise(config)
 

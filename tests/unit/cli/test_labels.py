@@ -155,6 +155,9 @@ class TestRelease:
             (["--mechanism", "rr", "--unit", "household"], 2, "is unknown"),
             (["--mechanism", "rr", "--prior-epsilon", "1"], 2, "--prior-epsilon is for"),
             (["--mechanism", "rr", "--purpose", "x"], 2, "--purpose is for a ledger"),
+            (["--mechanism", "rr", "--num-classes", "5"], 2, "--num-classes is for class-rr"),
+            (["--mechanism", "rr", "--label-step", "2"], 2, "--label-step is for"),
+            (["--mechanism", "unit-rr", "--unit", "user", "--row-share", "equal"], 2, "the cap"),
             (["--mechanism", "rr", "--ledger", "none.db"], 4, "none.db"),
             (["--mechanism", "laplace", "--label-low", "0", "--label-high", "0"], 2, "low < high"),
         ],
@@ -219,6 +222,32 @@ class TestPlan:
         assert "recommended to train on: unbiased" in shown
         assert "rr-on-bins" in shown
 
+    def test_a_missing_file_is_named(
+        self, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (folder / "clicks.parquet").unlink()
+        assert run(folder, "plan") == 4
+        assert "clicks.parquet does not exist" in capsys.readouterr().err
+
+    def test_classes_and_numbers_have_no_mechanism_for_users(
+        self, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert run(folder, "plan", "--num-classes", "6", "--json") == 0
+        (option,) = json.loads(capsys.readouterr().out)["options"]
+        keep, lie = np.exp(2) / (np.exp(2) + 5), 1 / (np.exp(2) + 5)
+        assert option["variance"] == pytest.approx(lie * (1 - lie) / (keep - lie) ** 2)
+        assert run(folder, "plan", "--num-classes", "6", "--unit", "user") == 2
+        assert "row by row" in capsys.readouterr().err
+
+    def test_no_clipped_noise_is_recommended_at_any_epsilon(
+        self, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        options = ["--label-low", "0", "--label-high", "20"]
+        assert run(folder, "plan", *options, schema="amounts.toml", epsilon="50") == 0
+        recommended = capsys.readouterr().out.partition("recommended to train on: ")[2]
+        assert recommended
+        assert "clipped" not in recommended.splitlines()[0]
+
 
 class TestEvaluate:
     def test_noisy_and_raw_labels_agree(
@@ -243,6 +272,29 @@ class TestEvaluate:
             error = estimated[name]["standard_error"]
             assert abs(estimated[name]["value"] - exact[name]) < 6 * error
             assert error < 0.1
+
+    def test_a_table_that_is_not_that_of_its_record_is_refused(
+        self, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert run(folder, "release", "--mechanism", "rr", *out(folder)) == 0
+        noisy = pl.read_parquet(folder / "noisy.parquet")
+        noisy.reverse().write_parquet(folder / "noisy.parquet")
+        predictions = pl.DataFrame({"row": [0, 1], "probability": [0.5, 0.5]})
+        predictions.write_parquet(folder / "predictions.parquet")
+        command = ["labels", "evaluate", str(folder / "predictions.parquet")]
+        assert run_with([*command, "--release", str(folder / "noisy.parquet")]) == 4
+        assert "not the table of its record" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("rows", [[0.5, 1.0], [3, 3]])
+    def test_rows_are_whole_and_named_once(
+        self, folder: Path, rows: list[float], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        predictions = pl.DataFrame({"row": rows, "probability": [0.5, 0.5]})
+        predictions.write_parquet(folder / "predictions.parquet")
+        command = ["labels", "evaluate", str(folder / "predictions.parquet")]
+        raw_options = ["--raw", str(folder / "clicks.parquet")]
+        assert run_with([*command, *raw_options, "--schema", str(folder / "schema.toml")]) == 4
+        assert "each row once" in capsys.readouterr().err
 
     def test_predictions_for_another_table_are_refused(
         self, folder: Path, capsys: pytest.CaptureFixture[str]

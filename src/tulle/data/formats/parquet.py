@@ -35,6 +35,14 @@ def read_parquet_blocks(path: Path, reading: Reading, start: Position) -> Iterat
             yield Block(part, Position(start.file_index, row, byte=0, line=0), num_bad_lines=0)
 
 
+def parquet_columns(path: Path) -> list[str]:
+    """The names of the columns; no value is read."""
+    try:
+        return list(pl.scan_parquet(path, glob=False).collect_schema())
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise _damaged(path, 0) from error
+
+
 def _fetch(
     path: Path, types: dict[str, pl.DataType], first: int, num_rows: int, missing: tuple[str, ...]
 ) -> pl.DataFrame:

@@ -44,8 +44,9 @@ class BinResponse:
         bins = find_bins(prior, self.grid.values, self.epsilon, self.loss)
         if bins.num_bins < 2:
             raise ConfigError(
-                "prior puts all weight on one label, so the best report is that label and tells "
-                "nothing; give a prior with at least two possible labels."
+                f"epsilon={self.epsilon} is so small, or the prior so sure of one label, that the "
+                "best report is always the same and tells nothing; raise epsilon, or use the "
+                "unbiased mechanism."
             )
         response = RandomizedResponseConfig(epsilon=self.epsilon, num_values=bins.num_bins)
         object.__setattr__(self, "prior", prior)

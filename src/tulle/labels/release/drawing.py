@@ -11,7 +11,7 @@ from tulle.data.source_files import SourceFile
 from tulle.errors import DataError, RunStateError
 from tulle.labels.label_prior import raw_cell_counts, release_prior_of_counts
 from tulle.labels.release.label_noise import LabelNoise, LearntPriorNoise, RowNoise, UnitNoise
-from tulle.labels.release.label_table import LabelTable
+from tulle.labels.release.label_table import FloatArray, LabelTable
 from tulle.labels.release.noisy_table import with_noisy_labels
 from tulle.labels.row_mechanism import NoisyLabels, RowMechanism
 from tulle.labels.units.unit_labels import UnitNoisyLabels, check_binary_labels
@@ -59,17 +59,25 @@ class Drawing:
         Raises:
           DataError: A label is missing or outside of the declared values.
         """
-        noise, blocks = self._noise, self._table.label_blocks()
-        if isinstance(noise, RowNoise):
-            for labels in blocks:
-                noise.mechanism.check_labels(labels)
-        elif isinstance(noise, LearntPriorNoise):
+        noise = self._noise
+        blocks = self._table.label_blocks(self._check_block)
+        if isinstance(noise, LearntPriorNoise):
             counts = [raw_cell_counts(labels, noise.prior) for labels in blocks]
             self._raw_counts = np.sum(counts, axis=0)
+        elif isinstance(noise, UnitNoise):
+            self._raw_labels = np.concatenate([labels.astype(np.uint8) for labels in blocks])
         else:
-            checked = [check_binary_labels(labels, len(labels)) for labels in blocks]
-            self._raw_labels = np.concatenate(checked)
+            for _ in blocks:
+                pass
         self._is_checked = True
+
+    def _check_block(self, labels: FloatArray) -> None:
+        if isinstance(self._noise, UnitNoise):
+            check_binary_labels(labels, len(labels))
+        elif isinstance(self._noise, LearntPriorNoise):
+            self._noise.fallback.check_labels(labels)
+        else:
+            self._noise.mechanism.check_labels(labels)
 
     def check_unchanged(self) -> None:
         """Refuses files that are not those which were checked."""

@@ -15,7 +15,7 @@ from tulle.labels.release.noisy_table import (
     PROB_IF_POSITIVE,
     read_noisy_columns,
 )
-from tulle.labels.release.release_record import read_record
+from tulle.labels.release.release_record import read_record, table_digest
 from tulle.mechanisms.binary_channel import BinaryChannel
 from tulle.quality.metrics import QualityMetrics, evaluate_predictions
 from tulle.quality.noisy_labels import NoisyLabelMetrics, evaluate_on_reports
@@ -35,7 +35,12 @@ def evaluate_on_release(predictions: Path, release: Path) -> NoisyLabelMetrics:
     Raises:
       DataError: The label is not binary, or rows do not match.
     """
-    if PROB_IF_POSITIVE not in read_record(release).columns:
+    record = read_record(release)
+    if table_digest(release) != record.table_sha256:
+        raise DataError(
+            f"{release.name} is not the table of its record; keep both as the release wrote them."
+        )
+    if PROB_IF_POSITIVE not in record.columns:
         raise DataError(
             f"{release.name} has no binary labels; compare numbers with its targets instead."
         )
@@ -76,6 +81,8 @@ def _read_predictions(path: Path, num_rows: int) -> tuple[NDArray[np.int64], NDA
         ) from None
     if table.null_count().sum_horizontal().item() or not len(rows):
         raise DataError(f"{path.name} has no rows, or missing values; write it anew.")
+    if not table["row"].dtype.is_integer() or table["row"].n_unique() < table.height:
+        raise DataError(f"{path.name} must name each row once, by a whole number from 0.")
     if rows.min() < 0 or rows.max() >= num_rows:
         raise DataError(
             f"{path.name} names rows that the table, with {num_rows} rows, does not have; use "

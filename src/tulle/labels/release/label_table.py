@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tulle.data.formats.archives import FileForm, detect_form
 from tulle.data.formats.layout import Layout
+from tulle.data.formats.parquet import parquet_columns
 from tulle.data.formats.tables import read_blocks
 from tulle.data.row_arrays import Place, RowArrays
 from tulle.data.schema import Schema
@@ -87,14 +89,39 @@ class LabelTable:
         others = (self.schema.unit, self.schema.time)
         return (*self.schema.public, *(name for name in others if name is not None))
 
-    def label_blocks(self) -> Iterator[FloatArray]:
-        """The labels in order, as numbers.
+    def check_columns(self) -> None:
+        """Looks at the names and types of columns in every file, and at no label.
 
         Raises:
-          DataError: A label is missing or no number.
+          DataError: A file or a column is missing, or the files differ in a column's type.
+        """
+        types: pl.Schema | None = None
+        for path in self.paths:
+            found = self._first_rows(path).schema
+            if types is not None and found != types:
+                column = next(name for name in types if types[name] != found[name])
+                raise DataError(
+                    f"column {column!r} is {types[column]} in {self.paths[0].name} and "
+                    f"{found[column]} in {path.name}; store it with one type in all files."
+                )
+            types = found
+
+    def label_blocks(
+        self, check: Callable[[FloatArray], object] | None = None
+    ) -> Iterator[FloatArray]:
+        """The labels in order, as numbers.
+
+        Args:
+          check: Refuses labels that a mechanism cannot take.
+
+        Raises:
+          DataError: A label is missing, no number, or refused.
         """
         for table, place in self._blocks((self.label,)):
-            yield label_numbers(table[self.label], place)
+            labels = label_numbers(table[self.label], place)
+            if check is not None:
+                _check_with_place(check, labels, self.label, place)
+            yield labels
 
     def blocks(self) -> Iterator[tuple[pl.DataFrame, FloatArray]]:
         """What is kept of each row, and its label."""
@@ -170,6 +197,17 @@ class LabelTable:
         """Of all files, for progress."""
         return sum(path.stat().st_size for path in self.paths)
 
+    def _first_rows(self, path: Path) -> pl.DataFrame:
+        """One row of what is kept, after a check that the label is there too."""
+        columns = self.kept_columns
+        if detect_form(path) is FileForm.PARQUET:
+            roles = dataclasses.replace(self.schema.roles, sensitive=(), ignored=())
+            roles.check_against(parquet_columns(path))
+        else:
+            columns = (*columns, self.label)
+        first = next(read_blocks([path], self.layout, rows_per_block=1, columns=columns), None)
+        return pl.DataFrame() if first is None else first.table.select(self.kept_columns)
+
     def _blocks(self, columns: tuple[str, ...]) -> Iterator[tuple[pl.DataFrame, Place]]:
         blocks = read_blocks(
             self.paths, self.layout, rows_per_block=self.rows_per_block, columns=columns
@@ -195,6 +233,23 @@ class LabelTable:
                 f"unit='{self.unit}' needs the public column with the {needed}; name it with "
                 f"partner=… (it is {self.partner!r})."
             )
+
+
+def _check_with_place(
+    check: Callable[[FloatArray], object], labels: FloatArray, column: str, place: Place
+) -> None:
+    try:
+        check(labels)
+    except DataError as error:
+        first, last = 0, len(labels)  # the first wrong one is in [first, last)
+        while last - first > 1:
+            middle = (first + last) // 2
+            try:
+                check(labels[first:middle])
+                first = middle
+            except DataError:
+                last = middle
+        raise DataError(f"column {column!r}, {place(first)}: {error}") from None
 
 
 def label_numbers(values: pl.Series, place: Place) -> FloatArray:

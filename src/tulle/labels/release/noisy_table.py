@@ -22,8 +22,9 @@ PROB_IF_NEGATIVE, PROB_IF_POSITIVE = "prob_if_negative", "prob_if_positive"
 
 ADDED_COLUMNS = {
     NOISY_LABEL: "The label after the noise.",
-    TARGET: "A number to train on as if it were the label: over the noise its mean is the label. "
-    "It can lie outside the label's range.",
+    TARGET: "A number to train on as if it were the label: over the noise its mean is the label, "
+    "up to the bias that `mechanism` states (labels in one bin, or between declared values). It "
+    "can lie outside the label's range.",
     WEIGHT: "Weight of the row in a mean or a loss on targets: 1 for the rows with the least "
     "noise.",
     PROB_IF_NEGATIVE: "Chance that noisy_label is 1 where the label is 0, for forward correction.",
@@ -90,9 +91,9 @@ def write_rows(staged: Path, frames: Iterator[pl.DataFrame]) -> tuple[str, ...]:
         staged.unlink(missing_ok=True)
         if problem:
             raise problem[0] from None
-        if isinstance(error, OSError | PolarsError):
+        if isinstance(error, OSError | PolarsError | pl.exceptions.PanicException):
             raise RunStateError(
-                f"{staged.parent.name}/ cannot be written to: {error}; make room, or choose "
+                f"{staged.parent.absolute()} cannot be written to: {error}; make room, or choose "
                 "another folder."
             ) from None
         raise

@@ -7,6 +7,7 @@ get their names. So a draw that is found under a name is the one that was paid.
 
 import contextlib
 import dataclasses
+import glob
 import os
 import shutil
 from collections.abc import Iterator
@@ -59,6 +60,13 @@ class ReleaseFiles:
         for path in (self.hidden_table, self.hidden_record):
             with contextlib.suppress(OSError):
                 path.unlink()
+
+    def discard_all(self) -> None:
+        """Removes what any try for this table left hidden, whatever its tag."""
+        for path in (self.table, self.record):
+            for hidden in path.parent.glob(f".{glob.escape(path.name)}.*.unreleased"):
+                with contextlib.suppress(OSError):
+                    hidden.unlink()
 
     def hide_record(self, record: ReleaseRecord) -> None:
         """Writes the record beside the hidden table, safely on disk."""

@@ -23,6 +23,7 @@ def make_release_plan(
     *,
     unit_rows: UnitRows | None = None,
     has_ledger: bool = False,
+    noise_source: str = "operating-system entropy",
 ) -> Plan:
     """The plan of one release. Reads nothing.
 
@@ -31,6 +32,7 @@ def make_release_plan(
       noise: How the labels will be noised.
       unit_rows: The rows of each unit, from public columns; for noise by units.
       has_ledger: Whether a ledger will know the release.
+      noise_source: Where the noise will come from, in words.
 
     Raises:
       ConfigError: Unit and mechanism do not go together.
@@ -40,10 +42,14 @@ def make_release_plan(
         event = noise.mechanism.event(sorted(_lengths(unit_rows)))
     else:
         event = noise.event()
+    settings = _settings(table, noise) | {
+        "charged to a ledger": has_ledger,
+        "noise from": noise_source,
+    }
     plan = Plan(
         name=f"labels of {table.label}",
         mechanism=_sentence(table, noise),
-        settings=_settings(table, noise, has_ledger),
+        settings=settings,
         event=event,
         guarantee=Guarantee(
             epsilon=noise.epsilon,
@@ -53,7 +59,7 @@ def make_release_plan(
             scope=Scope.LABELS,
         ),
         trust=TrustModel.CENTRAL,
-        columns=dataclasses.replace(table.schema.roles, ignored=()),
+        columns=dataclasses.replace(table.schema.roles, sensitive=(), ignored=()),
         bounds=_bounds(noise),
         assumptions=_assumptions(noise, has_ledger),
     )
@@ -95,11 +101,10 @@ def _sentence(table: LabelTable, noise: LabelNoise) -> str:
     return f"{how} ({noise.name}), and the result is stored; public columns go out as they are."
 
 
-def _settings(table: LabelTable, noise: LabelNoise, has_ledger: bool) -> dict[str, Scalar]:
+def _settings(table: LabelTable, noise: LabelNoise) -> dict[str, Scalar]:
     settings: dict[str, Scalar] = {
         "mechanism": noise.name,
         "epsilon": noise.epsilon,
-        "charged to a ledger": has_ledger,
         "row order": "as in the input",
     }
     if table.partner is not None:

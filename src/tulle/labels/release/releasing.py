@@ -79,18 +79,28 @@ def release_labels(
     options = options or ReleaseOptions()
     out = Path(out)
     _check_out(out, table)
+    table.check_columns()
     sources = table.inspect_files()
     unit_rows = table.unit_rows() if isinstance(noise, UnitNoise) else None
     plan = make_release_plan(
-        table, noise, unit_rows=unit_rows, has_ledger=options.charge is not None
+        table,
+        noise,
+        unit_rows=unit_rows,
+        has_ledger=options.charge is not None,
+        noise_source=rng.description,
     )
     drawing = Drawing(table, noise, unit_rows, sources=sources, rng=rng, watch=options.watch)
     if options.charge is None:
         files = ReleaseFiles(out, secrets.token_hex(8))
         files.refuse_existing()
+        files.discard_all()
         drawing.check_labels()
         record = _draw(drawing, plan, files, None)
-        files.put_in_place()
+        try:
+            files.put_in_place()
+        except BaseException:
+            files.discard()
+            raise
         return ReleaseResult(table=out, record=record, is_stored=False)
     _check_span(table, options.charge)
     with open_books(options.charge) as books:
@@ -158,12 +168,12 @@ def _stored(paid: PaidRelease, files: ReleaseFiles) -> ReleaseResult:
 
 
 def _check_out(out: Path, table: LabelTable) -> None:
-    if out.suffix.lower() != ".parquet":
-        raise RunStateError(f"{out.name} must end in .parquet; name it {out.stem}.parquet.")
+    if out.suffix != ".parquet":
+        raise ConfigError(f"out={str(out)!r} must end in .parquet, e.g. noisy.parquet.")
     if not out.parent.is_dir():
-        raise RunStateError(f"{out} is in no folder that exists; make it first.")
+        raise ConfigError(f"out={str(out)!r} is in no folder that exists; make it first.")
     if out.absolute() in {path.absolute() for path in table.paths}:
-        raise RunStateError(f"{out.name} is the raw table itself; name another file.")
+        raise ConfigError(f"out={str(out)!r} is the raw table itself; name another file.")
     noisy_table.check_names(table.kept_columns)
 
 

@@ -110,7 +110,7 @@ def test_labels_outside_of_the_range_are_refused_without_showing_them(bad: list[
 
 
 def test_a_prior_with_a_single_label_is_refused_with_the_reason() -> None:
-    with pytest.raises(ConfigError, match="all weight on one label"):
+    with pytest.raises(ConfigError, match="sure of one label"):
         BinResponse(grid=GRID, prior=np.eye(GRID.num_values)[4], epsilon=1.0)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from tulle.data.schema import Kind, Schema
 from tulle.errors import ConfigError, DataError
+from tulle.labels.binary_response import BinaryResponse
 from tulle.privacy.units import Unit
 from unit.labels.release.label_files import SCHEMA, clicks_table, write_clicks
 
@@ -94,6 +95,43 @@ def test_a_unit_that_the_columns_cannot_give_is_refused(
     write_clicks(path)
     with pytest.raises(ConfigError, match=message):
         clicks_table(path, unit=unit, partner=partner, schema=schema)
+
+
+@pytest.mark.parametrize(("kind", "factor"), [(Kind.INTEGER, 1), (Kind.TIMESTAMP, 1000)])
+def test_times_in_a_smaller_unit_than_declared_make_no_windows(
+    tmp_path: Path, kind: Kind, factor: int
+) -> None:
+    path = tmp_path / "clicks.parquet"
+    seconds = (pl.col("second") + 1_767_225_600) * factor
+    write_clicks(path).with_columns(second=seconds).write_parquet(path)
+    kinds = {**SCHEMA.kinds, "second": kind}
+    schema = Schema(**{**SCHEMA.to_dict(), "kinds": kinds})  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="look like"):
+        clicks_table(path, unit=Unit.user(days=7), schema=schema).unit_rows()
+
+
+@pytest.mark.parametrize("name", ["clicks.parquet", "clicks.csv"])
+@pytest.mark.parametrize("missing", ["sale", "campaign"])
+def test_a_missing_column_is_found_without_reading_labels(
+    tmp_path: Path, name: str, missing: str
+) -> None:
+    path = tmp_path / name
+    table = write_clicks(path).drop(missing)
+    table.write_csv(path) if name.endswith("csv") else table.write_parquet(path)
+    with pytest.raises(DataError, match=missing):
+        clicks_table(path).check_columns()
+
+
+def test_a_label_outside_the_range_is_named_by_its_row(tmp_path: Path) -> None:
+    path = tmp_path / "clicks.parquet"
+    table = write_clicks(path)
+    labels = table["sale"].to_list()
+    labels[777] = 7
+    table.with_columns(sale=pl.Series(labels)).write_parquet(path)
+    check = BinaryResponse(epsilon=1.0).check_labels
+    with pytest.raises(DataError, match=r"'sale', clicks\.parquet, row 778") as caught:
+        list(clicks_table(path).label_blocks(check))
+    assert "7," not in str(caught.value).replace("778", "")
 
 
 def test_an_empty_table_is_refused(tmp_path: Path) -> None:

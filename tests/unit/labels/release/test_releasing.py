@@ -259,6 +259,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(clicks: Path, tmp_path:
     ("out", "message"),
     [
         ("noisy.csv", r"must end in \.parquet"),
+        ("noisy.PARQUET", r"must end in \.parquet"),
         ("nowhere/noisy.parquet", "no folder that exists"),
         ("clicks.parquet", "raw table itself"),
         ("there.parquet", "exists and is not this release"),
@@ -266,7 +267,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(clicks: Path, tmp_path:
 )
 def test_a_wrong_place_is_refused(clicks: Path, tmp_path: Path, out: str, message: str) -> None:
     (tmp_path / "there.parquet").write_bytes(b"")
-    with pytest.raises(RunStateError, match=message):
+    with pytest.raises((ConfigError, RunStateError), match=message):
         release(clicks, tmp_path / out, None)
 
 
@@ -358,6 +359,20 @@ class TestUnits:
         assert statuses(ledger) == []
 
 
+class TestSeeds:
+    def test_a_seeded_release_does_not_stand_for_a_private_one(
+        self, clicks: Path, tmp_path: Path
+    ) -> None:
+        ledger = ledger_with(tmp_path / "rich.db", epsilon=2.0)
+        options = ReleaseOptions(charge=ReleaseCharge(ledger=ledger))
+        table = clicks_table(clicks)
+        seeded, real = tmp_path / "seeded.parquet", tmp_path / "real.parquet"
+        release_labels(table, ROWS, seeded, rng=SeededNoise(5), options=options)
+        result = release_labels(table, ROWS, real, rng=release_rng(), options=options)
+        assert not result.is_stored
+        assert result.record.is_secure
+
+
 class TestTime:
     START = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -426,6 +441,26 @@ class TestTime:
 
 
 class TestFiles:
+    def test_files_that_differ_in_a_type_are_refused_before_anything_is_spent(
+        self, clicks: Path, tmp_path: Path, ledger: Ledger
+    ) -> None:
+        other = tmp_path / "other.parquet"
+        rows = write_clicks(other, seed=1)
+        rows.with_columns(pl.col("advertiser").cast(pl.Int32)).write_parquet(other)
+        table = dataclasses.replace(clicks_table(clicks), paths=(clicks, other))
+        options = ReleaseOptions(charge=ReleaseCharge(ledger=ledger))
+        with pytest.raises(DataError, match=r"'advertiser' is Int64 in clicks.* and Int32 in"):
+            release_labels(
+                table, ROWS, tmp_path / "noisy.parquet", rng=release_rng(), options=options
+            )
+        assert statuses(ledger) == []
+
+    def test_what_a_killed_try_left_hidden_is_removed(self, clicks: Path, tmp_path: Path) -> None:
+        left = tmp_path / ".noisy.parquet.0123456789abcdef.unreleased"
+        left.write_bytes(b"half a draw")
+        release(clicks, tmp_path / "noisy.parquet", None)
+        assert not left.exists()
+
     def test_a_file_that_is_named_twice_is_refused(self, clicks: Path, tmp_path: Path) -> None:
         other = tmp_path / "other.parquet"
         other.symlink_to(clicks)
