@@ -230,8 +230,8 @@ class LabelTable:
             )
         if needed is not None and self.partner not in self.schema.public:
             raise ConfigError(
-                f"unit='{self.unit}' needs the public column with the {needed}; name it with "
-                f"partner=… (it is {self.partner!r})."
+                f"unit='{self.unit}' needs the public column with the {needed}: partner "
+                f"(--partner) is {self.partner!r}; name a column of role public."
             )
 
 

@@ -183,14 +183,14 @@ def _check_span(table: LabelTable, charge: ReleaseCharge) -> None:
         return
     if table.schema.time is None:
         raise ConfigError(
-            "at=… charges budgets that renew, and the schema has no time column to hold it "
+            "at (--at) charges budgets that renew, and the schema has no time column to hold it "
             "against; name the column, or use a budget that does not renew."
         )
     until = charge.at if charge.until is None else charge.until
     first, last = table.time_span()
     if first < charge.at.timestamp() or last > until.timestamp():
         raise ConfigError(
-            f"column {table.schema.time!r} has times outside of at..until ({charge.at} to "
-            f"{until}), taken as seconds or days since 1970 UTC; give the whole time of the data, "
+            f"column {table.schema.time!r} has times outside of at (--at) {charge.at} to until "
+            f"(--until) {until}, taken as seconds or days since 1970 UTC; give the whole time of the data, "
             "so that every window is charged, or use a budget that does not renew."
         )
