@@ -63,6 +63,15 @@ def main() -> None:
     parser.add_argument("--only", default="", help="run jobs with this noise, model or correction")
     parser.add_argument("--without", action="append", default=[], help="leave such jobs out")
     parser.add_argument("--keep", action="store_true", help="run what the output lacks")
+    parser.add_argument(
+        "--with",
+        dest="others",
+        type=Path,
+        action="append",
+        default=[],
+        help="take in the rows of another output, e.g. of another machine",
+    )
+    parser.add_argument("--note", action="append", default=[], help="for the record")
     parser.add_argument("--time-limit", type=float, default=1e9)
     parser.add_argument("--output", type=Path, default=PUBLISHED / "labels.json")
     options = parser.parse_args()
@@ -74,13 +83,17 @@ def main() -> None:
         if options.only in (*_words(job), "") and not set(options.without) & set(_words(job))
     ]
     rows = earlier_rows(options.output) if options.keep else []
+    for other in options.others:
+        taken = {identity(row) for row in rows}
+        rows += [row for row in earlier_rows(other) if identity(row) not in taken]
+    write(options.output, rows, options.note)
     found = {identity(row) for row in rows}
     jobs = [job for job in jobs if identity_of(job) not in found]
     for new in run_all(jobs, options.workers, options.time_limit):
         for row in new:
             print(json.dumps(row), flush=True)
         rows += new
-        write(options.output, rows)
+        write(options.output, rows, options.note)
     print_table(summary(rows))
     for verdict in verdicts(summary(rows)):
         print("holds " if verdict["holds"] else "FAILS ", verdict["claim"])
@@ -207,16 +220,23 @@ def earlier_rows(path: Path) -> list[Row]:
     return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
 
 
-def write(path: Path, rows: list[Row]) -> None:
+def write(path: Path, rows: list[Row], notes: list[str]) -> None:
     """Keeps what is there so far."""
-    means = summary(rows)
+    rows = [_rounded(row) for row in rows]
+    means = [_rounded(row) for row in summary(rows)]
     facts = {
         "versions": versions("numpy", "torch"),
         "seeds": sorted({row["seed"] for row in rows}),
         "summary": means,
         "verdicts": verdicts(means),
+        "notes": notes,
     }
     write_record(path, "quality of label DP", rows, facts)
+
+
+def _rounded(row: Row) -> Row:
+    """Figures to six digits: what lies beyond is noise, and a record is read by people."""
+    return {k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in row.items()}
 
 
 def _words(job: Job) -> tuple[str, ...]:

@@ -39,8 +39,13 @@ class LinearFitConfig:
     ridge: float | None = None
     """Half the factor of the squared weights in the loss; None lets it follow from the noise."""
     repair: Repair = Repair.BOX
+    tolerance: float = 0.1
+    """Where a fit ends, see `fit_weights`. The noise moves the loss by much more than a
+    hundredth of a nat, so that a smaller one costs time and nothing else."""
 
     def __post_init__(self) -> None:
+        if not check_finite("tolerance", self.tolerance) > 0:
+            raise ConfigError(f"tolerance={self.tolerance} must be > 0, e.g. 0.1.")
         if not isinstance(self.repair, Repair):
             raise ConfigError(f"repair={self.repair!r} must be a Repair, e.g. Repair.BOX.")
         if self.ridge is not None and not check_finite("ridge", self.ridge) > 0:
@@ -93,9 +98,8 @@ def fit_linear_model(
         centre = constant_model(sums, rows)
         ridges = np.full(len(centre), float(config.ridge))
     problem = LogisticProblem(rows=rows, sums=repaired, ridges=ridges, centre=centre)
-    return LinearModel(
-        layout=sums.layout, weights=fit_weights(problem), ridges=ridges, event=sums.event
-    )
+    weights = fit_weights(problem, tolerance=config.tolerance)
+    return LinearModel(layout=sums.layout, weights=weights, ridges=ridges, event=sums.event)
 
 
 def _repaired_sums(sums: LabelSums, rows: FeatureRows, repair: Repair) -> FloatArray:

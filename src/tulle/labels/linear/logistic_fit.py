@@ -17,8 +17,8 @@ from tulle.labels.linear.label_sums import FeatureRows
 
 FloatArray = NDArray[np.float64]
 
-_TOLERANCE = 1e-8
-"""Of the gradient, in units of the square root of the curvature."""
+EXACT = 1e-8
+"""A tolerance at which floats have nothing more to say."""
 _MAX_STEPS = 100
 _MAX_INNER_STEPS = 400
 _MAX_HALVINGS = 40
@@ -56,8 +56,13 @@ class LogisticProblem:
         return expected - self.sums + self.ridges * (weights - self.centre)
 
 
-def fit_weights(problem: LogisticProblem) -> FloatArray:
+def fit_weights(problem: LogisticProblem, *, tolerance: float = EXACT) -> FloatArray:
     """The weights with the least loss.
+
+    Args:
+      problem: The loss.
+      tolerance: Of the gradient, each entry in units of the root of its curvature. At its
+        end a fit is about tolerance^2 / 2 above the least loss of all rows together.
 
     Raises:
       RunStateError: No convergence within 100 Newton steps.
@@ -69,7 +74,7 @@ def fit_weights(problem: LogisticProblem) -> FloatArray:
         curvature = probs * (1 - probs)
         scale = problem.rows.square_sums(curvature) + problem.ridges
         size = float(np.sqrt(np.sum(gradient**2 / scale)))
-        if size <= _TOLERANCE:
+        if size <= tolerance:
             return weights
         multiply = functools.partial(_curve, problem, curvature)
         step = _conjugate_gradients(multiply, -gradient, scale, min(0.1, size**0.5))

@@ -191,6 +191,6 @@ def _check_span(table: LabelTable, charge: ReleaseCharge) -> None:
     if first < charge.at.timestamp() or last > until.timestamp():
         raise ConfigError(
             f"column {table.schema.time!r} has times outside of at (--at) {charge.at} to until "
-            f"(--until) {until}, taken as seconds or days since 1970 UTC; give the whole time of the data, "
-            "so that every window is charged, or use a budget that does not renew."
+            f"(--until) {until}, taken as seconds or days since 1970 UTC; give the whole time of "
+            "the data, so that every window is charged, or use a budget that does not renew."
         )
