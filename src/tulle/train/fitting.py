@@ -299,16 +299,11 @@ def _report_channel(plan: TrainPlan, rows: TrainingRows) -> BinaryChannel | None
     """What takes predictions from reports to labels, if the model saw reports as they were.
 
     Raises:
-      ConfigError: Predictions cannot be taken back: other steps follow, or chances differ.
+      ConfigError: Predictions cannot be taken back: the chances differ between rows.
     """
     phase, epsilon = plan.label_phase, plan.label_epsilon
     if phase is None or epsilon is None or phase.correction is not LabelCorrection.CALIBRATED:
         return None
-    if plan.private_phase is not None:
-        raise ConfigError(
-            "correction='calibrated' is for a model that sees randomized labels alone, and private "
-            "steps see true ones; use LabelCorrection.FORWARD, or method rr."
-        )
     drawn = LabelReports(epsilon=epsilon, num_sharing=rows.labels_sharing)
     return calibrating_channel(drawn.channel(), phase)
 
