@@ -12,7 +12,7 @@ import pytest
 
 from tulle.accounting.budget import Budget
 from tulle.accounting.ledger import Ledger
-from tulle.cli.train import _stopping_cleanly
+from tulle.cli.clean_stop import stopping_cleanly
 from tulle.data.prepared.partial import hold_partial
 from tulle.data.prepared.writer import DatasetWriter
 from tulle.errors import RunInterruptedError
@@ -452,7 +452,7 @@ def test_sigterm_before_the_first_step_ends_with_the_code_of_an_interruption(
 
 def test_the_handler_of_sigterm_is_put_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(RunInterruptedError), _stopping_cleanly():
+    with pytest.raises(RunInterruptedError), stopping_cleanly("stopped as asked"):
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
 
