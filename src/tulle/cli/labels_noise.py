@@ -80,7 +80,7 @@ def noise_of(options: LabelOptions, mechanism: str) -> "LabelNoise":
             f"--mechanism {mechanism} is unknown{did_you_mean(mechanism, MECHANISMS)}; use one of "
             f"{', '.join(MECHANISMS)}."
         )
-    _check_epsilon(options.epsilon)
+    check_epsilon(options.epsilon)
     _check_options(options, mechanism)
     if mechanism in _BY_UNITS:
         unit_mechanism = _unit_mechanism(options, mechanism)
@@ -127,7 +127,10 @@ def label_grid(options: LabelOptions) -> "LabelGrid":
             "off the labels."
         )
     step = 1.0 if options.label_step is None else options.label_step
-    return LabelGrid(low=options.label_low, high=options.label_high, step=step)
+    try:
+        return LabelGrid(low=options.label_low, high=options.label_high, step=step)
+    except ConfigError as error:
+        raise ConfigError(f"--label-low, --label-high and --label-step: {error}") from None
 
 
 def given_prior(options: LabelOptions, mechanism: str) -> "FloatArray":
@@ -262,7 +265,8 @@ def _num_classes(options: LabelOptions) -> int:
     return options.num_classes
 
 
-def _check_epsilon(epsilon: float) -> None:
+def check_epsilon(epsilon: float) -> None:
+    """Refuses an epsilon that no release can have."""
     if not 0 < epsilon < math.inf:
         raise ConfigError(f"--epsilon {epsilon} must be a finite number > 0, e.g. 1.")
 

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tulle.cli.labels_noise import base_rate, given_prior, label_grid, noise_of, open_table
+from tulle.cli.labels_noise import (
+    base_rate,
+    check_epsilon,
+    given_prior,
+    label_grid,
+    noise_of,
+    open_table,
+)
 from tulle.cli.labels_options import PlanOptions
 from tulle.cli.option_class import command_taking
 from tulle.errors import ConfigError
@@ -28,6 +35,7 @@ def plan(options: PlanOptions) -> None:
     No label is read: only columns that say whose a row is and when it happened, and these
     only for a unit that may own several rows.
     """
+    check_epsilon(options.epsilon)
     table = open_table(options)
     if options.mechanism is not None:
         _print_one(options, table, options.mechanism)

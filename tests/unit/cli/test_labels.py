@@ -222,6 +222,20 @@ class TestPlan:
         assert "recommended to train on: unbiased" in shown
         assert "rr-on-bins" in shown
 
+    @pytest.mark.parametrize("epsilon", ["0", "-1", "nan"])
+    def test_an_epsilon_that_no_release_has_is_refused(
+        self, folder: Path, epsilon: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert run(folder, "plan", f"--epsilon={epsilon}") == 2
+        assert "--epsilon" in capsys.readouterr().err
+
+    def test_a_range_that_its_steps_do_not_fill_names_the_options(
+        self, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        options = ["--label-low", "0", "--label-high", "20", "--label-step", "3"]
+        assert run(folder, "plan", *options, schema="amounts.toml") == 2
+        assert "--label-step" in capsys.readouterr().err
+
     def test_a_missing_file_is_named(
         self, folder: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
