@@ -130,6 +130,11 @@ class BoundedRows:
         """As `sums`, of squared entries."""
         return np.asarray(self.steps.power(2).T @ row_values) * self.width**2
 
+    def products(self, row_values: FloatArray) -> FloatArray:
+        """The sum over the rows of each one's outer product, times its value."""
+        weighted = self.steps.multiply(row_values[:, None]).tocsr()
+        return np.asarray((weighted.T @ self.steps).toarray()) * self.width**2
+
     def exact_sums(self, is_counted: NDArray[np.bool_]) -> IntArray:
         """The sum of the rows that count, in grid widths."""
         whole = self.steps[is_counted].astype(np.int64)

@@ -1,8 +1,8 @@
 """The minimum of logistic regression's loss when labels are known by their sums alone.
 
 Loss: sum over rows of log(1 + exp(theta . x)) - theta . z + ridge / 2 (theta - centre)^2.
-Convex; Newton steps by conjugate gradients that only multiply rows with vectors. Every
-operation is deterministic.
+Convex; Newton steps, exact for up to a few thousand weights, and by conjugate gradients
+that only multiply rows with vectors for more. Every operation is deterministic.
 """
 
 import dataclasses
@@ -19,6 +19,8 @@ FloatArray = NDArray[np.float64]
 
 EXACT = 1e-8
 """A tolerance at which floats have nothing more to say."""
+_MOST_DENSE = 4096
+"""Most weights whose curvature is kept as a matrix: 128 MiB."""
 _MAX_STEPS = 100
 _MAX_INNER_STEPS = 400
 _MAX_HALVINGS = 40
@@ -76,8 +78,10 @@ def fit_weights(problem: LogisticProblem, *, tolerance: float = EXACT) -> FloatA
         size = float(np.sqrt(np.sum(gradient**2 / scale)))
         if size <= tolerance:
             return weights
-        multiply = functools.partial(_curve, problem, curvature)
-        step = _conjugate_gradients(multiply, -gradient, scale, min(0.1, size**0.5))
+        step = _exact_step(problem, curvature, gradient)
+        if step is None:
+            multiply = functools.partial(_curve, problem, curvature)
+            step = _conjugate_gradients(multiply, -gradient, scale, min(0.1, size**0.5))
         weights, gradient = _shortened(problem, weights, gradient, step)
     raise RunStateError(
         f"the fit did not converge in {_MAX_STEPS} steps; raise the ridge, or leave it to the "
@@ -90,6 +94,22 @@ def sigmoid(logits: FloatArray) -> FloatArray:
     small = np.exp(-np.abs(logits))
     result: FloatArray = np.where(logits >= 0, 1.0, small) / (1 + small)
     return result
+
+
+def _exact_step(
+    problem: LogisticProblem, curvature: FloatArray, gradient: FloatArray
+) -> FloatArray | None:
+    """The Newton step; None for too many weights, or if rounding spoils the matrix."""
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+    if len(gradient) > _MOST_DENSE:
+        return None
+    matrix = problem.rows.products(curvature)
+    matrix[np.diag_indices_from(matrix)] += problem.ridges
+    try:
+        return np.asarray(cho_solve(cho_factor(matrix, overwrite_a=True), -gradient))
+    except LinAlgError:
+        return None
 
 
 def _curve(problem: LogisticProblem, curvature: FloatArray, vector: FloatArray) -> FloatArray:

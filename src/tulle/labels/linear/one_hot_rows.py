@@ -5,6 +5,7 @@ a row is always a vector with exactly as many ones as there are fields, constant
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -145,6 +146,24 @@ class OneHotRows:
     def square_sums(self, row_values: FloatArray) -> FloatArray:
         """As `sums`, of squared entries: the same, as entries are 0 or 1."""
         return self.sums(row_values)
+
+    def products(self, row_values: FloatArray) -> FloatArray:
+        """The sum over the table of each row's outer product, times its value."""
+        values = row_values * self.row_weights
+        size = self.fields.num_columns
+        result = np.zeros((size, size))
+        result[0] = self.sums(row_values)
+        starts, sizes = self.fields.starts, self.fields.num_ids
+        for first, second in itertools.combinations_with_replacement(range(len(starts)), 2):
+            counts = np.zeros(sizes[first] * sizes[second])
+            for block in self._blocks():
+                ids = self.ids[block].astype(np.int64)
+                cells = ids[:, first] * sizes[second] + ids[:, second]
+                counts += np.bincount(cells, values[block], minlength=counts.size)
+            rows = slice(starts[first], starts[first] + sizes[first])
+            columns = slice(starts[second], starts[second] + sizes[second])
+            result[rows, columns] = counts.reshape(sizes[first], sizes[second])
+        return np.triu(result) + np.triu(result, 1).T
 
     def exact_sums(self, is_counted: NDArray[np.bool_]) -> IntArray:
         """The sum of the rows that count, in whole numbers."""

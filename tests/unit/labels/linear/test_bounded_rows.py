@@ -32,6 +32,8 @@ def test_products_are_those_of_the_matrix(make: type) -> None:
     np.testing.assert_allclose(rows.dot(weights), dense @ weights, atol=1e-6)
     np.testing.assert_allclose(rows.sums(values), dense.T @ values, atol=1e-5)
     np.testing.assert_allclose(rows.square_sums(values), (dense**2).T @ values, atol=1e-5)
+    outer = dense.T @ (values[:, None] * dense)
+    np.testing.assert_allclose(rows.products(values), outer, atol=1e-5)
     least, most = rows.sum_bounds()
     np.testing.assert_allclose(least, np.minimum(dense, 0).sum(0), atol=1e-5)
     np.testing.assert_allclose(most, np.maximum(dense, 0).sum(0), atol=1e-5)

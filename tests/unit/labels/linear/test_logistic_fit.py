@@ -137,3 +137,31 @@ def test_without_a_ridge_such_a_loss_has_no_lower_bound_so_zero_is_refused() -> 
 def test_the_sigmoid_is_stable() -> None:
     np.testing.assert_allclose(sigmoid(np.array([-1e4, 0.0, 1e4])), [0, 0.5, 1])
     assert sigmoid(np.array([-700.0]))[0] > 0
+
+
+@pytest.mark.parametrize("ridge", [1e-3, 0.5, 30.0])
+def test_exact_steps_and_conjugate_gradients_end_at_the_same_weights(
+    ridge: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = fit_weights(problem(ridge=ridge))
+    repeated = fit_weights(problem(ridge=ridge, rows=TABLE.rows.distinct()))
+    monkeypatch.setattr("tulle.labels.linear.logistic_fit._MOST_DENSE", 0)
+    iterated = fit_weights(problem(ridge=ridge))
+    np.testing.assert_allclose(exact, iterated, atol=1e-6)
+    np.testing.assert_allclose(exact, repeated, atol=1e-6)
+
+
+def test_a_matrix_that_rounding_spoils_is_left_to_conjugate_gradients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = fit_weights(problem())
+    broken = -np.eye(NUM_COLUMNS)
+    monkeypatch.setattr(type(TABLE.rows), "products", lambda _rows, _values: broken.copy() * 1e9)
+    np.testing.assert_allclose(fit_weights(problem()), expected, atol=1e-6)
+
+
+def test_a_looser_fit_is_above_the_least_loss_by_no_more_than_it_says() -> None:
+    least = problem().value(fit_weights(problem()))
+    for tolerance in (1.0, 0.1):
+        loose = problem().value(fit_weights(problem(), tolerance=tolerance))
+        assert least - 1e-9 <= loose <= least + tolerance**2

@@ -22,6 +22,8 @@ def test_products_are_those_of_the_dense_matrix() -> None:
     np.testing.assert_allclose(
         rows.square_sums(values), (dense(IDS) ** 2).T @ values, rtol=1e-12, atol=1e-12
     )
+    outer = dense(IDS).T @ (values[:, None] * dense(IDS))
+    np.testing.assert_allclose(rows.products(values), outer, rtol=1e-12, atol=1e-12)
     np.testing.assert_array_equal(rows.exact_sums(values > 0), dense(IDS).T @ (values > 0))
     np.testing.assert_array_equal(rows.sum_bounds()[1], dense(IDS).sum(0))
 
@@ -37,7 +39,9 @@ def test_many_blocks_are_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = np.arange(10.0)
     whole = FIELDS.rows(IDS)
     expected = whole.dot(weights), whole.sums(np.arange(60.0))
+    products = whole.products(np.arange(60.0))
     monkeypatch.setattr("tulle.labels.linear.one_hot_rows._ROWS_AT_ONCE", 7)
+    np.testing.assert_array_equal(whole.products(np.arange(60.0)), products)
     np.testing.assert_array_equal(whole.dot(weights), expected[0])
     np.testing.assert_array_equal(whole.sums(np.arange(60.0)), expected[1])
 
