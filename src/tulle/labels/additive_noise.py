@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,23 +27,42 @@ FloatArray = NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LaplaceLabels:
-    """Settings of Laplace noise on labels in a range. Every field is public."""
+class AdditiveLabels:
+    """What mechanisms that add noise to a label share. Every field is public."""
+
+    word: ClassVar[str]
+    """The noise on the command line and on cards."""
 
     epsilon: float
     grid: LabelGrid
-    """The declared range. Labels between two of its values stay as they are."""
+    """The declared range. Noise in steps of the grid moves a label between two values to the
+    nearest; other noise takes it as it is."""
     clip: bool = False
     """Cut the noisy label to the range. Biased: there is then no target."""
 
     def __post_init__(self) -> None:
-        check_clip(self.clip)
-        _ = self.noise
+        if not isinstance(self.clip, bool):
+            raise ConfigError(f"clip={self.clip!r} must be True or False.")
 
     @property
     def name(self) -> str:
         """The word for it on the command line and on cards."""
-        return "laplace-clipped" if self.clip else "laplace"
+        return f"{self.word}-clipped" if self.clip else self.word
+
+    def check_labels(self, raw_labels: NDArray[Any]) -> None:
+        """Refuses labels outside of the declared range, without showing them."""
+        self.grid.check(raw_labels)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LaplaceLabels(AdditiveLabels):
+    """Settings of Laplace noise on labels in a range. Every field is public."""
+
+    word: ClassVar[str] = "laplace"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.noise
 
     @functools.cached_property
     def noise(self) -> LaplaceConfig:
@@ -66,10 +85,6 @@ class LaplaceLabels:
     def variance(self, label: float) -> float:
         """Variance of the noisy label over the noise, up to the same."""
         return self._moments(label)[1]
-
-    def check_labels(self, raw_labels: NDArray[Any]) -> None:
-        """Refuses labels outside of the declared range, without showing them."""
-        self.grid.check(raw_labels)
 
     def release(self, raw_labels: NDArray[Any], *, rng: NoiseSource) -> NoisyLabels:
         """Draws one noisy label a row, once.
@@ -118,23 +133,14 @@ class LaplaceLabels:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DiscreteLaplaceLabels:
+class DiscreteLaplaceLabels(AdditiveLabels):
     """Settings of discrete Laplace noise in steps of the label's grid. Every field is public."""
 
-    epsilon: float
-    grid: LabelGrid
-    """The values of the label; one between two of them is moved to the nearest."""
-    clip: bool = False
-    """Cut the noisy label to the range. Biased: there is then no target."""
+    word: ClassVar[str] = "discrete-laplace"
 
     def __post_init__(self) -> None:
-        check_clip(self.clip)
+        super().__post_init__()
         _ = self.noise
-
-    @property
-    def name(self) -> str:
-        """The word for it on the command line and on cards."""
-        return "discrete-laplace-clipped" if self.clip else "discrete-laplace"
 
     @functools.cached_property
     def noise(self) -> DiscreteLaplaceConfig:
@@ -157,10 +163,6 @@ class DiscreteLaplaceLabels:
     def variance(self, label: float) -> float:
         """Variance of the noisy label over the noise."""
         return self._steps.variance(label, self.grid, clip=self.clip)
-
-    def check_labels(self, raw_labels: NDArray[Any]) -> None:
-        """Refuses labels outside of the declared range, without showing them."""
-        self.grid.check(raw_labels)
 
     def release(self, raw_labels: NDArray[Any], *, rng: NoiseSource) -> NoisyLabels:
         """Draws one noisy label a row, once.
@@ -244,12 +246,6 @@ def packed_labels(
         cut = np.clip(noisy, grid.low, grid.high)
         return NoisyLabels(labels=cut, targets=None, noise_variance=None)
     return NoisyLabels(labels=noisy, targets=noisy, noise_variance=np.asarray(variance))
-
-
-def check_clip(clip: object) -> None:
-    """Refuses anything but True and False."""
-    if not isinstance(clip, bool):
-        raise ConfigError(f"clip={clip!r} must be True or False.")
 
 
 def _cumulated(values: FloatArray) -> FloatArray:

@@ -7,13 +7,12 @@ real numbers to within 0.1% up to epsilon 12, or less on coarse grids.
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tulle.labels.additive_noise import StepMoments, check_clip, packed_labels
-from tulle.labels.label_grid import LabelGrid
+from tulle.labels.additive_noise import AdditiveLabels, StepMoments, packed_labels
 from tulle.labels.row_mechanism import NoisyLabels
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.staircase_noise import StaircaseAim, StaircaseConfig, release_staircase
@@ -24,25 +23,17 @@ _SLACK = 1.0005
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StaircaseLabels:
+class StaircaseLabels(AdditiveLabels):
     """Settings of staircase noise on the label's grid. Every field is public."""
 
-    epsilon: float
-    grid: LabelGrid
-    """The values of the label; one between two of them is moved to the nearest."""
-    clip: bool = False
-    """Cut the noisy label to the range. Biased: there is then no target."""
+    word: ClassVar[str] = "staircase"
+
     aim: StaircaseAim = StaircaseAim.VARIANCE
     """What is made small: the variance of the noise, or its mean size."""
 
     def __post_init__(self) -> None:
-        check_clip(self.clip)
+        super().__post_init__()
         _ = self.noise
-
-    @property
-    def name(self) -> str:
-        """The word for it on the command line and on cards."""
-        return "staircase-clipped" if self.clip else "staircase"
 
     @functools.cached_property
     def refinement(self) -> int:
@@ -70,10 +61,6 @@ class StaircaseLabels:
     def variance(self, label: float) -> float:
         """Variance of the noisy label over the noise."""
         return self._steps.variance(label, self.grid, clip=self.clip)
-
-    def check_labels(self, raw_labels: NDArray[Any]) -> None:
-        """Refuses labels outside of the declared range, without showing them."""
-        self.grid.check(raw_labels)
 
     def release(self, raw_labels: NDArray[Any], *, rng: NoiseSource) -> NoisyLabels:
         """Draws one noisy label a row, once.

@@ -193,10 +193,6 @@ class LabelTable:
             digest.update(content)
         return digest.digest()
 
-    def num_bytes(self) -> int:
-        """Of all files, for progress."""
-        return sum(path.stat().st_size for path in self.paths)
-
     def _first_rows(self, path: Path) -> pl.DataFrame:
         """One row of what is kept, after a check that the label is there too."""
         columns = self.kept_columns
