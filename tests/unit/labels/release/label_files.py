@@ -1,17 +1,26 @@
 """Small tables of clicks, and what the tests of releases make of them."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from tulle.accounting.budget import Budget
 from tulle.accounting.ledger import Ledger
+from tulle.accounting.ledger_rows import SpendStatus
 from tulle.data.formats.generic import layout_for
 from tulle.data.schema import Kind, Schema
+from tulle.labels.binary_response import BinaryResponse
+from tulle.labels.release.label_noise import LabelNoise, RowNoise
 from tulle.labels.release.label_table import LabelTable
+from tulle.labels.release.release_books import ReleaseCharge
+from tulle.labels.release.releasing import ReleaseOptions, ReleaseResult, release_labels
+from tulle.mechanisms.entropy import release_rng
 from tulle.privacy.units import Adjacency, Unit
 
+ROWS = RowNoise(mechanism=BinaryResponse(epsilon=1.0))
 SCHEMA = Schema(
     label="sale",
     public=("campaign", "advertiser"),
@@ -69,3 +78,22 @@ def ledger_with(
         )
     )
     return ledger
+
+
+def release(
+    clicks: Path, out: Path, ledger: Ledger | None, *, again: bool = False, noise: LabelNoise = ROWS
+) -> ReleaseResult:
+    charge = None if ledger is None else ReleaseCharge(ledger=ledger)
+    options = ReleaseOptions(charge=charge, again=again)
+    return release_labels(clicks_table(clicks), noise, out, rng=release_rng(), options=options)
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
+def statuses(ledger: Ledger) -> list[SpendStatus]:
+    return [spend.status for spend in ledger.spends("all")]

@@ -1,10 +1,9 @@
 """What a release is for: units, seeds, times, files, plans and learnt priors."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,7 +23,6 @@ from tulle.labels.label_prior import LabelPriorConfig
 from tulle.labels.prior_response import PriorResponse
 from tulle.labels.release import noisy_table
 from tulle.labels.release.label_noise import (
-    LabelNoise,
     LearntPriorNoise,
     RowNoise,
     UnitNoise,
@@ -32,45 +30,21 @@ from tulle.labels.release.label_noise import (
 from tulle.labels.release.label_table import LabelTable
 from tulle.labels.release.release_books import ReleaseCharge
 from tulle.labels.release.release_plan import make_release_plan
-from tulle.labels.release.releasing import ReleaseOptions, ReleaseResult, release_labels
+from tulle.labels.release.releasing import ReleaseOptions, release_labels
 from tulle.labels.units.unit_response import JointResponse, PerRowResponse
 from tulle.labels.units.unit_rows import UnitRows
 from tulle.mechanisms.entropy import SeededNoise, release_rng
 from tulle.privacy.conditions import Status
 from tulle.privacy.units import Unit
-from unit.labels.release.label_files import clicks_table, ledger_with, write_clicks
-
-ROWS = RowNoise(mechanism=BinaryResponse(epsilon=1.0))
-
-
-@pytest.fixture
-def clicks(tmp_path: Path) -> Path:
-    write_clicks(tmp_path / "clicks.parquet")
-    return tmp_path / "clicks.parquet"
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return ledger_with(tmp_path / "ledger.db", epsilon=1.5)
-
-
-def release(
-    clicks: Path, out: Path, ledger: Ledger | None, *, again: bool = False, noise: LabelNoise = ROWS
-) -> ReleaseResult:
-    charge = None if ledger is None else ReleaseCharge(ledger=ledger)
-    options = ReleaseOptions(charge=charge, again=again)
-    return release_labels(clicks_table(clicks), noise, out, rng=release_rng(), options=options)
-
-
-def raising(error: Exception) -> Callable[..., Any]:
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    return fail
-
-
-def statuses(ledger: Ledger) -> list[SpendStatus]:
-    return [spend.status for spend in ledger.spends("all")]
+from unit.labels.release.label_files import (
+    ROWS,
+    clicks_table,
+    ledger_with,
+    raising,
+    release,
+    statuses,
+    write_clicks,
+)
 
 
 class TestUnits:

@@ -1,8 +1,6 @@
 """One payment, one draw, one table, whatever happens in between."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,48 +14,23 @@ from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.labels.binary_response import BinaryResponse
 from tulle.labels.release import noisy_table
 from tulle.labels.release.label_noise import (
-    LabelNoise,
     RowNoise,
 )
 from tulle.labels.release.release_books import ReleaseCharge
 from tulle.labels.release.release_files import ReleaseFiles
 from tulle.labels.release.release_record import read_record
-from tulle.labels.release.releasing import ReleaseOptions, ReleaseResult, release_labels
+from tulle.labels.release.releasing import ReleaseOptions, release_labels
 from tulle.mechanisms.entropy import SeededNoise, release_rng
 from tulle.privacy.units import Unit
-from unit.labels.release.label_files import clicks_table, ledger_with, write_clicks
-
-ROWS = RowNoise(mechanism=BinaryResponse(epsilon=1.0))
-
-
-@pytest.fixture
-def clicks(tmp_path: Path) -> Path:
-    write_clicks(tmp_path / "clicks.parquet")
-    return tmp_path / "clicks.parquet"
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return ledger_with(tmp_path / "ledger.db", epsilon=1.5)
-
-
-def release(
-    clicks: Path, out: Path, ledger: Ledger | None, *, again: bool = False, noise: LabelNoise = ROWS
-) -> ReleaseResult:
-    charge = None if ledger is None else ReleaseCharge(ledger=ledger)
-    options = ReleaseOptions(charge=charge, again=again)
-    return release_labels(clicks_table(clicks), noise, out, rng=release_rng(), options=options)
-
-
-def raising(error: Exception) -> Callable[..., Any]:
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    return fail
-
-
-def statuses(ledger: Ledger) -> list[SpendStatus]:
-    return [spend.status for spend in ledger.spends("all")]
+from unit.labels.release.label_files import (
+    ROWS,
+    clicks_table,
+    ledger_with,
+    raising,
+    release,
+    statuses,
+    write_clicks,
+)
 
 
 def test_public_columns_stay_and_the_label_is_gone(clicks: Path, tmp_path: Path) -> None:
