@@ -51,5 +51,6 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install --quiet -c constraints.txt -e ".[train,dev]"
+	@sh .ci/install-java
+	$(PIP) install --quiet -c constraints.txt -e ".[train,report,spark,sketches,dev]"
 	@touch $@

@@ -33,6 +33,7 @@ FENCES = {
     "duckdb": ("measure/engines", "data"),
     "sqlglot": ("measure/engines", "data"),
     "pyspark": ("measure/engines", "data"),
+    "datasketches": ("measure/reach",),
     "polars": ("data", "measure", "labels"),
     "matplotlib": ("report",),
     "jinja2": ("report",),

@@ -26,7 +26,7 @@ from tulle.privacy.fields import (
 )
 from tulle.privacy.guarantee import Guarantee
 from tulle.privacy.settings import Scalar, Settings
-from tulle.privacy.units import Adjacency, Owner, TrustModel
+from tulle.privacy.units import Adjacency, TrustModel
 
 __all__ = ["Assumption", "Bound", "Claim", "Plan", "Status"]
 
@@ -148,7 +148,7 @@ def _check_claims(claims: tuple[Claim, ...], columns: ColumnRoles) -> None:
             )
         seen.add(about)
         _check_scope(guarantee, columns)
-        if guarantee.unit.owner is not Owner.EXAMPLE and columns.unit is None:
+        if not guarantee.unit.owner.is_one_row and columns.unit is None:
             raise ConfigError(
                 f"unit='{guarantee.unit}' is claimed, but columns.unit=None does not say which "
                 "rows belong together; name that column, or claim for one example."

@@ -20,6 +20,13 @@ class Owner(enum.Enum):
     USER = "user"
     USER_ADVERTISER = "user x advertiser"
     USER_PUBLISHER = "user x publisher"
+    IMPRESSION = "impression"
+    CONVERSION = "conversion"
+
+    @property
+    def is_one_row(self) -> bool:
+        """True if a unit is a single row, of any table or of one."""
+        return self in {Owner.EXAMPLE, Owner.IMPRESSION, Owner.CONVERSION}
 
     @property
     def keys(self) -> frozenset[str]:
@@ -74,6 +81,16 @@ class Unit:
         return cls(Owner.USER_PUBLISHER, _days(days))
 
     @classmethod
+    def impression(cls) -> "Unit":
+        """One row of the impressions, while all conversions stay."""
+        return cls(Owner.IMPRESSION)
+
+    @classmethod
+    def conversion(cls) -> "Unit":
+        """One row of the conversions, while all impressions stay."""
+        return cls(Owner.CONVERSION)
+
+    @classmethod
     def parse(cls, text: str) -> "Unit":
         """Reads what `str(unit)` prints, e.g. "user x advertiser per 7 days"."""
         owner_text, separator, window_text = text.strip().lower().partition(" per ")
@@ -94,11 +111,12 @@ class Unit:
         identifiers (a user owns all his pairs with advertisers), and a window
         that is absent or a multiple of the other's.
         """
-        if self.owner is not Owner.EXAMPLE and other.owner is Owner.EXAMPLE:
-            return True
+        if not self.owner.is_one_row and other.owner.is_one_row:
+            # A conversion is on no publisher's pages.
+            return (self.owner, other.owner) != (Owner.USER_PUBLISHER, Owner.CONVERSION)
         if not self.owner.keys <= other.owner.keys:
             return False
-        if self.owner is Owner.EXAMPLE or self.window_seconds is None:
+        if self.owner.is_one_row or self.window_seconds is None:
             return True
         return other.window_seconds is not None and self.window_seconds % other.window_seconds == 0
 

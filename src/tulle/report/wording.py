@@ -20,6 +20,8 @@ _OWNER_NAMES = {
     Owner.USER: "user",
     Owner.USER_ADVERTISER: "pair of user and advertiser",
     Owner.USER_PUBLISHER: "pair of user and publisher",
+    Owner.IMPRESSION: "impression",
+    Owner.CONVERSION: "conversion",
 }
 _TRUST_MEANINGS = {
     TrustModel.CENTRAL: "The party that runs tulle sees raw rows and adds the noise.",
@@ -72,7 +74,7 @@ def unprotected_facts(plan: Plan, measured_on: Sequence[str] = ()) -> tuple[str,
     if guarantee.adjacency is not Adjacency.ADD_OR_REMOVE:
         time = "" if columns.time is None else f", or when they happened ({columns.time})"
         facts.append(f"That a unit is in the data, how many rows it has{time}.")
-    if guarantee.unit.owner is Owner.EXAMPLE:
+    if guarantee.unit.owner.is_one_row:
         facts.append("All rows of one person together: each row is protected on its own.")
     if guarantee.unit.window_seconds is not None:
         facts.append("Several time windows together: each is protected on its own.")

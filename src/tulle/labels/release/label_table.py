@@ -59,6 +59,8 @@ class LabelTable:
             if self.partner is not None:
                 raise ConfigError(f"partner={self.partner!r} is for units of pairs; leave it out.")
             return
+        if owner.is_one_row:
+            raise ConfigError(f"unit='{self.unit}' is for measurement; a row here is an 'example'.")
         if self.schema.unit is None:
             raise ConfigError(
                 f"unit='{self.unit}' needs a unit column in the schema that says whose each row "
