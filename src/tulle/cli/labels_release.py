@@ -15,7 +15,7 @@ from tulle.cli.time_spans import span_of
 from tulle.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tulle.labels.release.release_books import ReleaseCharge
+    from tulle.runs.release_books import ReleaseCharge
     from tulle.labels.release.releasing import ReleaseResult
     from tulle.report.card import Card
 
@@ -67,7 +67,7 @@ def release(options: ReleaseCommandOptions) -> None:
 
 def _charge(options: ReleaseCommandOptions) -> "ReleaseCharge | None":
     from tulle.accounting.ledger import Ledger
-    from tulle.labels.release.release_books import ReleaseCharge
+    from tulle.runs.release_books import ReleaseCharge
 
     if options.ledger is None:
         for name in ("purpose", "at", "until"):

@@ -8,6 +8,7 @@ from pathlib import Path
 from tulle.errors import DataError
 
 _EDGE_BYTES = 1 << 20
+_BYTES_PER_READ = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,24 @@ def inspect_sources(paths: Sequence[Path]) -> tuple[SourceFile, ...]:
     if not paths:
         raise DataError("there is no input file; name at least one.")
     return tuple(_inspect(path) for path in paths)
+
+
+def content_sha256(path: Path) -> str:
+    """SHA-256 of all bytes of a file, in hexadecimal. Of raw data it is as sensitive as they are.
+
+    Raises:
+      DataError: The file cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(_BYTES_PER_READ):
+                digest.update(piece)
+    except OSError as error:
+        raise DataError(
+            f"{path.name} cannot be read: {error.strerror}; name files that are there."
+        ) from None
+    return digest.hexdigest()
 
 
 def _inspect(path: Path) -> SourceFile:

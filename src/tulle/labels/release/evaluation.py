@@ -7,6 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 from polars.exceptions import PolarsError
 
+from tulle.data.source_files import content_sha256
 from tulle.errors import DataError
 from tulle.labels.release.label_table import LabelTable
 from tulle.labels.release.noisy_table import (
@@ -15,7 +16,7 @@ from tulle.labels.release.noisy_table import (
     PROB_IF_POSITIVE,
     read_noisy_columns,
 )
-from tulle.labels.release.release_record import read_record, table_digest
+from tulle.labels.release.release_record import read_record
 from tulle.mechanisms.binary_channel import BinaryChannel
 from tulle.quality.metrics import QualityMetrics, evaluate_predictions
 from tulle.quality.noisy_labels import NoisyLabelMetrics, evaluate_on_reports
@@ -36,7 +37,7 @@ def evaluate_on_release(predictions: Path, release: Path) -> NoisyLabelMetrics:
       DataError: The label is not binary, or rows do not match.
     """
     record = read_record(release)
-    if table_digest(release) != record.table_sha256:
+    if content_sha256(release) != record.table_sha256:
         raise DataError(
             f"{release.name} is not the table of its record; keep both as the release wrote them."
         )

@@ -23,7 +23,7 @@ from tulle.data.formats.parquet import parquet_columns
 from tulle.data.formats.tables import read_blocks
 from tulle.data.row_arrays import Place, RowArrays
 from tulle.data.schema import Schema
-from tulle.data.source_files import SourceFile, inspect_sources
+from tulle.data.source_files import SourceFile, content_sha256, inspect_sources
 from tulle.errors import ConfigError, DataError
 from tulle.labels.units.unit_rows import UnitRows, group_rows
 from tulle.privacy.units import Owner, Unit
@@ -32,7 +32,6 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _ROWS_PER_BLOCK = 1 << 19
-_BYTES_PER_READ = 1 << 20
 _SECONDS_PER_DAY = 86_400
 _SALT = b"unit ids of one table"
 # No secret: ids are public. Equal hashes of two owners make one unit of them.
@@ -188,11 +187,11 @@ class LabelTable:
     def digest(self) -> bytes:
         """A hash of all bytes of the files and of the roles. As sensitive as raw data."""
         digest = hashlib.blake2b(repr(self.schema.to_dict()).encode(), digest_size=32)
-        files = [_file_digest(path) for path in self.paths]
+        files = [content_sha256(path) for path in self.paths]
         if len(set(files)) < len(files):
             raise DataError("two files are equal byte by byte; each label is noised once.")
         for content in files:
-            digest.update(content)
+            digest.update(content.encode())
         return digest.digest()
 
     def _first_rows(self, path: Path) -> pl.DataFrame:
@@ -275,16 +274,3 @@ def _seconds(arrays: dict[str, NDArray[Any]]) -> IntArray:
     if "times" in arrays:
         return arrays["times"].astype(np.int64)
     return arrays["days"].astype(np.int64) * _SECONDS_PER_DAY
-
-
-def _file_digest(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            digest = hashlib.blake2b(digest_size=32)
-            while piece := file.read(_BYTES_PER_READ):
-                digest.update(piece)
-    except OSError as error:
-        raise DataError(
-            f"{path.name} cannot be read: {error.strerror}; name files that are there."
-        ) from None
-    return digest.digest()

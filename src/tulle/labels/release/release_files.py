@@ -13,13 +13,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from tulle.data.source_files import content_sha256
 from tulle.durable_files import stage_text, sync_folder
 from tulle.errors import DataError, RunStateError
 from tulle.labels.release.release_record import (
     ReleaseRecord,
     read_record_file,
     record_path,
-    table_digest,
 )
 
 
@@ -131,4 +131,4 @@ def _link(hidden: Path, path: Path) -> None:
 
 
 def _has_digest(path: Path, table_sha256: str) -> bool:
-    return path.is_file() and table_digest(path) == table_sha256
+    return path.is_file() and content_sha256(path) == table_sha256

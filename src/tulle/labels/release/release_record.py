@@ -6,7 +6,6 @@ taken for that of another release. Everything in it is public.
 """
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +20,6 @@ _KEYS = (
     *("format", "release_id", "plan", "mechanism", "columns", "num_rows", "table"),
     *("table_sha256", "randomness"),
 )
-_BYTES_PER_READ = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,12 +104,3 @@ def read_record_file(path: Path) -> ReleaseRecord:
         ) from None
     except (ConfigError, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path.name} cannot be read as the record of a release: {error}") from None
-
-
-def table_digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(_BYTES_PER_READ):
-            digest.update(piece)
-    return digest.hexdigest()

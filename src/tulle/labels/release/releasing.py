@@ -8,6 +8,7 @@ import dataclasses
 import secrets
 from pathlib import Path
 
+from tulle.data.source_files import content_sha256
 from tulle.errors import ConfigError, RunStateError
 from tulle.labels.release import noisy_table
 from tulle.labels.release.drawing import Drawing, Watch
@@ -16,17 +17,24 @@ from tulle.labels.release.label_noise import (
     UnitNoise,
 )
 from tulle.labels.release.label_table import LabelTable
-from tulle.labels.release.release_books import (
+from tulle.labels.release.release_files import ReleaseFiles
+from tulle.labels.release.release_plan import make_release_plan
+from tulle.labels.release.release_record import ReleaseRecord
+from tulle.mechanisms.entropy import NoiseSource
+from tulle.privacy.plan import Plan
+from tulle.privacy.units import Adjacency
+from tulle.runs.release_books import (
     PaidRelease,
     ReleaseCharge,
+    ReleaseKind,
     open_books,
     released_as,
 )
-from tulle.labels.release.release_files import ReleaseFiles
-from tulle.labels.release.release_plan import make_release_plan
-from tulle.labels.release.release_record import ReleaseRecord, table_digest
-from tulle.mechanisms.entropy import NoiseSource
-from tulle.privacy.plan import Plan
+
+# Rows and public columns go out as they are: only replace speaks of that.
+LABEL_RELEASES = ReleaseKind(
+    name="label release", key_ending="label-key", adjacency=Adjacency.REPLACE
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,7 +111,7 @@ def release_labels(
             raise
         return ReleaseResult(table=out, record=record, is_stored=False)
     _check_span(table, options.charge)
-    with open_books(options.charge) as books:
+    with open_books(options.charge, LABEL_RELEASES) as books:
         release_id = books.release_id(plan, table.digest())
         files = ReleaseFiles(out, release_id)
         paid = None if options.again else books.paid(release_id)
@@ -136,7 +144,7 @@ def _draw(
             columns={n: text for n, text in noisy_table.ADDED_COLUMNS.items() if n in columns},
             num_rows=drawing.num_rows,
             table=files.table.name,
-            table_sha256=table_digest(files.hidden_table),
+            table_sha256=content_sha256(files.hidden_table),
             randomness=drawing.rng.description,
             is_secure=drawing.rng.is_secure,
             release_id=release_id,

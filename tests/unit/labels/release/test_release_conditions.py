@@ -28,7 +28,6 @@ from tulle.labels.release.label_noise import (
     UnitNoise,
 )
 from tulle.labels.release.label_table import LabelTable
-from tulle.labels.release.release_books import ReleaseCharge
 from tulle.labels.release.release_plan import make_release_plan
 from tulle.labels.release.releasing import ReleaseOptions, release_labels
 from tulle.labels.units.unit_response import JointResponse, PerRowResponse
@@ -36,6 +35,7 @@ from tulle.labels.units.unit_rows import UnitRows
 from tulle.mechanisms.entropy import SeededNoise, release_rng
 from tulle.privacy.conditions import Status
 from tulle.privacy.units import Unit
+from tulle.runs.release_books import ReleaseCharge
 from unit.labels.release.label_files import (
     ROWS,
     clicks_table,
@@ -85,7 +85,7 @@ class TestUnits:
             noise,
             tmp_path / "noisy.parquet",
             rng=release_rng(),
-            options=ReleaseOptions(charge=ReleaseCharge(ledger=ledger)),
+            options=ReleaseOptions(charge=ReleaseCharge(ledger=ledger, purpose="labels")),
         )
         assert result.record.plan.guarantee.unit == Unit.user()
         assert result.record.plan.guarantee.epsilon == 2.0
@@ -115,7 +115,7 @@ class TestSeeds:
         self, clicks: Path, tmp_path: Path
     ) -> None:
         ledger = ledger_with(tmp_path / "rich.db", epsilon=2.0)
-        options = ReleaseOptions(charge=ReleaseCharge(ledger=ledger))
+        options = ReleaseOptions(charge=ReleaseCharge(ledger=ledger, purpose="labels"))
         table = clicks_table(clicks)
         seeded, real = tmp_path / "seeded.parquet", tmp_path / "real.parquet"
         release_labels(table, ROWS, seeded, rng=SeededNoise(5), options=options)
@@ -128,7 +128,9 @@ class TestTime:
     START = datetime(1970, 1, 1, tzinfo=UTC)
 
     def release(self, clicks: Path, ledger: Ledger, start: datetime, days: int) -> None:
-        charge = ReleaseCharge(ledger=ledger, at=start, until=start + timedelta(days=days))
+        charge = ReleaseCharge(
+            ledger=ledger, purpose="labels", at=start, until=start + timedelta(days=days)
+        )
         release_labels(
             clicks_table(clicks, unit=Unit.user(days=7)),
             UnitNoise(mechanism=JointResponse(epsilon=2.0)),
@@ -169,7 +171,7 @@ class TestTime:
     ) -> None:
         ledger = ledger_with(tmp_path / "daily.db", epsilon=2.0, unit=Unit.example(days=1))
         table = clicks_table(clicks, schema=Schema(label="sale", public=("campaign",)))
-        charge = ReleaseCharge(ledger=ledger, at=self.START)
+        charge = ReleaseCharge(ledger=ledger, purpose="labels", at=self.START)
         with pytest.raises(ConfigError, match="no time column"):
             release_labels(
                 table,
@@ -199,7 +201,7 @@ class TestFiles:
         rows = write_clicks(other, seed=1)
         rows.with_columns(pl.col("advertiser").cast(pl.Int32)).write_parquet(other)
         table = dataclasses.replace(clicks_table(clicks), paths=(clicks, other))
-        options = ReleaseOptions(charge=ReleaseCharge(ledger=ledger))
+        options = ReleaseOptions(charge=ReleaseCharge(ledger=ledger, purpose="labels"))
         with pytest.raises(DataError, match=r"'advertiser' is Int64 in clicks.* and Int32 in"):
             release_labels(
                 table, ROWS, tmp_path / "noisy.parquet", rng=release_rng(), options=options
@@ -225,7 +227,7 @@ class TestFiles:
         other = tmp_path / "other.parquet"
         other.write_bytes(clicks.read_bytes())
         table = dataclasses.replace(clicks_table(clicks), paths=(clicks, other))
-        options = ReleaseOptions(charge=ReleaseCharge(ledger=ledger))
+        options = ReleaseOptions(charge=ReleaseCharge(ledger=ledger, purpose="labels"))
         with pytest.raises(DataError, match="byte by byte"):
             release_labels(
                 table, ROWS, tmp_path / "noisy.parquet", rng=release_rng(), options=options

@@ -16,12 +16,12 @@ from tulle.labels.release import noisy_table
 from tulle.labels.release.label_noise import (
     RowNoise,
 )
-from tulle.labels.release.release_books import ReleaseCharge
 from tulle.labels.release.release_files import ReleaseFiles
 from tulle.labels.release.release_record import read_record
 from tulle.labels.release.releasing import ReleaseOptions, release_labels
 from tulle.mechanisms.entropy import SeededNoise, release_rng
 from tulle.privacy.units import Unit
+from tulle.runs.release_books import ReleaseCharge
 from unit.labels.release.label_files import (
     ROWS,
     clicks_table,
@@ -183,8 +183,8 @@ def test_two_processes_cannot_release_on_one_ledger_at_once(
     def nested(_rows: int) -> None:
         release(clicks, tmp_path / "inner.parquet", ledger)
 
-    options = ReleaseOptions(charge=ReleaseCharge(ledger=ledger), watch=nested)
-    with pytest.raises(RunStateError, match="another process releases labels"):
+    options = ReleaseOptions(charge=ReleaseCharge(ledger=ledger, purpose="labels"), watch=nested)
+    with pytest.raises(RunStateError, match="another process makes a label release"):
         release_labels(
             clicks_table(clicks),
             ROWS,

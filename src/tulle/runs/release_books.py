@@ -24,8 +24,19 @@ from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency
 
 _KEY_BYTES = 32
-_NOTE = "label release "
 _WHERE = " in "
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReleaseKind:
+    """Releases that share one key and are kept apart from those of other kinds."""
+
+    name: str
+    """In the notes of the ledger, e.g. "label release"."""
+    key_ending: str
+    """Of the key's file beside the ledger."""
+    adjacency: Adjacency | None = None
+    """The only one under which budgets can count them; None if any can."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +44,7 @@ class ReleaseCharge:
     """Which ledger pays for a release, under which purpose, for data of which time."""
 
     ledger: Ledger
-    purpose: str = "labels"
+    purpose: str
     at: datetime | None = None
     """When the data are from; needed where a charged budget renews."""
     until: datetime | None = None
@@ -68,10 +79,10 @@ def released_as(table_sha256: str, path: Path) -> str:
 
 
 class ReleaseBooks:
-    """A ledger while one process releases labels on it. Made by `open_books`."""
+    """A ledger while one process makes releases of a kind on it. Made by `open_books`."""
 
-    def __init__(self, charge: ReleaseCharge, key: bytes) -> None:
-        self._charge, self._key = charge, key
+    def __init__(self, charge: ReleaseCharge, kind: ReleaseKind, key: bytes) -> None:
+        self._charge, self._kind, self._key = charge, kind, key
 
     def release_id(self, plan: Plan, data_digest: bytes) -> str:
         """The name of a release: the same for the same plan and data, and for no other."""
@@ -79,8 +90,8 @@ class ReleaseBooks:
         return hmac.digest(self._key, message, "sha256").hex()[:32]
 
     def check(self, plan: Plan) -> None:
-        """Refuses what the ledger would refuse, before a label is read."""
-        _check_adjacency(self._charge)
+        """Refuses what the ledger would refuse, before raw data are read."""
+        self._check_adjacency()
         self._charge.ledger.check(
             plan.event,
             purpose=self._charge.purpose,
@@ -94,7 +105,7 @@ class ReleaseBooks:
 
         An open one counts only if it charged the same purpose and time.
         """
-        ledger, prefix = self._charge.ledger, _NOTE + release_id + _WHERE
+        ledger, prefix = self._charge.ledger, self._note(release_id)
         budgets = [b for b in ledger.budgets() if b.counts(self._charge.purpose)]
         spends = {spend.id: spend for b in budgets for spend in ledger.spends(b.name)}
         for spend in (spends[number] for number in sorted(spends, reverse=True)):
@@ -110,11 +121,11 @@ class ReleaseBooks:
         Raises:
           SpendRefusedError: A budget does not cover it. Nothing was spent.
         """
-        _check_adjacency(self._charge)
+        self._check_adjacency()
         return self._charge.ledger.spend(
             plan.event,
             purpose=self._charge.purpose,
-            note=f"{_NOTE}{release_id}{_WHERE}{path.absolute()}",
+            note=f"{self._note(release_id)}{path.absolute()}",
             unit=plan.guarantee.unit,
             at=self._charge.at,
             until=self._charge.until,
@@ -128,18 +139,33 @@ class ReleaseBooks:
         span = Span.of(self._charge.at, self._charge.until)
         return (spend.request.purpose, spend.request.span) == (self._charge.purpose, span)
 
+    def _note(self, release_id: str) -> str:
+        return f"{self._kind.name} {release_id}{_WHERE}"
+
+    def _check_adjacency(self) -> None:
+        only = self._kind.adjacency
+        for budget in self._charge.ledger.budgets():
+            if only is None or not budget.counts(self._charge.purpose):
+                continue
+            if budget.adjacency is not only:
+                raise ConfigError(
+                    f"budget {budget.name!r} counts under {budget.adjacency.value}, and a "
+                    f"{self._kind.name} protects under {only.value}; charge it to a budget with "
+                    f"adjacency {only.value}."
+                )
+
 
 @contextlib.contextmanager
-def open_books(charge: ReleaseCharge) -> Iterator[ReleaseBooks]:
-    """Keeps other releases of labels off the ledger until this one is done.
+def open_books(charge: ReleaseCharge, kind: ReleaseKind) -> Iterator[ReleaseBooks]:
+    """Keeps other releases of this kind off the ledger until this one is done.
 
     The key of the hashes lies beside the ledger, readable by its owner alone. Without it
-    nobody can compare a guess of the labels with what the ledger says.
+    nobody can compare a guess of the data with what the ledger says.
 
     Raises:
-      RunStateError: Another process releases labels on this ledger.
+      RunStateError: Another process makes a release of this kind on this ledger.
     """
-    path = charge.ledger.path.with_name(f"{charge.ledger.path.name}.label-key")
+    path = charge.ledger.path.with_name(f"{charge.ledger.path.name}.{kind.key_ending}")
     with contextlib.ExitStack() as stack:
         try:
             file = stack.enter_context(_key_file(path).open("rb"))
@@ -147,8 +173,8 @@ def open_books(charge: ReleaseCharge) -> Iterator[ReleaseBooks]:
             key = file.read()
         except BlockingIOError:
             raise RunStateError(
-                f"another process releases labels on {charge.ledger.path.name}; wait until it "
-                "is done."
+                f"another process makes a {kind.name} on {charge.ledger.path.name}; wait until "
+                "it is done."
             ) from None
         except OSError as error:
             raise RunStateError(f"{path.name} cannot be used: {error.strerror or error}.") from None
@@ -157,7 +183,7 @@ def open_books(charge: ReleaseCharge) -> Iterator[ReleaseBooks]:
                 f"{path.name} is damaged: it must have {_KEY_BYTES} bytes. Restore it; with "
                 "another key earlier releases are not found again."
             )
-        yield ReleaseBooks(charge, key)
+        yield ReleaseBooks(charge, kind, key)
 
 
 def _key_file(path: Path) -> Path:
@@ -174,13 +200,3 @@ def _key_file(path: Path) -> Path:
         finally:
             staged.unlink(missing_ok=True)
     return path
-
-
-def _check_adjacency(charge: ReleaseCharge) -> None:
-    """Rows and public columns go out as they are: only replace speaks of that."""
-    for budget in charge.ledger.budgets():
-        if budget.counts(charge.purpose) and budget.adjacency is not Adjacency.REPLACE:
-            raise ConfigError(
-                f"budget {budget.name!r} counts under {budget.adjacency.value}, and a release of "
-                "labels protects them under replace; charge it to a budget with adjacency replace."
-            )
