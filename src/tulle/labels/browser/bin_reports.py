@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tulle.errors import ConfigError, DataError
-from tulle.labels.browser.flip_chance import MOST_EPSILON, SourceNoise
-from tulle.labels.browser.report_labels import debias
-from tulle.labels.browser.report_states import MOST_REPORTS, ReportSpec, TriggerData
+from tulle.mechanisms.report_states import MOST_REPORTS, ReportSpec, TriggerData
+from tulle.mechanisms.source_noise import MOST_EPSILON, SourceNoise, debias
 from tulle.privacy.fields import check_count, check_fields, check_list
 
 FloatArray = NDArray[np.float64]

@@ -1,19 +1,17 @@
 """Labels out of event-level reports: counts, silence, and targets without bias.
 
-A source that is noised with the chance p shows a random state. So any number g that is
-read off a state has the mean (1 - p) g + p m, with m its mean over all states alike, and
-(g - p m) / (1 - p) has the mean g. Nothing here reads raw data: it costs no privacy.
+A source that is noised with the chance p shows a random state, which biases whatever is
+read off it; mechanisms/source_noise.py has the noise and how its bias is taken out. Nothing
+here reads raw data: it costs no privacy.
 """
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tulle.errors import ConfigError, DataError
-from tulle.labels.browser.flip_chance import SourceNoise
 from tulle.labels.row_mechanism import NoisyLabels
 from tulle.mechanisms.binary_channel import BinaryChannel
+from tulle.mechanisms.source_noise import SourceNoise, debias
 from tulle.privacy.fields import check_count
 
 FloatArray = NDArray[np.float64]
@@ -131,15 +129,3 @@ def debias_values(
         )
     cell_means = np.array([float(mean) for mean in noise.spec.mean_reports_per_cell])
     return np.asarray(debias(states @ values, float(cell_means @ values), noise.flip_prob))
-
-
-def debias(value: Any, mean_over_states: Any, flip_prob: Any) -> Any:
-    """(g - p m) / (1 - p), for numbers, exact fractions or arrays alike."""
-    return (value - flip_prob * mean_over_states) / (1 - flip_prob)
-
-
-def debiased_variance(value: Any, state_mean: Any, state_mean_square: Any, flip_prob: Any) -> Any:
-    """Variance over the noise of what `debias` makes of a source whose true number is `value`."""
-    mean = (1 - flip_prob) * value + flip_prob * state_mean
-    mean_square = (1 - flip_prob) * value**2 + flip_prob * state_mean_square
-    return (mean_square - mean**2) / (1 - flip_prob) ** 2

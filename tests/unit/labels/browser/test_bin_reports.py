@@ -3,10 +3,10 @@ import pytest
 
 from tulle.errors import ConfigError, DataError
 from tulle.labels.browser.bin_reports import BinReports, spec_of_registration
-from tulle.labels.browser.flip_chance import noise_sources
-from tulle.labels.browser.report_states import ReportSpec, TriggerData
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.mechanisms.randomized_response import RandomizedResponseConfig
+from tulle.mechanisms.report_states import ReportSpec, TriggerData
+from tulle.mechanisms.source_noise import noise_sources
 
 BINS = BinReports(bin_starts=(10, 50, 200), window_seconds=604_800, epsilon=2.0)
 

@@ -1,23 +1,18 @@
-from collections.abc import Callable
-from fractions import Fraction
-
 import numpy as np
 import pytest
 
 from tulle.errors import ConfigError, DataError
-from tulle.labels.browser.flip_chance import SourceNoise, noise_sources
 from tulle.labels.browser.report_labels import (
     channel_of_rates,
     closed_sources,
     count_reports,
-    debias,
     debias_counts,
     debias_values,
-    debiased_variance,
     label_sources,
 )
-from tulle.labels.browser.report_states import ReportSpec, TriggerData
 from tulle.mechanisms.entropy import SeededNoise
+from tulle.mechanisms.report_states import ReportSpec, TriggerData
+from tulle.mechanisms.source_noise import SourceNoise, noise_sources
 
 SPEC = ReportSpec(
     max_reports=3,
@@ -28,62 +23,10 @@ SPEC = ReportSpec(
 )
 NOISE = SourceNoise(spec=SPEC, epsilon=1.5)
 CELL_VALUES = (5, 7, 11)
-State = tuple[int, ...]
-
-
-def all_states() -> list[State]:
-    return [tuple(state.tolist()) for state in SPEC.states_at(np.arange(SPEC.num_states))]
-
-
-def expectation(of: Callable[[State], Fraction], truth: State) -> Fraction:
-    """Over the noise of a source in state `truth`, exactly, with the sampler's own chances."""
-    channel = NOISE.response.realised_channel()
-    place = int(SPEC.places_of([truth])[0])
-    states = all_states()
-    return sum(
-        (channel[place][other] * of(state) for other, state in enumerate(states)), Fraction(0)
-    )
-
-
-NUMBERS: dict[str, Callable[[State], Fraction]] = {
-    "any conversion": lambda state: Fraction(int(any(state))),
-    "count": lambda state: Fraction(sum(state)),
-    "value": lambda state: Fraction(sum(v * n for v, n in zip(CELL_VALUES, state, strict=True))),
-    "square of the count": lambda state: Fraction(sum(state) ** 2),
-}
-
-
-@pytest.mark.parametrize("name", NUMBERS)
-def test_debiased_numbers_have_no_bias_at_all(name: str) -> None:
-    number, flip = NUMBERS[name], NOISE.realised_flip_prob
-    mean = sum(map(number, all_states()), Fraction(0)) / SPEC.num_states
-    for truth in all_states():
-        found = expectation(lambda state: debias(number(state), mean, flip), truth)
-        assert found == number(truth)
-
-
-def test_debiasing_with_the_wrong_mean_is_seen() -> None:
-    number, flip = NUMBERS["count"], NOISE.realised_flip_prob
-    wrong_mean = Fraction(SPEC.max_reports, 2)
-    truth = all_states()[3]
-    found = expectation(lambda state: debias(number(state), wrong_mean, flip), truth)
-    assert found != number(truth)
-
-
-@pytest.mark.parametrize("name", NUMBERS)
-def test_the_variance_is_that_of_brute_force(name: str) -> None:
-    number, flip = NUMBERS[name], NOISE.realised_flip_prob
-    values = list(map(number, all_states()))
-    mean = sum(values, Fraction(0)) / SPEC.num_states
-    mean_square = sum((v**2 for v in values), Fraction(0)) / SPEC.num_states
-    for truth in all_states():
-        square = expectation(lambda state: debias(number(state), mean, flip) ** 2, truth)
-        variance = square - number(truth) ** 2
-        assert debiased_variance(number(truth), mean, mean_square, flip) == variance
 
 
 def test_counts_and_values_use_the_means_over_all_states() -> None:
-    states = np.array(all_states())
+    states = SPEC.states_at(np.arange(SPEC.num_states))
     values = states @ np.array(CELL_VALUES)
     flip = NOISE.flip_prob
     expected_counts = (states.sum(1) - flip * states.sum(1).mean()) / (1 - flip)
@@ -92,15 +35,6 @@ def test_counts_and_values_use_the_means_over_all_states() -> None:
     np.testing.assert_allclose(
         debias_values(states, CELL_VALUES, NOISE), expected_values, rtol=1e-12
     )
-
-
-def test_the_channel_of_any_conversion_is_that_of_the_states() -> None:
-    channel = NOISE.any_conversion_channel()
-    number = NUMBERS["any conversion"]
-    for truth in all_states():
-        expected = channel.prob_if_positive if any(truth) else channel.prob_if_negative
-        assert float(expectation(number, truth)) == pytest.approx(float(expected), rel=1e-12)
-    assert float(channel.gain) == pytest.approx(1 - NOISE.flip_prob, rel=1e-12)
 
 
 def test_labels_of_simulated_sources_have_the_right_mean() -> None:

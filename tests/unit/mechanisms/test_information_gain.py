@@ -4,14 +4,14 @@ import mpmath
 import pytest
 
 from tulle.errors import ConfigError
-from tulle.labels.browser.flip_chance import MOST_EPSILON, flip_prob
-from tulle.labels.browser.information_gain import (
+from tulle.mechanisms.information_gain import (
     SourceKind,
     check_gain,
     epsilon_for_gain,
     information_gain,
     scopes_gain,
 )
+from tulle.mechanisms.source_noise import MOST_EPSILON, flip_prob
 
 
 def mutual_information(num_states: int, epsilon: float) -> float:

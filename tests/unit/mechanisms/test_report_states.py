@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tulle.errors import ConfigError, DataError
-from tulle.labels.browser.report_states import MOST_STATES, ReportSpec, TriggerData
+from tulle.mechanisms.report_states import MOST_STATES, ReportSpec, TriggerData
 
 
 def spec_of(max_reports: int, *shape: tuple[int, int]) -> ReportSpec:

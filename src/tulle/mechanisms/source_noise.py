@@ -3,6 +3,9 @@
 The state is fixed when the source is registered. With the chance p = k / (k + e^epsilon - 1)
 it is one of all k states, each alike, and what people do later is dropped. Else the
 reports are true. This is k-ary randomized response, and costs epsilon for each source.
+
+So any number g that is read off a state has the mean (1 - p) g + p m, with m its mean over
+all states alike, and (g - p m) / (1 - p) has the mean g.
 """
 
 import dataclasses
@@ -15,10 +18,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tulle.errors import ConfigError
-from tulle.labels.browser.report_states import ReportSpec
 from tulle.mechanisms.binary_channel import BinaryChannel
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.randomized_response import RandomizedResponseConfig, randomize
+from tulle.mechanisms.report_states import ReportSpec
 from tulle.mechanisms.thresholds import WORD_VALUES
 from tulle.privacy.events import RandomizedResponse
 from tulle.privacy.fields import check_count, check_finite
@@ -109,3 +112,15 @@ def noise_sources(raw_states: ArrayLike, noise: SourceNoise, *, rng: NoiseSource
     """
     places = noise.spec.places_of(raw_states)
     return noise.spec.states_at(randomize(places, noise.response, rng=rng))
+
+
+def debias(value: Any, mean_over_states: Any, flip_prob: Any) -> Any:
+    """(g - p m) / (1 - p), for numbers, exact fractions or arrays alike."""
+    return (value - flip_prob * mean_over_states) / (1 - flip_prob)
+
+
+def debiased_variance(value: Any, state_mean: Any, state_mean_square: Any, flip_prob: Any) -> Any:
+    """Variance over the noise of what `debias` makes of a source whose true number is `value`."""
+    mean = (1 - flip_prob) * value + flip_prob * state_mean
+    mean_square = (1 - flip_prob) * value**2 + flip_prob * state_mean_square
+    return (mean_square - mean**2) / (1 - flip_prob) ** 2

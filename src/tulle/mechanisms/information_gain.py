@@ -8,7 +8,7 @@ import enum
 import math
 
 from tulle.errors import ConfigError
-from tulle.labels.browser.flip_chance import MOST_EPSILON, flip_prob
+from tulle.mechanisms.source_noise import MOST_EPSILON, flip_prob
 from tulle.privacy.fields import check_count, check_finite
 
 

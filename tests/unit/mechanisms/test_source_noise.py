@@ -1,11 +1,20 @@
+from collections.abc import Callable
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
 from statistical.randomizer_checks import assert_follows, assert_private, assert_rejects
 from tulle.errors import ConfigError, DataError
-from tulle.labels.browser.flip_chance import SourceNoise, flip_prob, noise_sources
-from tulle.labels.browser.report_states import ReportSpec, TriggerData
 from tulle.mechanisms.entropy import SeededNoise, release_rng
+from tulle.mechanisms.report_states import ReportSpec, TriggerData
+from tulle.mechanisms.source_noise import (
+    SourceNoise,
+    debias,
+    debiased_variance,
+    flip_prob,
+    noise_sources,
+)
 from tulle.privacy.events import RandomizedResponse
 
 SMALL = ReportSpec(
@@ -15,6 +24,8 @@ SMALL = ReportSpec(
         TriggerData(num_windows=1, num_buckets=2),
     ),
 )
+NOISE = SourceNoise(spec=SMALL, epsilon=1.5)
+State = tuple[int, ...]
 
 
 def state_counts(raw_place: int, noise: SourceNoise, num_sources: int) -> list[int]:
@@ -94,3 +105,63 @@ def test_the_description_has_what_a_trainer_needs() -> None:
     assert described["num_states"] == 3
     assert described["epsilon"] == 14
     assert described["flip_prob"] == pytest.approx(2.4946e-6, rel=1e-4)
+
+
+def all_states() -> list[State]:
+    return [tuple(state.tolist()) for state in SMALL.states_at(np.arange(SMALL.num_states))]
+
+
+def expectation(of: Callable[[State], Fraction], truth: State) -> Fraction:
+    """Over the noise of a source in state `truth`, exactly, with the sampler's own chances."""
+    channel = NOISE.response.realised_channel()
+    place = int(SMALL.places_of([truth])[0])
+    states = all_states()
+    return sum(
+        (channel[place][other] * of(state) for other, state in enumerate(states)), Fraction(0)
+    )
+
+
+NUMBERS: dict[str, Callable[[State], Fraction]] = {
+    "any conversion": lambda state: Fraction(int(any(state))),
+    "count": lambda state: Fraction(sum(state)),
+    "value": lambda state: Fraction(sum(v * n for v, n in zip((5, 7, 11), state, strict=True))),
+    "square of the count": lambda state: Fraction(sum(state) ** 2),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_debiased_numbers_have_no_bias_at_all(name: str) -> None:
+    number, flip = NUMBERS[name], NOISE.realised_flip_prob
+    mean = sum(map(number, all_states()), Fraction(0)) / SMALL.num_states
+    for truth in all_states():
+        found = expectation(lambda state: debias(number(state), mean, flip), truth)
+        assert found == number(truth)
+
+
+def test_debiasing_with_the_wrong_mean_is_seen() -> None:
+    number, flip = NUMBERS["count"], NOISE.realised_flip_prob
+    wrong_mean = Fraction(SMALL.max_reports, 2)
+    truth = all_states()[3]
+    found = expectation(lambda state: debias(number(state), wrong_mean, flip), truth)
+    assert found != number(truth)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_the_variance_is_that_of_brute_force(name: str) -> None:
+    number, flip = NUMBERS[name], NOISE.realised_flip_prob
+    values = list(map(number, all_states()))
+    mean = sum(values, Fraction(0)) / SMALL.num_states
+    mean_square = sum((v**2 for v in values), Fraction(0)) / SMALL.num_states
+    for truth in all_states():
+        square = expectation(lambda state: debias(number(state), mean, flip) ** 2, truth)
+        variance = square - number(truth) ** 2
+        assert debiased_variance(number(truth), mean, mean_square, flip) == variance
+
+
+def test_the_channel_of_any_conversion_is_that_of_the_states() -> None:
+    channel = NOISE.any_conversion_channel()
+    number = NUMBERS["any conversion"]
+    for truth in all_states():
+        expected = channel.prob_if_positive if any(truth) else channel.prob_if_negative
+        assert float(expectation(number, truth)) == pytest.approx(float(expected), rel=1e-12)
+    assert float(channel.gain) == pytest.approx(1 - NOISE.flip_prob, rel=1e-12)
