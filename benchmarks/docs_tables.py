@@ -18,6 +18,9 @@ from docs_label_tables import (
     label_solvers_table,
     label_value_table,
 )
+from docs_reach_tables import reach_table
+from docs_tree_tables import clip_shares_table, level_budgets_table
+from docs_trust_tables import trust_models_table
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -214,6 +217,10 @@ TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
     "labels_real": ("label-quality.md", label_quality_table),
     "labels_synth": ("label-quality.md", label_quality_table),
     "labels_values": ("label-quality.md", label_value_table),
+    "level_budgets": ("hierarchies.md", level_budgets_table),
+    "clip_shares": ("budget-optimisation.md", clip_shares_table),
+    "reach": ("reach.md", reach_table),
+    "trust_models": ("trust-models.md", trust_models_table),
 }
 NOT_MEASURED = ["No figures have been published yet."]
 

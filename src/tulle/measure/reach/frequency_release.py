@@ -1,0 +1,269 @@
+"""Reach and frequency of each slice, all from one noisy histogram.
+
+Reach is the sum of the buckets, k+ reach a sum of the last ones, and frequencies are ratios of
+both: nothing but the histogram costs budget. With `reach_share`, reach is counted on its own as
+well, and both measurements are joined by weighted least squares.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from tulle.errors import ConfigError, DataError
+from tulle.measure.reach.frequency_config import FrequencyConfig
+from tulle.measure.reach.monotone_counts import monotone_counts
+from tulle.measure.reach.noise_sums import CountNoise, NoisePart, sum_half_width, sum_stddev
+from tulle.measure.reach.noisy_numbers import NoisyNumbers, Range, average_range, share_range
+from tulle.measure.slice_jobs import Frequencies
+from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_discrete_laplace
+from tulle.mechanisms.entropy import NoiseSource
+from tulle.mechanisms.gaussian import release_gaussian
+from tulle.mechanisms.intervals import check_confidence
+from tulle.privacy.release import Release
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+_MOST_CENTRES = 8
+
+
+def release_frequencies(
+    frequencies: Frequencies,
+    config: FrequencyConfig,
+    *,
+    rng: NoiseSource,
+    confidence: float = 0.95,
+) -> "FrequencyRelease":
+    """Adds noise to the frequency histograms of all slices.
+
+    Args:
+      frequencies: Exact histograms after contribution bounding.
+      config: Noise and contribution settings.
+      rng: Source of the noise. Sensitive: never log or save its state.
+      confidence: Of the intervals, each on its own.
+
+    Privacy:
+      Unit: the one that `frequencies` was bounded for. L1 sensitivity: max_slices_per_unit
+      (L2: its square root; under replace 2 and sqrt(2) times that), for the buckets and for
+      reach. Event: `config.event()` for everything that the result shows. Relies on: no unit
+      is in more than max_slices_per_unit slices, nor in two buckets of a slice; slices are
+      public, or were chosen privately.
+    """
+    check_confidence(confidence)
+    raw_counts = _checked_counts(frequencies, config)
+    noisy_counts = _with_noise(raw_counts, config.bucket_noise, rng)
+    noisy_reach = None
+    if config.reach_noise is not None:
+        noisy_reach = _with_noise(raw_counts.sum(axis=1), config.reach_noise, rng)
+    return FrequencyRelease(
+        slices=frequencies.slices,
+        noisy_counts=noisy_counts,
+        noisy_reach=noisy_reach,
+        config=config,
+        confidence=confidence,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class FrequencyRelease:
+    """Noisy reach and frequency of every slice. What it holds is protected already."""
+
+    slices: pl.DataFrame
+    noisy_counts: FloatArray
+    """[slices, max_frequency], as measured."""
+    noisy_reach: FloatArray | None
+    """[slices], as measured; None if reach had no budget of its own."""
+    config: FrequencyConfig
+    confidence: float = 0.95
+
+    @functools.cached_property
+    def counts(self) -> FloatArray:
+        """[slices, max_frequency]: the least-squares estimates, unbiased; some may be < 0."""
+        if self.noisy_reach is None:
+            return self.noisy_counts
+        gaps = self.noisy_reach - self.noisy_counts.sum(axis=1)
+        moved: FloatArray = self.noisy_counts + self._reach_weight * gaps[:, None]
+        return moved
+
+    @functools.cached_property
+    def consistent_counts(self) -> FloatArray:
+        """The same without negative counts: k+ reach made monotone by isotonic regression."""
+        return monotone_counts(self.counts)
+
+    def reach(self, index: int) -> Release:
+        """Units with at least one impression in the slice of this row."""
+        return self.k_plus_reach(index, 1)
+
+    def k_plus_reach(self, index: int, k: int) -> Release:
+        """Units with at least k impressions."""
+        self._check_frequency(k)
+        return self._sums(_row(index), k).release(0, self.config.event())
+
+    def k_frequency(self, index: int, k: int) -> Release:
+        """The share with exactly k impressions among all that were reached.
+
+        The last k stands for all above it as well. The value comes from consistent counts.
+        """
+        self._check_frequency(k)
+        if self.config.max_frequency == 1:
+            raise ConfigError("max_frequency=1 makes every share 1; raise it.")
+        return self._shares(_row(index), self._frequencies == k).release(0, self.config.event())
+
+    def k_plus_frequency(self, index: int, k: int) -> Release:
+        """The share with at least k impressions among all that were reached."""
+        self._check_frequency(k)
+        if k == 1:
+            raise ConfigError("k=1: everybody who was reached was reached once; ask for k >= 2.")
+        return self._shares(_row(index), self._frequencies >= k).release(0, self.config.event())
+
+    def average_frequency(self, index: int) -> Release:
+        """Impressions a reached unit, counting at most max_frequency of each."""
+        if self.config.max_frequency == 1:
+            raise ConfigError("max_frequency=1 makes every average 1; raise it.")
+        return self._averages(_row(index)).release(0, self.config.event())
+
+    def table(self) -> pl.DataFrame:
+        """One row for each number: its slice, metric, k, value, noise and interval.
+
+        Sorted by metric and k, and within them as the slices are.
+        """
+        frames = []
+        for metric, k, numbers in self._metrics():
+            named = pl.DataFrame(
+                {
+                    "metric": [metric] * len(self.counts),
+                    "k": [k] * len(self.counts),
+                    "value": numbers.values,
+                    "noise_stddev": numbers.noise_stddevs,
+                    "low": numbers.lows,
+                    "high": numbers.highs,
+                },
+                schema_overrides={"metric": pl.String, "k": pl.Int64},
+            )
+            is_sliced = self.slices.width > 0
+            frames.append(pl.concat([self.slices, named], how="horizontal") if is_sliced else named)
+        return pl.concat(frames)
+
+    def _metrics(self) -> Iterator[tuple[str, int | None, NoisyNumbers]]:
+        rows = slice(None)
+        largest = self.config.max_frequency
+        yield "reach", None, self._sums(rows, 1)
+        for k in range(2, largest + 1):
+            yield "k_plus_reach", k, self._sums(rows, k)
+        if largest > 1:
+            for k in range(1, largest + 1):
+                yield "k_frequency", k, self._shares(rows, self._frequencies == k)
+            yield "average_frequency", None, self._averages(rows)
+
+    @property
+    def _frequencies(self) -> IntArray:
+        return np.arange(1, self.config.max_frequency + 1)
+
+    @property
+    def _reach_weight(self) -> float:
+        """What a bucket takes of the gap between reach as counted and as summed."""
+        if self.config.reach_noise is None:
+            return 0.0
+        bucket_variance = self.config.bucket_noise.noise_stddev**2
+        total = self.config.max_frequency * bucket_variance
+        return bucket_variance / (self.config.reach_noise.noise_stddev**2 + total)
+
+    def _parts(self, weights: FloatArray) -> list[NoisePart]:
+        """The noise of a weighted sum of the estimated counts."""
+        pull = self._reach_weight * float(weights.sum())
+        own = tuple((weights - pull).tolist())
+        parts = [NoisePart(noise=self.config.bucket_noise, weights=own)]
+        if self.config.reach_noise is not None:
+            parts.append(NoisePart(noise=self.config.reach_noise, weights=(pull,)))
+        return parts
+
+    def _half_width(self, weights: FloatArray, confidence: float) -> float:
+        return sum_half_width(*self._parts(weights), confidence=confidence)
+
+    def _sums(self, rows: slice, k: int) -> NoisyNumbers:
+        weights = (self._frequencies >= k).astype(np.float64)
+        return NoisyNumbers.sums(
+            self.counts[rows] @ weights,
+            stddev=sum_stddev(*self._parts(weights)),
+            half_width=self._half_width(weights, self.confidence),
+            confidence=self.confidence,
+        )
+
+    def _shares(self, rows: slice, chosen: npt.NDArray[np.bool_]) -> NoisyNumbers:
+        # As measured, both sums have noise of their own, so their confidences multiply.
+        each = math.sqrt(self.confidence)
+        ranges = []
+        for mask in (chosen, ~chosen):
+            noise = NoisePart(noise=self.config.bucket_noise, weights=(1.0,) * int(mask.sum()))
+            half_width = sum_half_width(noise, confidence=each) if mask.any() else 0.0
+            ranges.append(Range.around(self.noisy_counts[rows][:, mask].sum(axis=1), half_width))
+        return self._ratios(rows, chosen.astype(np.float64), share_range(*ranges))
+
+    def _averages(self, rows: slice) -> NoisyNumbers:
+        largest = self.config.max_frequency
+        centres = np.unique(np.rint(np.geomspace(1, largest, _MOST_CENTRES)))
+        # Sums and reach share their noise, so the chances to miss one of them add up.
+        each = 1 - (1 - self.confidence) / (len(centres) + 1)
+        ones = np.ones(largest)
+        frequencies = self._frequencies.astype(np.float64)
+        above = frequencies[:, None] - centres
+        limits = average_range(
+            self.counts[rows] @ above,
+            np.array([self._half_width(weights, each) for weights in above.T]),
+            Range.around(self.counts[rows] @ ones, self._half_width(ones, each)),
+            centres=centres,
+            most=largest,
+        )
+        return self._ratios(rows, frequencies, limits)
+
+    def _ratios(self, rows: slice, weights: FloatArray, limits: Range) -> NoisyNumbers:
+        """Weighted sums over reach, with the noise of their first-order expansion."""
+        shapes = self.consistent_counts[rows]
+        ratios = (shapes @ weights) / np.maximum(shapes.sum(axis=1), 1.0)
+        reach = np.maximum(self.counts[rows].sum(axis=1), 1.0)
+        slopes = (weights - ratios[:, None]) / reach[:, None]
+        pulls = self._reach_weight * slopes.sum(axis=1)
+        variances = self.config.bucket_noise.noise_stddev**2 * np.sum(
+            (slopes - pulls[:, None]) ** 2, axis=1
+        )
+        if self.config.reach_noise is not None:
+            variances += self.config.reach_noise.noise_stddev**2 * pulls**2
+        return NoisyNumbers.ratios(
+            ratios, stddevs=np.sqrt(variances), limits=limits, confidence=self.confidence
+        )
+
+    def _check_frequency(self, k: int) -> None:
+        if not 1 <= k <= self.config.max_frequency:
+            raise ConfigError(f"k={k} must be from 1 to max_frequency={self.config.max_frequency}.")
+
+
+def _row(index: int) -> slice:
+    if index < 0:
+        raise ConfigError(f"index={index} must be >= 0, the row of a slice.")
+    return slice(index, index + 1)
+
+
+def _checked_counts(frequencies: Frequencies, config: FrequencyConfig) -> IntArray:
+    raw_counts = frequencies.raw_counts
+    if raw_counts.ndim != 2 or raw_counts.shape[1] != config.max_frequency:
+        raise DataError(
+            f"raw_counts has shape {raw_counts.shape}; it needs "
+            f"max_frequency={config.max_frequency} columns, as a FrequencyJob makes them."
+        )
+    if frequencies.slices.width and frequencies.slices.height != len(raw_counts):
+        raise DataError(
+            f"slices has {frequencies.slices.height} rows, raw_counts {len(raw_counts)}; "
+            "they must be rows of one table."
+        )
+    return raw_counts
+
+
+def _with_noise(raw_counts: IntArray, noise: CountNoise, rng: NoiseSource) -> FloatArray:
+    if isinstance(noise, DiscreteLaplaceConfig):
+        return release_discrete_laplace(raw_counts, noise, rng=rng).astype(np.float64)
+    return release_gaussian(raw_counts, noise, rng=rng)

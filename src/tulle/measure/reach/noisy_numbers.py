@@ -1,0 +1,122 @@
+"""One noisy number for each of many slices, with its noise and interval.
+
+A ratio of noisy sums has no useful variance when its denominator can be near 0. A box that holds
+both sums with the stated confidence still holds: the ratio lies between its extremes there.
+"""
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from tulle.privacy.events import Event
+from tulle.privacy.release import Interval, Release
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Range:
+    """Where a count may lie: never below 0."""
+
+    lows: FloatArray
+    highs: FloatArray
+
+    @classmethod
+    def around(cls, noisy_values: FloatArray, half_width: float) -> "Range":
+        """Within so much of a noisy count."""
+        return cls(
+            lows=np.maximum(noisy_values - half_width, 0.0),
+            highs=np.maximum(noisy_values + half_width, 0.0),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class NoisyNumbers:
+    """The same number of many slices."""
+
+    values: FloatArray
+    noise_stddevs: FloatArray
+    lows: FloatArray
+    highs: FloatArray
+    confidence: float
+
+    @classmethod
+    def sums(
+        cls, values: FloatArray, *, stddev: float, half_width: float, confidence: float
+    ) -> "NoisyNumbers":
+        """Of noisy counts with the same noise."""
+        return cls(
+            values=values,
+            noise_stddevs=np.full(len(values), stddev),
+            lows=values - half_width,
+            highs=values + half_width,
+            confidence=confidence,
+        )
+
+    @classmethod
+    def ratios(
+        cls, values: FloatArray, *, stddevs: FloatArray, limits: Range, confidence: float
+    ) -> "NoisyNumbers":
+        """Of ratios; a value outside its limits is moved to them."""
+        return cls(
+            values=np.clip(values, limits.lows, limits.highs),
+            # A ratio of all to all has no noise of first order, and still is no exact number.
+            noise_stddevs=np.maximum(stddevs, np.finfo(np.float64).tiny),
+            lows=limits.lows,
+            highs=limits.highs,
+            confidence=confidence,
+        )
+
+    def release(self, index: int, event: Event) -> Release:
+        """The number of one slice."""
+        return Release(
+            value=float(self.values[index]),
+            noise_stddev=float(self.noise_stddevs[index]),
+            interval=Interval(
+                low=float(self.lows[index]),
+                high=float(self.highs[index]),
+                confidence=self.confidence,
+            ),
+            event=event,
+        )
+
+
+def share_range(chosen: Range, others: Range) -> Range:
+    """Of chosen / (chosen + others), which rises with the one and falls with the other."""
+    return Range(
+        lows=_quotient(chosen.lows, chosen.lows + others.highs, if_empty=0.0),
+        highs=_quotient(chosen.highs, chosen.highs + others.lows, if_empty=1.0),
+    )
+
+
+def average_range(
+    noisy_sums: FloatArray, half_widths: FloatArray, reach: Range, *, centres: FloatArray, most: int
+) -> Range:
+    """Of the average frequency, from sums of (frequency - c) over units for several c.
+
+    Each c bounds the average by c + sum / reach, most tightly where c is near the average.
+
+    Args:
+      noisy_sums: [slices, centres].
+      half_widths: [centres], of the sums.
+      reach: Holds together with all sums.
+      centres: The values of c.
+      most: The largest frequency; the least is 1.
+    """
+    lows, highs = noisy_sums - half_widths, noisy_sums + half_widths
+    least_reach, most_reach = reach.lows[:, None], reach.highs[:, None]
+    # The bound is least where a negative sum is over a small reach, a positive one over a large.
+    low_divisors = np.where(lows >= 0, most_reach, least_reach)
+    high_divisors = np.where(highs >= 0, least_reach, most_reach)
+    low = np.max(centres + _quotient(lows, low_divisors, if_empty=-most), axis=1)
+    high = np.min(centres + _quotient(highs, high_divisors, if_empty=most), axis=1)
+    low, high = np.clip(low, 1.0, most), np.clip(high, 1.0, most)
+    return Range(lows=np.minimum(low, high), highs=np.maximum(low, high))
+
+
+def _quotient(parts: FloatArray, wholes: FloatArray, *, if_empty: float) -> FloatArray:
+    quotients: FloatArray = np.where(
+        wholes > 0, parts / np.where(wholes > 0, wholes, 1.0), if_empty
+    )
+    return quotients

@@ -1,0 +1,158 @@
+"""Reach and frequency of a counted sketch with noise.
+
+One more user turns an empty register into one with a lonely user, or that into a shared one: the
+number of marks moves by 0 or 1, and the histogram of lonely users by one count. Both get a share
+of the budget.
+"""
+
+import dataclasses
+import math
+import statistics
+
+import numpy as np
+import numpy.typing as npt
+
+from tulle.errors import ConfigError
+from tulle.measure.reach.counted_legions import CountedLegions
+from tulle.measure.reach.monotone_counts import monotone_counts
+from tulle.measure.reach.noise_sums import NoisePart, SharedNoise, sum_half_width, sum_stddev
+from tulle.measure.reach.noisy_numbers import Range, share_range
+from tulle.measure.reach.sketch_release import SketchReachConfig, reach_from_marks
+from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_discrete_laplace
+from tulle.mechanisms.entropy import NoiseSource
+from tulle.mechanisms.intervals import check_confidence
+from tulle.privacy.events import Composed
+from tulle.privacy.fields import check_count, check_finite
+from tulle.privacy.release import Interval, Release
+from tulle.privacy.units import Adjacency
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SketchFrequencyConfig:
+    """Noise on the marks and the histogram of a sketch. Every field is public information."""
+
+    epsilon: float
+    max_frequency: int
+    adjacency: Adjacency
+    reach_share: float = 0.5
+    """Part of epsilon that the number of marks gets."""
+
+    def __post_init__(self) -> None:
+        check_count("max_frequency", self.max_frequency)
+        if not check_finite("epsilon", self.epsilon) > 0:
+            raise ConfigError(f"epsilon={self.epsilon} must be > 0 and finite, e.g. 1.0.")
+        if not 0 < check_finite("reach_share", self.reach_share) < 1:
+            raise ConfigError(
+                f"reach_share={self.reach_share} must be in (0, 1); for reach alone use "
+                "release_sketch_reach()."
+            )
+        self.event()
+
+    @property
+    def marks_noise(self) -> DiscreteLaplaceConfig:
+        """The noise on the number of marks."""
+        epsilon = self.reach_share * self.epsilon * (1 - 2.0**-50)
+        return SketchReachConfig(epsilon=epsilon).noise
+
+    @property
+    def bucket_noise(self) -> DiscreteLaplaceConfig:
+        """The noise on each bucket of the histogram."""
+        return DiscreteLaplaceConfig.for_epsilon(
+            (1 - self.reach_share) * self.epsilon * (1 - 2.0**-50), adjacency=self.adjacency
+        )
+
+    def event(self) -> Composed:
+        """What reach and frequencies together cost."""
+        return Composed((self.marks_noise.event(), self.bucket_noise.event()))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class SketchFrequencyRelease:
+    """Noisy reach and frequencies of a sketch. What it holds is protected already."""
+
+    reach: Release
+    noisy_counts: FloatArray
+    """[max_frequency]: users alone in their register, by frequency."""
+    config: SketchFrequencyConfig
+    confidence: float
+
+    def k_frequency(self, k: int) -> Release:
+        """The share with exactly k impressions among all that were reached.
+
+        The interval covers the noise and that lonely users are a sample.
+        """
+        if not 1 <= k <= self.config.max_frequency:
+            raise ConfigError(f"k={k} must be from 1 to max_frequency={self.config.max_frequency}.")
+        chosen = np.arange(self.config.max_frequency) == k - 1
+        shape = monotone_counts(self.noisy_counts[None, :])[0]
+        total = max(float(shape.sum()), 1.0)
+        value = float(shape[chosen].sum()) / total
+        weights = (chosen.astype(np.float64) - value) / total
+        noise = NoisePart(noise=self.config.bucket_noise, weights=tuple(weights.tolist()))
+        interval = self._interval(chosen)
+        return Release(
+            value=min(max(value, interval.low), interval.high),
+            noise_stddev=math.hypot(sum_stddev(noise), math.sqrt(value * (1 - value) / total)),
+            interval=interval,
+            event=self.config.event(),
+        )
+
+    def _interval(self, chosen: npt.NDArray[np.bool_]) -> Interval:
+        part_confidence = 1 - (1 - self.confidence) / 2
+        ranges = []
+        for mask in (chosen, ~chosen):
+            noise = NoisePart(noise=self.config.bucket_noise, weights=(1.0,) * int(mask.sum()))
+            half_width = sum_half_width(noise, confidence=math.sqrt(part_confidence))
+            total = self.noisy_counts[mask].sum(keepdims=True)
+            ranges.append(Range.around(total, half_width))
+        box = share_range(*ranges)
+        low, high = float(box.lows[0]), float(box.highs[0])
+        num_sampled = max(sum(float(part.lows[0]) for part in ranges), 1.0)
+        return Interval(
+            low=max(low - _sampling_width(low, num_sampled, part_confidence), 0.0),
+            high=min(high + _sampling_width(high, num_sampled, part_confidence), 1.0),
+            confidence=self.confidence,
+        )
+
+
+def release_sketch_frequencies(
+    sketch: CountedLegions,
+    config: SketchFrequencyConfig,
+    *,
+    rng: NoiseSource,
+    confidence: float = 0.95,
+) -> SketchFrequencyRelease:
+    """Reach and frequencies of a counted sketch, by a trusted party that sees it.
+
+    Privacy:
+      Unit: user. L1 sensitivity: 1 for the number of marks and 1 for the histogram (2 under
+      replace). Event: `config.event()`, both composed. Relies on: the sketch was made by
+      `of_impressions` and merged here, with a key that does not depend on the users.
+    """
+    check_confidence(confidence)
+    raw_counts = sketch.raw_frequencies(config.max_frequency)
+    noisy_marks = int(release_discrete_laplace(sketch.raw_num_marks, config.marks_noise, rng=rng))
+    noisy_counts = release_discrete_laplace(raw_counts, config.bucket_noise, rng=rng)
+    return SketchFrequencyRelease(
+        reach=reach_from_marks(
+            noisy_marks,
+            sketch.config,
+            SharedNoise(scale=config.marks_noise.scale),
+            config.event(),
+            confidence=confidence,
+        ),
+        noisy_counts=noisy_counts.astype(np.float64),
+        config=config,
+        confidence=confidence,
+    )
+
+
+def _sampling_width(share: float, num_sampled: float, confidence: float) -> float:
+    """Wilson's width, which stays open at shares of 0 and 1."""
+    quantile = -statistics.NormalDist().inv_cdf((1 - confidence) / 2)
+    square = quantile**2 / num_sampled
+    centre_move = abs(0.5 - share) * square / (1 + square)
+    spread = math.sqrt(share * (1 - share) * square + square**2 / 4) / (1 + square)
+    return centre_move + spread
