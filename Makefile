@@ -39,6 +39,11 @@ bench: $(VENV)/.installed-dev
 	$(VENV)/bin/python benchmarks/speed/prepare.py
 	$(VENV)/bin/python benchmarks/quality/synth_shapes.py
 	$(VENV)/bin/python benchmarks/quality/banded_noise.py
+	$(VENV)/bin/python benchmarks/quality/trust_models.py
+	OMP_NUM_THREADS=1 $(VENV)/bin/python benchmarks/quality/level_budgets.py
+	OMP_NUM_THREADS=1 $(VENV)/bin/python benchmarks/quality/clip_shares.py
+	$(VENV)/bin/python benchmarks/quality/reach.py
+	$(VENV)/bin/python benchmarks/speed/measure.py
 	$(VENV)/bin/python benchmarks/docs_tables.py
 
 clean:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tulle.cli.data_log import LayoutName, SchemaFile
+from tulle.cli.ledger_options import LedgerOptions
 
 _MECHANISMS = (
     "rr (0 or 1), class-rr and prior-rr (classes), unit-rr, joint-rr and joint-subset (0 or 1, "
@@ -107,22 +108,11 @@ class PlanOptions(LabelOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ReleaseCommandOptions(LabelOptions):
+class ReleaseCommandOptions(LabelOptions, LedgerOptions):
     """A release also says where to and who pays."""
 
     mechanism: Annotated[str, typer.Option(help=f"How labels are noised: {_MECHANISMS}.")]
     out: Annotated[Path, typer.Option(help="Parquet file to write.")]
-    ledger: Annotated[Path | None, typer.Option(help="Is charged before the first draw.")] = None
-    purpose: Annotated[
-        str | None, typer.Option(help="What the ledger calls it [default: labels].")
-    ] = None
-    at: Annotated[
-        str | None, typer.Option(help="When the data are from, where a budget renews.")
-    ] = None
-    until: Annotated[str | None, typer.Option(help="Last date or time of the data.")] = None
-    again: Annotated[
-        bool, typer.Option("--again", help="Pay for a second release of the same labels.")
-    ] = False
     seed: Annotated[
         int | None,
         typer.Option(help="Makes the noise repeatable. Then the release is not private.", min=0),

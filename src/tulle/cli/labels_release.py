@@ -10,12 +10,10 @@ from tulle.cli.clean_stop import stopping_cleanly
 from tulle.cli.data_progress import showing_progress
 from tulle.cli.labels_noise import noise_of, open_table
 from tulle.cli.labels_options import ReleaseCommandOptions
+from tulle.cli.ledger_options import charge_of
 from tulle.cli.option_class import command_taking
-from tulle.cli.time_spans import span_of
-from tulle.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tulle.runs.release_books import ReleaseCharge
     from tulle.labels.release.releasing import ReleaseResult
     from tulle.report.card import Card
 
@@ -41,7 +39,7 @@ def release(options: ReleaseCommandOptions) -> None:
     from tulle.report.labels_card import labels_card
     from tulle.runs.whole_files import reporting_disk_errors
 
-    charge = _charge(options)
+    charge = charge_of(options, default_purpose="labels")
     table = open_table(options)
     noise = noise_of(options, options.mechanism)
     rng = release_rng() if options.seed is None else SeededNoise(options.seed)
@@ -63,26 +61,6 @@ def release(options: ReleaseCommandOptions) -> None:
     with reporting_disk_errors(options.out.with_name(f"{card_name}.json")):
         write_card(options.out.parent, card, name=card_name)
     _print_result(result, card, card_name, as_json=options.as_json)
-
-
-def _charge(options: ReleaseCommandOptions) -> "ReleaseCharge | None":
-    from tulle.accounting.ledger import Ledger
-    from tulle.runs.release_books import ReleaseCharge
-
-    if options.ledger is None:
-        for name in ("purpose", "at", "until"):
-            if getattr(options, name) is not None:
-                raise ConfigError(f"--{name} is for a ledger; give --ledger too, or leave it out.")
-        if options.again:
-            raise ConfigError("--again is for a ledger, which alone knows the first release.")
-        return None
-    first, last = span_of(options.at, options.until)
-    return ReleaseCharge(
-        ledger=Ledger.open(options.ledger),
-        purpose=options.purpose or "labels",
-        at=first,
-        until=last,
-    )
 
 
 def _print_result(result: "ReleaseResult", card: "Card", card_name: str, *, as_json: bool) -> None:

@@ -32,6 +32,9 @@ class DatabaseTable:
     table: str
     database: Path | None = None
     """The database file; None for a table that the engine knows by name."""
+    version: str | None = None
+    """Which state of the table it is, e.g. a date. A ledger tells measurements of a table
+    without a file apart by it."""
 
     def __post_init__(self) -> None:
         check_text("table", self.table)

@@ -102,7 +102,15 @@ class Unit:
                 f"unit={text!r} is unknown; use one of {choices}, optionally with "
                 "a window such as 'user per 7 days'."
             ) from None
-        return cls(owner, _parse_window(text, window_text) if separator else None)
+        if not separator:
+            return cls(owner)
+        try:
+            return cls(owner, parse_seconds(window_text))
+        except ConfigError:
+            raise ConfigError(
+                f"unit={text!r} has an unknown window; "
+                "write e.g. 'per day', 'per 7 days' or 'per 12 hours'."
+            ) from None
 
     def covers(self, other: "Unit") -> bool:
         """True if protecting this unit also protects `other`.
@@ -185,18 +193,16 @@ class TrustModel(enum.Enum):
     """Devices add noise and a shuffler, trusted not to link, mixes the reports."""
 
 
+def parse_seconds(text: str) -> int:
+    """Seconds of a length of time such as "7 days", "12 hours" or "day"."""
+    match = re.fullmatch(r"(\d+)?\s*(second|minute|hour|day|week)s?", text.strip().lower())
+    if match is None:
+        raise ConfigError(f"{text!r} is no length of time; write e.g. '7 days' or '12 hours'.")
+    return int(match.group(1) or 1) * _SECONDS[match.group(2)]
+
+
 def _days(days: int | None) -> int | None:
     return None if days is None else days * _SECONDS["day"]
-
-
-def _parse_window(text: str, window_text: str) -> int:
-    match = re.fullmatch(r"(\d+)?\s*(second|minute|hour|day|week)s?", window_text.strip())
-    if match is None:
-        raise ConfigError(
-            f"unit={text!r} has an unknown window; "
-            "write e.g. 'per day', 'per 7 days' or 'per 12 hours'."
-        )
-    return int(match.group(1) or 1) * _SECONDS[match.group(2)]
 
 
 def _window_text(seconds: int) -> str:

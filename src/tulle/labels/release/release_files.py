@@ -7,10 +7,8 @@ get their names. So a draw that is found under a name is the one that was paid.
 
 import contextlib
 import dataclasses
-import glob
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from tulle.data.source_files import content_sha256
@@ -20,6 +18,12 @@ from tulle.labels.release.release_record import (
     ReleaseRecord,
     read_record_file,
     record_path,
+)
+from tulle.runs.hidden_files import (
+    discard_hidden,
+    hidden_path,
+    link_in_place,
+    reporting_full_disk,
 )
 
 
@@ -39,12 +43,12 @@ class ReleaseFiles:
     @property
     def hidden_table(self) -> Path:
         """The table before it is out."""
-        return _hidden(self.table, self.tag)
+        return hidden_path(self.table, self.tag)
 
     @property
     def hidden_record(self) -> Path:
         """The record before it is out."""
-        return _hidden(self.record, self.tag)
+        return hidden_path(self.record, self.tag)
 
     def refuse_existing(self) -> None:
         """Refuses names that are taken."""
@@ -64,22 +68,20 @@ class ReleaseFiles:
     def discard_all(self) -> None:
         """Removes what any try for this table left hidden, whatever its tag."""
         for path in (self.table, self.record):
-            for hidden in path.parent.glob(f".{glob.escape(path.name)}.*.unreleased"):
-                with contextlib.suppress(OSError):
-                    hidden.unlink()
+            discard_hidden(path)
 
     def hide_record(self, record: ReleaseRecord) -> None:
         """Writes the record beside the hidden table, safely on disk."""
-        with _reporting(self.record):
+        with reporting_full_disk(self.record):
             os.replace(stage_text(self.hidden_record, record.to_json()), self.hidden_record)
             sync_folder(self.record.parent)
 
     def put_in_place(self) -> None:
         """Gives record and table their names, and refuses files that came meanwhile."""
-        with _reporting(self.table):
+        with reporting_full_disk(self.table):
             if self.hidden_record.exists():
-                _link(self.hidden_record, self.record)
-            _link(self.hidden_table, self.table)
+                link_in_place(self.hidden_record, self.record)
+            link_in_place(self.hidden_table, self.table)
             sync_folder(self.table.parent)
         self.discard()
 
@@ -98,36 +100,12 @@ class ReleaseFiles:
 
     def take_copy(self, table: Path, record: ReleaseRecord) -> None:
         """Puts a copy of another table and its record under these names."""
-        with _reporting(self.table):
+        with reporting_full_disk(self.table):
             shutil.copyfile(table, self.hidden_table)
             with self.hidden_table.open("rb") as file:
                 os.fsync(file.fileno())
         self.hide_record(record)
         self.put_in_place()
-
-
-@contextlib.contextmanager
-def _reporting(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise RunStateError(
-            f"{path.name} cannot be written: {error.strerror or error}; make room, or choose "
-            "another folder."
-        ) from None
-
-
-def _hidden(path: Path, tag: str) -> Path:
-    return path.with_name(f".{path.name}.{tag}.unreleased")
-
-
-def _link(hidden: Path, path: Path) -> None:
-    try:
-        os.link(hidden, path)
-    except FileExistsError:
-        if os.path.samefile(hidden, path):
-            return  # a try that was killed between the two files got so far
-        raise RunStateError(f"{path.name} exists already; name another file.") from None
 
 
 def _has_digest(path: Path, table_sha256: str) -> bool:

@@ -1,0 +1,161 @@
+"""`tulle measure run`: answers the queries of a settings file."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tulle.cli.clean_stop import stopping_cleanly
+from tulle.cli.ledger_options import LedgerOptions, charge_of
+from tulle.cli.measure_output import print_measurement
+from tulle.cli.measure_progress import showing_steps
+from tulle.cli.option_class import command_taking
+from tulle.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tulle.measure.config.config_file import ConfigFile
+    from tulle.measure.queries.measure_config import MeasureConfig
+
+RUN_EPILOG = (
+    "Example: tulle measure run campaigns.toml --out results"
+    "\n\nExample: tulle measure run campaigns.toml --out results --ledger ledger.db "
+    '--engine "local[2]"'
+    "\n\nExample: tulle measure run campaigns.toml --emit-sql bigquery"
+)
+
+SettingsFile = Annotated[
+    Path, typer.Argument(metavar="CONFIG.toml", help="What to measure; see the docs, Measure.")
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Where a log is added up."""
+
+    engine: Annotated[
+        str,
+        typer.Option(help='duckdb, "local[2]" or the URL of a Spark master, e.g. spark://host.'),
+    ] = "duckdb"
+    memory_limit: Annotated[
+        str | None, typer.Option(help="Of DuckDB, e.g. 4GB; it spills to disk above.")
+    ] = None
+    spill_folder: Annotated[
+        Path | None, typer.Option(help="Where DuckDB spills. Raw rows lie in it meanwhile.")
+    ] = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReleaseOutput(LedgerOptions):
+    """Where numbers go and how they are printed."""
+
+    form: Annotated[str, typer.Option("--format", help="Of the tables: parquet or csv.")] = (
+        "parquet"
+    )
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Makes the noise repeatable. Then the release is not private.", min=0),
+    ] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")] = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions(ReleaseOutput, EngineOptions):
+    """Options of a measurement by file."""
+
+    config: SettingsFile
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for measurement.json, tables and card.")
+    ] = None
+    emit_sql: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIALECT",
+            help="Print what the engine would run, for bigquery, snowflake, trino or spark, and "
+            "stop. Nothing is read.",
+        ),
+    ] = None
+
+
+def run(options: RunOptions) -> None:
+    """Measure campaigns with noise: counts, values, rates, hierarchies, reach.
+
+    The log is checked and added up first; then the ledger is charged; then noise is drawn,
+    once. The same command with the same ledger gives back the stored numbers and spends
+    nothing.
+    """
+    from tulle.measure.config.config_file import read_config
+
+    file = read_config(options.config)
+    if options.emit_sql is not None:
+        _print_sql(file.config, options.emit_sql)
+        return
+    if options.out is None:
+        raise ConfigError("--out is needed: the folder for the results, e.g. --out results.")
+    release(file, options.out, options, options)
+
+
+def release(file: "ConfigFile", out: Path, output: ReleaseOutput, where: EngineOptions) -> None:
+    """Measures, writes and prints."""
+    from tulle.measure.config.history import read_history
+    from tulle.measure.engines.engine import open_engine
+    from tulle.measure.queries.releasing import MeasureOptions, measure
+    from tulle.measure.queries.table_files import FORMS, write_tables
+    from tulle.mechanisms.entropy import SeededNoise, release_rng
+    from tulle.report.card_file import write_card
+    from tulle.report.measure_card import measure_card
+    from tulle.runs.whole_files import reporting_disk_errors
+
+    charge = charge_of(output, default_purpose="measure")
+    if output.form not in FORMS:
+        raise ConfigError(f"--format {output.form} is unknown; use one of {', '.join(FORMS)}.")
+    by_name = {query.name: query for query in file.config.queries}
+    histories = {n: read_history(p, by_name[n]) for n, p in file.history_paths.items()}
+    rng = release_rng() if output.seed is None else SeededNoise(output.seed)
+    with reporting_disk_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+    with (
+        stopping_cleanly("stopped as asked, nothing is out; run the same command again."),
+        showing_steps(quiet=output.quiet) as say,
+        open_engine(
+            where.engine, memory_limit=where.memory_limit, spill_folder=where.spill_folder
+        ) as engine,
+    ):
+        result = measure(
+            file.config,
+            out,
+            engine,
+            rng=rng,
+            options=MeasureOptions(
+                charge=charge,
+                again=output.again,
+                history={name: history.counts for name, history in histories.items()},
+                has_public_history=any(history.is_public for history in histories.values()),
+                watch=say,
+            ),
+        )
+    card = measure_card(result.record)
+    with reporting_disk_errors(out / "card.json"):
+        write_card(out, card)
+    files = write_tables(result.record, out, form=output.form)
+    print_measurement(result, card, files, as_json=output.as_json)
+
+
+def _print_sql(config: "MeasureConfig", dialect: str) -> None:
+    from tulle.measure.engines.emitted_sql import emit_sql
+    from tulle.measure.queries.measure_plan import make_measure_plan
+
+    plan = make_measure_plan(config)
+    typer.echo(
+        emit_sql(
+            config.log,
+            config.attribution,
+            plan.slice_jobs,
+            unit=config.unit,
+            dialect=dialect,
+        )
+    )
+
+
+run_command = command_taking(RunOptions, run)

@@ -1,0 +1,45 @@
+"""Checks for tables of settings as TOML gives them."""
+
+from collections.abc import Collection
+from typing import Any
+
+from tulle.errors import ConfigError
+from tulle.privacy.fields import check_count, did_you_mean
+from tulle.privacy.units import parse_seconds
+
+
+def check_table(
+    what: str, table: object, required: Collection[str], optional: Collection[str] | None = None
+) -> dict[str, Any]:
+    """The table itself, if it has every required key and no unknown one.
+
+    Args:
+      what: Its name in messages.
+      table: As TOML gives it.
+      required: Keys that must be there.
+      optional: Further keys that may be; None allows any.
+    """
+    if not isinstance(table, dict):
+        raise ConfigError(f"{what} must be a table of settings, not {table!r}.")
+    if optional is not None:
+        known = list(dict.fromkeys([*required, *optional]))
+        for key in table:
+            if key not in known:
+                raise ConfigError(
+                    f"{what} has no setting {key!r}{did_you_mean(key, known)}; "
+                    f"it has {', '.join(known)}."
+                )
+    for key in required:
+        if key not in table:
+            raise ConfigError(f"{what} needs the setting {key!r}; add it.")
+    return table
+
+
+def seconds_of(name: str, length: object) -> int:
+    """Seconds of "7 days", or of a whole number of seconds."""
+    if isinstance(length, str):
+        try:
+            return parse_seconds(length)
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {error}") from None
+    return check_count(name, length)

@@ -1,0 +1,228 @@
+"""What every row brings to a job: the unit, the slice, and whole steps of each amount.
+
+Steps are made row by row, so that all sums that follow are exact and do not depend on the order
+in which an engine adds. Slices that nobody wants are dropped here, before anything is bounded.
+"""
+
+# ruff: noqa: S608 (names are quoted, values travel as tables or literals)
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from tulle.errors import ConfigError
+from tulle.measure.ad_log import Side
+from tulle.measure.engines.engine import Step
+from tulle.measure.engines.log_tables import LogTables
+from tulle.measure.engines.sql_text import (
+    column_list,
+    equal_columns,
+    float_literal,
+    identifier,
+    text_literal,
+)
+from tulle.measure.engines.unit_columns import has_unit, unit_columns, unit_select
+from tulle.measure.slice_jobs import (
+    NO_IMPRESSION,
+    Amount,
+    FrequencyJob,
+    SliceColumn,
+    SliceJob,
+    Subject,
+)
+from tulle.privacy.units import Unit
+
+KEY_NUMBER = "k"
+"""Numbers the wanted slices, in place of their texts."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Contributions:
+    """Steps that make the rows of one job."""
+
+    prefix: str
+    """Of the steps' names."""
+    job: SliceJob
+    tables: LogTables
+    unit: Unit
+    credit: str = "r0"
+
+    @property
+    def slice_columns(self) -> tuple[str, ...]:
+        """Names of the slice's columns in the rows."""
+        return slice_columns(self.job)
+
+    def steps(self) -> list[Step]:
+        """The last of them is `rows_name`: unit, slice, num (rows that are alike), x0, x1, …"""
+        if self.job.subject is Subject.IMPRESSIONS:
+            found = self._impression_rows()
+        else:
+            found = self._conversion_rows()
+        return [
+            Step(f"{self.prefix}_found", found),
+            *wanted_steps(
+                self.prefix,
+                self.job,
+                carried=(*unit_columns(self.unit), "num", *self.amount_columns),
+            ),
+        ]
+
+    @property
+    def amount_columns(self) -> tuple[str, ...]:
+        """x0, x1, … for the amounts and the rest."""
+        return tuple(f"x{index}" for index in range(len(self.job.amount_names)))
+
+    def _impression_rows(self) -> str:
+        selected = [
+            *unit_select(self.unit, table="i", time="t"),
+            *slice_select(self.job.slices, self.tables, {Side.IMPRESSION: "i"}),
+            "1 AS num",
+            *self._amounts("CAST(1 AS DOUBLE)", ""),
+        ]
+        kinds = kind_condition(self.job, table="i")
+        return (
+            f"SELECT {', '.join(selected)} FROM imp i WHERE {has_unit(self.unit, table='i')}{kinds}"
+        )
+
+    def _conversion_rows(self) -> str:
+        attributed = self._conversion_select(is_attributed=True)
+        if not self.job.counts_unattributed:
+            return attributed
+        return f"{attributed} UNION ALL {self._conversion_select(is_attributed=False)}"
+
+    def _conversion_select(self, *, is_attributed: bool) -> str:
+        keys = self.tables.match_keys
+        has_details = self._needs_conversions
+        credit = f"c.{self.credit}" if is_attributed else "CAST(1 AS DOUBLE)"
+        impression = "c" if is_attributed else None
+        # Without attributes of conversions, those of one moment are alike and counted.
+        conversion, number = ("v", "1") if has_details else ("c", "c.num")
+        time = "ct" if is_attributed else "t"
+        if is_attributed:
+            source = "credited c"
+            same = f"{equal_columns('v', 'c', keys)} AND v.t = c.ct"
+            source += f" JOIN conv v ON {same}" if has_details else ""
+            condition = f"c.{self.credit} > 0"
+        else:
+            source = "conv c" if has_details else "moments c"
+            conversion = "c"
+            same = f"{equal_columns('k', 'c', keys)} AND k.ct = c.t"
+            condition = f"NOT EXISTS (SELECT 1 FROM credited k WHERE {same})"
+        sides = {Side.IMPRESSION: impression, Side.CONVERSION: conversion}
+        selected = [
+            *unit_select(self.unit, table="c", time=time),
+            *slice_select(self.job.slices, self.tables, sides),
+            f"{number} AS num",
+            *self._amounts(credit, conversion),
+        ]
+        belongs = has_unit(self.unit, table="c")
+        return f"SELECT {', '.join(selected)} FROM {source} WHERE {condition} AND {belongs}"
+
+    @property
+    def _needs_conversions(self) -> bool:
+        return any(column.side is Side.CONVERSION for column in self.job.slices) or any(
+            amount.column is not None for amount in self.job.amounts
+        )
+
+    def _amounts(self, credit: str, conversion: str) -> list[str]:
+        # Rows that are units of their own round down: a conversion's credits must not add up
+        # to more than one. Others are rounded, since bounds on units follow.
+        offset = "" if unit_columns(self.unit) else None
+        parts = [self._amount(amount, credit, conversion) for amount in self.job.amounts]
+        whole = [
+            _whole_steps(part, self.job.steps, is_rounded=offset is not None) for part in parts
+        ]
+        selected = [f"{sql} AS x{index}" for index, sql in enumerate(whole)]
+        if self.job.has_rest:
+            total = _whole_steps(credit, self.job.steps, is_rounded=offset is not None)
+            rest = f"GREATEST(0, {' - '.join([total, *whole])})"
+            selected.append(f"{rest} AS x{len(whole)}")
+        return selected
+
+    def _amount(self, amount: Amount, credit: str, conversion: str) -> str:
+        share = "" if amount.share == 1 else f" * {float_literal(amount.share)}"
+        if amount.column is None:
+            return f"{credit}{share}"
+        name = next(
+            carried.name
+            for carried in self.tables.conversion_columns
+            if carried.column == amount.column and not carried.is_time
+        )
+        clip = float_literal(amount.clip)
+        value = f"COALESCE(CAST({conversion}.{name} AS DOUBLE), CAST(0 AS DOUBLE))"
+        clipped = f"LEAST(GREATEST({value}, CAST(0 AS DOUBLE)), {clip})"
+        return f"{credit}{share} * ({clipped} / {clip})"
+
+
+def check_job(job: SliceJob, unit: Unit) -> None:
+    """Refuses what would not be bounded, or what the subject does not have."""
+    what = f"job {job.name!r}"
+    if job.bounds is None and not unit.owner.is_one_row:
+        raise ConfigError(f"{what} has no bounds, but a {unit} may have any number of rows.")
+    if job.bounds is not None and unit.owner.is_one_row:
+        raise ConfigError(f"{what} has bounds, but unit={unit} is one row; set bounds=None.")
+    if job.steps < 1:
+        raise ConfigError(f"{what}: steps={job.steps} must be >= 1.")
+    if sum(amount.share for amount in job.amounts) > 1 + 1e-9 or not job.amount_names:
+        raise ConfigError(f"{what}: shares of its amounts must add up to at most 1.")
+    if job.subject is Subject.IMPRESSIONS:
+        needs = [amount.name for amount in job.amounts if amount.column is not None]
+        needs += [column.name for column in job.slices if column.side is Side.CONVERSION]
+        if needs:
+            raise ConfigError(f"{what} counts impressions; {needs[0]!r} is of conversions.")
+
+
+def slice_columns(job: SliceJob | FrequencyJob) -> tuple[str, ...]:
+    """Names of the columns that tell a job's slices apart."""
+    if not job.slices:
+        return ()
+    if job.keys is not None:
+        return (KEY_NUMBER,)
+    return tuple(f"s{index}" for index in range(len(job.slices)))
+
+
+def slice_select(
+    slices: Sequence[SliceColumn], tables: LogTables, sides: Mapping[Side, str | None]
+) -> list[str]:
+    """The text of each slice column; rows without an impression have a text of their own."""
+    return [
+        f"{_slice_value(column, tables, sides[column.side])} AS s{index}"
+        for index, column in enumerate(slices)
+    ]
+
+
+def wanted_steps(
+    prefix: str, job: SliceJob | FrequencyJob, *, carried: tuple[str, ...]
+) -> list[Step]:
+    """Keeps rows of wanted slices, with the number of each slice in place of its texts."""
+    names = column_list((*carried, *(f"s{index}" for index in range(len(job.slices)))))
+    if job.keys is None or not job.slices:
+        return [Step(f"{prefix}_rows", f"SELECT {names} FROM {prefix}_found")]
+    same = " AND ".join(
+        f"f.s{index} = w.{identifier(column.name)}" for index, column in enumerate(job.slices)
+    )
+    return [
+        Step(
+            f"{prefix}_rows",
+            f"SELECT {column_list(carried, 'f')}, w.{KEY_NUMBER} AS {KEY_NUMBER} "
+            f"FROM {prefix}_found f JOIN {prefix}_keys w ON {same}",
+        )
+    ]
+
+
+def kind_condition(job: SliceJob | FrequencyJob, *, table: str) -> str:
+    """Keeps impressions of the wanted kinds."""
+    if not job.only_kinds:
+        return ""
+    kinds = ", ".join(text_literal(kind) for kind in job.only_kinds)
+    return f" AND CAST({table}.kind AS VARCHAR) IN ({kinds})"
+
+
+def _slice_value(column: SliceColumn, tables: LogTables, table: str | None) -> str:
+    if table is None:
+        return text_literal(NO_IMPRESSION)
+    return tables.slice_text(column, f"{table}.{tables.name_of(column)}")
+
+
+def _whole_steps(amount: str, steps: int, *, is_rounded: bool) -> str:
+    half = " + CAST('0.5' AS DOUBLE)" if is_rounded else ""
+    return f"CAST(FLOOR({amount} * {float_literal(float(steps))}{half}) AS BIGINT)"

@@ -1,0 +1,195 @@
+"""Exact credit by several rules at once, for those who hold the log. Not private.
+
+Rules share the work: impressions are matched and ordered once.
+"""
+
+# ruff: noqa: S608 (names are quoted, values travel as tables or literals)
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from tulle.errors import ConfigError
+from tulle.measure.ad_log import AdLog, Side
+from tulle.measure.attribution.attribution import Attribution
+from tulle.measure.attribution.rules import LastTouch
+from tulle.measure.engines.contributions import slice_select
+from tulle.measure.engines.credit import all_credit_steps
+from tulle.measure.engines.engine import Engine, Program, Step
+from tulle.measure.engines.log_tables import (
+    MICROS,
+    CarriedColumn,
+    LogTables,
+    carry,
+    log_sources,
+    log_types,
+)
+from tulle.measure.engines.matching import Matching
+from tulle.measure.engines.sql_text import column_list, equal_columns, identifier
+from tulle.measure.engines.used_columns import role_columns
+from tulle.measure.slice_jobs import SliceColumn
+
+
+def credit_rows(engine: Engine, log: AdLog, attributions: Sequence[Attribution]) -> pl.DataFrame:
+    """One row for each impression with a share in a conversion, one column for each rule.
+
+    Privacy:
+      Not private: exact rows of users. Never let it out.
+    """
+    (rows,) = engine.run(_credits_program(engine, log, attributions))
+    return pl.DataFrame({name: pl.Series(name, values) for name, values in rows.items()})
+
+
+def write_credit_rows(
+    engine: Engine, log: AdLog, attributions: Sequence[Attribution], path: Path
+) -> None:
+    """Writes what `credit_rows` returns to Parquet (on Spark, a folder of files).
+
+    Privacy:
+      Not private: exact rows of users. Never let it out.
+    """
+    engine.write(_credits_program(engine, log, attributions), path)
+
+
+def credit_totals(
+    engine: Engine,
+    log: AdLog,
+    attributions: Sequence[Attribution],
+    slices: Sequence[SliceColumn],
+    *,
+    counts_unattributed: bool = False,
+) -> pl.DataFrame:
+    """Exact credit of every rule, added up by slice and sorted; one column for each rule.
+
+    Privacy:
+      Not private: exact totals without bounds. Use `slice_totals` and a release instead.
+    """
+    shared = _shared_matching(attributions)
+    tables = dataclasses.replace(
+        _tables(engine, log, attributions),
+        impression_columns=(
+            *role_columns(log, attributions),
+            *_carried(slices, Side.IMPRESSION),
+        ),
+        conversion_columns=_carried(slices, Side.CONVERSION),
+    )
+    matching = Matching(tables=tables, attribution=shared)
+    rules = [attribution.rule for attribution in attributions]
+    steps = all_credit_steps(matching, rules, has_asof_join=engine.has_asof_join)
+    steps += _total_steps(tables, slices, len(rules), counts_unattributed=counts_unattributed)
+    program = Program(tables=log_sources(log), steps=tuple(steps), outputs=(steps[-1].name,))
+    (rows,) = engine.run(program)
+    names = [column.name for column in slices]
+    frame = {
+        name: pl.Series(name, list(rows[f"s{index}"]), pl.String)
+        for index, name in enumerate(names)
+    } | {
+        name: pl.Series(name, rows[f"r{index}"], pl.Float64)
+        for index, name in enumerate(rule_names(attributions))
+    }
+    totals = pl.DataFrame(frame)
+    return totals.sort(names) if names else totals
+
+
+def rule_names(attributions: Sequence[Attribution]) -> list[str]:
+    """A column name for each rule; the second of a name is e.g. "time-decay 2"."""
+    names: list[str] = []
+    for attribution in attributions:
+        name = attribution.rule.name
+        number = sum(other.split(" ")[0] == name for other in names) + 1
+        names.append(name if number == 1 else f"{name} {number}")
+    return names
+
+
+def _credits_program(engine: Engine, log: AdLog, attributions: Sequence[Attribution]) -> Program:
+    shared = _shared_matching(attributions)
+    tables = _tables(engine, log, attributions)
+    matching = Matching(tables=tables, attribution=shared)
+    rules = [attribution.rule for attribution in attributions]
+    steps = all_credit_steps(matching, rules, has_asof_join=engine.has_asof_join)
+    columns = log.columns
+    selected = [f"c.u AS {identifier(columns.user)}"]
+    if columns.advertiser is not None:
+        selected.append(f"c.a AS {identifier(columns.advertiser)}")
+    source = "credited c"
+    if columns.conversion_id is not None:
+        same = equal_columns("v", "c", tables.match_keys)
+        source += f" JOIN conv v ON {same} AND v.t = c.ct"
+        selected.append("v.conversion_id AS conversion_id")
+    else:
+        selected.append("c.num AS num_conversions")
+    selected.append("MAKE_TIMESTAMP(c.ct) AS conversion_time")
+    if columns.impression_id is not None:
+        selected.append("c.id AS impression_id")
+    selected.append("MAKE_TIMESTAMP(c.it) AS impression_time")
+    selected.append(f"CAST(c.ct - c.it AS DOUBLE) / {MICROS} AS age_seconds")
+    selected += [
+        f"c.r{index} AS {identifier(name)}" for index, name in enumerate(rule_names(attributions))
+    ]
+    steps.append(Step("credit_rows", f"SELECT {column_list(selected)} FROM {source}"))
+    return Program(tables=log_sources(log), steps=tuple(steps), outputs=("credit_rows",))
+
+
+def _total_steps(
+    tables: LogTables, slices: Sequence[SliceColumn], num_rules: int, *, counts_unattributed: bool
+) -> list[Step]:
+    has_details = any(column.side is Side.CONVERSION for column in slices)
+    keys = tables.match_keys
+    join = f" JOIN conv v ON {equal_columns('v', 'c', keys)} AND v.t = c.ct" if has_details else ""
+    number = "1" if has_details else "c.num"
+    sides = {Side.IMPRESSION: "c", Side.CONVERSION: "v"}
+    texts = slice_select(slices, tables, sides)
+    shares = [f"c.r{index} * {number} AS r{index}" for index in range(num_rules)]
+    rows = f"SELECT {column_list([*texts, *shares])} FROM credited c{join}"
+    if counts_unattributed:
+        texts = slice_select(slices, tables, {Side.IMPRESSION: None, Side.CONVERSION: "c"})
+        shares = [f"CAST({number} AS DOUBLE) AS r{index}" for index in range(num_rules)]
+        without = f"SELECT 1 FROM credited k WHERE {equal_columns('k', 'c', keys)} AND k.ct = c.t"
+        source = "conv" if has_details else "moments"
+        rows += (
+            f" UNION ALL SELECT {column_list([*texts, *shares])} FROM {source} c "
+            f"WHERE NOT EXISTS ({without})"
+        )
+    names = [f"s{index}" for index in range(len(slices))]
+    sums = [f"COALESCE(SUM(r{index}), 0) AS r{index}" for index in range(num_rules)]
+    group = f" GROUP BY {column_list(names)}" if names else ""
+    totals = f"SELECT {column_list([*names, *sums])} FROM credit_rows{group}"
+    return [Step("credit_rows", rows), Step("credit_sums", totals)]
+
+
+def _shared_matching(attributions: Sequence[Attribution]) -> Attribution:
+    if not attributions:
+        raise ConfigError("name at least one attribution.")
+    bare = [dataclasses.replace(attribution, rule=LastTouch()) for attribution in attributions]
+    if any(other != bare[0] for other in bare):
+        raise ConfigError(
+            "attributions that are computed at once must have the same lookbacks and limits; "
+            "only their rules may differ."
+        )
+    if bare[0].max_conversions_per_user is not None:
+        raise ConfigError("max_conversions_per_user is for releases; leave it out here.")
+    return bare[0]
+
+
+def _tables(engine: Engine, log: AdLog, attributions: Sequence[Attribution]) -> LogTables:
+    if log.conversions is None:
+        raise ConfigError("attribution needs the table of conversions; name it.")
+    columns = log.columns
+    own_id = (
+        ()
+        if columns.conversion_id is None
+        else (CarriedColumn("conversion_id", columns.conversion_id),)
+    )
+    return LogTables(
+        log=log,
+        types=log_types(engine, log),
+        impression_columns=tuple(role_columns(log, attributions)),
+        conversion_columns=own_id,
+    )
+
+
+def _carried(slices: Sequence[SliceColumn], side: Side) -> tuple[CarriedColumn, ...]:
+    wanted = [(column.column, column.is_day) for column in slices if column.side is side]
+    return carry(wanted, prefix="i" if side is Side.IMPRESSION else "c")

@@ -1,0 +1,184 @@
+"""DuckDB in this process, over Parquet, CSV, tables in memory or a database file."""
+
+# ruff: noqa: S608 (names are quoted, values travel as tables or literals)
+
+import contextlib
+import importlib.util
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from tulle.errors import ConfigError, DataError
+from tulle.measure.ad_log import DatabaseTable, FileTable, FrameTable, TableSource
+from tulle.measure.engines.column_types import source_name
+from tulle.measure.engines.engine import Program, Rows
+from tulle.measure.engines.sql_text import identifier, text_literal
+
+
+class DuckDBEngine:
+    """Runs programs in a private in-memory database."""
+
+    name = "duckdb"
+    has_asof_join = True
+
+    def __init__(
+        self,
+        *,
+        memory_limit: str | None = None,
+        num_threads: int | None = None,
+        spill_folder: Path | None = None,
+    ) -> None:
+        settings: dict[str, Any] = {"preserve_insertion_order": "false"}
+        if memory_limit is not None:
+            settings["memory_limit"] = memory_limit
+        if num_threads is not None:
+            settings["threads"] = num_threads
+        if spill_folder is not None:
+            settings["temp_directory"] = str(spill_folder)
+        try:
+            self._connection = duckdb.connect(":memory:", config=settings)
+            self._connection.execute("SET TimeZone = 'UTC'")
+        except (duckdb.Error, TypeError) as error:
+            raise ConfigError(
+                f"DuckDB refuses memory_limit={memory_limit!r}, num_threads={num_threads!r} or "
+                f"spill_folder={str(spill_folder)!r}; write e.g. '4GB', 2 and a folder."
+            ) from error
+        self._databases: dict[Path, str] = {}
+
+    def column_types(self, source: TableSource) -> Mapping[str, str]:
+        """Columns of a table and DuckDB's words for their types."""
+        with self._named("tulle_described", source), _plain_errors(source_name(source)):
+            rows = self._connection.execute("DESCRIBE tulle_described").fetchall()
+        return {row[0]: row[1] for row in rows}
+
+    def run(self, program: Program) -> list[Rows]:
+        """Rows of each output."""
+        with self._prepared(program), _plain_errors("the log"):
+            return [
+                self._connection.execute(f"SELECT * FROM {name}").fetchnumpy()
+                for name in program.outputs
+            ]
+
+    def write(self, program: Program, path: Path) -> None:
+        """Writes the only output to a Parquet file."""
+        (output,) = program.outputs
+        with self._prepared(program), _plain_errors("the log"):
+            self._connection.execute(f"COPY {output} TO {text_literal(str(path))} (FORMAT parquet)")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._connection.close()
+
+    @contextlib.contextmanager
+    def _prepared(self, program: Program) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for name, source in program.tables.items():
+                stack.enter_context(self._named(name, source))
+            for name, frame in program.frames.items():
+                # As numpy arrays: polars tables need pyarrow on their way to DuckDB.
+                arrays = {column.name: _array(column) for column in frame}
+                stack.enter_context(self._named(name, FrameTable(frame=arrays)))
+            shared = program.shared_steps
+            for step in program.steps:
+                kind = "TABLE" if step.name in shared else "VIEW"
+                with _plain_errors("the log"):
+                    self._connection.execute(f"CREATE TEMP {kind} {step.name} AS {step.sql}")
+                stack.callback(self._connection.execute, f"DROP {kind} {step.name}")
+            yield
+
+    @contextlib.contextmanager
+    def _named(self, name: str, source: TableSource) -> Iterator[None]:
+        if isinstance(source, FrameTable):
+            self._register(name, source)
+            try:
+                yield
+            finally:
+                self._connection.unregister(name)
+            return
+        with _plain_errors(source_name(source)):
+            self._connection.execute(f"CREATE TEMP VIEW {name} AS {self._reader(source)}")
+        try:
+            yield
+        finally:
+            self._connection.execute(f"DROP VIEW {name}")
+
+    def _register(self, name: str, source: FrameTable) -> None:
+        is_polars = isinstance(source.frame, (pl.DataFrame, pl.LazyFrame))
+        if is_polars and importlib.util.find_spec("pyarrow") is None:
+            raise ConfigError(
+                "polars tables reach DuckDB by pyarrow, which is missing; install it, or write "
+                "the table to Parquet."
+            )
+        try:
+            self._connection.register(name, source.frame)
+        except (duckdb.Error, TypeError):
+            raise DataError("the table in memory is no polars, pandas or Arrow table.") from None
+
+    def _reader(self, source: FileTable | DatabaseTable) -> str:
+        if isinstance(source, FileTable):
+            return _file_reader(source)
+        parts = [identifier(part) for part in source.table.split(".")]
+        if source.database is not None:
+            parts.insert(0, self._attached(source.database))
+        return f"SELECT * FROM {'.'.join(parts)}"
+
+    def _attached(self, database: Path) -> str:
+        if not database.is_file():
+            raise DataError(f"{database} is not there; name a DuckDB database file.")
+        if database not in self._databases:
+            name = f"tulle_database_{len(self._databases)}"
+            place = text_literal(str(database))
+            self._connection.execute(f"ATTACH {place} AS {name} (READ_ONLY)")
+            self._databases[database] = name
+        return self._databases[database]
+
+
+def _array(column: pl.Series) -> npt.NDArray[Any]:
+    if column.dtype == pl.String:
+        return np.array(column.to_list(), dtype=object)
+    return column.to_numpy()
+
+
+def _file_reader(source: FileTable) -> str:
+    for path in source.paths:
+        if not any(path.parent.glob(path.name)) and not path.exists():
+            raise DataError(f"{path} is not there; check the path.")
+    endings = {path.suffix.lower() for path in source.paths}
+    reader = "read_parquet" if endings <= {".parquet", ".pq"} else "read_csv"
+    if reader == "read_csv" and not endings <= {".csv", ".tsv", ".gz"}:
+        raise DataError(
+            f"{source.paths[0]} is neither Parquet nor CSV by its name; all files of a table end "
+            "in .parquet, or all in .csv, .tsv or .csv.gz."
+        )
+    paths = ", ".join(text_literal(str(path)) for path in source.paths)
+    return f"SELECT * FROM {reader}([{paths}])"
+
+
+@contextlib.contextmanager
+def _plain_errors(what: str) -> Iterator[None]:
+    # DuckDB quotes rows and SQL in its messages, so neither text nor cause goes on.
+    try:
+        yield
+    except duckdb.OutOfMemoryException:
+        raise DataError(
+            f"DuckDB has not enough memory for {what}; raise memory_limit, or name a spill_folder "
+            "with room."
+        ) from None
+    except duckdb.Error as error:
+        raise DataError(
+            f"DuckDB cannot read or add up {what} ({type(error).__name__}); check that it is a "
+            "readable table whose columns have the types that are stated."
+        ) from None

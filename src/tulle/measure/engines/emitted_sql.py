@@ -1,0 +1,145 @@
+"""The same program as a script for an engine that we don't run.
+
+Each job is one SELECT with its steps as common table expressions. The salt is a parameter named
+`salt`: without a secret in its place the script does not run.
+"""
+
+# ruff: noqa: S608 (names are quoted, values travel as tables or literals)
+
+import re
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from tulle.errors import ConfigError
+from tulle.measure.ad_log import AdLog, DatabaseTable, TableSource
+from tulle.measure.attribution.attribution import Attribution
+from tulle.measure.engines.engine import Program, Step
+from tulle.measure.engines.keyed_order import MIN_SALT_BYTES, SALT
+from tulle.measure.engines.log_tables import CarriedColumn, LogTables, LogTypes
+from tulle.measure.engines.sql_text import identifier, text_literal
+from tulle.measure.engines.totals import totals_program
+from tulle.measure.engines.translation import check_dialect, translate
+from tulle.measure.engines.used_columns import tables_for
+from tulle.measure.slice_jobs import SliceJob
+from tulle.privacy.units import Unit
+
+_HEAD = """\
+-- Exact, bounded totals. Not private: add noise to them before anybody sees them.
+-- Parameter salt: at least 32 hexadecimal digits, secret, random, new for every run.
+-- The session's time zone must be UTC.
+"""
+
+
+def emit_sql(
+    log: AdLog,
+    attribution: Attribution | None,
+    jobs: Sequence[SliceJob],
+    *,
+    unit: Unit,
+    dialect: str,
+    times_are_seconds: bool = False,
+) -> str:
+    """What `slice_totals` computes, as a script of one SELECT for each job.
+
+    Args:
+      log: Tables by name (`DatabaseTable`); others are called impressions and conversions.
+      attribution: Needed if any job counts conversions.
+      jobs: What is counted.
+      unit: Whose rows are bounded together.
+      dialect: "bigquery", "snowflake", "trino", "spark" or "duckdb".
+      times_are_seconds: Whether time columns are whole seconds since 1970, not timestamps.
+
+    Privacy:
+      What the script returns is exact and must not get out without noise.
+    """
+    check_dialect(dialect)
+    if not jobs:
+        raise ConfigError("there is no job to write SQL for; name at least one query.")
+    types = _assumed_types(log, attribution, jobs, unit, times_are_seconds=times_are_seconds)
+    tables = tables_for(
+        log, types, jobs, attributions=[] if attribution is None else [attribution], unit=unit
+    )
+    program = totals_program(
+        tables,
+        attribution,
+        jobs,
+        unit=unit,
+        salt=bytes(MIN_SALT_BYTES),
+        has_asof_join=False,
+    )
+    statements = [
+        translate(_query(program, output), dialect, is_pretty=True) for output in program.outputs
+    ]
+    titled = zip(jobs, statements, strict=True)
+    return "\n".join([_HEAD, *(f"-- {_one_line(job.name)}\n{sql};\n" for job, sql in titled)])
+
+
+def _query(program: Program, output: str) -> str:
+    known = [
+        *(
+            Step(name, f"SELECT * FROM {_table_name(name, source)}")
+            for name, source in program.tables.items()
+        ),
+        Step(SALT, "SELECT $salt AS salt"),
+        *(Step(name, _values(frame)) for name, frame in program.frames.items() if name != SALT),
+        *program.steps,
+    ]
+    needed = {output}
+    for step in reversed(known):
+        if step.name in needed:
+            needed |= set(re.findall(r"\b(?:FROM|JOIN)\s+(\w+)", step.sql))
+    parts = [f"{step.name} AS ({step.sql})" for step in known if step.name in needed]
+    return f"WITH {', '.join(parts)} SELECT * FROM {output}"
+
+
+def _table_name(name: str, source: TableSource) -> str:
+    if isinstance(source, DatabaseTable):
+        return ".".join(identifier(part) for part in source.table.split("."))
+    return name.removeprefix("tulle_")
+
+
+def _values(frame: pl.DataFrame) -> str:
+    rows = ", ".join(
+        f"({', '.join(text_literal(v) if isinstance(v, str) else str(v) for v in row)})"
+        for row in frame.iter_rows()
+    )
+    names = ", ".join(identifier(name) for name in frame.columns)
+    return f"SELECT * FROM (VALUES {rows}) AS listed({names})"
+
+
+def _assumed_types(
+    log: AdLog,
+    attribution: Attribution | None,
+    jobs: Sequence[SliceJob],
+    unit: Unit,
+    *,
+    times_are_seconds: bool,
+) -> LogTypes:
+    time = "BIGINT" if times_are_seconds else "TIMESTAMP"
+    attributions = [] if attribution is None else [attribution]
+    bare = tables_for(
+        log, LogTypes(impressions={}, conversions={}), jobs, attributions=attributions, unit=unit
+    )
+    columns = log.columns
+    return LogTypes(
+        impressions=_types_of(bare, bare.impression_columns, columns.impression_time, time),
+        conversions=None
+        if log.conversions is None
+        else _types_of(bare, bare.conversion_columns, columns.conversion_time, time),
+    )
+
+
+def _types_of(
+    tables: LogTables, carried: Sequence[CarriedColumn], time_column: str, time: str
+) -> Mapping[str, str]:
+    columns = tables.log.columns
+    keys = [name for name in (columns.user, columns.advertiser) if name is not None]
+    types = dict.fromkeys(keys, "VARCHAR")
+    for column in carried:
+        types[column.column] = time if column.is_time else "VARCHAR"
+    return types | {time_column: time}
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

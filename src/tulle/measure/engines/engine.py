@@ -1,0 +1,130 @@
+"""What runs SQL: DuckDB in this process, or a Spark cluster.
+
+A program is a list of named steps, each one SELECT in DuckDB's dialect over earlier steps, and
+the names of those whose rows are wanted. An engine bounds and adds up; it never sees noise.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import polars as pl
+
+from tulle.errors import ConfigError
+from tulle.measure.ad_log import TableSource
+
+Rows = Mapping[str, Any]
+"""Columns by name: lists or arrays of one length."""
+
+_SPARK_MASTER = re.compile(r"local(\[[^\]]+\])?|yarn|(spark|k8s)://.+")
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One relational step: its name and the SELECT that makes it."""
+
+    name: str
+    sql: str = dataclasses.field(repr=False)
+    is_cheap: bool = False
+    """Reading it again costs less than keeping it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Program:
+    """Steps in order, what they read, and which of them are the result."""
+
+    tables: Mapping[str, TableSource]
+    """Tables of the log, by the name that steps use."""
+    frames: Mapping[str, pl.DataFrame] = dataclasses.field(default_factory=dict, repr=False)
+    """Small tables that travel to the engine: wanted keys, the salt. Sensitive: the salt."""
+    steps: tuple[Step, ...]
+    outputs: tuple[str, ...]
+    """Names of steps."""
+
+    @property
+    def shared_steps(self) -> frozenset[str]:
+        """Steps that more than one later step reads: worth keeping instead of running twice."""
+        counts = {
+            step.name: sum(_reads(other.sql, step.name) for other in self.steps)
+            for step in self.steps
+            if not step.is_cheap
+        }
+        return frozenset(name for name, count in counts.items() if count > 1)
+
+
+class Engine(Protocol):
+    """Runs programs. A context manager: leaving it frees what it holds."""
+
+    @property
+    def name(self) -> str:
+        """E.g. "duckdb" or "local[2]"."""
+        ...
+
+    @property
+    def has_asof_join(self) -> bool:
+        """Whether it joins each row with the latest before it in one pass."""
+        ...
+
+    def column_types(self, source: TableSource) -> Mapping[str, str]:
+        """Columns of a table and the engine's words for their types."""
+        ...
+
+    def run(self, program: Program) -> list[Rows]:
+        """Rows of each output. Sensitive: they are exact."""
+        ...
+
+    def write(self, program: Program, path: Path) -> None:
+        """Writes the only output to a Parquet file. Sensitive: it is exact."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+def open_engine(
+    where: str = "duckdb",
+    *,
+    memory_limit: str | None = None,
+    num_threads: int | None = None,
+    spill_folder: Path | None = None,
+) -> Engine:
+    """DuckDB in this process, or Spark by its master.
+
+    Args:
+      where: "duckdb", "local[2]", or the URL of a Spark master (spark://…, yarn, k8s://…).
+      memory_limit: E.g. "4GB"; DuckDB spills to disk above it. None: most of the machine's.
+      num_threads: Of DuckDB. None: all cores.
+      spill_folder: Where DuckDB spills. Sensitive rows lie in it while a program runs.
+    """
+    if where == "duckdb":
+        from tulle.measure.engines.duckdb_engine import DuckDBEngine
+
+        return DuckDBEngine(
+            memory_limit=memory_limit, num_threads=num_threads, spill_folder=spill_folder
+        )
+    if _SPARK_MASTER.fullmatch(where) is None:
+        raise ConfigError(
+            f"engine={where!r} is unknown; use 'duckdb', 'local[2]' or a Spark master such as "
+            "'spark://host:7077' or 'yarn'."
+        )
+    if memory_limit is not None or num_threads is not None or spill_folder is not None:
+        raise ConfigError(
+            f"memory_limit, num_threads and spill_folder are DuckDB's; engine={where!r} takes "
+            "them from Spark's own settings (spark.driver.memory, spark.local.dir)."
+        )
+    from tulle.measure.engines.spark_engine import SparkEngine
+
+    return SparkEngine(where)
+
+
+def _reads(sql: str, name: str) -> int:
+    return len(re.findall(rf"\b(?:FROM|JOIN)\s+{re.escape(name)}\b", sql))

@@ -1,0 +1,282 @@
+"""Everything that can be wrong with a log, found before anything is spent.
+
+Messages name columns and limits, never rows: they end up in logs.
+"""
+
+# ruff: noqa: S608 (names are quoted, values travel as tables or literals)
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from tulle.errors import ConfigError, DataError
+from tulle.measure.ad_log import AdLog, Side
+from tulle.measure.attribution.attribution import MAX_LOOKBACK_SECONDS, Attribution
+from tulle.measure.attribution.rules import ChannelWeights
+from tulle.measure.engines.column_types import Family, require_column, source_name
+from tulle.measure.engines.engine import Engine, Program, Rows, Step
+from tulle.measure.engines.log_tables import (
+    CONVERSIONS,
+    IMPRESSIONS,
+    MICROS,
+    LogTables,
+    LogTypes,
+    log_sources,
+    log_types,
+)
+from tulle.measure.engines.sql_text import identifier
+from tulle.measure.engines.wanted_keys import check_keys
+from tulle.measure.slice_jobs import FrequencyJob, SliceJob
+
+MAX_SECONDS = 100_000_000_000
+"""Times above are milliseconds: as seconds they would lie after the year 5000."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LogFacts:
+    """Sizes and times of a log. Sensitive: exact numbers of rows."""
+
+    num_impressions: int = dataclasses.field(repr=False)
+    num_conversions: int = dataclasses.field(repr=False)
+    first_second: int = dataclasses.field(repr=False)
+    last_second: int = dataclasses.field(repr=False)
+
+
+def check_log(
+    engine: Engine,
+    log: AdLog,
+    *,
+    jobs: Sequence[SliceJob | FrequencyJob] = (),
+    attributions: Sequence[Attribution] = (),
+) -> LogFacts:
+    """Raises an error that says what is wrong with the log for these jobs, if anything is.
+
+    Args:
+      engine: Reads both tables once.
+      log: The tables.
+      jobs: Their columns must be there, and their values and keys right.
+      attributions: Their columns must be there; lookbacks say how far apart tables may be.
+
+    Privacy:
+      Sensitive: whether it raises, and what it returns, follows from raw rows. It is for the
+      eyes of those who hold the log.
+    """
+    types = log_types(engine, log)
+    _check_columns(log, types, jobs, attributions)
+    tables = LogTables(log=log, types=types)
+    sides = [Side.IMPRESSION] if log.conversions is None else list(Side)
+    values = {amount.column for job in jobs if isinstance(job, SliceJob) for amount in job.amounts}
+    values |= {log.columns.value}
+    facts = {}
+    for side in sides:
+        used = values - {None} if side is Side.CONVERSION else set()
+        checks = _checks(tables, side, [name for name in used if name is not None])
+        facts[side] = _checked(engine, tables, side, checks)
+    _check_overlap(facts, attributions)
+    return LogFacts(
+        num_impressions=facts[Side.IMPRESSION].num_rows,
+        num_conversions=facts[Side.CONVERSION].num_rows if Side.CONVERSION in facts else 0,
+        first_second=min(fact.first for fact in facts.values()) // MICROS,
+        last_second=max(fact.last for fact in facts.values()) // MICROS,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Check:
+    """A condition that no row may meet."""
+
+    bad: str
+    """SQL."""
+    message: str
+
+
+@dataclasses.dataclass(frozen=True)
+class _TableFacts:
+    num_rows: int
+    first: int
+    last: int
+
+
+def _check_columns(
+    log: AdLog,
+    types: LogTypes,
+    jobs: Sequence[SliceJob | FrequencyJob],
+    attributions: Sequence[Attribution],
+) -> None:
+    for side, role, column in _roles(log, attributions):
+        if side is Side.CONVERSION and types.conversions is None:
+            continue
+        family = require_column(types.of(side), column, what=f"{side.value}s ({role})")
+        if role in ("value", "priority") and family not in (Family.WHOLE, Family.FRACTION):
+            raise DataError(
+                f"{side.value}s: {role} column {column!r} has {family.value}, not numbers."
+            )
+    for job in jobs:
+        check_keys(job)
+        for slice_column in job.slices:
+            what = f"{slice_column.side.value}s (slice {slice_column.name!r})"
+            family = require_column(types.of(slice_column.side), slice_column.column, what=what)
+            if slice_column.is_day and family not in (Family.TIME, Family.WHOLE):
+                raise DataError(f"{what}: days need a time, but there is {family.value}.")
+        for amount in job.amounts if isinstance(job, SliceJob) else ():
+            if amount.column is not None:
+                what = f"conversions (amount {amount.name!r})"
+                family = require_column(types.of(Side.CONVERSION), amount.column, what=what)
+                if family not in (Family.WHOLE, Family.FRACTION):
+                    raise DataError(
+                        f"{what}: column {amount.column!r} has {family.value}, not numbers."
+                    )
+        if job.only_kinds and log.columns.kind is None:
+            raise ConfigError(
+                f"job {job.name!r}: only_kinds needs the log's kind column; set kind=…."
+            )
+
+
+def _roles(log: AdLog, attributions: Sequence[Attribution]) -> Iterable[tuple[Side, str, str]]:
+    columns = log.columns
+    yield Side.IMPRESSION, "user", columns.user
+    yield Side.CONVERSION, "user", columns.user
+    yield Side.IMPRESSION, "time", columns.impression_time
+    yield Side.CONVERSION, "time", columns.conversion_time
+    for side, roles in (
+        (Side.IMPRESSION, ("advertiser", "publisher", "impression_id", "kind", "priority")),
+        (Side.CONVERSION, ("advertiser", "conversion_id", "value")),
+    ):
+        for role in roles:
+            if getattr(columns, role) is not None:
+                yield side, role, getattr(columns, role)
+    for attribution in attributions:
+        if isinstance(attribution.rule, ChannelWeights):
+            yield Side.IMPRESSION, "channel", attribution.rule.column
+
+
+def _checks(tables: LogTables, side: Side, values: Sequence[str]) -> list[_Check]:
+    columns = tables.log.columns
+    types = tables.types.of(side)
+    is_impression = side is Side.IMPRESSION
+    what = f"{side.value}s ({source_name(log_sources(tables.log)[_table(side)])})"
+    time = columns.impression_time if is_impression else columns.conversion_time
+    keys = [("user", columns.user), ("advertiser", columns.advertiser)]
+    if is_impression:
+        keys += [("publisher", columns.publisher)]
+    checks = []
+    for role, column in (*keys, ("time", time), *_ids(tables, side)):
+        if column is not None:
+            family = require_column(types, column, what=what)
+            checks += _missing_checks(f"{what}: {role} column {column!r}", column, family)
+    seconds = f"({tables.micros(time, side)})"
+    message = (
+        f"{what}: time column {time!r} has times outside of the years 1970 to 5138 when read as "
+        "seconds. Milliseconds? Divide them by 1000 in all rows, or store timestamps."
+    )
+    checks.append(_Check(f"{_seconds_range(tables, time, side, seconds)}", message))
+    for column in values:
+        number = f"CAST({identifier(column)} AS DOUBLE)"
+        checks.append(
+            _Check(
+                f"NOT ({number} >= 0 AND {number} <= 1e300)",
+                f"{what}: value column {column!r} has negative, infinite or NaN values; they "
+                "must be >= 0. Drop or correct those rows first.",
+            )
+        )
+    if is_impression and columns.priority is not None:
+        number = f"CAST({identifier(columns.priority)} AS DOUBLE)"
+        checks.append(
+            _Check(
+                f"NOT ({number} >= -1e300 AND {number} <= 1e300)",
+                f"{what}: priority column {columns.priority!r} has infinite or NaN values.",
+            )
+        )
+    return checks
+
+
+def _missing_checks(what: str, column: str, family: Family) -> list[_Check]:
+    quoted = identifier(column)
+    checks = [
+        _Check(f"{quoted} IS NULL", f"{what} has nulls; drop those rows first, each row needs one.")
+    ]
+    if family is Family.FRACTION:
+        number = f"CAST({quoted} AS DOUBLE)"
+        # NaN is above all numbers on every engine, so it is out of this range, too.
+        is_whole = f"({number} >= -9e15 AND {number} <= 9e15 AND {number} = FLOOR({number}))"
+        checks.append(
+            _Check(
+                f"NOT {is_whole}",
+                f"{what} has fractions or NaN; cast it to whole numbers first.",
+            )
+        )
+    return checks
+
+
+def _seconds_range(tables: LogTables, time: str, side: Side, micros: str) -> str:
+    family = require_column(tables.types.of(side), time, what=side.value)
+    if family is Family.TIME:
+        return f"NOT ({micros} >= 0 AND {micros} <= {MAX_SECONDS * MICROS})"
+    number = f"CAST({identifier(time)} AS DOUBLE)"
+    return f"NOT ({number} >= 0 AND {number} <= {MAX_SECONDS})"
+
+
+def _checked(engine: Engine, tables: LogTables, side: Side, checks: list[_Check]) -> _TableFacts:
+    table = _table(side)
+    source = log_sources(tables.log)[table]
+    counts = [
+        f"CAST(SUM(CASE WHEN {check.bad} THEN 1 ELSE 0 END) AS BIGINT) AS bad{index}"
+        for index, check in enumerate(checks)
+    ]
+    scan = f"SELECT COUNT(*) AS num_rows, {', '.join(counts)} FROM {table}"
+    (rows,) = _run(engine, table, tables, [Step("scan", scan)])
+    num_rows = int(rows["num_rows"][0])
+    if num_rows == 0:
+        raise DataError(f"{side.value}s ({source_name(source)}) have no rows; check the file.")
+    for index, check in enumerate(checks):
+        if int(rows[f"bad{index}"][0] or 0) > 0:
+            raise DataError(check.message)
+    for role, column in _ids(tables, side):
+        quoted = identifier(column)
+        doubles = f"SELECT 1 AS one FROM {table} GROUP BY {quoted} HAVING COUNT(*) > 1"
+        some = "SELECT COUNT(*) AS num_rows FROM (SELECT one FROM doubles LIMIT 1) AS listed"
+        (found,) = _run(engine, table, tables, [Step("doubles", doubles), Step("found", some)])
+        if int(found["num_rows"][0]):
+            raise DataError(
+                f"{side.value}s ({source_name(source)}): {role} column {column!r} has the same id "
+                "more than once; keep one row of each, or leave the id out."
+            )
+    columns = tables.log.columns
+    time = columns.impression_time if side is Side.IMPRESSION else columns.conversion_time
+    micros = tables.micros(time, side)
+    span = f"SELECT MIN({micros}) AS first, MAX({micros}) AS last FROM {table}"
+    (times,) = _run(engine, table, tables, [Step("span", span)])
+    return _TableFacts(num_rows, int(times["first"][0]), int(times["last"][0]))
+
+
+def _check_overlap(facts: dict[Side, _TableFacts], attributions: Sequence[Attribution]) -> None:
+    if Side.CONVERSION not in facts:
+        return
+    impressions, conversions = facts[Side.IMPRESSION], facts[Side.CONVERSION]
+    if conversions.last < impressions.first:
+        raise DataError(
+            "all conversions lie before the first impression; are both time columns in the same "
+            "unit, and the files of the same period?"
+        )
+    lookback = max(
+        (attribution.lookback_seconds for attribution in attributions), default=MAX_LOOKBACK_SECONDS
+    )
+    if conversions.first > impressions.last + lookback * MICROS:
+        raise DataError(
+            f"all conversions lie more than lookback_seconds={lookback} after the last impression; "
+            "are both time columns in the same unit, and the files of the same period?"
+        )
+
+
+def _ids(tables: LogTables, side: Side) -> list[tuple[str, str]]:
+    role = f"{side.value}_id"
+    column = getattr(tables.log.columns, role)
+    return [] if column is None else [(role, column)]
+
+
+def _table(side: Side) -> str:
+    return IMPRESSIONS if side is Side.IMPRESSION else CONVERSIONS
+
+
+def _run(engine: Engine, table: str, tables: LogTables, steps: list[Step]) -> list[Rows]:
+    sources = {table: log_sources(tables.log)[table]}
+    return engine.run(Program(tables=sources, steps=tuple(steps), outputs=(steps[-1].name,)))

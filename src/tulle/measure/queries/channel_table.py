@@ -1,0 +1,35 @@
+"""What was learnt about channels, as a table beside those of the queries."""
+
+import numpy as np
+import polars as pl
+
+from tulle.measure.attribution.data_driven import ChannelModel
+from tulle.measure.queries.answer_table import Answer, AnswerTable, answer_frame
+from tulle.measure.queries.step_noise import normal_quantile
+
+CHANNEL_TABLE = "weights of channels"
+
+
+def channel_table(model: ChannelModel, *, confidence: float) -> AnswerTable:
+    """Effects of channels and the weights that credit is shared by.
+
+    The intervals are those of normal noise with the spread that repeated noise has: the
+    effect is a quotient of many noisy counts, and its exact law is not known.
+    """
+    channels = list(model.noisy_effects)
+    effects = np.array([model.noisy_effects[name] for name in channels])
+    # An effect that is cut at zero has no spread there; an interval needs some width.
+    stddevs = np.array([max(model.effect_stddevs[name], 1e-12) for name in channels])
+    weights = np.array([model.rule.weights[name] for name in channels])
+    scale = weights.max() / max(effects.max(), 1e-12)
+    half_width = normal_quantile(confidence) * stddevs
+    frame = answer_frame(
+        pl.DataFrame({"channel": channels}),
+        [
+            Answer.around("effect", effects, half_width=half_width, noise_stddev=stddevs),
+            Answer.around(
+                "weight", weights, half_width=half_width * scale, noise_stddev=stddevs * scale
+            ),
+        ],
+    )
+    return AnswerTable(name=CHANNEL_TABLE, frame=frame, event=model.event, confidence=confidence)

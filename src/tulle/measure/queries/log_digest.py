@@ -1,0 +1,41 @@
+"""What tells one log from another, for a ledger that must know a measurement again."""
+
+import hashlib
+import io
+
+import polars as pl
+
+from tulle.data.source_files import content_sha256
+from tulle.errors import ConfigError
+from tulle.measure.ad_log import AdLog, DatabaseTable, FileTable, TableSource
+
+
+def log_digest(log: AdLog) -> bytes:
+    """A hash of both tables and of the meaning of their columns. As sensitive as raw data.
+
+    Raises:
+      DataError: A file cannot be read.
+      ConfigError: Nothing says which state of a table it is.
+    """
+    digest = hashlib.sha256(repr(log.columns).encode())
+    for source in (log.impressions, log.conversions):
+        digest.update(b"|" if source is None else _source_digest(source).encode())
+    return digest.digest()
+
+
+def _source_digest(source: TableSource) -> str:
+    if isinstance(source, FileTable):
+        return ",".join(sorted(content_sha256(path) for path in source.paths))
+    if isinstance(source, DatabaseTable):
+        if source.database is not None:
+            return f"{source.table}@{content_sha256(source.database)}"
+        if source.version is None:
+            raise ConfigError(
+                f"table {source.table!r} is no file, so the ledger cannot tell its states apart; "
+                "set version in [log], e.g. to the date of the data."
+            )
+        return f"{source.table}@{source.version}"
+    frame = source.frame if isinstance(source.frame, pl.DataFrame) else pl.DataFrame(source.frame)
+    buffer = io.BytesIO()
+    frame.write_ipc(buffer)
+    return hashlib.sha256(buffer.getbuffer()).hexdigest()

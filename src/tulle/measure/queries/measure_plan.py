@@ -1,0 +1,261 @@
+"""What a measurement promises, made before a row is read."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import polars as pl
+
+from tulle.accounting.plan_check import verify_plan
+from tulle.measure.queries.measure_config import MeasureConfig
+from tulle.measure.queries.planning import PlannedQuery, plan_queries
+from tulle.measure.queries.query import Query
+from tulle.measure.queries.reach_query import ReachQuery
+from tulle.measure.slice_jobs import Bounds, FrequencyJob, SliceColumn, SliceJob
+from tulle.privacy.columns import ColumnRoles
+from tulle.privacy.conditions import Assumption, Bound, Status
+from tulle.privacy.events import Composed, Event
+from tulle.privacy.guarantee import Guarantee
+from tulle.privacy.plan import Plan
+from tulle.privacy.settings import Scalar
+from tulle.privacy.units import Adjacency, Scope, TrustModel
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class MeasurePlan:
+    """A measurement whose noise is fixed and whose promise is checked."""
+
+    config: MeasureConfig
+    queries: tuple[PlannedQuery, ...]
+    plan: Plan
+
+    @property
+    def slice_jobs(self) -> list[SliceJob]:
+        """All tables of totals, in the order of the queries."""
+        return [
+            job for query in self.queries if not isinstance(query, ReachQuery) for job in query.jobs
+        ]
+
+    @property
+    def frequency_jobs(self) -> list[FrequencyJob]:
+        """All tables of frequencies, in the order of the queries."""
+        return [query.job for query in self.queries if isinstance(query, ReachQuery)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Circumstances:
+    """What the card says of a run beside its settings. Public."""
+
+    has_ledger: bool = False
+    noise_source: str = "operating-system entropy"
+    has_public_history: bool = False
+    """True if levels share by counts that somebody says are public."""
+
+
+def make_measure_plan(
+    config: MeasureConfig,
+    *,
+    history: Mapping[str, pl.DataFrame] | None = None,
+    circumstances: Circumstances | None = None,
+) -> MeasurePlan:
+    """Fixes the noise of all queries and checks what it promises. Reads nothing.
+
+    Args:
+      config: What is asked, and for which budget.
+      history: Earlier counts for queries whose levels share by them.
+      circumstances: What the card says beside the settings.
+
+    Raises:
+      ConfigError: A combination for which no guarantee holds.
+    """
+    circumstances = circumstances or Circumstances()
+    queries = plan_queries(config, history)
+    events: tuple[Event, ...] = tuple(query.event() for query in queries)
+    if config.data_driven is not None:
+        events = (config.data_driven.event(), *events)
+    plan = Plan(
+        name=config.name,
+        mechanism=_sentence(config),
+        settings=_settings(config, queries, circumstances),
+        event=Composed(events=events),
+        guarantee=Guarantee(
+            epsilon=config.epsilon,
+            delta=config.delta,
+            unit=config.unit,
+            adjacency=Adjacency.ADD_OR_REMOVE,
+            scope=Scope.WHOLE_ROWS,
+        ),
+        trust=TrustModel.CENTRAL,
+        columns=_columns(config),
+        bounds=_bounds(config),
+        assumptions=_assumptions(circumstances),
+    )
+    verify_plan(plan)
+    return MeasurePlan(config=config, queries=queries, plan=plan)
+
+
+def _sentence(config: MeasureConfig) -> str:
+    tables = "one table" if len(config.queries) == 1 else f"{len(config.queries)} tables"
+    law = "discrete Laplace" if config.noise == "laplace" else "Gaussian"
+    credited = ""
+    if config.attribution is not None:
+        credited = f" of conversions credited by {config.attribution.rule.name}"
+    return (
+        f"{tables} of totals{credited}: what one unit adds is bounded after attribution, then "
+        f"{law} noise is added to each total once."
+    )
+
+
+def _settings(
+    config: MeasureConfig, queries: tuple[PlannedQuery, ...], circumstances: Circumstances
+) -> dict[str, Scalar]:
+    settings: dict[str, Scalar] = {
+        "noise": config.noise,
+        "confidence": config.confidence,
+        "charged to a ledger": circumstances.has_ledger,
+        "noise from": circumstances.noise_source,
+        "random choices": "MD5 keyed with fresh entropy of the operating system",
+    }
+    if config.attribution is not None:
+        rule = config.attribution.rule if config.game is None else config.game
+        settings |= {
+            "attribution": repr(rule),
+            "lookback in seconds": config.attribution.lookback_seconds,
+        }
+        for kind, seconds in sorted(config.attribution.kind_lookback_seconds.items()):
+            settings[f"lookback of {kind} in seconds"] = seconds
+        for name in ("max_touches", "max_conversions_per_user"):
+            if getattr(config.attribution, name) is not None:
+                settings[name] = getattr(config.attribution, name)
+    if config.unit.window_seconds is not None:
+        settings["windows begin"] = "1970 UTC; conversions count with impressions of their window"
+    for planned in queries:
+        settings |= _query_settings(planned)
+    return settings
+
+
+def _query_settings(planned: PlannedQuery) -> dict[str, Scalar]:
+    query = planned.query
+    name = f"query {query.name!r}"
+    slices = ", ".join(map(_slice_text, query.slices)) or "none"
+    keys = "found privately" if query.has_private_keys else "given"
+    facts: dict[str, Scalar] = {
+        f"{name}": query.quantity.value,
+        f"{name} slices": slices if not query.slices else f"{slices} ({keys})",
+    }
+    if query.keys is not None:
+        facts[f"{name} keys"] = _digest(query.keys)
+    if not isinstance(planned, ReachQuery):
+        for amount in planned.jobs[0].amounts:
+            if amount.column is not None:
+                facts[f"{name} clip of {amount.column}"] = amount.clip
+                facts[f"{name} share of {amount.column}"] = amount.share
+    if isinstance(planned, ReachQuery):
+        facts[f"{name} highest frequency"] = query.max_frequency
+    if query.counts_unattributed:
+        facts[f"{name} counts conversions without impression"] = True
+    if query.has_running_totals:
+        facts[f"{name} running totals"] = True
+    if query.base_kinds:
+        facts[f"{name} kinds"] = ", ".join(query.base_kinds)
+    if query.levels is not None:
+        facts[f"{name} levels"] = " > ".join(
+            "+".join(level) or "all" for level in query.levels.columns
+        )
+    return facts
+
+
+def _slice_text(column: SliceColumn) -> str:
+    return f"{'day of ' if column.is_day else ''}{column.side.value}.{column.column}"
+
+
+def _digest(keys: pl.DataFrame) -> str:
+    """Ties a plan to its slices: two lists of keys are two measurements."""
+    import hashlib
+
+    text = "\n".join("\t".join(map(repr, row)) for row in keys.iter_rows())
+    return f"{keys.height} given, SHA-256 {hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+def _columns(config: MeasureConfig) -> ColumnRoles:
+    columns = config.log.columns
+    named = [columns.impression_time, columns.conversion_time, columns.advertiser]
+    named += [columns.publisher, columns.kind, columns.priority, columns.value]
+    for query in config.queries:
+        named += [column.column for column in query.slices]
+        named += [amount.column for amount in query.values]
+    sensitive = [name for name in dict.fromkeys(named) if name is not None and name != columns.user]
+    return ColumnRoles(label=None, sensitive=tuple(sensitive), unit=columns.user)
+
+
+def _bounds(config: MeasureConfig) -> tuple[Bound, ...]:
+    found: list[Bound] = []
+    for query in config.queries:
+        found += _bounds_of(query, query.bounds, "")
+        found += _bounds_of(query, query.base_bounds, " to impressions")
+        if query.max_slices_per_unit is not None:
+            found.append(_bound(query, "slices per unit", query.max_slices_per_unit))
+    attribution = config.attribution
+    if attribution is not None and attribution.max_conversions_per_user is not None:
+        found.append(
+            Bound(
+                what="conversions per user",
+                limit=attribution.max_conversions_per_user,
+                where="chosen by keyed hash before attribution",
+            )
+        )
+    return tuple(found)
+
+
+def _bounds_of(query: Query, bounds: Bounds | None, to: str) -> list[Bound]:
+    if bounds is None:
+        return []
+    found = [_bound(query, f"contributions per unit and slice{to}", bounds.max_per_slice)]
+    if bounds.max_slices_per_unit is not None:
+        found.append(_bound(query, f"slices per unit{to}", bounds.max_slices_per_unit))
+    if bounds.max_per_unit is not None:
+        found.append(_bound(query, f"contributions per unit{to}", bounds.max_per_unit))
+    return found
+
+
+def _bound(query: Query, what: str, limit: float) -> Bound:
+    return Bound(
+        what=f"{what} ({query.name})", limit=limit, where="after attribution, before totals"
+    )
+
+
+def _assumptions(circumstances: Circumstances) -> tuple[Assumption, ...]:
+    made = [
+        Assumption(
+            statement="One user has one id in both tables.",
+            status=Status.CHECKED,
+            evidence="Rows without an id are refused; that ids of two devices belong to one "
+            "person cannot be seen, and a person with two ids is two units.",
+        ),
+        Assumption(
+            statement="What one unit adds to the totals is within its bounds.",
+            status=Status.ENFORCED,
+            evidence="Whole steps are cut after attribution, and nothing follows but sums.",
+        ),
+        Assumption(
+            statement="Noise has exactly the stated law.",
+            status=Status.ENFORCED,
+            evidence="Integer totals, and samplers that no rounding changes.",
+        ),
+    ]
+    if circumstances.has_ledger:
+        made.append(
+            Assumption(
+                statement="The same measurement is not drawn a second time without being paid.",
+                status=Status.ENFORCED,
+                evidence="The ledger knows it by a keyed hash of log and plan, and its numbers "
+                "by a hash; a repeated command returns them.",
+            )
+        )
+    if circumstances.has_public_history:
+        made.append(
+            Assumption(
+                statement="The counts by which levels share the budget are public.",
+                status=Status.ASSUMED,
+            )
+        )
+    return tuple(made)

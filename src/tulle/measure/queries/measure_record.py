@@ -1,0 +1,130 @@
+"""Everything that a measurement released, as one file that says what it is.
+
+`measurement.json` has the plan and every table with its numbers, intervals and noise. Tables
+of other formats are made from it, so there is one draw of noise however they are printed.
+"""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from tulle.errors import ConfigError, DataError
+from tulle.measure.queries.answer_table import AnswerTable
+from tulle.privacy.event_json import event_from_dict, event_to_dict
+from tulle.privacy.fields import check_fields, check_finite, check_list, check_text, parse_json
+from tulle.privacy.plan import Plan
+
+_FORMAT = "tulle measurement 1"
+_KEYS = ("format", "release_id", "plan", "randomness", "tables")
+_TABLE_KEYS = ("name", "confidence", "event", "columns", "values")
+# What JSON writes as null: no estimate, no bound below, none above, unknown noise.
+_ABSENT = {"value": math.nan, "low": -math.inf, "high": math.inf, "noise_stddev": math.inf}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class MeasureRecord:
+    """A measurement. Every field is public information."""
+
+    plan: Plan
+    tables: tuple[AnswerTable, ...]
+    randomness: str
+    is_secure: bool
+    release_id: str | None
+    """Keyed hash of plan and log under which a ledger knows it; None without a ledger."""
+
+    def table(self, name: str) -> AnswerTable:
+        """The table of that query."""
+        for table in self.tables:
+            if table.name == name:
+                return table
+        known = ", ".join(repr(table.name) for table in self.tables)
+        raise ConfigError(f"there is no table {name!r}; there are {known}.")
+
+    def to_json(self) -> str:
+        """JSON with one line for each row of a table."""
+        data = {
+            "format": _FORMAT,
+            "release_id": self.release_id,
+            "plan": self.plan.to_dict(),
+            "randomness": {"description": self.randomness, "is_secure": self.is_secure},
+        }
+        head = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
+        tables = ",\n".join(_table_text(table) for table in self.tables)
+        return f'{head[:-2]},\n  "tables": [\n{tables}\n  ]\n}}\n'
+
+    @classmethod
+    def from_json(cls, text: str) -> "MeasureRecord":
+        """Reads what `to_json` wrote."""
+        fields = check_fields("measurement", parse_json("measurement", text), _KEYS)
+        if fields["format"] != _FORMAT:
+            raise ConfigError(f"format={fields['format']!r} is not {_FORMAT!r}.")
+        randomness = check_fields("randomness", fields["randomness"], ("description", "is_secure"))
+        return cls(
+            plan=Plan.from_dict(fields["plan"]),
+            tables=tuple(_table(data) for data in check_list("tables", fields["tables"])),
+            randomness=check_text("description", randomness["description"]),
+            is_secure=randomness["is_secure"] is True,
+            release_id=fields["release_id"],
+        )
+
+
+def read_measurement(path: Path) -> MeasureRecord:
+    """A measurement from its file.
+
+    Raises:
+      DataError: There is none, or it cannot be read.
+    """
+    try:
+        return MeasureRecord.from_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(
+            f"there is no {path.name}; name the measurement.json of a finished measurement."
+        ) from None
+    except (ConfigError, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path.name} cannot be read as a measurement: {error}") from None
+
+
+def _table_text(table: AnswerTable) -> str:
+    head = {
+        "name": table.name,
+        "confidence": table.confidence,
+        "event": event_to_dict(table.event),
+        "columns": table.frame.columns,
+    }
+    text = json.dumps(head, ensure_ascii=False, allow_nan=False)
+    rows = ",\n".join(
+        "      " + json.dumps([_plain(value) for value in row], ensure_ascii=False, allow_nan=False)
+        for row in table.frame.iter_rows()
+    )
+    return f'    {text[:-1]}, "values": [\n{rows}\n    ]}}'
+
+
+def _plain(value: Any) -> Any:
+    is_absent = isinstance(value, float) and not math.isfinite(value)
+    return None if is_absent else value
+
+
+def _table(data: object) -> AnswerTable:
+    fields = check_fields("table", data, _TABLE_KEYS)
+    columns = check_list("columns", fields["columns"])
+    frame = pl.DataFrame(
+        check_list("values", fields["values"]), schema=_schema(columns), orient="row"
+    )
+    frame = frame.with_columns(
+        pl.col(name).fill_null(absent) for name, absent in _ABSENT.items() if name in columns
+    )
+    return AnswerTable(
+        name=check_text("name", fields["name"]),
+        frame=frame,
+        event=event_from_dict(fields["event"]),
+        confidence=check_finite("confidence", fields["confidence"]),
+    )
+
+
+def _schema(columns: list[str]) -> dict[str, Any]:
+    kinds: dict[str, Any] = dict.fromkeys((*_ABSENT, "nonnegative"), pl.Float64)
+    return {name: (kinds | {"level": pl.Int64}).get(name, pl.String) for name in columns}

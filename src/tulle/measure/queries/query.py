@@ -1,0 +1,268 @@
+"""A question about a campaign: what is counted, by which slices, within which bounds."""
+
+import dataclasses
+import enum
+
+import polars as pl
+
+from tulle.errors import ConfigError
+from tulle.measure.ad_log import Side
+from tulle.measure.slice_jobs import Amount, Bounds, SliceColumn
+from tulle.privacy.fields import check_count, check_text
+
+MAX_SLICES = 2_000_000
+_TAKEN_NAMES = {"number", "value", "low", "high", "noise_stddev", "level", "nonnegative"}
+
+
+class Quantity(enum.Enum):
+    """What a query asks for."""
+
+    CONVERSIONS = "conversions"
+    """Credited conversions."""
+    VALUE = "value"
+    """What credited conversions are worth, each up to its clip."""
+    AVERAGE = "average"
+    """Value of a conversion on average, with their value and number in the same release."""
+    IMPRESSIONS = "impressions"
+    RATE = "rate"
+    """Credited conversions for each impression, or for each impression of some kinds."""
+    REACH = "reach"
+    """Units with an impression, and how many impressions they have."""
+
+    @property
+    def needs_conversions(self) -> bool:
+        """True if it is about conversions."""
+        return self not in {Quantity.IMPRESSIONS, Quantity.REACH}
+
+    @property
+    def is_additive(self) -> bool:
+        """True if a slice has what its parts have together."""
+        return self in {Quantity.CONVERSIONS, Quantity.VALUE, Quantity.IMPRESSIONS}
+
+
+class LevelSplit(enum.Enum):
+    """How the levels of a hierarchy share the budget."""
+
+    UNIFORM = "uniform"
+    LEAVES = "leaves"
+    CUBE_ROOT = "cube-root"
+    OPTIMISED = "optimised"
+
+    @property
+    def needs_history(self) -> bool:
+        """True if it follows from earlier counts."""
+        return self in {LevelSplit.CUBE_ROOT, LevelSplit.OPTIMISED}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Levels:
+    """A hierarchy over the slices of a query. Every field is public information."""
+
+    columns: tuple[tuple[str, ...], ...]
+    """Names of slice columns for each level from the top, each level adding some to the one
+    above; the last has all. () is the total."""
+    split: LevelSplit | tuple[float, ...] = LevelSplit.UNIFORM
+    """Or shares by level, which add up to 1; a level with share 0 is not measured."""
+    tau: float = 5.0
+    """Counts below it are not worth a smaller error: errors are relative to max(tau, count)."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tuple(tuple(level) for level in self.columns))
+        for above, below in zip(self.columns, self.columns[1:], strict=False):
+            if not set(above) < set(below):
+                raise ConfigError(
+                    f"levels: {list(below)} must have all columns of {list(above)} and more."
+                )
+        if len(self.columns) < 2:
+            raise ConfigError("levels needs at least two; leave it out for one.")
+        if isinstance(self.split, LevelSplit):
+            return
+        object.__setattr__(self, "split", tuple(float(share) for share in self.split))
+        is_split = len(self.split) == len(self.columns) and all(s >= 0 for s in self.split)
+        if not is_split or abs(sum(self.split) - 1) > 1e-9:
+            raise ConfigError(
+                f"split={list(self.split)} must have one share >= 0 for each of the "
+                f"{len(self.columns)} levels, together 1."
+            )
+        if self.split[-1] == 0:
+            raise ConfigError("split gives the last level nothing; leave that level out instead.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Query:
+    """One table of numbers. Every field is public information."""
+
+    name: str
+    quantity: Quantity
+    slices: tuple[SliceColumn, ...] = ()
+    keys: pl.DataFrame | None = None
+    """The slices that are wanted, one text column each. None with slices: those that occur
+    are chosen privately."""
+    bounds: Bounds | None = None
+    """What one unit may add; None where each row is a unit of its own, and for reach."""
+    share: float = 1.0
+    """Of the budget, relative to the other queries."""
+    values: tuple[Amount, ...] = ()
+    """For value and average: columns of the conversions with their clips."""
+    base_kinds: tuple[str, ...] = ()
+    """For rate, impressions and reach: only impressions of these kinds. Empty for all."""
+    base_bounds: Bounds | None = None
+    """For rate: what one unit may add to the impressions."""
+    counts_unattributed: bool = False
+    """Whether conversions without an impression make a slice of their own."""
+    levels: Levels | None = None
+    has_running_totals: bool = False
+    """For slices by consecutive days: totals from the first day on."""
+    max_frequency: int = 10
+    """For reach: more impressions count as this many."""
+    max_slices_per_unit: int | None = None
+    """For reach by slices."""
+
+    def __post_init__(self) -> None:
+        check_text("name", self.name)
+        if not 0 < self.share < float("inf"):
+            raise ConfigError(f"share={self.share} of query {self.name!r} must be > 0 and finite.")
+        names = [column.name for column in self.slices]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"query {self.name!r} names the slice {_repeated(names)!r} twice.")
+        if taken := sorted(set(names) & _TAKEN_NAMES):
+            raise ConfigError(
+                f"query {self.name!r}: slice {taken[0]!r} has the name of a result column; "
+                "rename the column."
+            )
+        if not self.slices and self.keys is not None:
+            raise ConfigError(f"query {self.name!r} has keys and no slices; name the slices.")
+        _check_keys(self)
+        _check_values(self)
+        _check_sides(self)
+        _check_reach(self)
+        _check_structure(self)
+
+    @property
+    def main_number(self) -> str:
+        """The number of its table that says how large a slice is."""
+        if self.quantity is Quantity.VALUE:
+            return self.values[0].name
+        is_ratio = self.quantity in {Quantity.AVERAGE, Quantity.RATE}
+        return Quantity.CONVERSIONS.value if is_ratio else self.quantity.value
+
+    @property
+    def has_private_keys(self) -> bool:
+        """True if which slices exist is itself private."""
+        return bool(self.slices) and self.keys is None
+
+
+def _repeated(names: list[str]) -> str:
+    return next(name for name in names if names.count(name) > 1)
+
+
+def _check_keys(query: Query) -> None:
+    if query.keys is None:
+        limit = query.max_slices_per_unit
+        if query.quantity is not Quantity.REACH and query.bounds is not None:
+            limit = query.bounds.max_slices_per_unit
+        is_bounded = limit is not None or query.bounds is query.base_bounds is None
+        if query.has_private_keys and not is_bounded:
+            raise ConfigError(
+                f"query {query.name!r} finds its slices privately and needs max_slices_per_unit; "
+                "set it, or give the slices as keys."
+            )
+        return
+    names = [column.name for column in query.slices]
+    if query.keys.columns != names:
+        raise ConfigError(
+            f"query {query.name!r}: keys have the columns {query.keys.columns}, slices are {names}."
+        )
+    if not 0 < query.keys.height <= MAX_SLICES:
+        raise ConfigError(f"query {query.name!r} needs between 1 and {MAX_SLICES:,} keys.")
+    if any(dtype != pl.String for dtype in query.keys.dtypes) or query.keys.null_count().row(0) != (
+        0,
+    ) * len(names):
+        raise ConfigError(f"query {query.name!r}: keys must be text without nulls.")
+    if query.keys.is_duplicated().any():
+        raise ConfigError(f"query {query.name!r} has a key twice; name each slice once.")
+
+
+def _check_values(query: Query) -> None:
+    is_about_value = query.quantity in {Quantity.VALUE, Quantity.AVERAGE}
+    if is_about_value != bool(query.values):
+        raise ConfigError(
+            f"query {query.name!r}: values (with their clip) are for value and average, which "
+            "need them."
+        )
+    if any(amount.column is None for amount in query.values):
+        raise ConfigError(f"query {query.name!r}: each of values needs its column.")
+    if query.quantity is Quantity.VALUE and (len(query.values) != 1 or query.values[0].share != 1):
+        raise ConfigError(
+            f"query {query.name!r}: value takes one column; ask for the average of several."
+        )
+    if sum(amount.share for amount in query.values) > 1 + 1e-12:
+        raise ConfigError(f"query {query.name!r}: shares of values must add up to 1 at most.")
+
+
+def _check_sides(query: Query) -> None:
+    if query.counts_unattributed and query.quantity is Quantity.RATE:
+        raise ConfigError(
+            f"query {query.name!r}: a rate is about impressions; conversions without one have no "
+            "part in it."
+        )
+    if query.quantity in {Quantity.IMPRESSIONS, Quantity.REACH, Quantity.RATE}:
+        for column in query.slices:
+            if column.side is Side.CONVERSION:
+                raise ConfigError(
+                    f"query {query.name!r} is about impressions, and slice {column.name!r} is a "
+                    "column of the conversions; slice by columns of impressions."
+                )
+    if (
+        query.base_kinds
+        and query.quantity.needs_conversions
+        and query.quantity is not Quantity.RATE
+    ):
+        raise ConfigError(
+            f"query {query.name!r}: base_kinds are for rate, impressions and reach; attribution "
+            "chooses kinds by its rule."
+        )
+    if (query.base_bounds is not None) and query.quantity is not Quantity.RATE:
+        raise ConfigError(f"query {query.name!r}: base_bounds are for rate.")
+
+
+def _check_reach(query: Query) -> None:
+    if query.quantity is not Quantity.REACH:
+        if query.max_slices_per_unit is not None:
+            raise ConfigError(
+                f"query {query.name!r}: set max_slices_per_unit within bounds; here it is for "
+                "reach."
+            )
+        return
+    check_count("max_frequency", query.max_frequency)
+    if query.bounds is not None:
+        raise ConfigError(
+            f"query {query.name!r}: reach is bounded by max_frequency and max_slices_per_unit."
+        )
+    if query.slices and query.max_slices_per_unit is None:
+        raise ConfigError(f"query {query.name!r}: reach by slices needs max_slices_per_unit.")
+    if not query.slices and query.max_slices_per_unit is not None:
+        raise ConfigError(f"query {query.name!r} has no slices; leave max_slices_per_unit out.")
+
+
+def _check_structure(query: Query) -> None:
+    if query.levels is not None:
+        if not query.quantity.is_additive:
+            raise ConfigError(
+                f"query {query.name!r}: levels add up, and {query.quantity.value} does not; ask "
+                "for conversions, value or impressions."
+            )
+        leaves = {column.name for column in query.slices}
+        if set(query.levels.columns[-1]) != leaves:
+            raise ConfigError(
+                f"query {query.name!r}: the last of levels must have all slices {sorted(leaves)}."
+            )
+    if query.has_running_totals:
+        is_days = len(query.slices) == 1 and query.slices[0].is_day
+        if not (is_days and query.quantity.is_additive and query.keys is not None):
+            raise ConfigError(
+                f"query {query.name!r}: running totals are of conversions, value or impressions "
+                "by the slice day alone, with its first and last day as keys."
+            )
+        if query.levels is not None:
+            raise ConfigError(f"query {query.name!r}: running totals make their own levels.")

@@ -1,0 +1,137 @@
+"""Numbers of a hierarchy: every level is measured with its share, and then all add up."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from tulle.measure.queries.answer_table import Answer, AnswerTable, FloatArray, answer_frame
+from tulle.measure.queries.private_slices import chosen_slices, steps_of
+from tulle.measure.queries.query import Query
+from tulle.measure.queries.step_noise import StepNoise
+from tulle.measure.slice_jobs import IntArray, SliceJob, SliceTotals
+from tulle.measure.trees.consistency import consistent_variances
+from tulle.measure.trees.day_tree import day_tree, running_totals
+from tulle.measure.trees.nonnegative import NonnegativeEstimate, nonnegative_estimate
+from tulle.measure.trees.slice_tree import SliceTree
+from tulle.mechanisms.entropy import NoiseSource
+from tulle.mechanisms.key_selection import KeySelectionConfig
+from tulle.privacy.events import Composed, Event
+
+_LEAST_STDDEV = 1e-12
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class TreeQuery:
+    """A query by levels whose noise is fixed. Every field is public information."""
+
+    query: Query
+    job: SliceJob
+    """Of the leaves; the levels above are sums of them."""
+    level_noise: tuple[StepNoise | None, ...]
+    """From the top; None for a level that is not measured."""
+    selection: KeySelectionConfig | None
+
+    @property
+    def jobs(self) -> tuple[SliceJob, ...]:
+        """What the engine computes."""
+        return (self.job,)
+
+    def event(self) -> Event:
+        """What the table costs."""
+        events: list[Event] = [] if self.selection is None else [self.selection.event()]
+        measured = (noise.event() for noise in self.level_noise if noise is not None)
+        return Composed(events=(*events, *measured))
+
+    def tree(self, slices: pl.DataFrame) -> SliceTree:
+        """The tree over these leaves."""
+        if self.query.levels is not None:
+            return SliceTree.from_keys(slices, self.query.levels.columns)
+        return day_tree(slices.height)
+
+    def node_variances(self, tree: SliceTree) -> FloatArray:
+        """[nodes], of the noise of each number after all add up."""
+        return consistent_variances(tree, self._noise_variances(tree)) * self._size**2
+
+    def answer(
+        self, totals: Sequence[SliceTotals], *, confidence: float, rng: NoiseSource
+    ) -> AnswerTable:
+        """The released table.
+
+        Privacy:
+          Unit: that of the plan, add-or-remove. Event: `event()`. Relies on: totals were
+          bounded as the job says; sums over leaves keep the L1 bound at every level.
+        """
+        (found,) = totals
+        slices = chosen_slices(found.slices, found.raw_unit_counts, self.selection, rng=rng)
+        if slices.height == 0:  # no slice passed the private choice
+            frame = answer_frame(slices, [_no_answer(self._number)])
+            frame = frame.with_columns(level=pl.lit(0, pl.Int64), nonnegative=pl.lit(0.0))
+        else:
+            estimate = self._estimate(self.tree(slices), steps_of(found, slices)[:, 0], rng)
+            frame = self._frame(slices, estimate, confidence)
+        return AnswerTable(
+            name=self.query.name, frame=frame, event=self.event(), confidence=confidence
+        )
+
+    @property
+    def _number(self) -> str:
+        return self.job.amounts[0].name
+
+    def _estimate(
+        self, tree: SliceTree, leaf_steps: IntArray, rng: NoiseSource
+    ) -> NonnegativeEstimate:
+        raw_steps = tree.node_totals(leaf_steps)
+        noisy = np.zeros(tree.num_nodes)
+        for noise, nodes in zip(self.level_noise, tree.level_slices, strict=True):
+            if noise is not None:
+                noisy[nodes] = noise.release(raw_steps[nodes].astype(np.int64), rng=rng)
+        return nonnegative_estimate(tree, noisy, self._noise_variances(tree))
+
+    def _noise_variances(self, tree: SliceTree) -> FloatArray:
+        """[nodes], in steps, infinite where nothing is measured."""
+        by_level = [np.inf if n is None else n.noise_stddev**2 for n in self.level_noise]
+        return np.array(by_level)[tree.levels]
+
+    def _frame(
+        self, slices: pl.DataFrame, estimate: NonnegativeEstimate, confidence: float
+    ) -> pl.DataFrame:
+        unbiased = estimate.unbiased
+        if self.query.has_running_totals:
+            days = unbiased.tree.leaf_nodes
+            by_day = unbiased.values[days], unbiased.variances[days]
+            answers = [
+                self._answer(self._number, *by_day, confidence),
+                self._answer(f"running {self._number}", *running_totals(unbiased), confidence),
+            ]
+            return answer_frame(slices, answers)
+        keys = unbiased.tree.keys
+        answer = self._answer(self._number, unbiased.values, unbiased.variances, confidence)
+        return answer_frame(slices if keys is None else keys, [answer]).with_columns(
+            pl.Series("level", unbiased.tree.levels),
+            pl.Series("nonnegative", estimate.values * self._size),
+        )
+
+    @property
+    def _size(self) -> float:
+        """What one step is worth."""
+        return self.job.amounts[0].clip / self.job.steps
+
+    def _answer(
+        self, number: str, steps: FloatArray, variances: FloatArray, confidence: float
+    ) -> Answer:
+        stddev = np.sqrt(np.maximum(variances, _LEAST_STDDEV**2))
+        measured = [noise for noise in self.level_noise if noise is not None]
+        noise = min(measured, key=lambda noise: noise.noise_stddev)
+        return Answer.around(
+            number,
+            steps * self._size,
+            half_width=noise.combined_half_width(stddev, confidence) * self._size,
+            noise_stddev=stddev * self._size,
+        )
+
+
+def _no_answer(number: str) -> Answer:
+    nothing = np.zeros(0)
+    return Answer.around(number, nothing, half_width=nothing, noise_stddev=nothing)

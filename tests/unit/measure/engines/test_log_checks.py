@@ -1,0 +1,189 @@
+"""Every kind of bad input is found before anything is spent, and no message shows a row."""
+
+import dataclasses
+import datetime
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tulle.errors import ConfigError, DataError, TulleError
+from tulle.measure.ad_log import AdLog, FrameTable, LogColumns, Side
+from tulle.measure.attribution.attribution import Attribution
+from tulle.measure.attribution.rules import ChannelWeights, LastTouch
+from tulle.measure.engines.duckdb_engine import DuckDBEngine
+from tulle.measure.engines.log_checks import check_log
+from tulle.measure.slice_jobs import Amount, SliceColumn
+from unit.measure.engines.small_logs import CAMPAIGN, TYPE, job_of
+
+IMPRESSIONS: dict[str, list[Any]] = {
+    "user": [1, 2, 987654321],
+    "timestamp": [1000, 900, 1100],
+    "campaign": ["a", "b", "secret"],
+    "kind": ["view", "click", "view"],
+    "priority": [1.0, 2.0, 3.0],
+    "impression_id": [1, 2, 3],
+}
+CONVERSIONS: dict[str, list[Any]] = {
+    "user": [1, 2],
+    "timestamp": [1050, 10],
+    "value": [3.0, None],
+    "type": ["x", "y"],
+    "conversion_id": ["p", "q"],
+}
+COLUMNS = LogColumns(
+    kind="kind",
+    priority="priority",
+    value="value",
+    impression_id="impression_id",
+    conversion_id="conversion_id",
+)
+ATTRIBUTION = Attribution(rule=LastTouch(), lookback_seconds=100)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[DuckDBEngine]:
+    with DuckDBEngine(num_threads=1) as duckdb:
+        yield duckdb
+
+
+def log_with(
+    impressions: dict[str, Any] | None = None,
+    conversions: dict[str, Any] | None = None,
+    columns: LogColumns = COLUMNS,
+) -> AdLog:
+    left = pl.DataFrame(IMPRESSIONS | (impressions or {}))
+    right = pl.DataFrame(CONVERSIONS | (conversions or {}))
+    return AdLog(
+        impressions=FrameTable(frame=left), conversions=FrameTable(frame=right), columns=columns
+    )
+
+
+def test_a_log_in_order_passes_with_its_sizes(engine: DuckDBEngine) -> None:
+    facts = check_log(engine, log_with(), jobs=[job_of(CAMPAIGN, TYPE)], attributions=[ATTRIBUTION])
+    assert (facts.num_impressions, facts.num_conversions) == (3, 2)
+    assert (facts.first_second, facts.last_second) == (10, 1100)
+    assert "3" not in repr(facts)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [datetime.date(2026, 1, 14)] * 3,
+        [datetime.datetime(2026, 1, 14, 5)] * 3,
+        [datetime.datetime(2026, 1, 14, 5, tzinfo=datetime.UTC)] * 3,
+        [1768366800.0] * 3,
+        [1768366800] * 3,
+    ],
+    ids=["date", "timestamp", "with zone", "whole floats", "seconds"],
+)
+def test_times_of_every_kind_pass(engine: DuckDBEngine, times: list[Any]) -> None:
+    later = [datetime.datetime(2026, 1, 14, 6), datetime.datetime(2026, 1, 15)]
+    facts = check_log(engine, log_with({"timestamp": times}, {"timestamp": later}))
+    assert facts.first_second == 1768348800 + (
+        0
+        if isinstance(times[0], datetime.date) and not isinstance(times[0], datetime.datetime)
+        else 18000
+    )
+    assert facts.last_second == 1768435200
+
+
+@pytest.mark.parametrize(
+    ("impressions", "conversions", "message"),
+    [
+        ({"user": [1, None, 987654321]}, {}, "user column 'user' has nulls"),
+        ({"user": [1.0, math.nan, 2.0]}, {}, "fractions or NaN"),
+        ({}, {"user": [1.5, 2.0]}, "fractions or NaN"),
+        ({"timestamp": [1, None, 2]}, {}, "time column 'timestamp' has nulls"),
+        ({"timestamp": [1.5, 2.0, 3.0]}, {}, "fractions"),
+        ({"timestamp": [-1, 2, 3]}, {}, "outside"),
+        ({"timestamp": [1768366800, 1768366800000, 1768366801]}, {}, "Milliseconds"),
+        ({"timestamp": ["then", "now", "later"]}, {}, "has text"),
+        ({}, {"timestamp": [1768366800000, 1768366801000]}, "Milliseconds"),
+        ({"timestamp": [1768366800] * 3}, {}, "before the first impression"),
+        ({}, {"timestamp": [1768366800, 1768366801]}, "lookback_seconds=100 after"),
+        ({}, {"value": [1.0, -987654321.0]}, "negative, infinite or NaN"),
+        ({}, {"value": [1.0, math.nan]}, "negative, infinite or NaN"),
+        ({}, {"value": [math.inf, 1.0]}, "negative, infinite or NaN"),
+        ({}, {"value": ["1", "2"]}, "not numbers"),
+        ({"priority": [1.0, math.nan, 0.0]}, {}, "priority column"),
+        ({"impression_id": [1, 2, 1]}, {}, "same id"),
+        ({"impression_id": [1, 2, None]}, {}, "impression_id column 'impression_id' has nulls"),
+        ({}, {"conversion_id": ["p", "p"]}, "same id"),
+    ],
+)
+def test_bad_rows_are_found(engine, impressions, conversions, message) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        check_log(engine, log_with(impressions, conversions), attributions=[ATTRIBUTION])
+    assert "987654321" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("side", ["impressions", "conversions"])
+def test_a_table_without_rows_is_refused(engine: DuckDBEngine, side: str) -> None:
+    log = log_with()
+    source = getattr(log, side)
+    empty = dataclasses.replace(log, **{side: FrameTable(frame=source.frame.clear())})
+    with pytest.raises(DataError, match=f"{side} .* no rows"):
+        check_log(engine, empty)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"user": "usr"}, "no column 'usr' .did you mean 'user'."),
+        ({"impression_time": "time"}, "no column 'time'"),
+        ({"conversion_time": "time"}, "conversions .time.: there is no column 'time'"),
+        ({"advertiser": "advertiser"}, "no column 'advertiser'"),
+        ({"kind": "kin"}, "did you mean 'kind'"),
+        ({"value": "type"}, "not numbers"),
+    ],
+)
+def test_missing_columns_are_named(engine, columns, message) -> None:
+    log = log_with(columns=dataclasses.replace(COLUMNS, **columns))
+    with pytest.raises(DataError, match=message):
+        check_log(engine, log)
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        (
+            job_of(SliceColumn(name="c", side=Side.IMPRESSION, column="campain")),
+            "did you mean 'campaign'",
+        ),
+        (job_of(SliceColumn(name="c", side=Side.CONVERSION, column="campaign")), "no column"),
+        (
+            job_of(SliceColumn(name="d", side=Side.IMPRESSION, column="kind", is_day=True)),
+            "days need a time",
+        ),
+        (job_of(amounts=(Amount(name="v", column="worth"),)), "no column 'worth'"),
+        (job_of(amounts=(Amount(name="v", column="type"),)), "not numbers"),
+        (job_of(CAMPAIGN, keys=pl.DataFrame({"publisher": ["a"]})), "same order"),
+        (job_of(CAMPAIGN, keys=pl.DataFrame({"campaign": [1]})), "must be text"),
+        (job_of(CAMPAIGN, CAMPAIGN), "names a slice twice"),
+    ],
+)
+def test_unknown_slices_are_refused(engine, job, message) -> None:
+    with pytest.raises(TulleError, match=message):
+        check_log(engine, log_with(), jobs=[job])
+
+
+def test_an_unknown_channel_is_refused(engine: DuckDBEngine) -> None:
+    rule = ChannelWeights(column="channel", weights={"a": 1.0})
+    attribution = Attribution(rule=rule, lookback_seconds=100)
+    with pytest.raises(DataError, match="no column 'channel'"):
+        check_log(engine, log_with(), attributions=[attribution])
+
+
+def test_kinds_need_a_kind_column(engine: DuckDBEngine) -> None:
+    log = log_with(columns=dataclasses.replace(COLUMNS, kind=None))
+    with pytest.raises(ConfigError, match="kind column"):
+        check_log(engine, log, jobs=[job_of(only_kinds=("click",))])
+
+
+def test_impressions_alone_are_a_log(engine: DuckDBEngine) -> None:
+    log = dataclasses.replace(log_with(), conversions=None)
+    assert check_log(engine, log).num_conversions == 0

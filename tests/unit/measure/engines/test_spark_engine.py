@@ -1,0 +1,202 @@
+"""Spark gives the same as DuckDB, from the same steps."""
+
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tulle.errors import ConfigError, DataError
+from tulle.measure.ad_log import AdLog, DatabaseTable, FileTable, FrameTable, LogColumns
+from tulle.measure.attribution.attribution import Attribution
+from tulle.measure.attribution.rules import (
+    FirstTouch,
+    LastTouch,
+    Linear,
+    PositionBased,
+    PriorityTouch,
+    TimeDecay,
+)
+from tulle.measure.engines.channel_paths import channel_sets
+from tulle.measure.engines.credit_tables import credit_totals
+from tulle.measure.engines.emitted_sql import emit_sql
+from tulle.measure.engines.engine import Engine, open_engine
+from tulle.measure.engines.frequency import frequencies
+from tulle.measure.engines.log_checks import check_log
+from tulle.measure.engines.spark_engine import SparkEngine
+from tulle.measure.engines.totals import slice_totals
+from tulle.measure.slice_jobs import FINE_STEPS, Amount, Bounds, FrequencyJob, Subject
+from tulle.privacy.units import Unit
+from unit.measure.engines.small_logs import CAMPAIGN, DAY, SALT, TYPE, job_of
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("pyspark") is None, reason="pyspark is not installed"
+    ),
+    pytest.mark.skipif(shutil.which("java") is None, reason="there is no Java"),
+]
+
+COLUMNS = LogColumns(kind="kind", priority="priority")
+BOUNDS = Bounds(max_per_slice=1.5, max_slices_per_unit=3, max_per_unit=3.0)
+ATTRIBUTIONS = [
+    Attribution(rule=rule, lookback_seconds=200_000)
+    for rule in (
+        TimeDecay(half_life_seconds=100_000.0),
+        LastTouch(),
+        FirstTouch(),
+        Linear(),
+        PositionBased(),
+        PriorityTouch(),
+    )
+]
+JOBS = [
+    job_of(
+        CAMPAIGN,
+        TYPE,
+        DAY,
+        amounts=(Amount(name="value", share=0.5, column="value", clip=10.0),),
+        has_rest=True,
+        bounds=BOUNDS,
+        steps=FINE_STEPS,
+        counts_unattributed=True,
+    ),
+    job_of(
+        CAMPAIGN,
+        bounds=BOUNDS,
+        subject=Subject.IMPRESSIONS,
+        keys=pl.DataFrame({"campaign": ["7", "5", "none"]}),
+    ),
+]
+
+
+def random_log(folder: Path) -> AdLog:
+    draw = np.random.default_rng(20260114)
+    num_impressions, num_conversions = 4000, 600
+    impressions = pl.DataFrame(
+        {
+            "user": draw.integers(0, 300, num_impressions),
+            "timestamp": 1_768_366_800 + draw.integers(0, 400_000, num_impressions) // 100 * 100,
+            "campaign": draw.integers(0, 12, num_impressions),
+            "kind": np.where(draw.random(num_impressions) < 0.3, "click", "view"),
+            "priority": draw.integers(0, 3, num_impressions),
+        }
+    )
+    conversions = pl.DataFrame(
+        {
+            "user": draw.integers(0, 350, num_conversions),
+            "timestamp": 1_768_366_800 + draw.integers(0, 500_000, num_conversions),
+            "type": np.where(draw.random(num_conversions) < 0.5, "x", "y"),
+            "value": draw.lognormal(1.0, 1.5, num_conversions),
+        }
+    ).with_columns(pl.from_epoch("timestamp", time_unit="s"))
+    impressions.write_parquet(folder / "impressions.parquet")
+    return AdLog(
+        impressions=FileTable(paths=(folder / "impressions.parquet",)),
+        conversions=FrameTable(frame=conversions),
+        columns=COLUMNS,
+    )
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Engine]:
+    with open_engine("local[2]") as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def duckdb() -> Iterator[Engine]:
+    with open_engine("duckdb") as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> AdLog:
+    return random_log(tmp_path_factory.mktemp("log"))
+
+
+def test_totals_are_those_of_duckdb(spark, duckdb, log) -> None:
+    unit = Unit.user(days=2)
+    results = [
+        slice_totals(engine, log, ATTRIBUTIONS[0], JOBS, unit=unit, salt=SALT)
+        for engine in (spark, duckdb)
+    ]
+    for ours, theirs in zip(*results, strict=True):
+        assert ours.slices.equals(theirs.slices)
+        assert ours.raw_unit_counts.tolist() == theirs.raw_unit_counts.tolist()
+        assert np.abs(ours.raw_steps - theirs.raw_steps).max() <= 1
+        assert ours.raw_steps.sum() == pytest.approx(theirs.raw_steps.sum(), rel=1e-8)
+        assert theirs.raw_steps.sum() > 0
+
+
+def test_six_models_at_once_are_those_of_duckdb(spark, duckdb, log) -> None:
+    ours, theirs = (
+        credit_totals(engine, log, ATTRIBUTIONS, [CAMPAIGN]) for engine in (spark, duckdb)
+    )
+    assert ours["campaign"].equals(theirs["campaign"])
+    names = theirs.columns[1:]
+    assert len(names) == 6
+    difference = ours.select(names).to_numpy() - theirs.select(names).to_numpy()
+    assert np.abs(difference).max() < 1e-8
+    assert min(theirs.select(names).sum().row(0)) > 100
+
+
+def test_frequencies_paths_and_facts_are_those_of_duckdb(spark, duckdb, log) -> None:
+    job = FrequencyJob(
+        name="reach", slices=(CAMPAIGN,), max_frequency=3, max_slices_per_unit=4, keys=None
+    )
+    ours, theirs = (
+        frequencies(engine, log, [job], unit=Unit.user(), salt=SALT)[0]
+        for engine in (spark, duckdb)
+    )
+    assert ours.raw_counts.tolist() == theirs.raw_counts.tolist()
+    paths = [
+        channel_sets(engine, log, ATTRIBUTIONS[1], CAMPAIGN, unit=Unit.user(), salt=SALT)
+        for engine in (spark, duckdb)
+    ]
+    assert paths[0].equals(paths[1])
+    assert check_log(spark, log, jobs=JOBS) == check_log(duckdb, log, jobs=JOBS)
+
+
+def test_the_emitted_script_runs(spark, duckdb, log, tmp_path) -> None:
+    frame = log.conversions.frame.with_columns(pl.col("timestamp").dt.epoch("s"))
+    seconds = AdLog(
+        impressions=log.impressions, conversions=FrameTable(frame=frame), columns=COLUMNS
+    )
+    settings = {"unit": Unit.user()}
+    (expected,) = slice_totals(duckdb, seconds, ATTRIBUTIONS[0], JOBS[:1], salt=SALT, **settings)
+    script = emit_sql(
+        seconds,
+        ATTRIBUTIONS[0],
+        JOBS[:1],
+        dialect="spark",
+        times_are_seconds=True,
+        **settings,
+    )
+    session = spark._session
+    session.read.parquet(str(log.impressions.paths[0])).createOrReplaceTempView("impressions")
+    frame.write_parquet(tmp_path / "conversions.parquet")
+    session.read.parquet(str(tmp_path / "conversions.parquet")).createOrReplaceTempView(
+        "conversions"
+    )
+    rows = session.sql(script.rstrip().rstrip(";"), args={"salt": SALT.hex()}).collect()
+    assert len(rows) == expected.slices.height
+    assert sum(row["num_units"] for row in rows) == expected.raw_unit_counts.sum()
+
+
+def test_spark_names_what_it_cannot_read(spark, tmp_path) -> None:
+    with pytest.raises(DataError, match=r"none\.parquet"):
+        spark.column_types(FileTable(paths=(tmp_path / "none.parquet",)))
+    with pytest.raises(ConfigError, match="DuckDB database"):
+        spark.column_types(DatabaseTable(table="x", database=tmp_path / "log.db"))
+    with pytest.raises(DataError, match="'unknown'"):
+        spark.column_types(DatabaseTable(table="unknown"))
+
+
+def test_a_machine_without_java_is_told_so(monkeypatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    with pytest.raises(ConfigError, match="Java 17"):
+        SparkEngine("local[2]")
