@@ -10,7 +10,8 @@ import typer
 from tulle.cli.measure_progress import showing_steps
 from tulle.cli.measure_run import EngineOptions, SettingsFile
 from tulle.cli.option_class import command_taking
-from tulle.errors import ConfigError
+from tulle.errors import ConfigError, DataError
+from tulle.privacy.fields import did_you_mean
 
 if TYPE_CHECKING:
     from tulle.measure.attribution.attribution import Attribution
@@ -62,6 +63,8 @@ def attribute(options: AttributeOptions) -> None:
         raise ConfigError("say what to do with the credit: --out FILE, --by COLUMN, or both.")
     if options.out is not None and options.out.exists():
         raise ConfigError(f"--out {options.out} exists; name another file.")
+    if options.out is not None and not options.out.absolute().parent.is_dir():
+        raise ConfigError(f"--out {options.out} is in a folder that is not there; make it first.")
     config = read_config(options.config).config
     attributions = _attributions(config, options.rule or [])
     slices = [
@@ -76,6 +79,7 @@ def attribute(options: AttributeOptions) -> None:
     ):
         say("checking the log")
         check_log(engine, config.log, attributions=attributions)
+        _check_columns(options.by or [], list(engine.column_types(config.log.impressions)))
         if options.out is not None:
             say("writing credits")
             write_credit_rows(engine, config.log, attributions, options.out)
@@ -92,6 +96,17 @@ def attribute(options: AttributeOptions) -> None:
         typer.echo(str(options.out))
     if totals is not None:
         _print_totals(totals.to_dicts(), options.by or [])
+
+
+def _check_columns(names: list[str], known: list[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise DataError(
+                f"--by {name}: the impressions have no such column{did_you_mean(name, known)}; "
+                f"they have {', '.join(known)}."
+            )
+        if names.count(name) > 1:
+            raise ConfigError(f"--by {name} is given twice; name each column once.")
 
 
 def _attributions(config: "MeasureConfig", rules: list[str]) -> "list[Attribution]":

@@ -1,6 +1,8 @@
 """`tulle measure run`: answers the queries of a settings file."""
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +17,8 @@ from tulle.errors import ConfigError
 
 if TYPE_CHECKING:
     from tulle.measure.config.config_file import ConfigFile
+    from tulle.measure.engines.engine import Engine
+    from tulle.measure.engines.exported_totals import ExportedTotals
     from tulle.measure.queries.measure_config import MeasureConfig
 
 RUN_EPILOG = (
@@ -22,6 +26,7 @@ RUN_EPILOG = (
     "\n\nExample: tulle measure run campaigns.toml --out results --ledger ledger.db "
     '--engine "local[2]"'
     "\n\nExample: tulle measure run campaigns.toml --emit-sql bigquery"
+    "\n\nExample: tulle measure run campaigns.toml --totals exported --out results"
 )
 
 SettingsFile = Annotated[
@@ -76,6 +81,19 @@ class RunOptions(ReleaseOutput, EngineOptions):
             "stop. Nothing is read.",
         ),
     ] = None
+    times_are_seconds: Annotated[
+        bool,
+        typer.Option(
+            "--times-are-seconds",
+            help="For --emit-sql: times are seconds since 1970, not timestamps.",
+        ),
+    ] = False
+    totals: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder with the results of the emitted script; the log is not read then."
+        ),
+    ] = None
 
 
 def run(options: RunOptions) -> None:
@@ -89,17 +107,19 @@ def run(options: RunOptions) -> None:
 
     file = read_config(options.config)
     if options.emit_sql is not None:
-        _print_sql(file.config, options.emit_sql)
+        _print_sql(file.config, options.emit_sql, times_are_seconds=options.times_are_seconds)
         return
     if options.out is None:
         raise ConfigError("--out is needed: the folder for the results, e.g. --out results.")
-    release(file, options.out, options, options)
+    source: EngineOptions | Path = options if options.totals is None else options.totals
+    release(file, options.out, options, source)
 
 
-def release(file: "ConfigFile", out: Path, output: ReleaseOutput, where: EngineOptions) -> None:
-    """Measures, writes and prints."""
+def release(
+    file: "ConfigFile", out: Path, output: ReleaseOutput, source: EngineOptions | Path
+) -> None:
+    """Measures on an engine, or from a folder of exported totals, writes and prints."""
     from tulle.measure.config.history import read_history
-    from tulle.measure.engines.engine import open_engine
     from tulle.measure.queries.releasing import MeasureOptions, measure
     from tulle.measure.queries.table_files import FORMS, write_tables
     from tulle.mechanisms.entropy import SeededNoise, release_rng
@@ -118,14 +138,12 @@ def release(file: "ConfigFile", out: Path, output: ReleaseOutput, where: EngineO
     with (
         stopping_cleanly("stopped as asked, nothing is out; run the same command again."),
         showing_steps(quiet=output.quiet) as say,
-        open_engine(
-            where.engine, memory_limit=where.memory_limit, spill_folder=where.spill_folder
-        ) as engine,
+        _opened(source) as opened,
     ):
         result = measure(
             file.config,
             out,
-            engine,
+            opened,
             rng=rng,
             options=MeasureOptions(
                 charge=charge,
@@ -142,7 +160,21 @@ def release(file: "ConfigFile", out: Path, output: ReleaseOutput, where: EngineO
     print_measurement(result, card, files, as_json=output.as_json)
 
 
-def _print_sql(config: "MeasureConfig", dialect: str) -> None:
+@contextlib.contextmanager
+def _opened(source: EngineOptions | Path) -> "Iterator[Engine | ExportedTotals]":
+    from tulle.measure.engines.engine import open_engine
+    from tulle.measure.engines.exported_totals import ExportedTotals
+
+    if isinstance(source, Path):
+        yield ExportedTotals(source)
+        return
+    with open_engine(
+        source.engine, memory_limit=source.memory_limit, spill_folder=source.spill_folder
+    ) as engine:
+        yield engine
+
+
+def _print_sql(config: "MeasureConfig", dialect: str, *, times_are_seconds: bool) -> None:
     from tulle.measure.engines.emitted_sql import emit_sql
     from tulle.measure.queries.measure_plan import make_measure_plan
 
@@ -151,9 +183,10 @@ def _print_sql(config: "MeasureConfig", dialect: str) -> None:
         emit_sql(
             config.log,
             config.attribution,
-            plan.slice_jobs,
+            [*plan.slice_jobs, *plan.frequency_jobs],
             unit=config.unit,
             dialect=dialect,
+            times_are_seconds=times_are_seconds,
         )
     )
 

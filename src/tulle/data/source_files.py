@@ -49,9 +49,10 @@ def content_sha256(path: Path) -> str:
         with path.open("rb") as file:
             while piece := file.read(_BYTES_PER_READ):
                 digest.update(piece)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
+        reason = getattr(error, "strerror", None) or error
         raise DataError(
-            f"{path.name} cannot be read: {error.strerror}; name files that are there."
+            f"{path.name} cannot be read: {reason}; name files that are there."
         ) from None
     return digest.hexdigest()
 
@@ -64,9 +65,10 @@ def _inspect(path: Path) -> SourceFile:
             file.seek(max(0, num_bytes - _EDGE_BYTES))
             digest.update(file.read(_EDGE_BYTES))
         modified_ns = path.stat().st_mtime_ns
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
+        reason = getattr(error, "strerror", None) or error
         raise DataError(
-            f"{path.name} cannot be read: {error.strerror}; name files that are there."
+            f"{path.name} cannot be read: {reason}; name files that are there."
         ) from None
     return SourceFile(
         name=path.name,

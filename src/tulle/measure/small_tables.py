@@ -1,5 +1,6 @@
 """Small tables that settings name: keys, earlier counts, public values."""
 
+import re
 from pathlib import Path
 
 import polars as pl
@@ -25,3 +26,8 @@ def read_table(path: Path, *, as_text: bool = False) -> pl.DataFrame:
         raise DataError(f"{path.name} does not exist; name a CSV or Parquet file.") from None
     except (OSError, pl.exceptions.PolarsError):
         raise DataError(f"{path.name} cannot be read as a table; give CSV or Parquet.") from None
+
+
+def file_stem(name: str) -> str:
+    """A name as that of a file, without its ending."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "table"

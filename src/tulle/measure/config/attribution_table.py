@@ -80,11 +80,11 @@ def read_rule(name: str) -> Rule:
 
 
 def _rule_entry(name: object) -> tuple[tuple[str, ...], _Maker]:
-    if name not in _RULES:
+    if not isinstance(name, str) or name not in _RULES:
         raise ConfigError(
             f"rule={name!r} is unknown{did_you_mean(name, _RULES)}; use one of {', '.join(_RULES)}."
         )
-    return _RULES[str(name)]
+    return _RULES[name]
 
 
 def _position(fields: Mapping[str, Any]) -> Rule:

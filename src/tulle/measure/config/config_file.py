@@ -64,7 +64,9 @@ def read_config(path: Path) -> ConfigFile:
     return ConfigFile(
         config=config,
         history_paths={
-            query["name"]: folder / query["history"] for query in queries if "history" in query
+            query["name"]: folder / check_text("history", query["history"])
+            for query in queries
+            if "history" in query
         },
     )
 
@@ -130,7 +132,10 @@ def _files(what: str, folder: Path, name: str) -> list[Path]:
         return [folder / name]
     root = Path(name)
     start = Path(root.anchor) if root.is_absolute() else folder
-    found = sorted(start.glob(str(root.relative_to(root.anchor))))
+    try:
+        found = sorted(start.glob(str(root.relative_to(root.anchor))))
+    except ValueError as error:
+        raise ConfigError(f"{what}={name!r} is no pattern of file names: {error}.") from None
     if not found:
         raise DataError(f"{what}: no file is named {name!r}.")
     return found

@@ -58,6 +58,8 @@ def read_past(path: Path, queries: Sequence[Query]) -> dict[str, pl.DataFrame]:
     table = read_table(path)
     if COUNT_COLUMN not in table.columns:
         raise DataError(f"{path.name} has no column {COUNT_COLUMN!r}; add it.")
+    if not table[COUNT_COLUMN].dtype.is_numeric():
+        raise DataError(f"{path.name}: its column {COUNT_COLUMN!r} must be a number in every row.")
     found = {}
     for query in queries:
         names = [column.name for column in query.slices]

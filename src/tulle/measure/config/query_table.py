@@ -9,7 +9,7 @@ import polars as pl
 
 from tulle.errors import ConfigError, DataError
 from tulle.measure.ad_log import LogColumns, Side
-from tulle.measure.config.toml_tables import check_table
+from tulle.measure.config.toml_tables import check_flag, check_table
 from tulle.measure.queries.query import MAX_SLICES, Levels, LevelSplit, Quantity, Query
 from tulle.measure.slice_jobs import Amount, Bounds, SliceColumn
 from tulle.measure.small_tables import read_table
@@ -37,6 +37,9 @@ def read_query(table: object, *, columns: LogColumns, folder: Path) -> Query:
     quantity = check_choice(f"{what}: measure", fields["measure"], Quantity)
     slices = _slices(what, fields.get("slices", []), quantity, columns)
     is_reach = quantity is Quantity.REACH
+    for setting in ("max_per_slice", "max_per_unit") if is_reach else ("max_frequency",):
+        if setting in fields:
+            raise ConfigError(f"{what}: {setting} does not bound {quantity.value}; leave it out.")
     return Query(
         name=name,
         quantity=quantity,
@@ -47,9 +50,11 @@ def read_query(table: object, *, columns: LogColumns, folder: Path) -> Query:
         values=_values(what, fields, quantity, columns),
         base_kinds=_texts(what, "kinds", fields.get("kinds", [])),
         base_bounds=_base_bounds(what, fields),
-        counts_unattributed=fields.get("unattributed", False) is True,
+        counts_unattributed=check_flag(f"{what}: unattributed", fields.get("unattributed", False)),
         levels=_levels(what, fields),
-        has_running_totals=fields.get("running_totals", False) is True,
+        has_running_totals=check_flag(
+            f"{what}: running_totals", fields.get("running_totals", False)
+        ),
         max_frequency=fields.get("max_frequency", 10),
         max_slices_per_unit=fields.get("max_slices_per_unit") if is_reach else None,
     )
@@ -129,7 +134,13 @@ def _key_values(what: str, name: str, values: object) -> list[str]:
         return [str(first + datetime.timedelta(days=day)) for day in range(num_days)]
     if not isinstance(values, list) or not values:
         raise ConfigError(f"{what}: keys.{name} must be a list of values that is not empty.")
-    return [value if isinstance(value, str) else str(value) for value in values]
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, (str, int, datetime.date)):
+            raise ConfigError(
+                f"{what}: {value!r} in keys.{name} must be text, a whole number or a date, as it "
+                "is in the log."
+            )
+    return [str(value) for value in values]
 
 
 def _date(name: str, value: object) -> datetime.date:
@@ -206,7 +217,10 @@ def _levels(what: str, fields: dict[str, Any]) -> Levels | None:
     split = fields.get("split", LevelSplit.UNIFORM.value)
     if isinstance(split, list):
         shares = tuple(check_finite(f"{what}: split", share) for share in split)
-        return Levels(columns=columns, split=shares, tau=fields.get("tau", 5.0))
+        for name in ("history", "tau"):
+            if name in fields:
+                raise ConfigError(f"{what}: {name} goes with split cube-root and optimised.")
+        return Levels(columns=columns, split=shares)
     chosen = check_choice(f"{what}: split", split, LevelSplit)
     if chosen.needs_history != ("history" in fields):
         raise ConfigError(

@@ -35,6 +35,13 @@ def check_table(
     return table
 
 
+def check_flag(name: str, value: object) -> bool:
+    """True or False, and nothing that only looks like it."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name}={value!r} must be true or false.")
+    return value
+
+
 def seconds_of(name: str, length: object) -> int:
     """Seconds of "7 days", or of a whole number of seconds."""
     if isinstance(length, str):

@@ -47,7 +47,7 @@ def channel_sets(
     Args:
       engine: Where it runs.
       log: The tables, which `check_log` found right.
-      attribution: Its lookbacks and max_touches; the rule does not matter.
+      attribution: Its lookback, one for all kinds; the rule does not matter.
       channel: A column of impressions.
       unit: Each has one path at most.
       salt: At least 16 secret random bytes, new for every run. Sensitive: never log it.
@@ -62,6 +62,11 @@ def channel_sets(
         raise ConfigError(f"channel {channel.name!r} must be a column of impressions, not a day.")
     if unit.owner.is_one_row or log.conversions is None:
         raise ConfigError(f"paths need conversions and a unit with several rows, not unit={unit}.")
+    if attribution.max_touches is not None or attribution.kind_lookback_seconds:
+        raise ConfigError(
+            "paths have every impression within one lookback, whether a conversion followed or "
+            "not; leave max_touches and lookbacks by kind out where weights are learnt."
+        )
     check_unit(unit, log, [Subject.CONVERSIONS])
     roles = role_columns(log, [attribution])
     tables = LogTables(

@@ -126,17 +126,16 @@ class Contributions:
     def _amounts(self, credit: str, conversion: str) -> list[str]:
         # Rows that are units of their own round down: a conversion's credits must not add up
         # to more than one. Others are rounded, since bounds on units follow.
-        offset = "" if unit_columns(self.unit) else None
-        parts = [self._amount(amount, credit, conversion) for amount in self.job.amounts]
+        is_rounded = bool(unit_columns(self.unit))
+        steps = self.job.steps
         whole = [
-            _whole_steps(part, self.job.steps, is_rounded=offset is not None) for part in parts
+            _whole_steps(self._amount(amount, credit, conversion), steps, is_rounded=is_rounded)
+            for amount in self.job.amounts
         ]
-        selected = [f"{sql} AS x{index}" for index, sql in enumerate(whole)]
         if self.job.has_rest:
-            total = _whole_steps(credit, self.job.steps, is_rounded=offset is not None)
-            rest = f"GREATEST(0, {' - '.join([total, *whole])})"
-            selected.append(f"{rest} AS x{len(whole)}")
-        return selected
+            total = _whole_steps(credit, steps, is_rounded=is_rounded)
+            whole.append(f"GREATEST(0, {' - '.join([total, *whole])})")
+        return [f"{sql} AS {name}" for sql, name in zip(whole, self.amount_columns, strict=True)]
 
     def _amount(self, amount: Amount, credit: str, conversion: str) -> str:
         share = "" if amount.share == 1 else f" * {float_literal(amount.share)}"

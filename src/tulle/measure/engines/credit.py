@@ -1,12 +1,7 @@
-"""Rules of attribution as SQL over the touches of one moment.
-
-Sums of weights are sums of whole numbers. A sum of floats depends on the order in which an
-engine adds, and so, by its last digits, on the rows of other users; a sum of integers does not.
-"""
+"""Rules of attribution as SQL over the touches of one moment and their positions."""
 
 # ruff: noqa: S608 (names are quoted, values travel as tables or literals)
 
-import functools
 from collections.abc import Sequence
 
 from tulle.measure.attribution.rules import (
@@ -21,39 +16,38 @@ from tulle.measure.attribution.rules import (
     TimeDecay,
 )
 from tulle.measure.engines.engine import Step
-from tulle.measure.engines.log_tables import MICROS, NULL_TEXT
 from tulle.measure.engines.matching import Matching
-from tulle.measure.engines.sql_text import column_list, equal_columns, float_literal, text_literal
-
-WEIGHT_STEPS = 1 << 40
-"""What a weight of 1 is as a whole number."""
-_MAX_PLAIN_HALVINGS = 8
-"""Up to here a weight by age has 32 bits and more, and needs no comparison with the newest."""
-_LEAST_PRIORITY = -1e308
-_CHANNEL = f"COALESCE(CAST(channel AS VARCHAR), {text_literal(NULL_TEXT)})"
+from tulle.measure.engines.positions import position_steps
+from tulle.measure.engines.sql_text import column_list, equal_columns, float_literal
 
 
 def all_credit_steps(
-    matching: Matching, rules: Sequence[Rule], *, has_asof_join: bool
+    matching: Matching, rules: Sequence[Rule], *, has_asof_join: bool, keeps_steps: bool = True
 ) -> list[Step]:
-    """From the log to `credited`, by the fastest way that is right."""
+    """From the log to `credited`, by the fastest way that is right.
+
+    Args:
+      matching: Who matches.
+      rules: One credit column each.
+      has_asof_join: Of the engine.
+      keeps_steps: Whether the engine runs a step once that is read several times.
+    """
     before = [*matching.moment_steps(), *matching.near_steps()]
     has_one_lookback = not matching.attribution.kind_lookback_seconds
     if has_asof_join and has_one_lookback and list(rules) == [LastTouch()]:
         return [*before, *last_touch_steps(matching)]
-    return [*before, *matching.touch_steps(), *credited_steps(matching, rules)]
+    return [*before, *credited_steps(matching, rules, keeps_steps=keeps_steps)]
 
 
-def credited_steps(matching: Matching, rules: Sequence[Rule]) -> list[Step]:
+def credited_steps(matching: Matching, rules: Sequence[Rule], *, keeps_steps: bool) -> list[Step]:
     """Touches that have a share of a moment's conversions by any rule: r0, r1, … of each rule."""
-    inner = _Positions(matching, rules)
     shares = ", ".join(f"{_credit(rule, index)} AS r{index}" for index, rule in enumerate(rules))
     kept = column_list((*matching.moment_keys, "num", "it", *matching.carried))
     names = [f"r{index}" for index in range(len(rules))]
     shared = f"SELECT {kept}, {shares} FROM positions"
     any_credit = " OR ".join(f"{name} > 0" for name in names)
     return [
-        *inner.steps(),
+        *position_steps(matching, rules, keeps_steps=keeps_steps),
         Step("credited", f"SELECT * FROM ({shared}) AS shared WHERE {any_credit}"),
     ]
 
@@ -85,52 +79,6 @@ def last_touch_steps(matching: Matching) -> list[Step]:
         "WHERE place = 1"
     )
     return [Step("latest", latest), Step("credited", credited)]
-
-
-class _Positions:
-    """The step that numbers the touches of a moment, with no more windows than rules need."""
-
-    def __init__(self, matching: Matching, rules: Sequence[Rule]) -> None:
-        self._matching = matching
-        self._rules = rules
-        partition = f"PARTITION BY {column_list(matching.moment_keys)}"
-        self._in_order = f"OVER ({partition} ORDER BY it, tie)"
-        self._over_all = (
-            f"OVER ({partition} ORDER BY it, tie "
-            "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)"
-        )
-        self._partition = partition
-
-    def steps(self) -> list[Step]:
-        lookback = self._matching.attribution.lookback_seconds
-        needs_newest = any(_needs_newest(rule, lookback) for rule in self._rules)
-        columns = ["*"]
-        if any(
-            isinstance(rule, (FirstTouch, PositionBased, LastTouch, LastN)) for rule in self._rules
-        ):
-            columns.append(f"ROW_NUMBER() {self._in_order} AS front")
-        if any(isinstance(rule, (Linear, PositionBased, LastTouch, LastN)) for rule in self._rules):
-            columns.append(f"COUNT(*) {self._over_all} AS touches")
-        columns += [
-            f"ROW_NUMBER() OVER ({self._partition} ORDER BY {_importance(rule, self._matching)}) "
-            f"AS place{index}"
-            for index, rule in enumerate(self._rules)
-            if isinstance(rule, PriorityTouch)
-        ]
-        weigh = functools.partial(_weight, lookback=lookback)
-        plain = [(index, rule) for index, rule in enumerate(self._rules) if weigh(rule) is not None]
-        if not needs_newest:
-            columns += [f"{weigh(rule)} AS weight{index}" for index, rule in plain]
-            columns += [
-                f"SUM({weigh(rule)}) {self._over_all} AS weights{index}" for index, rule in plain
-            ]
-            return [Step("positions", f"SELECT {', '.join(columns)} FROM touches")]
-        columns.append(f"MAX(it) {self._over_all} AS newest")
-        weights = [f"{weigh(rule)} AS weight{index}" for index, rule in plain]
-        sums = [f"SUM(weight{index}) {self._over_all} AS weights{index}" for index, _ in plain]
-        placed = f"SELECT {', '.join(columns)} FROM touches"
-        weighed = f"SELECT *, {', '.join(weights)} FROM ({placed}) AS placed"
-        return [Step("positions", f"SELECT *, {', '.join(sums)} FROM ({weighed}) AS weighed")]
 
 
 def _credit(rule: Rule, index: int) -> str:
@@ -175,43 +123,3 @@ def _last_n_credit(rule: LastN) -> str:
     total = float_literal(sum(rule.weights))
     shared = f"CASE touches {sums} ELSE {total} END" if sums else total
     return f"(CASE touches - front {weights} ELSE CAST(0 AS DOUBLE) END) / ({shared})"
-
-
-def _importance(rule: PriorityTouch, matching: Matching) -> str:
-    order = []
-    if "kind" in matching.carried and rule.kinds:
-        cases = " ".join(
-            f"WHEN {text_literal(kind)} THEN {rank}" for rank, kind in enumerate(rule.kinds)
-        )
-        order.append(f"CASE CAST(kind AS VARCHAR) {cases} ELSE {len(rule.kinds)} END")
-    if "priority" in matching.carried:
-        least = float_literal(_LEAST_PRIORITY)
-        order.append(f"COALESCE(CAST(priority AS DOUBLE), {least}) DESC")
-    return ", ".join([*order, "it DESC", "tie DESC"])
-
-
-def _needs_newest(rule: Rule, lookback: int) -> bool:
-    return isinstance(rule, TimeDecay) and lookback > _MAX_PLAIN_HALVINGS * rule.half_life_seconds
-
-
-def _weight(rule: Rule, *, lookback: int) -> str | None:
-    if isinstance(rule, TimeDecay):
-        reference = "newest" if _needs_newest(rule, lookback) else "ct"
-        halvings = (
-            f"CAST(it - {reference} AS DOUBLE) / {float_literal(rule.half_life_seconds * MICROS)}"
-        )
-        power = f"POW(CAST(2 AS DOUBLE), {halvings}) * {float_literal(WEIGHT_STEPS)}"
-        return f"CAST(FLOOR({power}) AS BIGINT)"
-    if isinstance(rule, ChannelWeights):
-        largest = max(*rule.weights.values(), rule.other_weight)
-        cases = " ".join(
-            f"WHEN {text_literal(channel)} THEN {_whole(weight / largest)}"
-            for channel, weight in rule.weights.items()
-        )
-        other = _whole(rule.other_weight / largest)
-        return f"CAST(CASE {_CHANNEL} {cases} ELSE {other} END AS BIGINT)"
-    return None
-
-
-def _whole(weight: float) -> int:
-    return max(1, round(weight * WEIGHT_STEPS))

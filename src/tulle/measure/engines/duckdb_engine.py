@@ -4,6 +4,7 @@
 
 import contextlib
 import importlib.util
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -34,17 +35,21 @@ class DuckDBEngine:
         num_threads: int | None = None,
         spill_folder: Path | None = None,
     ) -> None:
-        settings: dict[str, Any] = {"preserve_insertion_order": "false"}
+        # DuckDB's own choice is the working directory; rows that spill are sensitive.
+        self._own_folder = tempfile.TemporaryDirectory(prefix="tulle-duckdb-")
+        settings: dict[str, Any] = {
+            "preserve_insertion_order": "false",
+            "temp_directory": str(spill_folder or self._own_folder.name),
+        }
         if memory_limit is not None:
             settings["memory_limit"] = memory_limit
         if num_threads is not None:
             settings["threads"] = num_threads
-        if spill_folder is not None:
-            settings["temp_directory"] = str(spill_folder)
         try:
             self._connection = duckdb.connect(":memory:", config=settings)
             self._connection.execute("SET TimeZone = 'UTC'")
         except (duckdb.Error, TypeError) as error:
+            self._own_folder.cleanup()
             raise ConfigError(
                 f"DuckDB refuses memory_limit={memory_limit!r}, num_threads={num_threads!r} or "
                 f"spill_folder={str(spill_folder)!r}; write e.g. '4GB', 2 and a folder."
@@ -81,6 +86,7 @@ class DuckDBEngine:
         trace: TracebackType | None,
     ) -> None:
         self._connection.close()
+        self._own_folder.cleanup()
 
     @contextlib.contextmanager
     def _prepared(self, program: Program) -> Iterator[None]:

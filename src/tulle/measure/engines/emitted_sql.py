@@ -14,14 +14,17 @@ import polars as pl
 from tulle.errors import ConfigError
 from tulle.measure.ad_log import AdLog, DatabaseTable, TableSource
 from tulle.measure.attribution.attribution import Attribution
+from tulle.measure.engines.contributions import KEY_NUMBER
 from tulle.measure.engines.engine import Program, Step
+from tulle.measure.engines.exported_totals import result_name
+from tulle.measure.engines.frequency import frequency_program
 from tulle.measure.engines.keyed_order import MIN_SALT_BYTES, SALT
 from tulle.measure.engines.log_tables import CarriedColumn, LogTables, LogTypes
-from tulle.measure.engines.sql_text import identifier, text_literal
+from tulle.measure.engines.sql_text import column_list, identifier, text_literal
 from tulle.measure.engines.totals import totals_program
 from tulle.measure.engines.translation import check_dialect, translate
 from tulle.measure.engines.used_columns import tables_for
-from tulle.measure.slice_jobs import SliceJob
+from tulle.measure.slice_jobs import FrequencyJob, SliceJob, Subject
 from tulle.privacy.units import Unit
 
 _HEAD = """\
@@ -34,13 +37,13 @@ _HEAD = """\
 def emit_sql(
     log: AdLog,
     attribution: Attribution | None,
-    jobs: Sequence[SliceJob],
+    jobs: Sequence[SliceJob | FrequencyJob],
     *,
     unit: Unit,
     dialect: str,
     times_are_seconds: bool = False,
 ) -> str:
-    """What `slice_totals` computes, as a script of one SELECT for each job.
+    """What `slice_totals` and `frequencies` compute, as a script of one SELECT for each job.
 
     Args:
       log: Tables by name (`DatabaseTable`); others are called impressions and conversions.
@@ -57,25 +60,41 @@ def emit_sql(
     if not jobs:
         raise ConfigError("there is no job to write SQL for; name at least one query.")
     types = _assumed_types(log, attribution, jobs, unit, times_are_seconds=times_are_seconds)
-    tables = tables_for(
-        log, types, jobs, attributions=[] if attribution is None else [attribution], unit=unit
-    )
-    program = totals_program(
+    script = [_HEAD]
+    for job in jobs:
+        program = _program(log, types, attribution, job, unit)
+        sql = translate(_query(program, program.outputs[0], job), dialect, is_pretty=True)
+        script.append(
+            f"-- {_one_line(job.name)}\n-- Save as {result_name(job)}.parquet or .csv\n{sql};\n"
+        )
+    return "\n".join(script)
+
+
+def _program(
+    log: AdLog,
+    types: LogTypes,
+    attribution: Attribution | None,
+    job: SliceJob | FrequencyJob,
+    unit: Unit,
+) -> Program:
+    is_attributed = isinstance(job, SliceJob) and job.subject is Subject.CONVERSIONS
+    attributions = [attribution] if is_attributed and attribution is not None else []
+    tables = tables_for(log, types, [job], attributions=attributions, unit=unit)
+    salt = bytes(MIN_SALT_BYTES)
+    if isinstance(job, FrequencyJob):
+        return frequency_program(tables, [job], unit=unit, salt=salt)
+    return totals_program(
         tables,
         attribution,
-        jobs,
+        [job],
         unit=unit,
-        salt=bytes(MIN_SALT_BYTES),
+        salt=salt,
         has_asof_join=False,
+        keeps_steps=False,
     )
-    statements = [
-        translate(_query(program, output), dialect, is_pretty=True) for output in program.outputs
-    ]
-    titled = zip(jobs, statements, strict=True)
-    return "\n".join([_HEAD, *(f"-- {_one_line(job.name)}\n{sql};\n" for job, sql in titled)])
 
 
-def _query(program: Program, output: str) -> str:
+def _query(program: Program, output: str, job: SliceJob | FrequencyJob) -> str:
     known = [
         *(
             Step(name, f"SELECT * FROM {_table_name(name, source)}")
@@ -90,7 +109,20 @@ def _query(program: Program, output: str) -> str:
         if step.name in needed:
             needed |= set(re.findall(r"\b(?:FROM|JOIN)\s+(\w+)", step.sql))
     parts = [f"{step.name} AS ({step.sql})" for step in known if step.name in needed]
-    return f"WITH {', '.join(parts)} SELECT * FROM {output}"
+    return f"WITH {', '.join(parts)} {_named_result(job, output)}"
+
+
+def _named_result(job: SliceJob | FrequencyJob, output: str) -> str:
+    names = ("frequency",) if isinstance(job, FrequencyJob) else job.amount_names
+    amounts = [f"t.x{n} AS {identifier(name)}" for n, name in enumerate(names)]
+    if job.keys is None or not job.slices:
+        slices = [f"t.s{n} AS {identifier(column.name)}" for n, column in enumerate(job.slices)]
+        source = f"{output} t"
+    else:
+        slices = [f"w.{identifier(column.name)}" for column in job.slices]
+        keys = output.rpartition("_")[0] + "_keys"
+        source = f"{output} t JOIN {keys} w ON w.{KEY_NUMBER} = t.{KEY_NUMBER}"
+    return f"SELECT {column_list([*slices, *amounts, 't.num_units'])} FROM {source}"
 
 
 def _table_name(name: str, source: TableSource) -> str:
@@ -111,7 +143,7 @@ def _values(frame: pl.DataFrame) -> str:
 def _assumed_types(
     log: AdLog,
     attribution: Attribution | None,
-    jobs: Sequence[SliceJob],
+    jobs: Sequence[SliceJob | FrequencyJob],
     unit: Unit,
     *,
     times_are_seconds: bool,

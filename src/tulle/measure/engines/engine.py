@@ -103,7 +103,8 @@ def open_engine(
       where: "duckdb", "local[2]", or the URL of a Spark master (spark://…, yarn, k8s://…).
       memory_limit: E.g. "4GB"; DuckDB spills to disk above it. None: most of the machine's.
       num_threads: Of DuckDB. None: all cores.
-      spill_folder: Where DuckDB spills. Sensitive rows lie in it while a program runs.
+      spill_folder: Where DuckDB spills; sensitive rows lie in it while a program runs. None:
+        a private folder among the machine's temporary files.
     """
     if where == "duckdb":
         from tulle.measure.engines.duckdb_engine import DuckDBEngine

@@ -56,25 +56,33 @@ class Matching:
         return [imp, Step("near", near, is_cheap=True)]
 
     def touch_steps(self) -> list[Step]:
-        """Pairs of a moment and an impression before it, at most the lookback ago."""
+        """Pairs of a moment and an impression before it, with the order of ties."""
         keys = self.tables.match_keys
         has_limit = self.attribution.max_touches is not None
-        columns = ("i.t AS it", f"{self._tie()} AS tie", *(f"i.{name}" for name in self.carried))
-        sql = (
-            f"SELECT {column_list(keys, 'm')}, m.t AS ct, m.num, {column_list(columns)} "
-            f"FROM moments m JOIN imp i ON {equal_columns('m', 'i', keys)} AND i.t <= m.t "
-            f"AND {self.within_lookback()}"
+        tied = (
+            "" if self._has_id else f"LEFT JOIN tied d ON {equal_columns('d', 'i', (*keys, 't'))}"
         )
-        if not self._has_id:
-            sql += f" LEFT JOIN tied d ON {equal_columns('d', 'i', (*keys, 't'))}"
-        touches = Step("every_touch" if has_limit else "touches", sql)
+        touches = Step(
+            "every_touch" if has_limit else "touches",
+            self.pairs(extra=(f"{self._tie()} AS tie",), joined=tied),
+        )
         return [*self._tied_steps(), touches, *self._last_touches()]
 
-    def order_of_ties(self) -> str:
-        """What orders impressions i of one time."""
+    def pairs(self, *, extra: tuple[str, ...] = (), joined: str = "") -> str:
+        """A moment m with each impression i before it, at most the lookback ago."""
+        keys = self.tables.match_keys
+        columns = ("i.t AS it", *extra, *(f"i.{name}" for name in self.carried))
+        return (
+            f"SELECT {column_list(keys, 'm')}, m.t AS ct, m.num, {column_list(columns)} "
+            f"FROM moments m JOIN imp i ON {equal_columns('m', 'i', keys)} AND i.t <= m.t "
+            f"AND {self.within_lookback()} {joined}"
+        )
+
+    def order_of_ties(self, *, time: str = "t") -> str:
+        """What orders impressions i of one time, which is in the column `time`."""
         if self._has_id:
             return "i.id"
-        columns = (*self.tables.match_keys, "t", *self.carried)
+        columns = (*self.tables.match_keys, time, *self.carried)
         return plain_md5([f"i.{column}" for column in columns])
 
     def within_lookback(self) -> str:

@@ -79,13 +79,20 @@ def totals_program(
     unit: Unit,
     salt: bytes,
     has_asof_join: bool,
+    keeps_steps: bool = True,
 ) -> Program:
     """The steps of `slice_totals`; the last of each job is an output."""
     check_unit(unit, tables.log, [job.subject for job in jobs])
     frames = {SALT: salt_frame(salt)}
     steps: list[Step] = []
     if any(job.subject is Subject.CONVERSIONS for job in jobs):
-        steps += credit_steps(tables, attribution, unit=unit, has_asof_join=has_asof_join)
+        matching = matching_for(tables, attribution, unit=unit)
+        steps += all_credit_steps(
+            matching,
+            [matching.attribution.rule],
+            has_asof_join=has_asof_join,
+            keeps_steps=keeps_steps,
+        )
     if all(step.name != "imp" for step in steps):
         steps.append(tables.step(Side.IMPRESSION, name="imp"))
     outputs = []
@@ -101,10 +108,8 @@ def totals_program(
     )
 
 
-def credit_steps(
-    tables: LogTables, attribution: Attribution | None, *, unit: Unit, has_asof_join: bool
-) -> list[Step]:
-    """From the log to `credited`: touches and their share by the attribution's rule."""
+def matching_for(tables: LogTables, attribution: Attribution | None, *, unit: Unit) -> Matching:
+    """Who matches under this unit; refuses limits that do not bound it."""
     if tables.log.conversions is None or attribution is None:
         raise ConfigError("counting conversions needs their table and an attribution.")
     is_impression_unit = unit.owner is Owner.IMPRESSION
@@ -118,8 +123,7 @@ def credit_steps(
             f"max_conversions_per_user={attribution.max_conversions_per_user} bounds nothing "
             f"for unit={unit}; leave it out and set bounds, which come after attribution."
         )
-    matching = Matching(tables=tables, attribution=attribution, window_seconds=unit.window_seconds)
-    return all_credit_steps(matching, [attribution.rule], has_asof_join=has_asof_join)
+    return Matching(tables=tables, attribution=attribution, window_seconds=unit.window_seconds)
 
 
 def job_steps(prefix: str, job: SliceJob, tables: LogTables, unit: Unit) -> list[Step]:

@@ -20,16 +20,15 @@ def channel_table(model: ChannelModel, *, confidence: float) -> AnswerTable:
     effects = np.array([model.noisy_effects[name] for name in channels])
     # An effect that is cut at zero has no spread there; an interval needs some width.
     stddevs = np.array([max(model.effect_stddevs[name], 1e-12) for name in channels])
-    weights = np.array([model.rule.weights[name] for name in channels])
-    scale = weights.max() / max(effects.max(), 1e-12)
     half_width = normal_quantile(confidence) * stddevs
-    frame = answer_frame(
-        pl.DataFrame({"channel": channels}),
-        [
-            Answer.around("effect", effects, half_width=half_width, noise_stddev=stddevs),
+    answers = [Answer.around("effect", effects, half_width=half_width, noise_stddev=stddevs)]
+    if effects.max() > 0:  # else all weights are alike, whatever the noise
+        weights = np.array([model.rule.weights[name] for name in channels])
+        scale = 1 / effects.max()
+        answers.append(
             Answer.around(
                 "weight", weights, half_width=half_width * scale, noise_stddev=stddevs * scale
-            ),
-        ],
-    )
+            )
+        )
+    frame = answer_frame(pl.DataFrame({"channel": channels}), answers)
     return AnswerTable(name=CHANNEL_TABLE, frame=frame, event=model.event, confidence=confidence)

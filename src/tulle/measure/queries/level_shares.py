@@ -59,7 +59,8 @@ def level_shares(
 def tree_errors(query: Query, levels: Levels, job: SliceJob, history: pl.DataFrame) -> TreeErrors:
     """How errors at the nodes of a query weigh, by earlier numbers."""
     names = [column.name for column in query.slices]
-    keys = query.keys if query.keys is not None else history.select(names)
+    _check_history(query, history)
+    keys = query.keys if query.keys is not None else history.select(names).cast(pl.String)
     tree = SliceTree.from_keys(keys, levels.columns)
     clip = job.amounts[0].clip  # errors are those of contributions, each worth up to the clip
     counts = history_counts(query, keys, history)
@@ -68,19 +69,26 @@ def tree_errors(query: Query, levels: Levels, job: SliceJob, history: pl.DataFra
 
 def history_counts(query: Query, keys: pl.DataFrame, history: pl.DataFrame) -> FloatArray:
     """The earlier number of each key, 0 for those that were not there."""
+    _check_history(query, history)
     names = [column.name for column in query.slices]
-    missing = [name for name in (*names, COUNT_COLUMN) if name not in history.columns]
-    if missing:
-        raise DataError(
-            f"query {query.name!r}: its history has no column {missing[0]!r}; it needs "
-            f"{', '.join((*names, COUNT_COLUMN))}."
-        )
     known = history.select(*(pl.col(name).cast(pl.String) for name in names), COUNT_COLUMN)
-    if known.select(names).is_duplicated().any():
-        raise DataError(f"query {query.name!r}: its history has a slice twice.")
     joined = keys.join(known, on=names, how="left", maintain_order="left")
     counts = joined[COUNT_COLUMN].cast(pl.Float64, strict=False).fill_null(0.0)
     return np.asarray(counts.to_numpy()).clip(min=0.0)
+
+
+def _check_history(query: Query, history: pl.DataFrame) -> None:
+    names = [*(column.name for column in query.slices), COUNT_COLUMN]
+    missing = [name for name in names if name not in history.columns]
+    if missing:
+        raise DataError(
+            f"query {query.name!r}: its history has no column {missing[0]!r}; it needs "
+            f"{', '.join(names)}."
+        )
+    if history.height and not history[COUNT_COLUMN].dtype.is_numeric():
+        raise DataError(f"query {query.name!r}: {COUNT_COLUMN!r} of its history is no number.")
+    if names[:-1] and history.select(names[:-1]).is_duplicated().any():
+        raise DataError(f"query {query.name!r}: its history has a slice twice.")
 
 
 def tree_budget(

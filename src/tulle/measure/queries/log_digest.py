@@ -2,10 +2,11 @@
 
 import hashlib
 import io
+from pathlib import Path
 
 import polars as pl
 
-from tulle.data.source_files import content_sha256
+from tulle.data.source_files import SourceFile, content_sha256, inspect_sources
 from tulle.errors import ConfigError
 from tulle.measure.ad_log import AdLog, DatabaseTable, FileTable, TableSource
 
@@ -21,6 +22,17 @@ def log_digest(log: AdLog) -> bytes:
     for source in (log.impressions, log.conversions):
         digest.update(b"|" if source is None else _source_digest(source).encode())
     return digest.digest()
+
+
+def log_state(log: AdLog) -> tuple[SourceFile, ...]:
+    """What shows that a file of the log changed since; tables without files show nothing."""
+    paths: list[Path] = []
+    for source in (log.impressions, log.conversions):
+        if isinstance(source, FileTable):
+            paths += source.paths
+        elif isinstance(source, DatabaseTable) and source.database is not None:
+            paths.append(source.database)
+    return inspect_sources(paths) if paths else ()
 
 
 def _source_digest(source: TableSource) -> str:

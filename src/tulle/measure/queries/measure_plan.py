@@ -49,6 +49,8 @@ class Circumstances:
     noise_source: str = "operating-system entropy"
     has_public_history: bool = False
     """True if levels share by counts that somebody says are public."""
+    has_exported_totals: bool = False
+    """True if another engine added up, and somebody says that it ran the emitted script."""
 
 
 def make_measure_plan(
@@ -249,6 +251,14 @@ def _assumptions(circumstances: Circumstances) -> tuple[Assumption, ...]:
                 status=Status.ENFORCED,
                 evidence="The ledger knows it by a keyed hash of log and plan, and its numbers "
                 "by a hash; a repeated command returns them.",
+            )
+        )
+    if circumstances.has_exported_totals:
+        made.append(
+            Assumption(
+                statement="The totals were bounded and added up by the emitted script, over "
+                "all rows of the log once, with a secret salt.",
+                status=Status.ASSUMED,
             )
         )
     if circumstances.has_public_history:

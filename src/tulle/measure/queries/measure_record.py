@@ -24,6 +24,12 @@ _TABLE_KEYS = ("name", "confidence", "event", "columns", "values")
 # What JSON writes as null: no estimate, no bound below, none above, unknown noise.
 _ABSENT = {"value": math.nan, "low": -math.inf, "high": math.inf, "noise_stddev": math.inf}
 
+_PLAIN_TYPES: dict[Any, tuple[type, ...]] = {
+    pl.Float64: (float, int),
+    pl.Int64: (int,),
+    pl.String: (str,),
+}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class MeasureRecord:
@@ -63,12 +69,13 @@ class MeasureRecord:
         if fields["format"] != _FORMAT:
             raise ConfigError(f"format={fields['format']!r} is not {_FORMAT!r}.")
         randomness = check_fields("randomness", fields["randomness"], ("description", "is_secure"))
+        release_id = fields["release_id"]
         return cls(
             plan=Plan.from_dict(fields["plan"]),
             tables=tuple(_table(data) for data in check_list("tables", fields["tables"])),
             randomness=check_text("description", randomness["description"]),
             is_secure=randomness["is_secure"] is True,
-            release_id=fields["release_id"],
+            release_id=None if release_id is None else check_text("release_id", release_id),
         )
 
 
@@ -110,11 +117,14 @@ def _plain(value: Any) -> Any:
 
 def _table(data: object) -> AnswerTable:
     fields = check_fields("table", data, _TABLE_KEYS)
-    columns = check_list("columns", fields["columns"])
-    frame = pl.DataFrame(
-        check_list("values", fields["values"]), schema=_schema(columns), orient="row"
-    )
-    frame = frame.with_columns(
+    columns = [check_text("columns", name) for name in check_list("columns", fields["columns"])]
+    if len(set(columns)) < len(columns):
+        raise ConfigError("two columns of a table have the same name.")
+    schema = _schema(columns)
+    rows = check_list("values", fields["values"])
+    for row in rows:
+        _check_row(schema, row)
+    frame = pl.DataFrame(rows, schema=schema, orient="row").with_columns(
         pl.col(name).fill_null(absent) for name, absent in _ABSENT.items() if name in columns
     )
     return AnswerTable(
@@ -123,6 +133,14 @@ def _table(data: object) -> AnswerTable:
         event=event_from_dict(fields["event"]),
         confidence=check_finite("confidence", fields["confidence"]),
     )
+
+
+def _check_row(schema: dict[str, Any], row: object) -> None:
+    if not isinstance(row, list) or len(row) != len(schema):
+        raise ConfigError(f"a row of a table must be a list of {len(schema)} values.")
+    for (name, kind), value in zip(schema.items(), row, strict=True):
+        if value is not None and type(value) not in _PLAIN_TYPES[kind]:
+            raise ConfigError(f"a value of column {name!r} is not of its type.")
 
 
 def _schema(columns: list[str]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from tulle.measure.slice_jobs import (
     Subject,
 )
 from tulle.measure.trees.day_tree import day_tree
-from tulle.privacy.units import Adjacency, Owner
+from tulle.privacy.units import Adjacency
 
 PlannedQuery = FlatQuery | TreeQuery | ReachQuery
 
@@ -81,11 +81,7 @@ class _Planner:
                 f"query {query.name!r}: reach counts users; protect the unit user, or one of "
                 f"its kinds, not '{self._config.unit}'."
             )
-        if (
-            self._config.unit.owner is Owner.USER_ADVERTISER
-            and not self._config.log.columns.advertiser
-        ):
-            raise ConfigError(f"unit='{self._config.unit}' needs the log's advertiser column.")
+        _check_owner_columns(self._config)
         limit = query.max_slices_per_unit
         job = FrequencyJob(
             name=query.name,

@@ -36,9 +36,15 @@ def steps_of(totals: SliceTotals, slices: pl.DataFrame) -> IntArray:
     """The raw steps of these slices, 0 for those that the totals lack."""
     if not slices.width or totals.slices.equals(slices):
         return totals.raw_steps
-    rows = totals.slices.with_row_index("row")
-    places = slices.join(rows, on=slices.columns, how="left", maintain_order="left")["row"]
+    places = rows_of(totals.slices, slices)
     found = places.is_not_null().to_numpy()
     steps = np.zeros((slices.height, totals.raw_steps.shape[1]), np.int64)
     steps[found] = totals.raw_steps[places.drop_nulls().to_numpy()]
     return steps
+
+
+def rows_of(slices: pl.DataFrame, wanted: pl.DataFrame) -> pl.Series:
+    """At which row of `slices` each wanted slice is, null for those that it lacks."""
+    name = "".join(("row ", *slices.columns))  # longer than any of them, so none of them
+    rows = slices.with_row_index(name)
+    return wanted.join(rows, on=wanted.columns, how="left", maintain_order="left")[name]

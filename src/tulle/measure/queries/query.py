@@ -1,6 +1,7 @@
 """A question about a campaign: what is counted, by which slices, within which bounds."""
 
 import dataclasses
+import datetime
 import enum
 
 import polars as pl
@@ -11,7 +12,10 @@ from tulle.measure.slice_jobs import Amount, Bounds, SliceColumn
 from tulle.privacy.fields import check_count, check_text
 
 MAX_SLICES = 2_000_000
-_TAKEN_NAMES = {"number", "value", "low", "high", "noise_stddev", "level", "nonnegative"}
+_TAKEN_NAMES = {
+    *("number", "value", "low", "high", "noise_stddev", "level", "nonnegative"),
+    *("metric", "k"),
+}
 
 
 class Quantity(enum.Enum):
@@ -266,3 +270,16 @@ def _check_structure(query: Query) -> None:
             )
         if query.levels is not None:
             raise ConfigError(f"query {query.name!r}: running totals make their own levels.")
+        _check_consecutive(query.name, query.keys.to_series().to_list())
+
+
+def _check_consecutive(name: str, days: list[str]) -> None:
+    try:
+        numbers = [datetime.date.fromisoformat(day).toordinal() for day in days]
+    except ValueError:
+        numbers = []
+    if numbers != list(range(numbers[0], numbers[0] + len(numbers)) if numbers else [None]):
+        raise ConfigError(
+            f"query {name!r}: running totals go from day to day; give its first and last day as "
+            "keys, or every day between them in order."
+        )

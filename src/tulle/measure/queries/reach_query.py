@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from tulle.measure.queries.answer_table import AnswerTable
-from tulle.measure.queries.private_slices import chosen_slices
+from tulle.measure.queries.private_slices import chosen_slices, rows_of
 from tulle.measure.queries.query import Query
 from tulle.measure.reach.frequency_config import FrequencyConfig
 from tulle.measure.reach.frequency_release import release_frequencies
@@ -51,9 +51,7 @@ class ReachQuery:
         raw_unit_counts = found.raw_counts.sum(axis=1)
         slices = chosen_slices(found.slices, raw_unit_counts, self.selection, rng=rng)
         if self.selection is not None:
-            rows = found.slices.with_row_index("row")
-            places = slices.join(rows, on=slices.columns, how="left", maintain_order="left")
-            raw_counts = found.raw_counts[places["row"].to_numpy()]
+            raw_counts = found.raw_counts[rows_of(found.slices, slices).to_numpy()]
             found = Frequencies(slices=slices, raw_counts=raw_counts)
         released = release_frequencies(found, self.config, rng=rng, confidence=confidence)
         number = (

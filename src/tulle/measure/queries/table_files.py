@@ -1,12 +1,12 @@
 """Tables of a measurement as Parquet or CSV files, made from its record."""
 
 import os
-import re
 import secrets
 from pathlib import Path
 
 from tulle.errors import ConfigError
 from tulle.measure.queries.measure_record import MeasureRecord
+from tulle.measure.small_tables import file_stem
 from tulle.runs.whole_files import reporting_disk_errors
 
 FORMS = ("parquet", "csv")
@@ -42,7 +42,7 @@ def write_tables(record: MeasureRecord, folder: Path, *, form: str = "parquet") 
 def _file_names(record: MeasureRecord) -> list[str]:
     names: list[str] = []
     for table in record.tables:
-        name = re.sub(r"[^a-z0-9]+", "-", table.name.lower()).strip("-") or "table"
+        name = file_stem(table.name)
         # Two names may differ only in what a file name cannot hold.
         taken = sum(other == name or other.startswith(f"{name}-") for other in names)
         names.append(name if name not in names else f"{name}-{taken + 1}")

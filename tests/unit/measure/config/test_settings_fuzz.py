@@ -41,8 +41,12 @@ VALUES = st.one_of(
     st.integers(-3, 5),
     st.integers(),
     st.floats(),
-    st.sampled_from(["", " ", "a", "private", "user", "day", "conversion.day", "row", "k", "metric"]),
-    st.sampled_from(["linear", "last-n", "reach", "7 days", "-1 days", "*", "**a", "\0", "a/b.csv"]),
+    st.sampled_from(
+        ["", " ", "a", "private", "user", "day", "conversion.day", "row", "k", "metric"]
+    ),
+    st.sampled_from(
+        ["linear", "last-n", "reach", "7 days", "-1 days", "*", "**a", "\0", "a/b.csv"]
+    ),
     st.text(max_size=5),
     st.booleans(),
     st.dates(datetime.date(1900, 1, 1), datetime.date(2100, 1, 1)),
@@ -69,7 +73,9 @@ def mutated(draw: st.DrawFn, tree: dict[str, Any]) -> dict[str, Any]:
         place, kind = draw(st.sampled_from(places)), draw(st.sampled_from(["drop", "set", "add"]))
         value, name = draw(VALUES), draw(NAMES)
 
-        def change(inner: Any, key: Any, kind: str = kind, value: Any = value, n: str = name) -> None:
+        def change(
+            inner: Any, key: Any, kind: str = kind, value: Any = value, n: str = name
+        ) -> None:
             if kind == "drop":
                 del inner[key]
             elif kind == "set" or not isinstance(inner, dict):
@@ -94,22 +100,24 @@ def test_trees_survive_being_written(folder: Path, tree: dict[str, Any]) -> None
     make_measure_plan(read_config(write_settings(folder, toml_text(tree))).config)
 
 
-@settings(max_examples=250, deadline=None, derandomize=True,
-          suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=800, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 @given(tree=st.one_of(mutated(PLAIN), mutated(PRIVATE), mutated(LEARNT)))
 def test_changed_settings_plan_or_say_what_is_wrong(folder: Path, tree: dict[str, Any]) -> None:
     path = write_settings(folder, toml_text(tree), "changed.toml")
+    message = None
     try:
         make_measure_plan(read_config(path).config)
     except TulleError as error:
-        assert str(error).rstrip().endswith((".", "?", "…", ")")) and len(str(error)) > 10
+        message = str(error)
+    assert message is None or len(message.split()) >= 3
 
 
 SMALL = tomllib.loads(settings_text("value", "rate", "reach", "running"))
 
 
-@settings(max_examples=40, deadline=None, derandomize=True,
-          suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(tree=mutated(SMALL))
 def test_changed_settings_measure_or_spend_nothing(folder: Path, tree: dict[str, Any]) -> None:
     check_measured_or_unspent(folder, write_settings(folder, toml_text(tree), "changed.toml"))
@@ -133,7 +141,9 @@ def check_measured_or_unspent(folder: Path, path: Path) -> bool:
 
 
 def _with(name: str, expression: Any) -> Any:
-    return lambda table: table.with_columns(expression.alias(name)) if name in table.columns else table
+    return lambda table: (
+        table.with_columns(expression.alias(name)) if name in table.columns else table
+    )
 
 
 def _sometimes(name: str, value: Any) -> Any:
@@ -185,23 +195,28 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
-@settings(max_examples=35, deadline=None, derandomize=True,
-          suppress_health_check=list(HealthCheck))
-@given(faults=st.tuples(st.sampled_from(sorted(FAULTS)), st.sampled_from(sorted(FAULTS))))
+@settings(max_examples=35, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    tree=st.sampled_from([SMALL, PRIVATE, LEARNT]),
+    faults=st.tuples(st.sampled_from(sorted(FAULTS)), st.sampled_from(sorted(FAULTS))),
+)
 def test_faulty_tables_measure_or_spend_nothing(
-    folder: Path, ending: str, faults: tuple[str, str]
+    folder: Path, ending: str, tree: dict[str, Any], faults: tuple[str, str]
 ) -> None:
+    names = {name: f"faulty-{name}.{ending}" for name in ("impressions", "conversions")}
     log = [FAULTS[name](table) for name, table in zip(faults, small_log(num_rows=90), strict=True)]
-    for name, table in zip(("impressions", "conversions"), log, strict=True):
-        path = folder / f"faulty-{name}.{ending}"
+    for name, table in zip(names.values(), log, strict=True):
         try:
-            table.write_parquet(path) if ending == "parquet" else table.write_csv(path)
+            if ending == "parquet":
+                table.write_parquet(folder / name)
+            else:
+                table.write_csv(folder / name)
         except pl.exceptions.ComputeError:  # CSV has no lists
             return
-    text = settings_text("value", "rate", "reach").replace('"impressions.parquet"', f'"faulty-impressions.{ending}"')
-    text = text.replace('"conversions.parquet"', f'"faulty-conversions.{ending}"')
-    worked = check_measured_or_unspent(folder, write_settings(folder, text, "faulty.toml"))
+    path = write_settings(folder, toml_text({**tree, "log": names}), "faulty.toml")
+    worked = check_measured_or_unspent(folder, path)
     if set(faults) <= {"none", "reversed", "twice"}:
         assert worked
     if set(faults) & {"no user", "no time", "null users", "no columns", "upper case"}:

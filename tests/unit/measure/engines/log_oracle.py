@@ -201,7 +201,7 @@ def _contributions(impressions, conversions, columns, attribution, job, *, unit,
             columns,
             attribution,
             window_seconds=unit.window_seconds,
-            tie_columns=_tie_columns(attribution, job),
+            tie_columns=_tie_columns(columns, attribution, job),
         )
         if not touches and job.counts_unattributed:
             yield conversion, None, conversion, 1.0
@@ -231,11 +231,11 @@ def _kept_conversions(conversions, columns, attribution, job, salt):
     return kept
 
 
-def _tie_columns(attribution, job):
+def _tie_columns(columns, attribution, job):
     rule = attribution.rule
     has_priority = isinstance(rule, PriorityTouch)
     names = ["kind"] if has_priority or attribution.kind_lookback_seconds else []
-    names += ["priority"] if has_priority else []
+    names += ["priority"] if has_priority and columns.priority else []
     names += [rule.column] if isinstance(rule, ChannelWeights) else []
     names += [column.column for column in job.slices if column.side is Side.IMPRESSION]
     return tuple(names)

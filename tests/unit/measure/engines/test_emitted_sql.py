@@ -110,10 +110,14 @@ def test_the_script_computes_what_the_engine_does(number: int, rule: object) -> 
         connection.register("impressions", log.impressions.frame)
         connection.register("conversions", log.conversions.frame)
         rows = connection.execute(script, {"salt": SALT.hex()}).fetchall()
+        names = [column[0] for column in connection.description]
+    assert names == [*(c.name for c in job.slices), *job.amount_names, "num_units"]
     assert sorted(row[-1] for row in rows) == sorted(filter(None, result.raw_unit_counts))
     width = len(job.amount_names)
-    steps = sorted(tuple(row[-1 - width : -1]) for row in rows)
-    assert steps == sorted(tuple(row) for row in result.raw_steps.tolist() if any(row))
+    expected = zip(result.slices.iter_rows(), result.raw_steps.tolist(), strict=True)
+    assert {row[: -1 - width]: row[-1 - width : -1] for row in rows} == {
+        key: tuple(steps) for key, steps in expected if any(steps)
+    }
 
 
 def small_log() -> AdLog:

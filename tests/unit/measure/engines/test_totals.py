@@ -135,6 +135,23 @@ def test_every_rule_agrees_with_the_oracle(
     )
 
 
+@pytest.mark.parametrize("kinds", [("click", "view"), (), ("other",)], ids=repr)
+@settings(max_examples=12, deadline=None)
+@given(impression_rows=impressions(), conversion_rows=conversions())
+def test_importance_by_kind_alone_agrees_with_the_oracle(
+    engine, kinds, impression_rows, conversion_rows
+) -> None:
+    assert_as_oracle(
+        engine,
+        [row | {"priority": 0} for row in impression_rows],
+        conversion_rows,
+        job_of(CAMPAIGN, bounds=BOUNDS[3]),
+        attribution=Attribution(rule=PriorityTouch(kinds=kinds), lookback_seconds=LOOKBACK),
+        unit=Unit.user(),
+        columns=dataclasses.replace(COLUMNS, priority=None),
+    )
+
+
 @pytest.mark.parametrize("attribution", ATTRIBUTIONS, ids=["asof", "kind lookback", "max touches"])
 @pytest.mark.parametrize(
     ("unit", "columns"),

@@ -110,9 +110,7 @@ def write_log(folder: Path, log: tuple[pl.DataFrame, pl.DataFrame] | None = None
     conversions.write_parquet(folder / "conversions.parquet")
 
 
-def settings(
-    *names: str, epsilon: float = 1.0, privacy: str = "", rule: str = "last-touch"
-) -> str:
+def settings(*names: str, epsilon: float = 1.0, privacy: str = "", rule: str = "last-touch") -> str:
     """The text of a settings file with these queries."""
     known = QUERIES | PRIVATE_QUERIES
     if any(name in PRIVATE_QUERIES for name in names) and "delta" not in privacy:

@@ -65,7 +65,8 @@ def test_counts_values_averages_and_rates_by_campaign(tmp_path: Path) -> None:
     impressions, _ = small_log()
     touches = last_touches().filter(pl.col("campaign") != "d")
     counts = grouped(touches, pl.len(), "campaign")
-    assert len(counts) == 3 and min(counts.values()) > 5
+    assert len(counts) == 3
+    assert min(counts.values()) > 5
     assert by_slice(found["conversions"], "conversions", "campaign") == pytest.approx(counts)
     values = grouped(touches, pl.col("value").sum(), "campaign")
     assert by_slice(found["value"], "value", "campaign") == pytest.approx(values, abs=0.01)
@@ -90,9 +91,7 @@ def test_levels_and_running_totals(tmp_path: Path) -> None:
     assert by_slice(found["levels"], "conversions", "geo", "campaign") == pytest.approx(
         every, abs=1e-3
     )
-    days = [
-        touches.filter(pl.col("timestamp") // DAY == day).height for day in range(NUM_DAYS)
-    ]
+    days = [touches.filter(pl.col("timestamp") // DAY == day).height for day in range(NUM_DAYS)]
     running = by_slice(found["running"], "running conversions", "day")
     assert list(running) == [(f"1970-01-0{day + 1}",) for day in range(NUM_DAYS)]
     assert list(running.values()) == pytest.approx([sum(days[: n + 1]) for n in range(8)], abs=1e-2)
@@ -142,3 +141,16 @@ def test_private_slices_are_found_where_many_users_are(tmp_path: Path) -> None:
     text = settings("found rate", "found reach", epsilon=8)
     for table in run_measure(config_of(tmp_path, text), tmp_path / "out").record.tables:
         assert set(table.frame["campaign"]) == {"a", "b", "c", "d"}
+
+
+@pytest.mark.parametrize("name", ["row", "count", "user", "unit"])
+def test_slices_may_have_the_names_of_other_things(tmp_path: Path, name: str) -> None:
+    impressions, conversions = small_log(num_users=3000, num_rows=20_000)
+    if name != "user":
+        impressions = impressions.with_columns(pl.col("campaign").alias(name))
+    write_log(tmp_path, (impressions, conversions))
+    text = settings("found rate", "found reach", epsilon=8)
+    text = text.replace('["campaign"]', f'["{name}"]')
+    for table in run_measure(config_of(tmp_path, text), tmp_path / "out").record.tables:
+        # Single users are never published.
+        assert set(table.frame[name]) == (set() if name == "user" else {"a", "b", "c", "d"})

@@ -140,7 +140,11 @@ def nothing_slices(num_slices: int) -> pl.DataFrame:
 class TestGaussianNoise:
     @pytest.mark.parametrize(
         ("name", "number", "size"),
-        [("conversions", "conversions", 1), ("impressions", "impressions", 1), ("value", "value", 20)],
+        [
+            ("conversions", "conversions", 1),
+            ("impressions", "impressions", 1),
+            ("value", "value", 20),
+        ],
     )
     def test_it_has_the_stated_stddev(
         self, tmp_path: Path, name: str, number: str, size: float
@@ -207,7 +211,8 @@ class TestPlans:
             'measure = "impressions"', 'measure = "impressions"\nshare = 3'
         )
         first, second = plan_of(tmp_path, text).queries
-        assert isinstance(first, FlatQuery) and isinstance(second, FlatQuery)
+        assert isinstance(first, FlatQuery)
+        assert isinstance(second, FlatQuery)
         # (2 x 3) / (1/4) steps of scale, and (4 x 2) / (3/4).
         scales = [noisy.main.noise.noise_stddev / math.sqrt(2) for noisy in (first, second)]
         assert scales == pytest.approx([24, 32 / 3], rel=1e-2)
@@ -231,9 +236,7 @@ class TestSelection:
         query = planned(tmp_path, name)
         rng = SeededNoise(4)
         if isinstance(query, ReachQuery):
-            found = Frequencies(
-                slices=nothing_slices(500), raw_counts=np.zeros((500, 4), np.int64)
-            )
+            found = Frequencies(slices=nothing_slices(500), raw_counts=np.zeros((500, 4), np.int64))
             table = query.answer(found, confidence=0.9, rng=rng)
         else:
             table = query.answer(nothing(query, 500), confidence=0.9, rng=rng)

@@ -14,12 +14,14 @@ from tulle.accounting.refusal import SpendRefusedError
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.measure.ad_log import AdLog, FrameTable
 from tulle.measure.engines.engine import open_engine
-from tulle.measure.queries import releasing
+from tulle.measure.engines.exported_totals import ExportedTotals, result_name
+from tulle.measure.queries import raw_totals, releasing
 from tulle.measure.queries.measure_config import MeasureConfig
 from tulle.measure.queries.measure_record import read_measurement
 from tulle.measure.queries.released_file import ReleasedFile
 from tulle.measure.queries.releasing import MeasureOptions, measure
 from tulle.mechanisms.entropy import release_rng
+from tulle.privacy.conditions import Status
 from tulle.privacy.units import Unit
 from tulle.runs.release_books import ReleaseCharge, open_books
 from unit.measure.queries.small_measurements import (
@@ -144,8 +146,10 @@ class TestOtherPlans:
         ('keys = { campaign = ["a", "b", "c"] }', 'keys = { campaign = ["c", "b", "a"] }'),
         ("max_per_slice = 2", "max_per_slice = 3"),
         ("max_slices_per_unit = 3", "max_slices_per_unit = 2"),
-        ('name = "value levels"\nmeasure = "value"\nclip = 20', 
-         'name = "value levels"\nmeasure = "value"\nclip = 30'),
+        (
+            'name = "value levels"\nmeasure = "value"\nclip = 20',
+            'name = "value levels"\nmeasure = "value"\nclip = 30',
+        ),
         ('levels = [[], ["geo"]', 'levels = [["geo"]'),
         ('column = "items", clip = 4', 'column = "items", clip = 5'),
         ("share = 0.25", "share = 0.2"),
@@ -198,7 +202,7 @@ class TestCrashes:
 
         with monkeypatch.context() as patch:
             if where == "released":
-                patch.setattr(releasing._Totals, "released", die)
+                patch.setattr(raw_totals.RawTotals, "released", die)
             elif where == "hide":
                 patch.setattr(ReleasedFile, "hide", die)
             else:
@@ -248,9 +252,7 @@ class TestCrashes:
 
 
 class TestNothingIsSpent:
-    def test_if_the_budget_does_not_cover_it(
-        self, config: MeasureConfig, tmp_path: Path
-    ) -> None:
+    def test_if_the_budget_does_not_cover_it(self, config: MeasureConfig, tmp_path: Path) -> None:
         ledger = new_ledger(tmp_path / "small.db", epsilon=0.9)
         with pytest.raises(SpendRefusedError):
             run_measure(config, tmp_path / "out", paying(ledger))
@@ -304,9 +306,7 @@ class TestNothingIsSpent:
     def test_if_the_data_are_of_other_days_than_are_charged(
         self, config: MeasureConfig, tmp_path: Path
     ) -> None:
-        ledger = new_ledger(
-            tmp_path / "advertisers.db", epsilon=5, unit=Unit.user(days=1)
-        )
+        ledger = new_ledger(tmp_path / "advertisers.db", epsilon=5, unit=Unit.user(days=1))
         moment = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
         charge = ReleaseCharge(ledger=ledger, purpose="measure", at=moment)
         with pytest.raises(ConfigError, match="--until"):
@@ -356,3 +356,35 @@ def test_the_file_says_who_made_the_noise_and_is_complete(
     assert read.is_secure
     assert read.plan == result.record.plan
     assert [table.name for table in read.tables] == ["conversions", "reach"]
+
+
+class TestExportedTotals:
+    def test_totals_of_another_engine_get_noise_and_say_so(
+        self, config: MeasureConfig, tmp_path: Path
+    ) -> None:
+        plan = releasing.make_measure_plan(config)
+        folder, out = tmp_path / "exported", tmp_path / "from-totals"
+        folder.mkdir()
+        out.mkdir()
+        rows = {job: dict.fromkeys(job.amount_names, 10**6) for job in plan.slice_jobs}
+        rows |= {job: {"frequency": 1} for job in plan.frequency_jobs}
+        for job, numbers in rows.items():
+            keys = pl.DataFrame() if job.keys is None else job.keys.head(1)
+            wanted = pl.DataFrame([numbers | {"num_units": 10**6}])
+            frame = pl.concat([keys, wanted], how="horizontal")
+            frame.write_parquet(folder / f"{result_name(job)}.parquet")
+        result = measure(config, out, ExportedTotals(folder), rng=release_rng())
+        for table in result.record.tables:
+            value = table.frame["value"].max()
+            assert value == pytest.approx(10**6, abs=1000)
+        unsure = [a for a in result.record.plan.assumptions if a.status is Status.ASSUMED]
+        assert ["emitted script" in a.statement for a in unsure] == [True]
+
+    def test_a_log_that_changes_meanwhile_is_refused(
+        self, config: MeasureConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        states = iter(["before", "after"])
+        monkeypatch.setattr(raw_totals, "log_state", lambda _: next(states))
+        with pytest.raises(DataError, match="changed while"):
+            run_measure(config, tmp_path / "out")
+        assert not (tmp_path / "out" / "measurement.json").exists()

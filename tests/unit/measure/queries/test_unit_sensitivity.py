@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tulle.measure.queries import flat_query, reach_query, releasing
-from tulle.measure.queries.step_noise import LaplaceSteps
+from tulle.measure.queries import flat_query, raw_totals, reach_query
+from tulle.measure.queries.step_noise import GaussianSteps, LaplaceSteps
 from unit.measure.queries.small_measurements import (
     PRIVATE_QUERIES,
     QUERIES,
@@ -49,7 +49,7 @@ class Spy:
         for module in (flat_query, reach_query):
             monkeypatch.setattr(module, "chosen_slices", seen_choice)
         # The same random choices for both neighbours: privacy holds for each key on its own.
-        monkeypatch.setattr(releasing.secrets, "token_bytes", lambda size: b"k" * size)
+        monkeypatch.setattr(raw_totals.secrets, "token_bytes", lambda size: b"k" * size)
 
     def take(self) -> tuple[list[Any], list[Any], list[Any]]:
         found = (self.totals, self.histograms, self.unit_counts)
@@ -124,3 +124,30 @@ def test_a_window_is_a_unit_of_its_own(tmp_path: Path, monkeypatch: pytest.Monke
     for place in (0, 1):
         for (limit, raw), (_, other) in zip(whole[place], without[place], strict=True):
             assert 0 < int(np.abs(raw - other).sum()) <= limit
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_gaussian_totals_stay_within_their_l2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    spy = Spy(monkeypatch)
+    release = GaussianSteps.release
+
+    def seen_release(noise: GaussianSteps, raw_steps: Any, *, rng: Any) -> Any:
+        spy.totals.append((noise.config.max_contribution, raw_steps.copy()))
+        return release(noise, raw_steps, rng=rng)
+
+    monkeypatch.setattr(GaussianSteps, "release", seen_release)
+    names = [name for name in QUERIES if name != "reach"]
+    text = settings(*names, privacy='noise = "gaussian"\ndelta = 1e-6')
+    impressions, conversions = small_log(seed, num_users=5, num_rows=150)
+    whole = measured(tmp_path / "whole", text, (impressions, conversions), spy)
+    rest = (impressions.filter(pl.col("user") != 3), conversions.filter(pl.col("user") != 3))
+    without = measured(tmp_path / "rest", text, rest, spy)
+    changes = [
+        (limit, float(np.linalg.norm((raw - other).astype(np.float64))))
+        for (limit, raw), (_, other) in zip(whole[0], without[0], strict=True)
+    ]
+    assert len(changes) == 18
+    assert all(change <= limit for limit, change in changes), changes
+    assert any(change > limit * (1 - 1e-6) for limit, change in changes)
