@@ -54,3 +54,13 @@ def test_labels_are_released_once_under_a_budget(tmp_path: pathlib.Path) -> None
     assert card.verdict.startswith("Private release: epsilon=2, delta=0 for the labels of one user")
     (spend,) = Ledger.open(tmp_path / "out" / "ledger.db").spends("labels")
     assert spend.status == "released"
+
+
+def test_campaigns_are_measured_once_under_a_budget(tmp_path: pathlib.Path) -> None:
+    text = run("measure_campaigns.py", str(tmp_path / "out"))
+    assert "\nmeasured\nfound again, nothing spent\n" in text
+    card = read_card(tmp_path / "out" / "card.json")
+    assert card.verdict in text
+    assert card.verdict.startswith("Private release: epsilon=2, delta=0 for one user")
+    (spend,) = Ledger.open(tmp_path / "out" / "ledger.db").spends("measurement")
+    assert spend.request.event == card.plan.event

@@ -227,6 +227,8 @@ def _levels(what: str, fields: dict[str, Any]) -> Levels | None:
             f"{what}: history goes with split cube-root and optimised, which need it: counts of "
             "an earlier measurement.json, or of a table that is public."
         )
+    if "tau" in fields and not chosen.needs_history:
+        raise ConfigError(f"{what}: tau goes with split cube-root and optimised.")
     return Levels(columns=columns, split=chosen, tau=check_finite("tau", fields.get("tau", 5.0)))
 
 

@@ -8,7 +8,7 @@ import polars as pl
 from tulle.accounting.plan_check import verify_plan
 from tulle.measure.queries.measure_config import MeasureConfig
 from tulle.measure.queries.planning import PlannedQuery, plan_queries
-from tulle.measure.queries.query import Query
+from tulle.measure.queries.query import Quantity, Query
 from tulle.measure.queries.reach_query import ReachQuery
 from tulle.measure.slice_jobs import Bounds, FrequencyJob, SliceColumn, SliceJob
 from tulle.privacy.columns import ColumnRoles
@@ -97,10 +97,16 @@ def make_measure_plan(
 
 def _sentence(config: MeasureConfig) -> str:
     tables = "one table" if len(config.queries) == 1 else f"{len(config.queries)} tables"
-    law = "discrete Laplace" if config.noise == "laplace" else "Gaussian"
     credited = ""
     if config.attribution is not None:
         credited = f" of conversions credited by {config.attribution.rule.name}"
+    # Reach is counted with Laplace noise under either law.
+    is_gaussian = {
+        config.noise == "gaussian" and query.quantity is not Quantity.REACH
+        for query in config.queries
+    }
+    laws = {False: "discrete Laplace", True: "Gaussian"}
+    law = " or ".join(laws[is_it] for is_it in sorted(is_gaussian))
     return (
         f"{tables} of totals{credited}: what one unit adds is bounded after attribution, then "
         f"{law} noise is added to each total once."
