@@ -20,7 +20,7 @@ from record import PUBLISHED, print_table, versions, write_record
 from tulle.measure.clipping.clip_errors import expected_errors
 from tulle.measure.clipping.clip_plan import optimise_clips, quantile_clips
 from tulle.measure.clipping.value_history import ValueHistory
-from tulle.measure.trees.level_noise import LaplaceBudget
+from tulle.measure.trees.level_noise import LaplaceLevels
 
 SEED, NUM_PAIRS, STEPS = 7, 20, 1 << 16
 EPSILONS, QUANTILES = (8.0, 16.0, 64.0), (0.9, 0.95)
@@ -90,7 +90,7 @@ def main() -> None:
 
 
 def measure(pairs: list[list[ValueHistory]], epsilon: float) -> dict[str, object]:
-    budget = LaplaceBudget(
+    budget = LaplaceLevels(
         epsilon=epsilon, max_steps_per_unit=MAX_PER_IMPRESSION * STEPS, steps=STEPS
     )
     found = [errors_of_pair(earlier, later, budget) for earlier, later in pairs]
@@ -108,7 +108,7 @@ def paper_ratio(name: str, epsilon: float) -> float | None:
 
 
 def errors_of_pair(
-    earlier: ValueHistory, later: ValueHistory, budget: LaplaceBudget
+    earlier: ValueHistory, later: ValueHistory, budget: LaplaceLevels
 ) -> dict[str, float]:
     plans = {"optimised": optimise_clips(earlier, budget)}
     for quantile in QUANTILES:

@@ -25,7 +25,7 @@ from tulle.measure.trees.level_budgets import (
     uniform_split,
 )
 from tulle.measure.trees.level_errors import TreeErrors, expected_rmsre
-from tulle.measure.trees.level_noise import LaplaceBudget
+from tulle.measure.trees.level_noise import LaplaceLevels
 from tulle.measure.trees.slice_tree import SliceTree
 
 SEED, NUM_TREES, EPSILON, TAU, CONCENTRATION = 7, 20, 1.0, 5.0, 0.8
@@ -95,7 +95,7 @@ def mean_errors(tree: SliceTree, histories: list[np.ndarray]) -> dict[str, objec
 
 
 def errors_by_split(tree: SliceTree, history: np.ndarray) -> tuple[dict[str, float], np.ndarray]:
-    budget = LaplaceBudget(epsilon=EPSILON)
+    budget = LaplaceLevels(epsilon=EPSILON)
     errors = TreeErrors.from_history(tree, history, tau=TAU)
     uniform, cube_root = uniform_split(tree), closed_form_split(errors, budget)
     optimum = optimised_split(errors, budget)

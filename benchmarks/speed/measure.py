@@ -24,6 +24,7 @@ from record import PUBLISHED, print_table, versions, write_record
 
 NUM_DAYS = 30
 NUM_CAMPAIGNS = 200
+ROWS_PER_FILE = 10_000_000
 MAX_SLICES, MAX_PER_SLICE = 5, 4
 EPSILON = 1.0
 TARGETS = {"attribution over hand-written SQL": 1.3, "peak GB": 1.5, "speed over PipelineDP": 30.0}
@@ -43,13 +44,14 @@ from tulle.measure.ad_log import AdLog, FileTable, LogColumns, Side
 from tulle.measure.attribution.attribution import Attribution
 from tulle.measure.attribution.rules import *
 from tulle.measure.engines.credit_tables import credit_totals
+from tulle.measure.engines.duckdb_engine import DuckDBEngine
 from tulle.measure.engines.engine import open_engine
 from tulle.measure.engines.log_checks import check_log
 from tulle.measure.engines.totals import slice_totals
 from tulle.measure.slice_jobs import Amount, Bounds, SliceColumn, SliceJob, Subject
 from tulle.privacy.units import Unit
 SIX = (LastTouch(), FirstTouch(), Linear(), PositionBased(), TimeDecay(), PriorityTouch())
-log = AdLog(impressions=FileTable(paths=(folder / "impressions.parquet",)),
+log = AdLog(impressions=FileTable(paths=tuple(sorted(folder.glob("impressions*.parquet")))),
     conversions=FileTable(paths=(folder / "conversions.parquet",)), columns=LogColumns(kind="kind"))
 campaign = SliceColumn(name="campaign", side=Side.IMPRESSION, column="campaign")
 def credited(engine, rules):
@@ -60,7 +62,7 @@ def counted(engine):
     job = SliceJob(name="counts", subject=Subject.IMPRESSIONS, slices=(campaign,),
         amounts=(Amount(name="impressions"),), steps=1, keys=None,
         bounds=Bounds(max_per_slice={per_slice}, max_slices_per_unit={slices}))
-    (found,) = slice_totals(engine, log, None, [job], unit=Unit.user(), salt=bytes(range(32)))
+    (found,) = slice_totals(engine, log, None, [job], unit=Unit.user(), salt=bytes(range(16)))
     return float(found.raw_steps.sum())
 def checked(engine):
     return float(check_log(engine, log).num_conversions)
@@ -75,8 +77,8 @@ import duckdb
 start = time.perf_counter()
 connection = duckdb.connect(config={{"threads": num_threads}})
 for name in ("impressions", "conversions"):
-    file = folder / f"{{name}}.parquet"
-    connection.sql(f"CREATE VIEW {{name}} AS SELECT * FROM read_parquet('{{file}}')")
+    files = folder / f"{{name}}*.parquet"
+    connection.sql(f"CREATE VIEW {{name}} AS SELECT * FROM read_parquet('{{files}}')")
 rows = connection.sql('''{sql}''').fetchall()
 report(time.perf_counter() - start, float(sum(row[1] for row in rows)))
 """
@@ -159,15 +161,20 @@ def write_log(folder: Path, num_impressions: int, seed: int) -> None:
     """Impressions of a tenth as many users, by a power law; a conversion for every other user."""
     rng = np.random.default_rng(seed)
     num_users = num_impressions // 10
-    impressions = events(rng, num_impressions, num_users)
-    impressions["campaign"] = rng.integers(0, NUM_CAMPAIGNS, num_impressions, dtype=np.int32)
-    clicks = rng.random(num_impressions) < 0.05
-    frame = pl.DataFrame(impressions).with_columns(
-        kind=pl.when(pl.Series(clicks)).then(pl.lit("click")).otherwise(pl.lit("view"))
-    )
-    frame.write_parquet(folder / "impressions.parquet")
+    for start in range(0, num_impressions, ROWS_PER_FILE):
+        num_rows = min(ROWS_PER_FILE, num_impressions - start)
+        frame = impressions(rng, num_rows, num_users)
+        frame.write_parquet(folder / f"impressions-{start // ROWS_PER_FILE:03}.parquet")
     conversions = events(rng, num_impressions // 20, num_users)
     pl.DataFrame(conversions).write_parquet(folder / "conversions.parquet")
+
+
+def impressions(rng: np.random.Generator, num_rows: int, num_users: int) -> pl.DataFrame:
+    rows = events(rng, num_rows, num_users)
+    rows["campaign"] = rng.integers(0, NUM_CAMPAIGNS, num_rows, dtype=np.int32)
+    clicks = pl.Series(rng.random(num_rows) < 0.05)
+    kind = pl.when(clicks).then(pl.lit("click")).otherwise(pl.lit("view"))
+    return pl.DataFrame(rows).with_columns(kind=kind)
 
 
 def events(rng: np.random.Generator, num_rows: int, num_users: int) -> dict[str, np.ndarray]:
@@ -215,10 +222,10 @@ def alone_row(
 
 def peer_row(folder: Path, options: argparse.Namespace) -> tuple[dict[str, object], str]:
     """The first rows of the log, counted within the same bounds by both."""
-    head = pl.scan_parquet(folder / "impressions.parquet").head(options.peer_rows).collect()
+    head = pl.scan_parquet(folder / "impressions-*.parquet").head(options.peer_rows).collect()
     part = folder / "part"
     part.mkdir()
-    head.write_parquet(part / "impressions.parquet")
+    head.write_parquet(part / "impressions-000.parquet")
     (part / "conversions.parquet").symlink_to(folder / "conversions.parquet")
     np.save(part / "rows.npy", np.stack([head["user"].to_numpy(), head["campaign"].to_numpy()]))
     peer = [str(options.peer_python), str(Path(__file__).with_name("measure_peer.py"))]

@@ -40,13 +40,13 @@ def clips(
     from tulle.errors import ConfigError
     from tulle.measure.clipping.clip_plan import optimise_clips
     from tulle.measure.clipping.value_history import read_value_history
-    from tulle.measure.trees.level_noise import LaplaceBudget
+    from tulle.measure.trees.level_noise import LaplaceLevels
 
     if not max_per_unit > 0:
         raise ConfigError(f"--max-per-unit {max_per_unit} must be > 0.")
     found = optimise_clips(
         read_value_history(history, slices=slices or [], values=value),
-        LaplaceBudget(
+        LaplaceLevels(
             epsilon=epsilon, max_steps_per_unit=max(1, int(max_per_unit * _STEPS)), steps=_STEPS
         ),
     )

@@ -6,13 +6,12 @@ on the relative error of a slice with three conversions.
 """
 
 import math
-import statistics
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tulle.errors import ConfigError, DataError
-from tulle.mechanisms.intervals import CentredNoise, check_confidence
+from tulle.mechanisms.intervals import CentredNoise, check_confidence, normal_quantile
 
 FloatArray = NDArray[np.float64]
 
@@ -88,7 +87,7 @@ def smallest_count_within_normal(
     check_confidence(confidence)
     if not 0 <= noise_stddev < math.inf:
         raise ConfigError(f"noise_stddev={noise_stddev} must be >= 0 and finite.")
-    quantile = -statistics.NormalDist().inv_cdf((1 - confidence) / 2)
+    quantile = normal_quantile(confidence)
     return _least_count(quantile * noise_stddev, relative_error)
 
 

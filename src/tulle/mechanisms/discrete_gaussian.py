@@ -7,7 +7,6 @@ exp(-(|y| - scale^2 / t)^2 / (2 scale^2)).
 
 import dataclasses
 import math
-import statistics
 from fractions import Fraction
 
 import numpy as np
@@ -26,7 +25,7 @@ from tulle.mechanisms.exact import (
     decide_bernoulli_exps,
     sample_signed_floors,
 )
-from tulle.mechanisms.intervals import CentredNoise, check_confidence
+from tulle.mechanisms.intervals import CentredNoise, check_confidence, normal_quantile
 from tulle.privacy import events
 from tulle.privacy.release import Release
 
@@ -85,7 +84,7 @@ class DiscreteGaussianConfig(CentredNoise):
         check_confidence(confidence)
         if self.scale > _MAX_SUMMED_SCALE:
             # The weights beyond h sum to less than their integral from h on.
-            return math.ceil(self.scale * -statistics.NormalDist().inv_cdf((1 - confidence) / 2))
+            return math.ceil(self.scale * normal_quantile(confidence))
         weights = self._positive_weights()
         tails = 2 * np.append(np.cumsum(weights[::-1])[::-1], 0.0) / self._total_weight()
         return int(np.argmax(tails <= 1 - confidence))

@@ -7,14 +7,13 @@ grid, decided exactly; `lattice` has the argument why no bit of it leaks more.
 import dataclasses
 import functools
 import math
-import statistics
 
 from numpy.typing import ArrayLike
 
 from tulle.mechanisms.analytic_gaussian import calibrate_gaussian
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.exact import FloatArray, check_scale
-from tulle.mechanisms.intervals import CentredNoise, check_confidence
+from tulle.mechanisms.intervals import CentredNoise, check_confidence, normal_quantile
 from tulle.mechanisms.lattice import (
     LatticeNoise,
     check_contribution,
@@ -80,7 +79,7 @@ class GaussianConfig(CentredNoise):
     def half_width(self, confidence: float = 0.95) -> float:
         """What noise and rounding exceed in size with chance <= 1 - confidence."""
         check_confidence(confidence)
-        quantile = -statistics.NormalDist().inv_cdf((1 - confidence) / 2)
+        quantile = normal_quantile(confidence)
         return quantile * self.noise_stddev + self.fitted.lattice.width
 
     def event(self) -> events.Gaussian:

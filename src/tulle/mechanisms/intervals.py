@@ -1,6 +1,7 @@
 """A noisy number with the interval that its noise gives it."""
 
 import abc
+import statistics
 
 from tulle.errors import ConfigError
 from tulle.privacy.events import Event
@@ -40,3 +41,9 @@ def check_confidence(confidence: float) -> None:
     """Refuses confidences outside (0, 1)."""
     if not 0 < confidence < 1:
         raise ConfigError(f"confidence={confidence} must be in (0, 1), e.g. 0.95.")
+
+
+def normal_quantile(confidence: float) -> float:
+    """What a standard normal number exceeds in size with chance 1 - confidence."""
+    check_confidence(confidence)
+    return -statistics.NormalDist().inv_cdf((1 - confidence) / 2)

@@ -39,8 +39,8 @@ def sensitivity_steps(
     check_unit(job, unit=unit, attribution=attribution, columns=columns)
     if job.bounds is not None:
         return job.bounds.max_steps_per_unit(job.steps)
-    used = _used_attribution(job, attribution)
-    if used is None or unit.owner is not Owner.IMPRESSION:
+    used = _shared_attribution(job, unit, attribution)
+    if used is None:
         return job.steps
     return _num_conversions(used) * _steps_per_conversion(job, used)
 
@@ -50,11 +50,7 @@ def l2_sensitivity_steps(
 ) -> float:
     """The largest L2 change of a job's totals, over all slices and amounts, in steps.
 
-    Args:
-      job: What is added up, and its bounds.
-      unit: Who is protected.
-      attribution: How conversions are credited. A job of impressions does not use it.
-      columns: What the log says.
+    Arguments as for `sensitivity_steps`.
 
     Privacy:
       As `sensitivity_steps`.
@@ -62,8 +58,8 @@ def l2_sensitivity_steps(
     check_unit(job, unit=unit, attribution=attribution, columns=columns)
     if job.bounds is not None:
         return _bounded_l2_steps(job.bounds, job.steps)
-    used = _used_attribution(job, attribution)
-    if used is None or unit.owner is not Owner.IMPRESSION:
+    used = _shared_attribution(job, unit, attribution)
+    if used is None:
         return float(job.steps)
     # Of one conversion, what is gained and what is lost are each at most `steps`, and both
     # together the L1 change: the squares add up to most if one of them is in one place.
@@ -78,11 +74,7 @@ def max_change_steps(
 ) -> int:
     """The largest change of any one total (L-infinity), in steps.
 
-    Args:
-      job: What is added up, and its bounds.
-      unit: Who is protected.
-      attribution: How conversions are credited. A job of impressions does not use it.
-      columns: What the log says.
+    Arguments as for `sensitivity_steps`.
 
     Privacy:
       As `sensitivity_steps`.
@@ -91,8 +83,8 @@ def max_change_steps(
     if job.bounds is not None:
         bounds = job.bounds
         return min(bounds.max_steps_per_slice(job.steps), bounds.max_steps_per_unit(job.steps))
-    used = _used_attribution(job, attribution)
-    if used is None or unit.owner is not Owner.IMPRESSION:
+    used = _shared_attribution(job, unit, attribution)
+    if used is None:
         return job.steps
     return _num_conversions(used) * job.steps
 
@@ -120,6 +112,14 @@ def _used_attribution(job: SliceJob, attribution: Attribution | None) -> Attribu
     if attribution is None:
         raise ConfigError(f"job {job.name!r} adds up conversions; it needs an attribution.")
     return attribution
+
+
+def _shared_attribution(
+    job: SliceJob, unit: Unit, attribution: Attribution | None
+) -> Attribution | None:
+    """What decides how far one row of the unit moves the totals; None if by itself alone."""
+    used = _used_attribution(job, attribution)
+    return used if unit.owner is Owner.IMPRESSION else None
 
 
 def _check_owner_unit(

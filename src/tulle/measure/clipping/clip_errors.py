@@ -13,6 +13,7 @@ import numpy as np
 
 from tulle.errors import ConfigError
 from tulle.measure.clipping.value_history import FloatArray, ValueHistory
+from tulle.measure.expected_error import rmsre, root_mean_square
 from tulle.measure.slice_jobs import Amount
 from tulle.measure.trees.level_noise import TreeBudget
 
@@ -28,7 +29,7 @@ class ClipErrors:
     @property
     def overall(self) -> float:
         """The root mean square over the value columns and the count."""
-        return float(np.sqrt(np.mean(np.square([*self.values, self.count]))))
+        return root_mean_square([*self.values, self.count])
 
 
 def expected_errors(
@@ -65,13 +66,15 @@ def expected_errors(
         clipped = np.rint(np.minimum(history.values[:, place] / amount.clip, 1.0) * steps) * unit
         bias = history.true_totals[:, place] - history.kept_totals(clipped)
         variance = (amount.clip / amount.share) ** 2 * noise
-        found.append(_rmsre(bias, variance, history.true_totals[:, place], scales[place]))
+        found.append(
+            rmsre(history.true_totals[:, place], variance, bias=bias, tau=float(scales[place]))
+        )
     if has_rest:
         variance = (len(amounts) + 1) * noise
     else:
         variance = noise / _amount_of(None, by_column).share ** 2
     bias = history.true_counts - history.kept_totals(np.ones(len(history.slices)))
-    count = _rmsre(bias, variance, history.true_counts, scales[-1])
+    count = rmsre(history.true_counts, variance, bias=bias, tau=float(scales[-1]))
     return ClipErrors(values=tuple(found), count=count)
 
 
@@ -125,8 +128,3 @@ def _amount_of(column: str | None, by_column: dict[str | None, Amount]) -> Amoun
         what = "a count" if column is None else f"column {column!r}"
         raise ConfigError(f"amounts have none for {what} of the history; add one.")
     return by_column[column]
-
-
-def _rmsre(bias: FloatArray, variance: float, true_totals: FloatArray, tau: float) -> float:
-    relative = (bias**2 + variance) / np.maximum(tau, true_totals) ** 2
-    return float(np.sqrt(np.mean(relative)))

@@ -20,7 +20,8 @@ a slice still holds, and slices are only ever taken away after 3. Hence for ever
 import dataclasses
 
 from tulle.measure.engines.engine import Step
-from tulle.measure.engines.keyed_order import keyed_md5
+from tulle.measure.engines.keyed_order import keyed_draw
+from tulle.measure.engines.log_tables import value_text
 from tulle.measure.engines.sql_text import column_list, equal_columns
 from tulle.measure.slice_jobs import Bounds
 
@@ -52,7 +53,8 @@ class Bounding:
 
     @property
     def _order(self) -> str:
-        draw = keyed_md5([f"b.{name}" for name in (*self.units, *self.slices)])
+        texts = [value_text(f"b.{name}") for name in self.slices]
+        draw = keyed_draw([*(f"b.{name}" for name in self.units), *texts])
         return column_list((draw, *(f"b.{name}" for name in self.slices)))
 
     def _added_up(self) -> Step:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from tulle.errors import ConfigError
 from tulle.measure.ad_log import Side
 from tulle.measure.engines.engine import Step
-from tulle.measure.engines.log_tables import LogTables
+from tulle.measure.engines.log_tables import LogTables, value_text
 from tulle.measure.engines.sql_text import (
     column_list,
     equal_columns,
@@ -74,7 +74,7 @@ class Contributions:
     def _impression_rows(self) -> str:
         selected = [
             *unit_select(self.unit, table="i", time="t"),
-            *slice_select(self.job.slices, self.tables, {Side.IMPRESSION: "i"}),
+            *self._slices({Side.IMPRESSION: "i"}),
             "1 AS num",
             *self._amounts("CAST(1 AS DOUBLE)", ""),
         ]
@@ -110,12 +110,17 @@ class Contributions:
         sides = {Side.IMPRESSION: impression, Side.CONVERSION: conversion}
         selected = [
             *unit_select(self.unit, table="c", time=time),
-            *slice_select(self.job.slices, self.tables, sides),
+            *self._slices(sides),
             f"{number} AS num",
             *self._amounts(credit, conversion),
         ]
         belongs = has_unit(self.unit, table="c")
         return f"SELECT {', '.join(selected)} FROM {source} WHERE {condition} AND {belongs}"
+
+    def _slices(self, sides: Mapping[Side, str | None]) -> list[str]:
+        # Keys are texts, and so is what stands for no impression.
+        is_text = self.job.keys is not None or self.job.counts_unattributed
+        return slice_select(self.job.slices, self.tables, sides, is_text=is_text)
 
     @property
     def _needs_conversions(self) -> bool:
@@ -180,13 +185,32 @@ def slice_columns(job: SliceJob | FrequencyJob) -> tuple[str, ...]:
 
 
 def slice_select(
-    slices: Sequence[SliceColumn], tables: LogTables, sides: Mapping[Side, str | None]
+    slices: Sequence[SliceColumn],
+    tables: LogTables,
+    sides: Mapping[Side, str | None],
+    *,
+    is_text: bool,
 ) -> list[str]:
-    """The text of each slice column; rows without an impression have a text of their own."""
+    """The value of each slice column; rows without an impression have a text of their own.
+
+    Args:
+      slices: Their columns.
+      tables: What is in the log.
+      sides: The name of each side's table; None for rows without an impression.
+      is_text: Whether texts are made here; else `value_text` makes them of the few that are left.
+    """
     return [
-        f"{_slice_value(column, tables, sides[column.side])} AS s{index}"
+        f"{_slice_value(column, tables, sides[column.side], is_text=is_text)} AS s{index}"
         for index, column in enumerate(slices)
     ]
+
+
+def slice_texts(job: SliceJob | FrequencyJob, *, table: str) -> list[str]:
+    """The columns of `slice_columns`, from a table of values, as the texts of a result."""
+    names = slice_columns(job)
+    if job.keys is not None:
+        return [f"{table}.{name} AS {name}" for name in names]
+    return [f"{value_text(f'{table}.{name}')} AS {name}" for name in names]
 
 
 def wanted_steps(
@@ -216,10 +240,13 @@ def kind_condition(job: SliceJob | FrequencyJob, *, table: str) -> str:
     return f" AND CAST({table}.kind AS VARCHAR) IN ({kinds})"
 
 
-def _slice_value(column: SliceColumn, tables: LogTables, table: str | None) -> str:
+def _slice_value(
+    column: SliceColumn, tables: LogTables, table: str | None, *, is_text: bool
+) -> str:
     if table is None:
         return text_literal(NO_IMPRESSION)
-    return tables.slice_text(column, f"{table}.{tables.name_of(column)}")
+    expression = f"{table}.{tables.name_of(column)}"
+    return (tables.slice_text if is_text else tables.slice_value)(column, expression)
 
 
 def _whole_steps(amount: str, steps: int, *, is_rounded: bool) -> str:

@@ -55,7 +55,8 @@ def credited_steps(matching: Matching, rules: Sequence[Rule], *, keeps_steps: bo
 def last_touch_steps(matching: Matching) -> list[Step]:
     """The same for the last touch alone, by the join that finds the latest row before another.
 
-    That join finds a time; which impression of that time it is follows by the order of ties.
+    That join finds a time. Few times have more than one impression; which of them it is follows
+    by the order of ties, a hash that would cost more than the join if all rows had it.
     Right only if all kinds have one lookback: the latest may be too old while an older one of
     another kind is not.
     """
@@ -65,20 +66,33 @@ def last_touch_steps(matching: Matching) -> list[Step]:
         f"ASOF JOIN near i ON {equal_columns('m', 'i', keys)} AND m.t >= i.t "
         f"WHERE {matching.within_lookback()}"
     )
-    kept = (*matching.moment_keys, "num", "it", *matching.carried)
-    taken = [f"m.{name}" for name in (*matching.moment_keys, "num", "it")]
-    taken += [f"i.{name}" for name in matching.carried]
+    moment = matching.moment_keys
+    own = [f"m.{name}" for name in (*moment, "num", "it")]
+    found = (
+        f"SELECT {column_list([*own, *(f'i.{name}' for name in matching.carried)])} "
+        f"FROM latest m JOIN imp i ON {equal_columns('m', 'i', keys)} AND m.it = i.t"
+    )
+    several = f"SELECT {column_list(moment)} FROM found GROUP BY {column_list(moment)}"
+    same = equal_columns("o", "i", moment)
+    kept = (*moment, "num", "it", *matching.carried)
     ranked = (
-        f"SELECT {column_list(taken)}, "
-        f"ROW_NUMBER() OVER (PARTITION BY {column_list(matching.moment_keys, 'm')} "
-        f"ORDER BY {matching.order_of_ties()} DESC) AS place "
-        f"FROM latest m JOIN near i ON {equal_columns('m', 'i', keys)} AND m.it = i.t"
+        f"SELECT {column_list(kept, 'i')}, "
+        f"ROW_NUMBER() OVER (PARTITION BY {column_list(moment, 'i')} "
+        f"ORDER BY {matching.order_of_ties(time='it')} DESC) AS place "
+        f"FROM found i JOIN several o ON {same}"
     )
     credited = (
+        f"SELECT {column_list(kept, 'i')}, CAST(1 AS DOUBLE) AS r0 FROM found i "
+        f"WHERE NOT EXISTS (SELECT 1 FROM several o WHERE {same}) UNION ALL "
         f"SELECT {column_list(kept)}, CAST(1 AS DOUBLE) AS r0 FROM ({ranked}) AS ranked "
         "WHERE place = 1"
     )
-    return [Step("latest", latest), Step("credited", credited)]
+    return [
+        Step("latest", latest),
+        Step("found", found),
+        Step("several", f"{several} HAVING COUNT(*) > 1"),
+        Step("credited", credited),
+    ]
 
 
 def _credit(rule: Rule, index: int) -> str:

@@ -25,6 +25,7 @@ from tulle.measure.engines.log_tables import (
     carry,
     log_sources,
     log_types,
+    value_text,
 )
 from tulle.measure.engines.matching import Matching
 from tulle.measure.engines.sql_text import column_list, equal_columns, identifier
@@ -139,23 +140,25 @@ def _total_steps(
     keys = tables.match_keys
     join = f" JOIN conv v ON {equal_columns('v', 'c', keys)} AND v.t = c.ct" if has_details else ""
     number = "1" if has_details else "c.num"
-    sides = {Side.IMPRESSION: "c", Side.CONVERSION: "v"}
-    texts = slice_select(slices, tables, sides)
+    sides: dict[Side, str | None] = {Side.IMPRESSION: "c", Side.CONVERSION: "v"}
+    values = slice_select(slices, tables, sides, is_text=counts_unattributed)
     shares = [f"c.r{index} * {number} AS r{index}" for index in range(num_rules)]
-    rows = f"SELECT {column_list([*texts, *shares])} FROM credited c{join}"
+    rows = f"SELECT {column_list([*values, *shares])} FROM credited c{join}"
     if counts_unattributed:
-        texts = slice_select(slices, tables, {Side.IMPRESSION: None, Side.CONVERSION: "c"})
+        sides = {Side.IMPRESSION: None, Side.CONVERSION: "c"}
+        values = slice_select(slices, tables, sides, is_text=True)
         shares = [f"CAST({number} AS DOUBLE) AS r{index}" for index in range(num_rules)]
         without = f"SELECT 1 FROM credited k WHERE {equal_columns('k', 'c', keys)} AND k.ct = c.t"
         source = "conv" if has_details else "moments"
         rows += (
-            f" UNION ALL SELECT {column_list([*texts, *shares])} FROM {source} c "
+            f" UNION ALL SELECT {column_list([*values, *shares])} FROM {source} c "
             f"WHERE NOT EXISTS ({without})"
         )
-    names = [f"s{index}" for index in range(len(slices))]
+    names = [f"v.s{index}" for index in range(len(slices))]
+    texts = [f"{value_text(f'v.s{index}')} AS s{index}" for index in range(len(slices))]
     sums = [f"COALESCE(SUM(r{index}), 0) AS r{index}" for index in range(num_rules)]
     group = f" GROUP BY {column_list(names)}" if names else ""
-    totals = f"SELECT {column_list([*names, *sums])} FROM credit_rows{group}"
+    totals = f"SELECT {column_list([*texts, *sums])} FROM credit_rows v{group}"
     return [Step("credit_rows", rows), Step("credit_sums", totals)]
 
 

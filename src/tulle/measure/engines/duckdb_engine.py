@@ -19,6 +19,7 @@ from tulle.errors import ConfigError, DataError
 from tulle.measure.ad_log import DatabaseTable, FileTable, FrameTable, TableSource
 from tulle.measure.engines.column_types import source_name
 from tulle.measure.engines.engine import Program, Rows
+from tulle.measure.engines.keyed_order import SALT, SALT_VALUE
 from tulle.measure.engines.sql_text import identifier, text_literal
 
 
@@ -97,11 +98,16 @@ class DuckDBEngine:
                 # As numpy arrays: polars tables need pyarrow on their way to DuckDB.
                 arrays = {column.name: _array(column) for column in frame}
                 stack.enter_context(self._named(name, FrameTable(frame=arrays)))
+            if SALT in program.frames:
+                # A variable is a constant of the plan; a table would be joined with every row.
+                self._connection.execute(f"SET VARIABLE {SALT} = {SALT_VALUE}")
+                stack.callback(self._connection.execute, f"RESET VARIABLE {SALT}")
             shared = program.shared_steps
             for step in program.steps:
+                sql = step.sql.replace(SALT_VALUE, f"GETVARIABLE('{SALT}')")
                 kind = "TABLE" if step.name in shared else "VIEW"
                 with _plain_errors("the log"):
-                    self._connection.execute(f"CREATE TEMP {kind} {step.name} AS {step.sql}")
+                    self._connection.execute(f"CREATE TEMP {kind} {step.name} AS {sql}")
                 stack.callback(self._connection.execute, f"DROP {kind} {step.name}")
             yield
 

@@ -15,6 +15,9 @@ from tulle.errors import ConfigError
 
 SALT = "tulle_salt"
 MIN_SALT_BYTES = 16
+SALT_VALUE = f"(SELECT salt FROM {SALT})"
+"""How steps read the salt."""
+_DRAW_DIGITS = 12
 
 
 def salt_frame(salt: bytes) -> pl.DataFrame:
@@ -29,7 +32,12 @@ def salt_frame(salt: bytes) -> pl.DataFrame:
 
 def keyed_md5(expressions: Sequence[str]) -> str:
     """The order of a secret choice, as text of 32 hexadecimal digits."""
-    return f"MD5((SELECT salt FROM {SALT}) || {_encoded(expressions)})"
+    return f"MD5({SALT_VALUE} || {_encoded(expressions)})"
+
+
+def keyed_draw(expressions: Sequence[str]) -> str:
+    """Its first 48 bits, which sort faster: rows of one draw need another order after it."""
+    return f"SUBSTRING({keyed_md5(expressions)}, 1, {_DRAW_DIGITS})"
 
 
 def plain_md5(expressions: Sequence[str]) -> str:

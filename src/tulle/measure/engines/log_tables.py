@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from tulle.errors import ConfigError, DataError
 from tulle.measure.ad_log import AdLog, Side, TableSource
-from tulle.measure.engines.column_types import Family, require_column
+from tulle.measure.engines.column_types import Family, family_of, require_column
 from tulle.measure.engines.engine import Engine, Step
 from tulle.measure.engines.sql_text import identifier, text_literal
 from tulle.measure.slice_jobs import SliceColumn
@@ -109,12 +109,18 @@ class LogTables:
 
     def slice_text(self, column: SliceColumn, expression: str) -> str:
         """What rows are compared by: text, with a text of its own for no value."""
+        return value_text(_date(expression) if column.is_day else expression)
+
+    def slice_value(self, column: SliceColumn, expression: str) -> str:
+        """The same, but a date or whole number as it is: narrower, and equal where its text is.
+
+        `value_text` makes the text of it.
+        """
         if column.is_day:
-            # Rounds a quotient that is whole, since engines divide whole numbers as floats.
-            days = f"(({expression}) - ({expression}) % {DAY_MICROS}) / {DAY_MICROS}"
-            date = f"CAST('1970-01-01' AS DATE) + CAST(ROUND({days}) AS INTEGER)"
-            return f"COALESCE(CAST({date} AS VARCHAR), {text_literal(NULL_TEXT)})"
-        return f"COALESCE(CAST({expression} AS VARCHAR), {text_literal(NULL_TEXT)})"
+            return _date(expression)
+        types = self.types.of(column.side)
+        is_whole = family_of(types.get(column.column, "")) is Family.WHOLE
+        return expression if is_whole else self.slice_text(column, expression)
 
     def micros(self, column: str, side: Side) -> str:
         """A time as microseconds since 1970."""
@@ -143,6 +149,11 @@ class LogTables:
         return quoted if len(is_number) == 1 else f"CAST({quoted} AS VARCHAR)"
 
 
+def value_text(expression: str) -> str:
+    """The text of a slice's value."""
+    return f"COALESCE(CAST({expression} AS VARCHAR), {text_literal(NULL_TEXT)})"
+
+
 def carry(columns: Sequence[tuple[str, bool]], *, prefix: str) -> tuple[CarriedColumn, ...]:
     """Names for distinct (column, is_time) pairs, in their order."""
     distinct = list(dict.fromkeys(columns))
@@ -150,3 +161,9 @@ def carry(columns: Sequence[tuple[str, bool]], *, prefix: str) -> tuple[CarriedC
         CarriedColumn(f"{prefix}{index}", column, is_time)
         for index, (column, is_time) in enumerate(distinct)
     )
+
+
+def _date(micros: str) -> str:
+    # Rounds a quotient that is whole, since engines divide whole numbers as floats.
+    days = f"(({micros}) - ({micros}) % {DAY_MICROS}) / {DAY_MICROS}"
+    return f"CAST('1970-01-01' AS DATE) + CAST(ROUND({days}) AS INTEGER)"

@@ -42,7 +42,8 @@ class Matching:
     def moment_steps(self) -> list[Step]:
         """Conversions, and how many there are of each moment."""
         keys = column_list(self.tables.match_keys)
-        moments = f"SELECT {keys}, t, COUNT(*) AS num FROM conv GROUP BY {keys}, t"
+        number = "CAST(COUNT(*) AS INTEGER) AS num"
+        moments = f"SELECT {keys}, t, {number} FROM conv GROUP BY {keys}, t"
         return [*self._conversion_steps(), Step("moments", moments)]
 
     def near_steps(self) -> list[Step]:

@@ -71,15 +71,16 @@ def _summed(matching: Matching, rules: Sequence[Rule]) -> list[Step]:
     ]
     made = [f"{sql} AS weight{index}" for index, sql in weights]
     made += [f"{sql} AS rank{index}" for index, sql in ranks]
-    touches = f"SELECT {column_list(['*', *made])} FROM ({matching.pairs()}) AS pairs"
+    # Made again at each reading: touches are many, and kept narrow.
+    weighed = f"SELECT {column_list(['*', *made])} FROM touches"
     stats = ["COUNT(*) AS touches", "MIN(it) AS first_it", "MAX(it) AS last_it"]
     stats += [f"SUM(weight{index}) AS weights{index}" for index, _ in weights]
     stats += [f"MAX(rank{index}) AS best{index}" for index, _ in ranks]
-    sums = f"SELECT {column_list([*keys, *stats])} FROM touches GROUP BY {column_list(keys)}"
+    sums = f"SELECT {column_list([*keys, *stats])} FROM weighed GROUP BY {column_list(keys)}"
     extremes = ["i.it = s.first_it", "i.it = s.last_it"]
     extremes += [f"i.rank{index} = s.best{index}" for index, _ in ranks]
     shared = " OR ".join(f"SUM(CASE WHEN {sql} THEN 1 ELSE 0 END) > 1" for sql in extremes)
-    joined = f"touches i JOIN moment_sums s ON {equal_columns('i', 's', keys)}"
+    joined = f"weighed i JOIN moment_sums s ON {equal_columns('i', 's', keys)}"
     unclear = (
         f"SELECT {column_list(keys, 'i')} FROM {joined} "
         f"GROUP BY {column_list(keys, 'i')} HAVING {shared}"
@@ -105,7 +106,8 @@ def _summed(matching: Matching, rules: Sequence[Rule]) -> list[Step]:
     names = column_list([*kept, *(part.rpartition(" AS ")[2] for part in found)])
     (sorted_out,) = _windowed(matching, rules, source="tied_touches", name="sorted_out")
     return [
-        Step("touches", touches),
+        Step("touches", matching.pairs()),
+        Step("weighed", weighed, is_cheap=True),
         Step("moment_sums", sums),
         Step("unclear", unclear),
         Step("tied_touches", tied),

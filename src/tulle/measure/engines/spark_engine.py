@@ -43,20 +43,24 @@ class SparkEngine:
         self._was_running = SparkSession.getActiveSession() is not None
         builder = SparkSession.builder.master(master).appName("tulle measure")
         builder = builder.config("spark.ui.showConsoleProgress", "false")
+        self._folder = tempfile.TemporaryDirectory(prefix="tulle-spark-")
         if is_local:
+            # Spark's own choice is the working directory.
+            warehouse = str(Path(self._folder.name) / "warehouse")
+            builder = builder.config("spark.sql.warehouse.dir", warehouse)
             # Small tables in one process: the default of 200 parts costs seconds a step.
             builder = builder.config("spark.ui.enabled", "false")
             builder = builder.config("spark.sql.shuffle.partitions", "4")
         try:
             self._session = builder.getOrCreate().newSession()
         except Exception as error:
+            self._folder.cleanup()
             raise ConfigError(
                 f"Spark does not start at engine={master!r} ({type(error).__name__}); check the "
                 "address, JAVA_HOME and that Java is 17 or later."
             ) from None
         for name, value in _SETTINGS.items():
             self._session.conf.set(name, value)
-        self._folder = tempfile.TemporaryDirectory(prefix="tulle-spark-")
 
     def column_types(self, source: TableSource) -> Mapping[str, str]:
         """Columns of a table and Spark's words for their types."""

@@ -14,6 +14,7 @@ from tulle.measure.engines.contributions import (
     Contributions,
     check_job,
     slice_columns,
+    slice_texts,
 )
 from tulle.measure.engines.credit import all_credit_steps
 from tulle.measure.engines.engine import Engine, Program, Rows, Step
@@ -128,23 +129,32 @@ def matching_for(tables: LogTables, attribution: Attribution | None, *, unit: Un
 
 def job_steps(prefix: str, job: SliceJob, tables: LogTables, unit: Unit) -> list[Step]:
     """From `credited` or `imp` to the totals of one job."""
-    steps = bounded_steps(prefix, job, tables, unit)
-    slices = slice_columns(job)
+    steps = _bounded_values(prefix, job, tables, unit)
     amounts = [f"x{index}" for index in range(len(job.amount_names))]
     some = " + ".join(amounts)
     number = "num" if job.bounds is None else "1"
     sums = [f"CAST(COALESCE(SUM({name} * {number}), 0) AS BIGINT) AS {name}" for name in amounts]
     units = f"CAST(COALESCE(SUM({number}), 0) AS BIGINT) AS num_units"
-    group = f" GROUP BY {column_list(slices)}" if slices else ""
+    group = f" GROUP BY {column_list(slice_columns(job), 'b')}" if job.slices else ""
     totals = (
-        f"SELECT {column_list([*slices, *sums, units])} "
-        f"FROM {steps[-1].name} WHERE {some} > 0{group}"
+        f"SELECT {column_list([*slice_texts(job, table='b'), *sums, units])} "
+        f"FROM {steps[-1].name} b WHERE {some} > 0{group}"
     )
     return [*steps, Step(f"{prefix}_totals", totals)]
 
 
 def bounded_steps(prefix: str, job: SliceJob, tables: LogTables, unit: Unit) -> list[Step]:
     """Up to the last bound: one row for each unit and slice, or each row if that is a unit."""
+    steps = _bounded_values(prefix, job, tables, unit)
+    if job.keys is not None or not job.slices:
+        return steps
+    others = [*unit_columns(unit), *(["num"] if job.bounds is None else [])]
+    others += [f"x{index}" for index in range(len(job.amount_names))]
+    texts = column_list([*slice_texts(job, table="b"), *(f"b.{name}" for name in others)])
+    return [*steps, Step(f"{prefix}_texts", f"SELECT {texts} FROM {steps[-1].name} b")]
+
+
+def _bounded_values(prefix: str, job: SliceJob, tables: LogTables, unit: Unit) -> list[Step]:
     rows = Contributions(prefix=prefix, job=job, tables=tables, unit=unit)
     if job.bounds is None:
         return rows.steps()

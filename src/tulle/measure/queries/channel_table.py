@@ -5,7 +5,7 @@ import polars as pl
 
 from tulle.measure.attribution.data_driven import ChannelModel
 from tulle.measure.queries.answer_table import Answer, AnswerTable, answer_frame
-from tulle.measure.queries.step_noise import normal_quantile
+from tulle.mechanisms.intervals import normal_quantile
 
 CHANNEL_TABLE = "weights of channels"
 

@@ -96,10 +96,10 @@ def tree_budget(
 ) -> level_noise.TreeBudget:
     """The budget of all levels, for totals in contributions."""
     if isinstance(budget, LaplaceBudget):
-        return level_noise.LaplaceBudget(
+        return level_noise.LaplaceLevels(
             epsilon=budget.epsilon, max_steps_per_unit=sensitivity.l1, steps=job.steps
         )
-    return level_noise.GaussianBudget(
+    return level_noise.GaussianLevels(
         rho=1 / (2 * budget.noise_multiplier**2),
         max_steps_per_unit=float(sensitivity.l1),
         steps=job.steps,

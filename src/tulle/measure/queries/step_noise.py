@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tulle.errors import ConfigError, DataError
-from tulle.measure.reach.noise_sums import NoisePart, sum_half_width
+from tulle.measure.noise_sums import NoisePart, sum_half_width
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_discrete_laplace
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.gaussian import GaussianConfig, release_gaussian
-from tulle.mechanisms.intervals import check_confidence
+from tulle.mechanisms.intervals import check_confidence, normal_quantile
 from tulle.privacy.events import Event
 from tulle.privacy.units import Adjacency
 
@@ -196,11 +196,3 @@ def combined_half_width(stddev: FloatArray, confidence: float, *, scale: float) 
     discrete_stddev = DiscreteLaplaceConfig(scale=scale).noise_stddev
     widening = math.sqrt(2) * scale / discrete_stddev if discrete_stddev > 0 else 1.0
     return np.asarray(max(laplace, normal_quantile(confidence)) * widening * stddev + 0.5)
-
-
-def normal_quantile(confidence: float) -> float:
-    """What a standard normal number exceeds in size with chance 1 - confidence."""
-    from statistics import NormalDist
-
-    check_confidence(confidence)
-    return NormalDist().inv_cdf(0.5 + confidence / 2)

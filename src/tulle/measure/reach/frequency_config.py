@@ -9,7 +9,7 @@ import functools
 import math
 
 from tulle.errors import ConfigError
-from tulle.measure.reach.noise_sums import CountNoise
+from tulle.measure.noise_sums import CountNoise
 from tulle.mechanisms.analytic_gaussian import calibrate_gaussian
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig
 from tulle.mechanisms.gaussian import GaussianConfig

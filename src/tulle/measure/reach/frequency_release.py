@@ -15,9 +15,9 @@ import numpy.typing as npt
 import polars as pl
 
 from tulle.errors import ConfigError, DataError
+from tulle.measure.noise_sums import CountNoise, NoisePart, sum_half_width, sum_stddev
 from tulle.measure.reach.frequency_config import FrequencyConfig
 from tulle.measure.reach.monotone_counts import monotone_counts
-from tulle.measure.reach.noise_sums import CountNoise, NoisePart, sum_half_width, sum_stddev
 from tulle.measure.reach.noisy_numbers import NoisyNumbers, Range, average_range, share_range
 from tulle.measure.slice_jobs import Frequencies
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_discrete_laplace

@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from tulle.data.keyed_hash import hash_columns
 from tulle.errors import ConfigError, DataError
+from tulle.measure.noise_sums import SharedNoise
 from tulle.measure.reach.liquid_legions import LiquidLegions, LiquidLegionsConfig, key_mark
-from tulle.measure.reach.noise_sums import SharedNoise
 from tulle.measure.reach.sketch_release import reach_from_marks
 from tulle.mechanisms.entropy import NoiseSource, Words
 from tulle.mechanisms.polya import NoiseShareConfig, sample_noise_shares

@@ -7,20 +7,19 @@ of the budget.
 
 import dataclasses
 import math
-import statistics
 
 import numpy as np
 import numpy.typing as npt
 
 from tulle.errors import ConfigError
+from tulle.measure.noise_sums import NoisePart, SharedNoise, sum_half_width, sum_stddev
 from tulle.measure.reach.counted_legions import CountedLegions
 from tulle.measure.reach.monotone_counts import monotone_counts
-from tulle.measure.reach.noise_sums import NoisePart, SharedNoise, sum_half_width, sum_stddev
 from tulle.measure.reach.noisy_numbers import Range, share_range
 from tulle.measure.reach.sketch_release import SketchReachConfig, reach_from_marks
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_discrete_laplace
 from tulle.mechanisms.entropy import NoiseSource
-from tulle.mechanisms.intervals import check_confidence
+from tulle.mechanisms.intervals import check_confidence, normal_quantile
 from tulle.privacy.events import Composed
 from tulle.privacy.fields import check_count, check_finite
 from tulle.privacy.release import Interval, Release
@@ -151,7 +150,7 @@ def release_sketch_frequencies(
 
 def _sampling_width(share: float, num_sampled: float, confidence: float) -> float:
     """Wilson's width, which stays open at shares of 0 and 1."""
-    quantile = -statistics.NormalDist().inv_cdf((1 - confidence) / 2)
+    quantile = normal_quantile(confidence)
     square = quantile**2 / num_sampled
     centre_move = abs(0.5 - share) * square / (1 + square)
     spread = math.sqrt(share * (1 - share) * square + square**2 / 4) / (1 + square)

@@ -9,8 +9,8 @@ import dataclasses
 import math
 
 from tulle.errors import ConfigError
+from tulle.measure.noise_sums import SharedNoise, half_width_beside_normal
 from tulle.measure.reach.liquid_legions import LiquidLegions, LiquidLegionsConfig
-from tulle.measure.reach.noise_sums import SharedNoise, half_width_beside_normal
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_discrete_laplace
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.privacy.events import Event

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tulle.errors import ConfigError, DataError
+from tulle.measure.expected_error import expected_relative_errors, root_mean_square
 from tulle.measure.trees.alike_nodes import AlikeNodes, group_alike
 from tulle.measure.trees.consistency import consistent_variances
 from tulle.measure.trees.level_noise import TreeBudget, level_variances
@@ -38,13 +39,12 @@ class TreeErrors:
         Privacy:
           `history` is read as it is: give public totals or noisy ones that were paid for.
         """
-        if not 0 < tau < float("inf"):
-            raise ConfigError(f"tau={tau} must be > 0 and finite, e.g. 5.")
         totals = tree.node_totals(history).astype(np.float64)
         if not np.all(totals >= 0) or not np.all(np.isfinite(totals)):
             raise DataError("totals of the history must be finite and >= 0; clip noisy ones at 0.")
         level_sizes = np.bincount(tree.levels)
-        weights = 1 / (np.maximum(tau, totals) ** 2 * level_sizes[tree.levels])
+        unit_errors = expected_relative_errors(totals, 1.0, tau=tau)
+        weights = unit_errors**2 / level_sizes[tree.levels]
         alike = group_alike(tree)
         by_group = np.bincount(alike.groups, weights=weights).astype(np.float64)
         return cls(tree=tree, alike=alike, weights=by_group)
@@ -85,4 +85,4 @@ def expected_rmsre(
 ) -> float:
     """The root mean square of the RMSRE over all levels; arguments as in `level_rmsre`."""
     by_level = errors.level_rmsre(budget, shares, after_consistency=after_consistency)
-    return float(np.sqrt(np.mean(by_level**2)))
+    return root_mean_square(by_level)

@@ -21,7 +21,7 @@ from tulle.privacy.units import Adjacency
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LaplaceBudget:
+class LaplaceLevels:
     """An epsilon for all levels together, spent on discrete Laplace noise."""
 
     epsilon: float
@@ -57,7 +57,7 @@ class LaplaceBudget:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GaussianBudget:
+class GaussianLevels:
     """A rho for all levels together, spent on Gaussian noise."""
 
     rho: float
@@ -81,7 +81,7 @@ class GaussianBudget:
         return (self.max_steps_per_unit / self.steps) ** 2 / (2 * self.rho * share)
 
 
-TreeBudget = LaplaceBudget | GaussianBudget
+TreeBudget = LaplaceLevels | GaussianLevels
 
 
 def level_variances(budget: TreeBudget, shares: npt.ArrayLike) -> FloatArray:

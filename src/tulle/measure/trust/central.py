@@ -10,22 +10,18 @@ import math
 
 import numpy as np
 
-from tulle.measure.trust.value_counts import (
-    ValueCountsConfig,
-    check_frequency,
-    check_target_delta,
-)
+from tulle.measure.trust.additive_counts import AdditiveCountsConfig
+from tulle.measure.trust.value_counts import check_target_delta
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_discrete_laplace
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.frequency import IntArray
 from tulle.mechanisms.gaussian import GaussianConfig, release_gaussian
 from tulle.privacy.events import DiscreteLaplace, Gaussian
-from tulle.privacy.release import Release
 from tulle.privacy.units import Adjacency, TrustModel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CentralLaplaceConfig(ValueCountsConfig):
+class CentralLaplaceConfig(AdditiveCountsConfig):
     """Settings of central counts with discrete Laplace noise. Every field is public."""
 
     trust_model = TrustModel.CENTRAL
@@ -36,33 +32,26 @@ class CentralLaplaceConfig(ValueCountsConfig):
         self.event()
 
     @property
-    def noise(self) -> DiscreteLaplaceConfig:
+    def total_noise(self) -> DiscreteLaplaceConfig:
         """The noise on each count."""
         return DiscreteLaplaceConfig.for_epsilon(
             self.epsilon,
             adjacency=Adjacency.REPLACE,
-            replace_factor=1.0 if self.num_values == 2 else 2.0,
+            replace_factor=self.counts_per_user,
         )
 
     def event(self) -> DiscreteLaplace:
         """What one release of all counts costs."""
-        return self.noise.event()
+        return self.total_noise.event()
 
-    def expected_stddev(self, frequency: float = 0.0) -> float:
-        """Standard deviation of the noise on one count, the same for every frequency."""
-        check_frequency(frequency)
-        return self.noise.noise_stddev
-
-    def _release_checked(
-        self, values: IntArray, rng: NoiseSource, confidence: float
-    ) -> tuple[Release, ...]:
-        noise = self.noise
-        noisy_counts = release_discrete_laplace(_released_counts(values, self), noise, rng=rng)
-        return tuple(noise.as_release(int(count), confidence=confidence) for count in noisy_counts)
+    def _noisy_counts(self, values: IntArray, rng: NoiseSource) -> list[int]:
+        raw_counts = _released_counts(values, self)
+        noisy_counts = release_discrete_laplace(raw_counts, self.total_noise, rng=rng)
+        return [int(count) for count in noisy_counts]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CentralGaussianConfig(ValueCountsConfig):
+class CentralGaussianConfig(AdditiveCountsConfig):
     """Settings of central counts with Gaussian noise. Every field is public."""
 
     delta: float
@@ -81,33 +70,25 @@ class CentralGaussianConfig(ValueCountsConfig):
         return self.delta
 
     @functools.cached_property
-    def noise(self) -> GaussianConfig:
+    def total_noise(self) -> GaussianConfig:
         """The noise on each count."""
         return GaussianConfig.for_epsilon(
             self.epsilon,
             self.delta,
             adjacency=Adjacency.REPLACE,
-            replace_factor=1.0 if self.num_values == 2 else math.sqrt(2),
+            replace_factor=math.sqrt(self.counts_per_user),
         )
 
     def event(self) -> Gaussian:
         """What one release of all counts costs."""
-        return self.noise.event()
+        return self.total_noise.event()
 
-    def expected_stddev(self, frequency: float = 0.0) -> float:
-        """Standard deviation of the noise on one count, the same for every frequency."""
-        check_frequency(frequency)
-        return self.noise.noise_stddev
-
-    def _release_checked(
-        self, values: IntArray, rng: NoiseSource, confidence: float
-    ) -> tuple[Release, ...]:
-        noisy_counts = release_gaussian(_released_counts(values, self), self.noise, rng=rng)
-        return tuple(
-            self.noise.as_release(float(count), confidence=confidence) for count in noisy_counts
-        )
+    def _noisy_counts(self, values: IntArray, rng: NoiseSource) -> list[float]:
+        raw_counts = _released_counts(values, self)
+        noisy_counts = release_gaussian(raw_counts, self.total_noise, rng=rng)
+        return [float(count) for count in noisy_counts]
 
 
-def _released_counts(values: IntArray, config: ValueCountsConfig) -> IntArray:
+def _released_counts(values: IntArray, config: AdditiveCountsConfig) -> IntArray:
     raw_counts = np.bincount(values, minlength=config.num_values).astype(np.int64)
     return raw_counts[config.released_values.start :]

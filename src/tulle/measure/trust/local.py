@@ -12,9 +12,10 @@ import math
 
 import numpy as np
 
-from tulle.measure.trust.laplace_sums import laplace_sum_half_width, laplace_sum_stddev
+from tulle.measure.noise_sums import SharedNoise
+from tulle.measure.trust.additive_counts import AdditiveCountsConfig
 from tulle.measure.trust.response_counts import response_releases
-from tulle.measure.trust.value_counts import ValueCountsConfig, check_frequency
+from tulle.measure.trust.value_counts import ValueCountsConfig
 from tulle.mechanisms import randomized_response, rappor, subset_selection
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, sample_discrete_laplace
 from tulle.mechanisms.entropy import NoiseSource
@@ -29,7 +30,7 @@ from tulle.mechanisms.randomized_response import RandomizedResponseConfig
 from tulle.mechanisms.rappor import RapporConfig
 from tulle.mechanisms.subset_selection import SubsetSelectionConfig
 from tulle.privacy.events import DiscreteLaplace, RandomizedResponse, Repeated, SubsetSelection
-from tulle.privacy.release import Interval, Release
+from tulle.privacy.release import Release
 from tulle.privacy.units import Adjacency, TrustModel
 
 _BLOCK_MARKS = 1 << 24
@@ -132,7 +133,7 @@ class LocalSubsetConfig(_LocalReportsConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LocalLaplaceConfig(ValueCountsConfig):
+class LocalLaplaceConfig(AdditiveCountsConfig):
     """Settings of discrete Laplace noise on each device, for comparison. Every field is public.
 
     A device noises one number, or one for each value of a histogram.
@@ -151,39 +152,26 @@ class LocalLaplaceConfig(ValueCountsConfig):
         return DiscreteLaplaceConfig.for_epsilon(
             self.epsilon,
             adjacency=Adjacency.REPLACE,
-            replace_factor=1.0 if self.num_values == 2 else 2.0,
+            replace_factor=self.counts_per_user,
         )
+
+    @property
+    def total_noise(self) -> SharedNoise:
+        """The noise of all devices on one count."""
+        return SharedNoise(scale=self.noise.scale, shape=self.num_users)
 
     def event(self) -> DiscreteLaplace:
         """What the noisy row of each user costs."""
         return self.noise.event()
 
-    def expected_stddev(self, frequency: float = 0.0) -> float:
-        """Standard deviation of the noise on one count, the same for every frequency."""
-        check_frequency(frequency)
-        return laplace_sum_stddev(self.noise.scale, self.num_users)
-
-    def _release_checked(
-        self, values: IntArray, rng: NoiseSource, confidence: float
-    ) -> tuple[Release, ...]:
+    def _noisy_counts(self, values: IntArray, rng: NoiseSource) -> list[int]:
         released = self.released_values
         noisy_counts = np.zeros(len(released), np.int64)
         for block in _blocks(values, len(released)):
             rows = block[:, None] == np.asarray(released)[None, :]
             noisy_rows = rows + sample_discrete_laplace(self.noise.scale, rows.shape, rng=rng)
             noisy_counts += noisy_rows.sum(axis=0)
-        half_width = laplace_sum_half_width(self.noise.scale, self.num_users, confidence)
-        return tuple(
-            Release(
-                value=int(count),
-                noise_stddev=self.expected_stddev(),
-                interval=Interval(
-                    low=int(count) - half_width, high=int(count) + half_width, confidence=confidence
-                ),
-                event=self.event(),
-            )
-            for count in noisy_counts
-        )
+        return [int(count) for count in noisy_counts]
 
 
 def _blocks(values: IntArray, numbers_per_user: int) -> list[IntArray]:

@@ -11,12 +11,9 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from tulle.measure.trust.laplace_sums import laplace_sum_half_width
-from tulle.measure.trust.value_counts import (
-    ValueCountsConfig,
-    check_frequency,
-    check_target_delta,
-)
+from tulle.measure.noise_sums import SharedNoise
+from tulle.measure.trust.additive_counts import AdditiveCountsConfig
+from tulle.measure.trust.value_counts import check_target_delta
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.frequency import IntArray
 from tulle.mechanisms.split_and_mix import (
@@ -27,12 +24,11 @@ from tulle.mechanisms.split_and_mix import (
 )
 from tulle.privacy.conditions import Assumption, Status
 from tulle.privacy.events import Composed, Repeated
-from tulle.privacy.release import Interval, Release
 from tulle.privacy.units import TrustModel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MixedCountsConfig(ValueCountsConfig):
+class MixedCountsConfig(AdditiveCountsConfig):
     """Settings of split-and-mix counts. Every field is public information."""
 
     delta: float
@@ -56,20 +52,22 @@ class MixedCountsConfig(ValueCountsConfig):
         """The delta of the guarantee."""
         return self.delta
 
-    @property
-    def sums_per_user(self) -> int:
-        """Sums that another value of one user changes: the count, or two of a histogram."""
-        return 1 if self.num_values == 2 else 2
-
     @functools.cached_property
     def instance(self) -> SplitAndMixConfig:
         """One sum of zeros and ones."""
         return SplitAndMixConfig(
-            epsilon=self.epsilon / self.sums_per_user,
+            epsilon=self.epsilon / self.counts_per_user,
             max_value=1,
             num_users=self.num_users,
             min_honest_users=self.min_honest_users,
-            security_delta=self.delta / self.sums_per_user,
+            security_delta=self.delta / self.counts_per_user,
+        )
+
+    @property
+    def total_noise(self) -> SharedNoise:
+        """The noise of all users on one count."""
+        return SharedNoise(
+            scale=self.instance.noise_scale, shape=self.num_users / self.min_honest_users
         )
 
     @property
@@ -79,13 +77,8 @@ class MixedCountsConfig(ValueCountsConfig):
 
     def event(self) -> Composed | Repeated:
         """What the mixed messages of all sums cost."""
-        once = self.instance.event()
-        return once if self.sums_per_user == 1 else Repeated(event=once, count=self.sums_per_user)
-
-    def expected_stddev(self, frequency: float = 0.0) -> float:
-        """Standard deviation of the noise on one count, the same for every frequency."""
-        check_frequency(frequency)
-        return self.instance.noise_stddev
+        once, count = self.instance.event(), self.counts_per_user
+        return once if count == 1 else Repeated(event=once, count=count)
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
@@ -103,23 +96,8 @@ class MixedCountsConfig(ValueCountsConfig):
             ),
         )
 
-    def _release_checked(
-        self, values: IntArray, rng: NoiseSource, confidence: float
-    ) -> tuple[Release, ...]:
-        shape = self.num_users / self.min_honest_users
-        half_width = laplace_sum_half_width(self.instance.noise_scale, shape, confidence)
-        noisy_counts = [self._noisy_count(values == value, rng) for value in self.released_values]
-        return tuple(
-            Release(
-                value=count,
-                noise_stddev=self.expected_stddev(),
-                interval=Interval(
-                    low=count - half_width, high=count + half_width, confidence=confidence
-                ),
-                event=self.event(),
-            )
-            for count in noisy_counts
-        )
+    def _noisy_counts(self, values: IntArray, rng: NoiseSource) -> list[int]:
+        return [self._noisy_count(values == value, rng) for value in self.released_values]
 
     def _noisy_count(self, is_held: NDArray[np.bool_], rng: NoiseSource) -> int:
         messages = encode_values(is_held, self.instance, rng=rng)

@@ -6,11 +6,11 @@ all counts that explain the reports, as Wilson's does for a proportion.
 """
 
 import math
-import statistics
 
 import numpy as np
 
 from tulle.mechanisms.frequency import FrequencyConfig, IntArray, debias_counts, variance_per_report
+from tulle.mechanisms.intervals import normal_quantile
 from tulle.privacy.events import Event
 from tulle.privacy.release import Interval, Release
 
@@ -63,7 +63,7 @@ class _Variances:
 
     def interval(self, estimate: float, confidence: float) -> Interval:
         """All counts c with |estimate - c| <= reach + quantile sqrt(variance at c)."""
-        quantile = -statistics.NormalDist().inv_cdf((1 - confidence) / 2)
+        quantile = normal_quantile(confidence)
         # Half a report because reports are whole, and Cornish and Fisher's (z^2 - 1) / 6 times
         # the skewness, which for a sum of coins is at most one over its standard deviation.
         reach = (0.5 + max(0.0, quantile**2 - 1) / 6) * self._count_per_report

@@ -122,12 +122,6 @@ class ValueCountsConfig(abc.ABC):
         """Releases values that are known to fit the settings."""
 
 
-def check_frequency(frequency: float) -> None:
-    """Refuses shares outside [0, 1]."""
-    if not 0 <= frequency <= 1:
-        raise ConfigError(f"frequency={frequency} must be in [0, 1].")
-
-
 def check_target_delta(delta: float) -> None:
     """Refuses a delta that a mechanism which needs one cannot be fitted to."""
     if not (math.isfinite(delta) and 1e-20 <= delta < 1):

@@ -11,12 +11,12 @@ from tulle.errors import ConfigError
 from tulle.measure.clipping.clip_errors import expected_errors, smooth_error
 from tulle.measure.clipping.value_history import ValueHistory
 from tulle.measure.slice_jobs import Amount
-from tulle.measure.trees.level_noise import GaussianBudget, LaplaceBudget
+from tulle.measure.trees.level_noise import GaussianLevels, LaplaceLevels
 from tulle.mechanisms.discrete_laplace import sample_discrete_laplace
 from tulle.mechanisms.entropy import SeededNoise
 
 STEPS = 1 << 16
-BUDGET = LaplaceBudget(epsilon=1.0, max_steps_per_unit=STEPS, steps=STEPS)
+BUDGET = LaplaceLevels(epsilon=1.0, max_steps_per_unit=STEPS, steps=STEPS)
 TWO_ROWS = ValueHistory(
     names=("A", "B"), values=np.array([[1.0, 3.0], [2.0, 4.0]]), slices=np.array([0, 0])
 )
@@ -120,7 +120,7 @@ def test_the_error_is_that_of_releases() -> None:
 
 def test_more_contributions_of_a_unit_are_more_noise() -> None:
     amounts = amounts_of(("A", 0.25, 5.0), ("B", 0.75, 5.0))
-    three = LaplaceBudget(epsilon=1.0, max_steps_per_unit=3 * STEPS, steps=STEPS)
+    three = LaplaceLevels(epsilon=1.0, max_steps_per_unit=3 * STEPS, steps=STEPS)
     one = expected_errors(TWO_ROWS, amounts, BUDGET, has_rest=True)
     assert expected_errors(TWO_ROWS, amounts, three, has_rest=True).count == pytest.approx(
         3 * one.count, rel=1e-9
@@ -128,7 +128,7 @@ def test_more_contributions_of_a_unit_are_more_noise() -> None:
 
 
 def test_gaussian_noise_has_its_own_variance() -> None:
-    budget = GaussianBudget(rho=0.125, max_steps_per_unit=STEPS, steps=STEPS)
+    budget = GaussianLevels(rho=0.125, max_steps_per_unit=STEPS, steps=STEPS)
     amounts = amounts_of(("A", 0.25, 5.0), ("B", 0.75, 5.0))
     errors = expected_errors(TWO_ROWS, amounts, budget, has_rest=True, taus=[TAU] * 3)
     assert errors.values[0] * TAU == pytest.approx(math.sqrt(400 * 4), rel=1e-6)

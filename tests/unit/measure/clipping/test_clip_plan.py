@@ -11,10 +11,10 @@ from tulle.measure.clipping.clip_errors import expected_errors
 from tulle.measure.clipping.clip_plan import optimise_clips, quantile_clips, whole_steps
 from tulle.measure.clipping.value_history import ValueHistory
 from tulle.measure.slice_jobs import Amount
-from tulle.measure.trees.level_noise import LaplaceBudget
+from tulle.measure.trees.level_noise import LaplaceLevels
 
 STEPS = 1 << 16
-BUDGET = LaplaceBudget(epsilon=8.0, max_steps_per_unit=STEPS, steps=STEPS)
+BUDGET = LaplaceLevels(epsilon=8.0, max_steps_per_unit=STEPS, steps=STEPS)
 
 
 def shop_history(seed: int = 71) -> ValueHistory:
@@ -74,7 +74,7 @@ def test_a_larger_budget_clips_less() -> None:
     clips = [
         optimise_clips(
             shop_history(),
-            LaplaceBudget(epsilon=epsilon, max_steps_per_unit=STEPS, steps=STEPS),
+            LaplaceLevels(epsilon=epsilon, max_steps_per_unit=STEPS, steps=STEPS),
         )
         .amounts[0]
         .clip
@@ -113,7 +113,7 @@ def test_whole_steps_add_up_and_are_close_to_what_was_wanted(
 
 
 def test_settings_that_cannot_be_used_are_refused() -> None:
-    coarse = LaplaceBudget(epsilon=1.0, max_steps_per_unit=2, steps=2)
+    coarse = LaplaceLevels(epsilon=1.0, max_steps_per_unit=2, steps=2)
     with pytest.raises(ConfigError, match="steps=2"):
         optimise_clips(shop_history(), coarse)
     with pytest.raises(ConfigError, match="quantile=0"):

@@ -6,7 +6,7 @@ import polars as pl
 from hypothesis import strategies as st
 
 from tulle.measure.ad_log import AdLog, FrameTable, LogColumns, Side
-from tulle.measure.slice_jobs import Amount, Bounds, SliceColumn, SliceJob, Subject
+from tulle.measure.slice_jobs import FINE_STEPS, Amount, Bounds, SliceColumn, SliceJob, Subject
 
 Row = dict[str, Any]
 SALT = b"sixteen bytes ok"
@@ -37,6 +37,26 @@ IMPRESSION_DAY = SliceColumn(name="seen", side=Side.IMPRESSION, column="timestam
 
 COLUMNS = LogColumns(kind="kind", priority="priority", value="value", publisher="publisher")
 HALF_DAY = 43_200
+HALF_VALUE = (Amount(name="value", share=0.5, column="value", clip=10.0),)
+
+ONE_IMPRESSION = {
+    "user": 1,
+    "timestamp": 0,
+    "advertiser": "A",
+    "publisher": "p",
+    "campaign": "a",
+    "kind": "view",
+    "priority": 0,
+    "impression_id": 0,
+}
+ONE_CONVERSION = {
+    "user": 1,
+    "timestamp": 5,
+    "advertiser": "A",
+    "type": "x",
+    "value": 1.0,
+    "conversion_id": 0,
+}
 
 
 def impressions(max_size: int = 14) -> st.SearchStrategy[list[Row]]:
@@ -80,6 +100,33 @@ def log_of(
     )
 
 
+def quoted_log() -> AdLog:
+    """A few users, with a campaign whose name needs quoting."""
+    users = [number % 5 for number in range(40)]
+    impression_frame = pl.DataFrame(
+        {
+            "user": users,
+            "timestamp": [1000 + 13 * (number % 17) for number in range(40)],
+            "campaign": ["it's" if number % 3 else "b" for number in range(40)],
+            "kind": ["click" if number % 2 else "view" for number in range(40)],
+            "priority": [number % 4 for number in range(40)],
+        }
+    )
+    conversion_frame = pl.DataFrame(
+        {
+            "user": [number % 6 for number in range(12)],
+            "timestamp": [1100 + 29 * number for number in range(12)],
+            "type": ["xy"[number % 2] for number in range(12)],
+            "value": [float(number) for number in range(12)],
+        }
+    )
+    return AdLog(
+        impressions=FrameTable(frame=impression_frame),
+        conversions=FrameTable(frame=conversion_frame),
+        columns=LogColumns(kind="kind", priority="priority"),
+    )
+
+
 def job_of(
     *slices: SliceColumn,
     amounts: tuple[Amount, ...] = (Amount(name="conversions"),),
@@ -90,6 +137,20 @@ def job_of(
     """A job over conversions, unless told otherwise."""
     settings = {"name": "job", "subject": Subject.CONVERSIONS, "keys": None} | others
     return SliceJob(slices=slices, amounts=amounts, bounds=bounds, steps=steps, **settings)
+
+
+def all_settings_job(bounds: Bounds) -> SliceJob:
+    """A job with a value, a rest, conversions without impressions and three slice columns."""
+    return job_of(
+        CAMPAIGN,
+        TYPE,
+        DAY,
+        amounts=HALF_VALUE,
+        has_rest=True,
+        bounds=bounds,
+        steps=FINE_STEPS,
+        counts_unattributed=True,
+    )
 
 
 def _numbered(name: str) -> Any:

@@ -1,7 +1,5 @@
 """One unit's rows move totals by no more than the bounds say, and wrong bounding is caught."""
 
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,11 +10,13 @@ from tulle.measure.engines.bounding import Bounding
 from tulle.measure.engines.duckdb_engine import DuckDBEngine
 from tulle.measure.engines.engine import Step
 from tulle.measure.engines.totals import slice_totals
-from tulle.measure.slice_jobs import FINE_STEPS, Amount, Bounds, SliceJob, SliceTotals
+from tulle.measure.slice_jobs import FINE_STEPS, Bounds, SliceJob, SliceTotals
 from tulle.privacy.units import Unit
 from unit.measure.engines.small_logs import (
     CAMPAIGN,
     DAY,
+    HALF_VALUE,
+    ONE_IMPRESSION,
     SALT,
     TYPE,
     Row,
@@ -27,14 +27,7 @@ from unit.measure.engines.small_logs import (
 )
 
 LOOKBACK = 200_000
-AMOUNTS = (Amount(name="value", share=0.5, column="value", clip=10.0),)
 Cells = dict[tuple[str, ...], list[int]]
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[DuckDBEngine]:
-    with DuckDBEngine(num_threads=1) as duckdb:
-        yield duckdb
 
 
 def cells_of(result: SliceTotals) -> Cells:
@@ -93,7 +86,7 @@ def test_one_users_rows_move_totals_by_no_more_than_the_bounds(
         max_per_slice=max_per_slice, max_slices_per_unit=max_slices, max_per_unit=max_per_unit
     )
     job = job_of(
-        CAMPAIGN, TYPE, DAY, amounts=AMOUNTS, bounds=bounds, steps=steps, has_rest=has_rest
+        CAMPAIGN, TYPE, DAY, amounts=HALF_VALUE, bounds=bounds, steps=steps, has_rest=has_rest
     )
     assert_removal_is_bounded(engine, rows, sales, job, rule)
 
@@ -116,29 +109,9 @@ def test_a_unit_above_its_bound_adds_exactly_the_bound(engine, rows, sales, cap)
 
 
 HEAVY_ROWS = [
-    {
-        "user": 1,
-        "timestamp": 0,
-        "advertiser": "A",
-        "publisher": "p",
-        "campaign": campaign,
-        "kind": "view",
-        "priority": 0,
-        "impression_id": number,
-    }
+    ONE_IMPRESSION | {"campaign": campaign, "impression_id": number}
     for number, campaign in enumerate("abcdef")
-] + [
-    {
-        "user": 2,
-        "timestamp": 0,
-        "advertiser": "A",
-        "publisher": "p",
-        "campaign": "a",
-        "kind": "view",
-        "priority": 0,
-        "impression_id": 9,
-    }
-]
+] + [ONE_IMPRESSION | {"user": 2, "impression_id": 9}]
 HEAVY_SALES = [
     {
         "user": 1 + (number == 9),

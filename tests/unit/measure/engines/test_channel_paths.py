@@ -1,7 +1,6 @@
 """Sets of channels against loops over dicts; each unit is counted once."""
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -26,12 +25,6 @@ from unit.measure.engines.small_logs import (
 )
 
 ATTRIBUTION = Attribution(rule=Linear(), lookback_seconds=2 * HALF_DAY)
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[DuckDBEngine]:
-    with DuckDBEngine(num_threads=1) as duckdb:
-        yield duckdb
 
 
 def text(value: str | None) -> str:

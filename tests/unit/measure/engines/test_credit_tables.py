@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -30,6 +29,8 @@ from unit.measure.engines.small_logs import (
     CAMPAIGN,
     COLUMNS,
     HALF_DAY,
+    ONE_CONVERSION,
+    ONE_IMPRESSION,
     TYPE,
     conversions,
     impressions,
@@ -64,12 +65,6 @@ NAMES = [
     "last-n",
     "data-driven",
 ]
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[DuckDBEngine]:
-    with DuckDBEngine(num_threads=1) as duckdb:
-        yield duckdb
 
 
 def reference_credit(rule, conversion, rows) -> dict[int, float]:
@@ -130,20 +125,9 @@ def test_totals_add_the_rows_up(engine, rows, sales, counts_unattributed) -> Non
 
 
 def test_credit_is_written_to_parquet(engine: DuckDBEngine, tmp_path: Path) -> None:
-    rows = [
-        {
-            "user": 1,
-            "timestamp": 0,
-            "advertiser": "A",
-            "publisher": "p",
-            "campaign": "a",
-            "kind": "view",
-            "priority": 0,
-            "impression_id": 7,
-        }
-    ]
-    sale = {"user": 1, "timestamp": 90, "advertiser": "A", "type": "x", "value": 1.0}
-    log = log_of(rows, [sale | {"conversion_id": 8}], WITH_IDS)
+    impression = ONE_IMPRESSION | {"impression_id": 7}
+    conversion = ONE_CONVERSION | {"timestamp": 90, "conversion_id": 8}
+    log = log_of([impression], [conversion], WITH_IDS)
     write_credit_rows(engine, log, ATTRIBUTIONS[:2], tmp_path / "credit.parquet")
     frame = pl.read_parquet(tmp_path / "credit.parquet")
     assert frame["age_seconds"].to_list() == [90.0]

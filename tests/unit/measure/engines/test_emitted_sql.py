@@ -8,7 +8,7 @@ import sqlglot
 from sqlglot import exp
 
 from tulle.errors import ConfigError
-from tulle.measure.ad_log import AdLog, DatabaseTable, FrameTable, LogColumns
+from tulle.measure.ad_log import AdLog, DatabaseTable, LogColumns
 from tulle.measure.attribution.attribution import Attribution
 from tulle.measure.attribution.rules import (
     ChannelWeights,
@@ -24,9 +24,15 @@ from tulle.measure.engines.duckdb_engine import DuckDBEngine
 from tulle.measure.engines.emitted_sql import emit_sql
 from tulle.measure.engines.totals import slice_totals
 from tulle.measure.engines.translation import DIALECTS, translate
-from tulle.measure.slice_jobs import FINE_STEPS, Amount, Bounds, SliceJob, Subject
+from tulle.measure.slice_jobs import Bounds, SliceJob, Subject
 from tulle.privacy.units import Unit
-from unit.measure.engines.small_logs import CAMPAIGN, DAY, SALT, TYPE, job_of
+from unit.measure.engines.small_logs import (
+    CAMPAIGN,
+    SALT,
+    all_settings_job,
+    job_of,
+    quoted_log,
+)
 
 LOG = AdLog(
     impressions=DatabaseTable(table="ads.impressions"),
@@ -46,16 +52,7 @@ RULES = [
 ]
 BOUNDS = Bounds(max_per_slice=1.5, max_slices_per_unit=2, max_per_unit=2.0)
 JOBS = [
-    job_of(
-        CAMPAIGN,
-        TYPE,
-        DAY,
-        amounts=(Amount(name="value", share=0.5, column="value", clip=10.0),),
-        has_rest=True,
-        bounds=BOUNDS,
-        steps=FINE_STEPS,
-        counts_unattributed=True,
-    ),
+    all_settings_job(BOUNDS),
     job_of(CAMPAIGN, bounds=BOUNDS, keys=pl.DataFrame({"campaign": ["it's", "b"]})),
     job_of(CAMPAIGN, bounds=BOUNDS, subject=Subject.IMPRESSIONS, only_kinds=("click",)),
 ]
@@ -94,7 +91,7 @@ def test_the_salt_is_a_parameter_without_a_value(dialect: str, parameter: str) -
 @pytest.mark.parametrize("number", range(len(JOBS)))
 @pytest.mark.parametrize("rule", [LastTouch(), TimeDecay()], ids=repr)
 def test_the_script_computes_what_the_engine_does(number: int, rule: object) -> None:
-    log, job = small_log(), JOBS[number]
+    log, job = quoted_log(), JOBS[number]
     settings = {"unit": Unit.user(), "salt": SALT}
     with DuckDBEngine(num_threads=1) as engine:
         (result,) = slice_totals(engine, log, attribution_by(rule), [job], **settings)
@@ -118,32 +115,6 @@ def test_the_script_computes_what_the_engine_does(number: int, rule: object) -> 
     assert {row[: -1 - width]: row[-1 - width : -1] for row in rows} == {
         key: tuple(steps) for key, steps in expected if any(steps)
     }
-
-
-def small_log() -> AdLog:
-    users = [number % 5 for number in range(40)]
-    impressions = pl.DataFrame(
-        {
-            "user": users,
-            "timestamp": [1000 + 13 * (number % 17) for number in range(40)],
-            "campaign": ["it's" if number % 3 else "b" for number in range(40)],
-            "kind": ["click" if number % 2 else "view" for number in range(40)],
-            "priority": [number % 4 for number in range(40)],
-        }
-    )
-    conversions = pl.DataFrame(
-        {
-            "user": [number % 6 for number in range(12)],
-            "timestamp": [1100 + 29 * number for number in range(12)],
-            "type": ["xy"[number % 2] for number in range(12)],
-            "value": [float(number) for number in range(12)],
-        }
-    )
-    return AdLog(
-        impressions=FrameTable(frame=impressions),
-        conversions=FrameTable(frame=conversions),
-        columns=LOG.columns,
-    )
 
 
 def test_names_with_quotes_stay_names() -> None:

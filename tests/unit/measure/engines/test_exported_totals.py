@@ -15,19 +15,17 @@ from tulle.measure.engines.emitted_sql import emit_sql
 from tulle.measure.engines.exported_totals import ExportedTotals, result_name
 from tulle.measure.engines.frequency import frequencies
 from tulle.measure.engines.totals import slice_totals
-from tulle.measure.slice_jobs import FINE_STEPS, Amount, Bounds, FrequencyJob, SliceJob
+from tulle.measure.slice_jobs import FINE_STEPS, Bounds, FrequencyJob, SliceJob
 from tulle.privacy.units import Unit
-from unit.measure.engines.small_logs import CAMPAIGN, SALT, TYPE, job_of
-from unit.measure.engines.test_emitted_sql import small_log
+from unit.measure.engines.small_logs import CAMPAIGN, HALF_VALUE, SALT, TYPE, job_of, quoted_log
 
 BOUNDS = Bounds(max_per_slice=1.5, max_slices_per_unit=2)
 LINEAR = Attribution(rule=Linear(), lookback_seconds=86_400)
-VALUE = (Amount(name="value", share=0.5, column="value", clip=10.0),)
 BY_KEYS = job_of(
     CAMPAIGN, bounds=BOUNDS, steps=FINE_STEPS, keys=pl.DataFrame({"campaign": ["c", "it's", "b"]})
 )
 JOBS = [
-    job_of(CAMPAIGN, TYPE, amounts=VALUE, has_rest=True, bounds=BOUNDS, steps=FINE_STEPS),
+    job_of(CAMPAIGN, TYPE, amounts=HALF_VALUE, has_rest=True, bounds=BOUNDS, steps=FINE_STEPS),
     BY_KEYS,
     job_of(bounds=BOUNDS, steps=FINE_STEPS),
 ]
@@ -64,7 +62,7 @@ def export(log: AdLog, job: SliceJob | FrequencyJob, folder: Path, form: str) ->
 @pytest.mark.parametrize("form", ["parquet", "csv"])
 @pytest.mark.parametrize("number", range(len(JOBS)))
 def test_totals_come_back_as_they_are(number: int, form: str, tmp_path: Path) -> None:
-    log, job = small_log(), JOBS[number]
+    log, job = quoted_log(), JOBS[number]
     export(log, job, tmp_path, form)
     with DuckDBEngine(num_threads=1) as engine:
         (expected,) = slice_totals(engine, log, LINEAR, [job], unit=Unit.user(), salt=SALT)
@@ -77,7 +75,7 @@ def test_totals_come_back_as_they_are(number: int, form: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("with_keys", [True, False])
 def test_frequencies_come_back_as_they_are(with_keys: bool, tmp_path: Path) -> None:
-    log, job = small_log(), frequency_job(with_keys=with_keys)
+    log, job = quoted_log(), frequency_job(with_keys=with_keys)
     export(log, job, tmp_path, "parquet")
     with DuckDBEngine(num_threads=1) as engine:
         (expected,) = frequencies(engine, log, [job], unit=Unit.user(), salt=SALT)

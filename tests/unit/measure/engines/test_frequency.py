@@ -1,7 +1,6 @@
 """Frequency histograms against loops over dicts."""
 
 from collections import Counter
-from collections.abc import Iterator
 
 import polars as pl
 import pytest
@@ -18,6 +17,7 @@ from unit.measure.engines.small_logs import (
     CAMPAIGN,
     COLUMNS,
     IMPRESSION_DAY,
+    ONE_IMPRESSION,
     SALT,
     TYPE,
     impressions,
@@ -25,12 +25,6 @@ from unit.measure.engines.small_logs import (
 )
 
 KEYS = pl.DataFrame({"campaign": ["zz", "b", "(null)"]})
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[DuckDBEngine]:
-    with DuckDBEngine(num_threads=1) as duckdb:
-        yield duckdb
 
 
 def oracle_cells(rows, job: FrequencyJob, unit: Unit) -> Counter:
@@ -99,19 +93,7 @@ def test_what_has_no_frequency_is_refused(engine: DuckDBEngine) -> None:
 
 
 def test_a_job_of_totals_and_one_of_frequencies_have_the_same_reach(engine) -> None:
-    rows = [
-        {
-            "user": user,
-            "timestamp": 0,
-            "advertiser": "A",
-            "publisher": "p",
-            "campaign": "a",
-            "kind": "view",
-            "priority": 0,
-            "impression_id": 0,
-        }
-        for user in (1, 1, 2, 3, 3, 3)
-    ]
+    rows = [ONE_IMPRESSION | {"user": user} for user in (1, 1, 2, 3, 3, 3)]
     job = FrequencyJob(
         name="reach", slices=(), max_frequency=2, max_slices_per_unit=None, keys=None
     )

@@ -1,8 +1,8 @@
 """Choices by keyed md5 are fair, follow the salt, and tell all rows apart."""
 
+import hashlib
 import math
 import statistics
-from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
@@ -13,7 +13,7 @@ from tulle.measure.ad_log import AdLog, FrameTable
 from tulle.measure.engines import bounding
 from tulle.measure.engines.duckdb_engine import DuckDBEngine
 from tulle.measure.engines.engine import Program, Step
-from tulle.measure.engines.keyed_order import keyed_md5, salt_frame
+from tulle.measure.engines.keyed_order import keyed_draw, keyed_md5, salt_frame
 from tulle.measure.engines.totals import slice_totals
 from tulle.measure.slice_jobs import Bounds, Subject
 from tulle.privacy.units import Unit
@@ -23,12 +23,6 @@ NUM_USERS = 40_000
 MAX_SLICES = 2
 LARGEST_SCORE = 6.2
 """Two-sided chance of a larger normal score: below 1e-9."""
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[DuckDBEngine]:
-    with DuckDBEngine(num_threads=1) as duckdb:
-        yield duckdb
 
 
 def crowded_log() -> tuple[AdLog, list[int]]:
@@ -73,7 +67,7 @@ def test_an_arithmetic_key_fails_the_same_test(engine, monkeypatch) -> None:
         seed = f"CAST({unit} AS BIGINT) * 31 + CAST({number} AS BIGINT)"
         return f"(({seed}) * 1103515245 + 12345) % 65536"
 
-    monkeypatch.setattr(bounding, "keyed_md5", congruential)
+    monkeypatch.setattr(bounding, "keyed_draw", congruential)
     assert max(abs(score) for score in scores(engine)) > LARGEST_SCORE
 
 
@@ -114,3 +108,26 @@ def test_the_salt_stands_in_no_sql() -> None:
     assert SALT.hex() not in keyed_md5(["u", "s0"])
     program = Program(tables={}, frames={"tulle_salt": salt_frame(SALT)}, steps=(), outputs=())
     assert SALT.hex() not in repr(program)
+
+
+def test_a_draw_is_the_head_of_the_md5_of_salt_and_row(engine: DuckDBEngine) -> None:
+    program = Program(
+        tables={},
+        frames={"tulle_salt": salt_frame(SALT)},
+        steps=(Step("drawn", f"SELECT {keyed_draw(['42', chr(39) + 'ab' + chr(39)])} AS draw"),),
+        outputs=("drawn",),
+    )
+    (rows,) = engine.run(program)
+    digest = hashlib.md5(f"{SALT.hex()}2:422:ab".encode()).hexdigest()  # noqa: S324
+    assert list(rows["draw"]) == [digest[:12]]
+
+
+def test_an_engine_forgets_the_salt_after_each_program(engine: DuckDBEngine) -> None:
+    scores(engine)
+    forgotten = Program(
+        tables={},
+        steps=(Step("left", "SELECT GETVARIABLE('tulle_salt') IS NULL AS is_forgotten"),),
+        outputs=("left",),
+    )
+    (rows,) = engine.run(forgotten)
+    assert list(rows["is_forgotten"]) == [True]

@@ -3,7 +3,6 @@
 import dataclasses
 import datetime
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
@@ -41,12 +40,6 @@ COLUMNS = LogColumns(
     conversion_id="conversion_id",
 )
 ATTRIBUTION = Attribution(rule=LastTouch(), lookback_seconds=100)
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[DuckDBEngine]:
-    with DuckDBEngine(num_threads=1) as duckdb:
-        yield duckdb
 
 
 def log_with(

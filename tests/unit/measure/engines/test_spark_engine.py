@@ -28,9 +28,15 @@ from tulle.measure.engines.frequency import frequencies
 from tulle.measure.engines.log_checks import check_log
 from tulle.measure.engines.spark_engine import SparkEngine
 from tulle.measure.engines.totals import slice_totals
-from tulle.measure.slice_jobs import FINE_STEPS, Amount, Bounds, FrequencyJob, Subject
+from tulle.measure.slice_jobs import Bounds, FrequencyJob, Subject
 from tulle.privacy.units import Unit
-from unit.measure.engines.small_logs import CAMPAIGN, DAY, SALT, TYPE, job_of
+from unit.measure.engines.small_logs import (
+    CAMPAIGN,
+    IMPRESSION_DAY,
+    SALT,
+    all_settings_job,
+    job_of,
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -54,22 +60,14 @@ ATTRIBUTIONS = [
     )
 ]
 JOBS = [
-    job_of(
-        CAMPAIGN,
-        TYPE,
-        DAY,
-        amounts=(Amount(name="value", share=0.5, column="value", clip=10.0),),
-        has_rest=True,
-        bounds=BOUNDS,
-        steps=FINE_STEPS,
-        counts_unattributed=True,
-    ),
+    all_settings_job(BOUNDS),
     job_of(
         CAMPAIGN,
         bounds=BOUNDS,
         subject=Subject.IMPRESSIONS,
         keys=pl.DataFrame({"campaign": ["7", "5", "none"]}),
     ),
+    job_of(CAMPAIGN, IMPRESSION_DAY, bounds=BOUNDS, subject=Subject.IMPRESSIONS),
 ]
 
 

@@ -1,7 +1,6 @@
 """Totals of DuckDB against loops over dicts, for every rule, unit and kind of bound."""
 
 import dataclasses
-from collections.abc import Iterator
 
 import polars as pl
 import pytest
@@ -40,6 +39,8 @@ from unit.measure.engines.small_logs import (
     DAY,
     HALF_DAY,
     IMPRESSION_DAY,
+    ONE_CONVERSION,
+    ONE_IMPRESSION,
     SALT,
     TYPE,
     Row,
@@ -86,12 +87,6 @@ KEYS = pl.DataFrame({"campaign": ["zz", "b", "(null)", NO_IMPRESSION, "d|"]})
 
 class WithoutAsofJoin(DuckDBEngine):
     has_asof_join = False
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[DuckDBEngine]:
-    with DuckDBEngine(num_threads=1) as duckdb:
-        yield duckdb
 
 
 def totals_as_dict(result: SliceTotals) -> Totals:
@@ -269,34 +264,19 @@ def test_the_join_with_the_latest_row_equals_numbering_all_rows(
 
 
 def test_the_order_of_rows_in_a_file_does_not_matter(engine: DuckDBEngine) -> None:
-    rows = [
-        {
-            "user": 1,
-            "timestamp": 0,
-            "advertiser": "A",
-            "publisher": "p",
-            "campaign": campaign,
-            "kind": "view",
-            "priority": 0,
-            "impression_id": 0,
-        }
-        for campaign in "abcdefgh"
-    ]
-    sale = {"user": 1, "timestamp": 5, "advertiser": "A", "type": "x", "value": 1.0}
+    rows = [ONE_IMPRESSION | {"campaign": campaign} for campaign in "abcdefgh"]
     job = job_of(CAMPAIGN, bounds=BOUNDS[3])
     winners = set()
     for order in (rows, rows[::-1], rows[3:] + rows[:3]):
-        log = log_of(order, [sale | {"conversion_id": 0}])
+        log = log_of(order, [ONE_CONVERSION])
         (result,) = slice_totals(engine, log, ATTRIBUTIONS[0], [job], unit=Unit.user(), salt=SALT)
         winners.add(result.slices.item())
     assert len(winners) == 1
 
 
 def test_several_jobs_give_the_same_as_one_by_one(engine: DuckDBEngine) -> None:
-    first = {"user": 1, "timestamp": 0, "advertiser": "A", "publisher": "p", "priority": 0}
-    rows = [first | {"campaign": c, "kind": "view", "impression_id": i} for i, c in enumerate("ab")]
-    sale = {"user": 1, "timestamp": 5, "advertiser": "A", "type": "x", "value": 1.0}
-    log = log_of(rows, [sale | {"conversion_id": 0}], WITH_IDS)
+    rows = [ONE_IMPRESSION | {"campaign": c, "impression_id": i} for i, c in enumerate("ab")]
+    log = log_of(rows, [ONE_CONVERSION], WITH_IDS)
     jobs = [
         job_of(CAMPAIGN, bounds=BOUNDS[0]),
         job_of(TYPE, bounds=BOUNDS[1], amounts=VALUES, steps=FINE_STEPS),
@@ -309,24 +289,6 @@ def test_several_jobs_give_the_same_as_one_by_one(engine: DuckDBEngine) -> None:
         assert totals_as_dict(alone) == totals_as_dict(result) != {}
 
 
-ONE_ROW = {
-    "user": 1,
-    "timestamp": 0,
-    "advertiser": "A",
-    "publisher": "p",
-    "campaign": "a",
-    "kind": "view",
-    "priority": 0,
-    "impression_id": 0,
-}
-ONE_SALE = {
-    "user": 1,
-    "timestamp": 5,
-    "advertiser": "A",
-    "type": "x",
-    "value": 1.0,
-    "conversion_id": 0,
-}
 CAPPED = dataclasses.replace(ATTRIBUTIONS[0], max_conversions_per_user=3)
 
 
@@ -370,20 +332,21 @@ CAPPED = dataclasses.replace(ATTRIBUTIONS[0], max_conversions_per_user=3)
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_could_not_be_bounded_is_refused(engine, attribution, job, unit, message) -> None:
-    log = log_of([ONE_ROW], [ONE_SALE])
+    log = log_of([ONE_IMPRESSION], [ONE_CONVERSION])
     with pytest.raises(ConfigError, match=message):
         slice_totals(engine, log, attribution, [job], unit=unit, salt=SALT)
 
 
 def test_steps_that_could_overflow_are_refused(engine: DuckDBEngine) -> None:
-    log = log_of([ONE_ROW], [ONE_SALE])
+    log = log_of([ONE_IMPRESSION], [ONE_CONVERSION])
     job = job_of(bounds=BOUNDS[0], steps=1 << 62)
     with pytest.raises(DataError, match="2\\^62"):
         slice_totals(engine, log, ATTRIBUTIONS[0], [job], unit=Unit.user(), salt=SALT)
 
 
 def test_rows_without_a_user_are_in_no_total(engine: DuckDBEngine) -> None:
-    log = log_of([ONE_ROW, ONE_ROW | {"user": None}], [ONE_SALE, ONE_SALE | {"user": None}])
+    rows = [ONE_IMPRESSION, ONE_IMPRESSION | {"user": None}]
+    log = log_of(rows, [ONE_CONVERSION, ONE_CONVERSION | {"user": None}])
     jobs = [
         job_of(bounds=BOUNDS[3], counts_unattributed=True),
         job_of(bounds=BOUNDS[3], subject=Subject.IMPRESSIONS),
@@ -393,7 +356,7 @@ def test_rows_without_a_user_are_in_no_total(engine: DuckDBEngine) -> None:
 
 
 def test_a_log_without_matches_has_no_slices_but_all_keys(engine: DuckDBEngine) -> None:
-    log = log_of([ONE_ROW], [ONE_SALE | {"user": 2}])
+    log = log_of([ONE_IMPRESSION], [ONE_CONVERSION | {"user": 2}])
     jobs = [
         job_of(CAMPAIGN, bounds=BOUNDS[0]),
         job_of(CAMPAIGN, bounds=BOUNDS[0], keys=KEYS),
@@ -409,7 +372,7 @@ def test_a_log_without_matches_has_no_slices_but_all_keys(engine: DuckDBEngine) 
 
 
 def test_what_is_sensitive_is_not_printed(engine: DuckDBEngine) -> None:
-    log = log_of([ONE_ROW], [ONE_SALE])
+    log = log_of([ONE_IMPRESSION], [ONE_CONVERSION])
     (result,) = slice_totals(
         engine,
         log,

@@ -9,12 +9,12 @@ import pytest
 from statistical.noise_checks import assert_discrete
 from tulle.accounting.pure_epsilon import pure_epsilon
 from tulle.errors import ConfigError, DataError
+from tulle.measure.noise_sums import SharedNoise
 from tulle.measure.reach.liquid_legions import (
     LiquidLegions,
     LiquidLegionsConfig,
     merge_sketches,
 )
-from tulle.measure.reach.noise_sums import SharedNoise
 from tulle.measure.reach.sketch_release import (
     SketchReachConfig,
     reach_from_marks,

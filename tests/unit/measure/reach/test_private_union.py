@@ -10,12 +10,12 @@ from scipy import stats
 from statistical.noise_checks import assert_discrete
 from tulle.accounting.accountant import pld_epsilon
 from tulle.errors import ConfigError, DataError
+from tulle.measure.noise_sums import SharedNoise
 from tulle.measure.reach.liquid_legions import (
     LiquidLegions,
     LiquidLegionsConfig,
     merge_sketches,
 )
-from tulle.measure.reach.noise_sums import SharedNoise
 from tulle.measure.reach.private_union import (
     PrivateUnionConfig,
     ResidueHalves,

@@ -12,11 +12,11 @@ from tulle.measure.trees.level_budgets import (
     uniform_split,
 )
 from tulle.measure.trees.level_errors import TreeErrors, expected_rmsre
-from tulle.measure.trees.level_noise import GaussianBudget, LaplaceBudget, TreeBudget
+from tulle.measure.trees.level_noise import GaussianLevels, LaplaceLevels, TreeBudget
 from unit.measure.trees.dense_trees import random_tree, regular_tree
 
-FINE_LAPLACE = LaplaceBudget(epsilon=1.0, max_steps_per_unit=1 << 16, steps=1 << 16)
-BUDGETS = [FINE_LAPLACE, GaussianBudget(rho=0.5)]
+FINE_LAPLACE = LaplaceLevels(epsilon=1.0, max_steps_per_unit=1 << 16, steps=1 << 16)
+BUDGETS = [FINE_LAPLACE, GaussianLevels(rho=0.5)]
 
 
 def skewed_errors(total: int) -> TreeErrors:
@@ -65,7 +65,7 @@ def test_no_shares_of_a_fine_grid_beat_the_optimised_ones(budget: TreeBudget, to
 def test_on_a_dense_tree_the_leaves_get_all() -> None:
     tree = regular_tree(4, 4)
     errors = TreeErrors.from_history(tree, np.full(16, 1000), tau=5)
-    shares = optimised_split(errors, LaplaceBudget(epsilon=1.0))
+    shares = optimised_split(errors, LaplaceLevels(epsilon=1.0))
     assert shares.tolist() == [0, 0, 1]
 
 
@@ -73,7 +73,7 @@ def test_a_level_in_the_middle_can_get_nothing() -> None:
     # Each node of level 1 has one child: measuring both would split the budget for nothing.
     tree = regular_tree(50, 1, 2)
     errors = TreeErrors.from_history(tree, np.full(100, 1), tau=5)
-    shares = optimised_split(errors, LaplaceBudget(epsilon=1.0))
+    shares = optimised_split(errors, LaplaceLevels(epsilon=1.0))
     assert min(shares[1], shares[2]) == 0
     assert shares[3] > 0
     assert shares.sum() == pytest.approx(1)
@@ -84,7 +84,7 @@ def test_random_trees_get_shares_that_add_up_and_are_no_worse_than_uniform() -> 
     for _ in range(5):
         tree = random_tree(rng, depth=3)
         errors = TreeErrors.from_history(tree, rng.poisson(20, len(tree.leaf_nodes)), tau=5)
-        budget = LaplaceBudget(epsilon=1.0)
+        budget = LaplaceLevels(epsilon=1.0)
         shares = optimised_split(errors, budget)
         assert shares.sum() == pytest.approx(1)
         assert np.all(shares >= 0)
@@ -94,7 +94,7 @@ def test_random_trees_get_shares_that_add_up_and_are_no_worse_than_uniform() -> 
 
 def test_many_steps_and_a_small_epsilon_can_be_split_too() -> None:
     errors = skewed_errors(2000)
-    budget = LaplaceBudget(epsilon=0.01, max_steps_per_unit=1 << 30, steps=1 << 24)
+    budget = LaplaceLevels(epsilon=0.01, max_steps_per_unit=1 << 30, steps=1 << 24)
     shares = optimised_split(errors, budget)
     assert shares.sum() == pytest.approx(1)
 

@@ -4,7 +4,7 @@ import pytest
 from tulle.errors import ConfigError, DataError
 from tulle.measure.trees.consistency import consistent_estimate
 from tulle.measure.trees.level_errors import TreeErrors, expected_rmsre
-from tulle.measure.trees.level_noise import GaussianBudget, LaplaceBudget
+from tulle.measure.trees.level_noise import GaussianLevels, LaplaceLevels
 from tulle.mechanisms.discrete_laplace import sample_discrete_laplace
 from tulle.mechanisms.entropy import SeededNoise
 from unit.measure.trees.dense_trees import leaf_matrix, regular_tree, whitened
@@ -16,7 +16,7 @@ SHARES = [0.2, 0.3, 0.5]
 
 def test_errors_by_level_are_those_of_the_definition() -> None:
     errors = TreeErrors.from_history(TREE, HISTORY, tau=5)
-    budget = GaussianBudget(rho=1.0)
+    budget = GaussianLevels(rho=1.0)
     variances = np.array([1 / (2 * share) for share in SHARES])[TREE.levels]
     design = whitened(TREE, variances)
     matrix = leaf_matrix(TREE)
@@ -32,7 +32,7 @@ def test_errors_by_level_are_those_of_the_definition() -> None:
 
 def test_the_expected_error_is_that_of_releases() -> None:
     """10,000 releases: the mean square is within 7 standard errors, and 5% more noise is not."""
-    budget = LaplaceBudget(epsilon=1.0)
+    budget = LaplaceLevels(epsilon=1.0)
     errors = TreeErrors.from_history(TREE, HISTORY, tau=5)
     rng = SeededNoise(41)
     truth = TREE.node_totals(HISTORY)
@@ -60,7 +60,7 @@ def test_the_expected_error_is_that_of_releases() -> None:
 
 def test_a_level_without_share_is_estimated_from_the_others_or_not_at_all() -> None:
     errors = TreeErrors.from_history(TREE, HISTORY, tau=5)
-    budget = LaplaceBudget(epsilon=1.0)
+    budget = LaplaceLevels(epsilon=1.0)
     assert np.all(np.isfinite(errors.level_rmsre(budget, [0, 0, 1])))
     assert np.isinf(errors.level_rmsre(budget, [0.5, 0.5, 0])).tolist() == [False, False, True]
     alone = errors.level_rmsre(budget, [0, 0, 1], after_consistency=False)
@@ -75,5 +75,5 @@ def test_settings_that_do_not_fit_are_refused() -> None:
         TreeErrors.from_history(TREE, HISTORY - 1, tau=5)
     with pytest.raises(ConfigError, match="2 shares for 3 levels"):
         TreeErrors.from_history(TREE, HISTORY, tau=5).level_rmsre(
-            LaplaceBudget(epsilon=1.0), [0.5, 0.5]
+            LaplaceLevels(epsilon=1.0), [0.5, 0.5]
         )

@@ -1,4 +1,4 @@
-"""Half widths of noise sums agree with convolution and with closed forms."""
+"""Laws and half widths of noise sums agree with convolution and with closed forms."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from tulle.errors import ConfigError
-from tulle.measure.reach.noise_sums import (
+from tulle.measure.noise_sums import (
     NoisePart,
     SharedNoise,
     half_width_beside_normal,
@@ -122,3 +122,61 @@ def test_half_width_beside_a_normal_number_covers_exactly(
 def test_more_shares_than_needed_make_more_noise() -> None:
     one, three = (SharedNoise(scale=5.0, shape=shape) for shape in (1, 3))
     assert three.noise_stddev == pytest.approx(math.sqrt(3) * one.noise_stddev)
+
+
+def chances_from_zero(noise: SharedNoise) -> np.ndarray:
+    """Chances of 0, 1, 2, ..., of one sign."""
+    chances = noise.size_chances().copy()
+    chances[1:] /= 2
+    return chances
+
+
+@pytest.mark.parametrize("scale", [0.2, 1.0, 30.0])
+@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.9999])
+def test_one_noise_in_shares_is_discrete_laplace(scale: float, confidence: float) -> None:
+    one = DiscreteLaplaceConfig(scale=scale)
+    assert SharedNoise(scale=scale).half_width(confidence) == one.half_width(confidence)
+    assert SharedNoise(scale=scale).noise_stddev == pytest.approx(one.noise_stddev, rel=1e-12)
+
+
+@pytest.mark.parametrize("num_noises", [2, 5])
+def test_whole_sums_are_convolutions(num_noises: int) -> None:
+    support = np.arange(-400, 401)
+    one = DiscreteLaplaceConfig(scale=4.0).pmf(support)
+    total = one
+    for _ in range(num_noises - 1):
+        total = np.convolve(total, one, mode="same")
+    chances = chances_from_zero(SharedNoise(scale=4.0, shape=num_noises))[:200]
+    assert chances == pytest.approx(total[400 : 400 + len(chances)], abs=1e-12)
+    assert total[400 + len(chances) : 600] == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("shape", [0.3, 1.7, 40.0])
+def test_shares_are_differences_of_negative_binomials(shape: float) -> None:
+    law = stats.nbinom(shape, -math.expm1(-1 / 3))
+    chances = law.pmf(np.arange(1500))
+    difference = [float(np.sum(chances[k:] * chances[: 1500 - k])) for k in range(50)]
+    shared = chances_from_zero(SharedNoise(scale=3.0, shape=shape))
+    assert shared[:50] == pytest.approx(difference, abs=1e-11)
+
+
+@pytest.mark.parametrize("shape", [0.5, 3.0, 1000.0])
+def test_a_shared_half_width_is_the_least_that_covers(shape: float) -> None:
+    noise = SharedNoise(scale=5.0, shape=shape)
+    half_width = noise.half_width(0.95)
+    chances = noise.size_chances()
+    tails = [float(chances[h + 1 :].sum()) for h in (half_width, half_width - 1)]
+    assert tails[0] <= 0.05 < tails[1]
+
+
+def test_wide_sums_in_coarser_steps_err_on_the_safe_side() -> None:
+    exact = -math.log(0.05) * 1e6  # of continuous Laplace noise
+    assert exact <= SharedNoise(scale=1e6).half_width(0.95) <= 1.0002 * exact + 200
+    many = SharedNoise(scale=10.0, shape=60e6)
+    normal = stats.norm.ppf(0.975) * many.noise_stddev
+    assert normal <= many.half_width(0.95) <= 1.001 * normal
+
+
+def test_a_confidence_beyond_float_errors_is_refused() -> None:
+    with pytest.raises(ConfigError, match="confidence"):
+        SharedNoise(scale=1.0).half_width(1 - 1e-8)
