@@ -23,7 +23,7 @@ from tulle.accounting.refusal import SpendRefusedError, explain_refusal
 from tulle.errors import ConfigError, RunStateError
 from tulle.privacy.event_json import event_to_json
 from tulle.privacy.events import EpsilonDelta, Event
-from tulle.privacy.units import Unit
+from tulle.privacy.units import Adjacency, Unit
 
 
 class OpenSpend:
@@ -264,11 +264,33 @@ def _accounts(connection: sqlite3.Connection, request: SpendRequest) -> tuple[Ac
                 f"unit='{request.unit}' does not cover unit '{budget.unit}' of budget "
                 f"{budget.name!r}; bound what each '{budget.unit}' contributes instead."
             )
+        _check_smaller_unit(request, budget)
     return tuple(
         account
         for budget in charged
         for account in ledger_rows.read_accounts(connection, budget, budget.windows(request.span))
     )
+
+
+def _check_smaller_unit(request: SpendRequest, budget: Budget) -> None:
+    """Refuses to charge a part of a unit what the whole costs where rows come and go.
+
+    Taking one impression from a user who has others does not remove the user: it replaces
+    what the user contributes, which costs up to twice as much. Replacing rows of a part is
+    replacing rows of the whole, so under replace nothing changes.
+    """
+    unit = request.unit
+    if unit is None or unit == budget.unit or budget.adjacency is Adjacency.REPLACE:
+        return
+    # In data of one window the owner in it and the owner in all are the same.
+    is_same_there = unit.owner is budget.unit.owner and len(budget.windows(request.span)) == 1
+    if not is_same_there:
+        raise ConfigError(
+            f"unit='{unit}' is larger than unit '{budget.unit}' of budget {budget.name!r}, which "
+            f"counts under {budget.adjacency.value}: rows of a part that come or go replace what "
+            "the whole contributes, and cost more. Charge a budget of the same unit, or one with "
+            "adjacency replace."
+        )
 
 
 def _check_speaks_to_all(request: SpendRequest, charged: list[Budget]) -> None:

@@ -150,6 +150,7 @@ def release(
                 again=output.again,
                 history={name: history.counts for name, history in histories.items()},
                 has_public_history=any(history.is_public for history in histories.values()),
+                history_source="; ".join(f"{n}: {h.source}" for n, h in histories.items()),
                 watch=say,
             ),
         )

@@ -45,11 +45,14 @@ class Guarantee:
 
     def implies(self, other: "Guarantee") -> bool:
         """True if every mechanism with this guarantee also has `other`."""
+        # Rows of a part of a unit that come or go replace what the whole contributes.
+        is_part = self.unit != other.unit and self.adjacency is not Adjacency.REPLACE
+        own = self.for_group(2) if is_part else self
         return (
             self.adjacency is other.adjacency
             and self.unit.covers(other.unit)
             and self.scope.covers(other.scope)
-            and (not other.is_private or other.delta >= self.profile(other.epsilon))
+            and (not other.is_private or other.delta >= own.profile(other.epsilon))
         )
 
     def __le__(self, other: "Guarantee") -> bool:

@@ -117,7 +117,9 @@ class Unit:
 
         Every row set of `other` must lie inside one of this unit: fewer
         identifiers (a user owns all his pairs with advertisers), and a window
-        that is absent or a multiple of the other's.
+        that is absent or a multiple of the other's. Under replace at the same cost; where
+        rows come and go at up to twice the cost, because a part of the rows of a unit that
+        goes replaces what the unit contributes.
         """
         if not self.owner.is_one_row and other.owner.is_one_row:
             # A conversion is on no publisher's pages.

@@ -200,8 +200,8 @@ def test_an_event_about_a_smaller_unit_cannot_be_charged(tmp_path: Path) -> None
 
 
 def test_an_event_for_budgets_of_several_units_must_name_its_unit(tmp_path: Path) -> None:
-    pairs = make_budget("pairs", unit=Unit.user_advertiser())
-    ledger = make_ledger(tmp_path, make_budget("people"), pairs)
+    pairs = replacing(make_budget("pairs", unit=Unit.user_advertiser()))
+    ledger = make_ledger(tmp_path, replacing(make_budget("people")), pairs)
     with pytest.raises(ConfigError, match=r"unit=None.*'user', 'user x advertiser'"):
         ledger.spend(TENTH, purpose="counts")
     with pytest.raises(ConfigError, match="does not cover unit 'user' of budget 'people'"):
@@ -211,8 +211,8 @@ def test_an_event_for_budgets_of_several_units_must_name_its_unit(tmp_path: Path
 
 
 def test_an_event_about_several_windows_must_name_its_unit(tmp_path: Path) -> None:
-    week = make_budget("week", unit=Unit.user(days=7))
-    ledger = make_ledger(tmp_path, week, make_budget("all"))
+    week = replacing(make_budget("week", unit=Unit.user(days=7)))
+    ledger = make_ledger(tmp_path, week, replacing(make_budget("all")))
     ledger.spend(TENTH, purpose="counts", at=AT)
     with pytest.raises(ConfigError, match=r"unit=None.*'user', 'user per 7 days'"):
         ledger.spend(TENTH, purpose="counts", at=AT, until=AT + WEEK)
@@ -220,9 +220,31 @@ def test_an_event_about_several_windows_must_name_its_unit(tmp_path: Path) -> No
     assert ledger.state("all").spent_epsilon == 0.2
 
 
+@pytest.mark.parametrize(
+    "part", [Unit.impression(), Unit.user_advertiser(), Unit.example(), Unit.user(days=7)]
+)
+def test_a_part_of_a_unit_is_not_charged_as_the_whole_where_rows_come_and_go(
+    part: Unit, tmp_path: Path
+) -> None:
+    """One impression less of a user who keeps another moves a count from one slice to another."""
+    ledger = make_ledger(tmp_path, make_budget("parts", unit=part))
+    with pytest.raises(ConfigError, match=r"larger than unit.*adjacency replace"):
+        ledger.spend(TENTH, purpose="counts", unit=Unit.user(), at=AT, until=AT + WEEK)
+    assert ledger.spends("parts") == ()
+    ledger.spend(TENTH, purpose="counts", unit=part, at=AT, until=AT + WEEK)
+    if part == Unit.user(days=7):
+        # All rows of a user in data of one window are all rows of the user.
+        ledger.spend(TENTH, purpose="counts", unit=Unit.user(), at=AT)
+
+
+def replacing(budget: Budget) -> Budget:
+    return dataclasses.replace(budget, adjacency=Adjacency.REPLACE)
+
+
 def test_a_stated_epsilon_is_not_charged_under_several_adjacencies(tmp_path: Path) -> None:
-    replacing = dataclasses.replace(make_budget("replacing"), adjacency=Adjacency.REPLACE)
-    ledger = make_ledger(tmp_path, make_budget("removing", delta=1e-6), replacing)
+    ledger = make_ledger(
+        tmp_path, make_budget("removing", delta=1e-6), replacing(make_budget("replacing"))
+    )
     for stated in (TENTH, Composed((Repeated(event=TENTH, count=2),))):
         with pytest.raises(ConfigError, match=r"EpsilonDelta.*add-remove, replace"):
             ledger.spend(stated, purpose="counts")

@@ -204,3 +204,12 @@ def test_text_never_promises_more_than_the_numbers() -> None:
     assert "epsilon=1.001, delta=1.01e-07 " in str(claim(1.00004, 1.0004e-7))
     assert "epsilon=0.3 " in str(claim(0.1 + 0.2))
     assert "epsilon=0 " in str(claim(0.0))
+
+
+def test_a_part_of_a_unit_is_protected_at_twice_the_cost_where_rows_come_and_go() -> None:
+    user = Guarantee(epsilon=1.0, delta=0.0, unit=Unit.user(), adjacency=Adjacency.ADD_OR_REMOVE)
+    impression = dataclasses.replace(user, unit=Unit.impression())
+    assert not user.implies(impression)
+    assert user.implies(dataclasses.replace(impression, epsilon=2.0))
+    replaced = dataclasses.replace(user, adjacency=Adjacency.REPLACE)
+    assert replaced.implies(dataclasses.replace(replaced, unit=Unit.impression()))

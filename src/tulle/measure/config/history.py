@@ -20,6 +20,8 @@ class History:
     counts: pl.DataFrame
     is_public: bool
     """False if they were released by an earlier measurement: then nobody needs to vouch."""
+    source: str
+    """What the card says of it."""
 
 
 def read_history(path: Path, query: Query) -> History:
@@ -32,16 +34,21 @@ def read_history(path: Path, query: Query) -> History:
     """
     names = [column.name for column in query.slices]
     if path.suffix == ".json":
-        frame = read_measurement(path).table(query.name).frame
+        record = read_measurement(path)
+        frame = record.table(query.name).frame
         counts = frame.filter(*(pl.col(name).is_not_null() for name in names if name in frame))
         missing = [name for name in names if name not in frame.columns]
         if missing:
             raise DataError(f"{path.name}: table {query.name!r} has no slice {missing[0]!r}.")
         counts = counts.filter(pl.col("number") == query.main_number)
         return History(
-            counts=counts.select(*names, pl.col("value").alias(COUNT_COLUMN)), is_public=False
+            counts=counts.select(*names, pl.col("value").alias(COUNT_COLUMN)),
+            # Noise that can be repeated protects nothing: somebody must vouch for the counts.
+            is_public=not record.is_secure,
+            source=f"plan {record.plan.fingerprint()[:16]}, epsilon "
+            f"{record.plan.guarantee.epsilon:g}",
         )
-    return History(counts=read_table(path), is_public=True)
+    return History(counts=read_table(path), is_public=True, source="a table said to be public")
 
 
 def read_past(path: Path, queries: Sequence[Query]) -> dict[str, pl.DataFrame]:

@@ -16,7 +16,7 @@ from tulle.measure.ad_log import AdLog, DatabaseTable, TableSource
 from tulle.measure.attribution.attribution import Attribution
 from tulle.measure.engines.contributions import KEY_NUMBER
 from tulle.measure.engines.engine import Program, Step
-from tulle.measure.engines.exported_totals import result_name
+from tulle.measure.engines.exported_totals import check_result_names, result_name
 from tulle.measure.engines.frequency import frequency_program
 from tulle.measure.engines.keyed_order import MIN_SALT_BYTES, SALT
 from tulle.measure.engines.log_tables import CarriedColumn, LogTables, LogTypes
@@ -59,6 +59,7 @@ def emit_sql(
     check_dialect(dialect)
     if not jobs:
         raise ConfigError("there is no job to write SQL for; name at least one query.")
+    check_result_names(jobs)
     types = _assumed_types(log, attribution, jobs, unit, times_are_seconds=times_are_seconds)
     script = [_HEAD]
     for job in jobs:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from tulle.data.source_files import content_sha256
-from tulle.errors import DataError
+from tulle.errors import ConfigError, DataError
 from tulle.measure.slice_jobs import Frequencies, FrequencyJob, IntArray, SliceJob, SliceTotals
 from tulle.measure.small_tables import file_stem, read_table
 
@@ -24,6 +24,17 @@ _FREQUENCY = "frequency"
 def result_name(job: SliceJob | FrequencyJob) -> str:
     """What the file with a job's result is called, without its ending."""
     return file_stem(job.name)
+
+
+def check_result_names(jobs: Sequence[SliceJob | FrequencyJob]) -> None:
+    """Refuses jobs whose results would be one file: their bounds and noise differ."""
+    names = [result_name(job) for job in jobs]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(
+                f"two results would be called {name!r}; give the queries names that differ in "
+                "letters or digits."
+            )
 
 
 @dataclasses.dataclass(frozen=True)

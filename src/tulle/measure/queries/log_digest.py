@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from tulle.data.source_files import SourceFile, content_sha256, inspect_sources
-from tulle.errors import ConfigError
+from tulle.errors import ConfigError, DataError
 from tulle.measure.ad_log import AdLog, DatabaseTable, FileTable, TableSource
 
 
@@ -19,8 +19,9 @@ def log_digest(log: AdLog) -> bytes:
       ConfigError: Nothing says which state of a table it is.
     """
     digest = hashlib.sha256(repr(log.columns).encode())
-    for source in (log.impressions, log.conversions):
-        digest.update(b"|" if source is None else _source_digest(source).encode())
+    sources = (log.impressions, log.conversions)
+    parts = [None if source is None else _source_digest(source) for source in sources]
+    digest.update(repr(parts).encode())
     return digest.digest()
 
 
@@ -31,6 +32,7 @@ def log_state(log: AdLog) -> tuple[SourceFile, ...]:
         if isinstance(source, FileTable):
             paths += source.paths
         elif isinstance(source, DatabaseTable) and source.database is not None:
+            _refuse_open_changes(source.database)
             paths.append(source.database)
     return inspect_sources(paths) if paths else ()
 
@@ -40,14 +42,24 @@ def _source_digest(source: TableSource) -> str:
         return ",".join(sorted(content_sha256(path) for path in source.paths))
     if isinstance(source, DatabaseTable):
         if source.database is not None:
-            return f"{source.table}@{content_sha256(source.database)}"
+            _refuse_open_changes(source.database)
+            return repr((source.table, content_sha256(source.database)))
         if source.version is None:
             raise ConfigError(
                 f"table {source.table!r} is no file, so the ledger cannot tell its states apart; "
                 "set version in [log], e.g. to the date of the data."
             )
-        return f"{source.table}@{source.version}"
+        return repr((source.table, source.version))
     frame = source.frame if isinstance(source.frame, pl.DataFrame) else pl.DataFrame(source.frame)
     buffer = io.BytesIO()
     frame.write_ipc(buffer)
     return hashlib.sha256(buffer.getbuffer()).hexdigest()
+
+
+def _refuse_open_changes(database: Path) -> None:
+    """Changes in the write-ahead log are part of the tables and not of the file."""
+    if database.with_name(f"{database.name}.wal").exists():
+        raise DataError(
+            f"{database.name} has changes that are not in the file yet (.wal); close it, or run "
+            "CHECKPOINT in it."
+        )

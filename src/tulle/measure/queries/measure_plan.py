@@ -1,6 +1,7 @@
 """What a measurement promises, made before a row is read."""
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping
 
 import polars as pl
@@ -49,6 +50,8 @@ class Circumstances:
     noise_source: str = "operating-system entropy"
     has_public_history: bool = False
     """True if levels share by counts that somebody says are public."""
+    history: str = ""
+    """Fingerprints of the earlier releases by which levels share, if there are any."""
     has_exported_totals: bool = False
     """True if another engine added up, and somebody says that it ran the emitted script."""
 
@@ -122,18 +125,22 @@ def _settings(
         "charged to a ledger": circumstances.has_ledger,
         "noise from": circumstances.noise_source,
         "random choices": "MD5 keyed with fresh entropy of the operating system",
+        "bounds and clips": "given, not read off the log",
     }
     if config.attribution is not None:
         rule = config.attribution.rule if config.game is None else config.game
         settings |= {
             "attribution": repr(rule),
             "lookback in seconds": config.attribution.lookback_seconds,
+            "attribution settings": _short_sha256(repr(config.attribution)),
         }
         for kind, seconds in sorted(config.attribution.kind_lookback_seconds.items()):
             settings[f"lookback of {kind} in seconds"] = seconds
         for name in ("max_touches", "max_conversions_per_user"):
             if getattr(config.attribution, name) is not None:
                 settings[name] = getattr(config.attribution, name)
+    if circumstances.history:
+        settings["levels share by"] = circumstances.history
     if config.unit.window_seconds is not None:
         settings["windows begin"] = "1970 UTC; conversions count with impressions of their window"
     for planned in queries:
@@ -150,6 +157,9 @@ def _query_settings(planned: PlannedQuery) -> dict[str, Scalar]:
         f"{name}": query.quantity.value,
         f"{name} slices": slices if not query.slices else f"{slices} ({keys})",
     }
+    # Words on a card may read alike; two plans are the same only if all settings are.
+    every = {f.name: getattr(query, f.name) for f in dataclasses.fields(query) if f.name != "keys"}
+    facts[f"{name} settings"] = _short_sha256(repr(every))
     if query.keys is not None:
         facts[f"{name} keys"] = _digest(query.keys)
     if not isinstance(planned, ReachQuery):
@@ -178,10 +188,12 @@ def _slice_text(column: SliceColumn) -> str:
 
 def _digest(keys: pl.DataFrame) -> str:
     """Ties a plan to its slices: two lists of keys are two measurements."""
-    import hashlib
-
     text = "\n".join("\t".join(map(repr, row)) for row in keys.iter_rows())
-    return f"{keys.height} given, SHA-256 {hashlib.sha256(text.encode()).hexdigest()[:32]}"
+    return f"{keys.height} given, not read off the log; {_short_sha256(text)}"
+
+
+def _short_sha256(text: str) -> str:
+    return f"SHA-256 {hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 def _columns(config: MeasureConfig) -> ColumnRoles:

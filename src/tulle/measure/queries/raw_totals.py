@@ -11,7 +11,7 @@ from tulle.measure.attribution.attribution import Attribution
 from tulle.measure.attribution.data_driven import ChannelModel, fit_channel_weights
 from tulle.measure.engines.channel_paths import channel_sets
 from tulle.measure.engines.engine import Engine
-from tulle.measure.engines.exported_totals import ExportedTotals
+from tulle.measure.engines.exported_totals import ExportedTotals, check_result_names
 from tulle.measure.engines.frequency import frequencies
 from tulle.measure.engines.log_checks import LogFacts, check_log
 from tulle.measure.engines.totals import slice_totals
@@ -148,6 +148,7 @@ class RawTotals:
                 "at (--at) cannot be held against totals without their log; charge a budget that "
                 "does not renew."
             )
+        check_result_names([*self._plan.slice_jobs, *self._plan.frequency_jobs])
         self._say("reading totals")
         self._slices = [source.slice_totals(job) for job in self._plan.slice_jobs]
         self._frequencies = [source.frequencies(job) for job in self._plan.frequency_jobs]

@@ -62,7 +62,10 @@ class ReleasedFile:
         """Whether the draw with this hash is in place, or could be put there now."""
         if not self.path.exists() and _has_digest(self.hidden, sha256):
             self.put_in_place()
-        return _has_digest(self.path, sha256)
+        is_there = _has_digest(self.path, sha256)
+        if is_there:
+            self.discard()  # of a try that was killed right after its file had its name
+        return is_there
 
     def take_copy(self, source: Path) -> None:
         """Puts a copy of another file under this name."""

@@ -47,6 +47,8 @@ class MeasureOptions:
     history: Mapping[str, pl.DataFrame] = dataclasses.field(default_factory=dict)
     """Earlier counts for queries whose levels share by them."""
     has_public_history: bool = False
+    history_source: str = ""
+    """Where it is from, for the card."""
     watch: Watch | None = None
 
     def say(self, what: str) -> None:
@@ -99,6 +101,7 @@ def measure(
             has_ledger=options.charge is not None,
             noise_source=rng.description,
             has_public_history=options.has_public_history,
+            history=options.history_source,
             has_exported_totals=isinstance(source, ExportedTotals),
         ),
     )

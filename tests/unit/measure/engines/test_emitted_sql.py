@@ -53,8 +53,14 @@ RULES = [
 BOUNDS = Bounds(max_per_slice=1.5, max_slices_per_unit=2, max_per_unit=2.0)
 JOBS = [
     all_settings_job(BOUNDS),
-    job_of(CAMPAIGN, bounds=BOUNDS, keys=pl.DataFrame({"campaign": ["it's", "b"]})),
-    job_of(CAMPAIGN, bounds=BOUNDS, subject=Subject.IMPRESSIONS, only_kinds=("click",)),
+    job_of(CAMPAIGN, name="keys", bounds=BOUNDS, keys=pl.DataFrame({"campaign": ["it's", "b"]})),
+    job_of(
+        CAMPAIGN,
+        name="clicks",
+        bounds=BOUNDS,
+        subject=Subject.IMPRESSIONS,
+        only_kinds=("click",),
+    ),
 ]
 
 
@@ -145,3 +151,9 @@ def test_the_job_is_named_on_one_line() -> None:
     job: SliceJob = job_of(bounds=BOUNDS, name="sales\nDROP TABLE x")
     script = emit_sql(LOG, attribution_by(Linear()), [job], unit=Unit.user(), dialect="trino")
     assert "-- sales DROP TABLE x\n" in script
+
+
+def test_jobs_whose_results_would_be_one_file_are_refused() -> None:
+    jobs = [job_of(CAMPAIGN, bounds=BOUNDS, name=name) for name in ("by c", "By C!")]
+    with pytest.raises(ConfigError, match="two results would be called 'by-c'"):
+        emit_sql(LOG, attribution_by(LastTouch()), jobs, unit=Unit.user(), dialect="spark")

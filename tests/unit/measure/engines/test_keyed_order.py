@@ -126,8 +126,8 @@ def test_an_engine_forgets_the_salt_after_each_program(engine: DuckDBEngine) -> 
     scores(engine)
     forgotten = Program(
         tables={},
-        steps=(Step("left", "SELECT GETVARIABLE('tulle_salt') IS NULL AS is_forgotten"),),
-        outputs=("left",),
+        steps=(Step("remains", "SELECT GETVARIABLE('tulle_salt') IS NULL AS is_forgotten"),),
+        outputs=("remains",),
     )
     (rows,) = engine.run(forgotten)
     assert list(rows["is_forgotten"]) == [True]

@@ -327,7 +327,8 @@ class TestTime:
     def test_every_window_of_the_data_is_charged(
         self, config: MeasureConfig, tmp_path: Path
     ) -> None:
-        ledger = new_ledger(tmp_path / "weekly.db", epsilon=1.5, unit=Unit.user(days=7))
+        config = dataclasses.replace(config, unit=Unit.user(days=7))
+        ledger = new_ledger(tmp_path / "weekly.db", epsilon=1.5, unit=config.unit)
         charge = ReleaseCharge(
             ledger=ledger, purpose="measure", at=self.SPAN[0], until=self.SPAN[1]
         )
@@ -340,7 +341,8 @@ class TestTime:
     def test_times_outside_of_it_are_refused(
         self, config: MeasureConfig, tmp_path: Path, days: tuple[int, int]
     ) -> None:
-        ledger = new_ledger(tmp_path / "weekly.db", epsilon=5, unit=Unit.user(days=7))
+        config = dataclasses.replace(config, unit=Unit.user(days=7))
+        ledger = new_ledger(tmp_path / "weekly.db", epsilon=5, unit=config.unit)
         first, last = (self.SPAN[0] + datetime.timedelta(days=day) for day in days)
         charge = ReleaseCharge(ledger=ledger, purpose="measure", at=first, until=last)
         with pytest.raises(ConfigError, match="times outside"):
