@@ -44,6 +44,7 @@ bench: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(VENV)/bin/python benchmarks/quality/clip_shares.py
 	$(VENV)/bin/python benchmarks/quality/reach.py
 	$(VENV)/bin/python benchmarks/speed/measure.py
+	$(VENV)/bin/python benchmarks/speed/measure.py --large 100000000
 	$(VENV)/bin/python benchmarks/docs_tables.py
 
 clean:

@@ -3,8 +3,9 @@
 Attribution is timed in turns against SQL that was written by hand for the same totals and that
 DuckDB runs as it is: last touch by an ASOF join, six rules by one join and windows. Bounded slice
 counts are timed against PipelineDP's local backend, which needs an environment of its own. Each
-turn is a process of its own, so that its peak memory is known; the median of several turns. A log
-of --large impressions is attributed and counted under --memory-limit, spilling to disk.
+turn is a process of its own, so that its peak memory is known; the median of several turns. With
+--large N instead, a log of N impressions is attributed and counted once under --memory-limit,
+spilling to disk.
 """
 
 import argparse
@@ -119,33 +120,32 @@ WORKS = {
 
 def main() -> None:
     options = parsed_options()
-    rows: list[dict[str, object]] = []
     facts: dict[str, object] = {
         "versions": versions("numpy", "duckdb", "sqlglot", "polars"),
         "targets": TARGETS,
-        "num_impressions": options.impressions,
         "repeats": options.repeats,
         "seed": options.seed,
     }
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
-        write_log(folder, options.impressions, options.seed)
-        rows += attribution_rows(folder, options)
-        rows.append(alone_row("checks of the log", ours("checked(engine)"), folder, options))
-        if options.peer_python is not None:
+        write_log(folder, options.large or options.impressions, options.seed)
+        if options.large:
+            rows = large_rows(folder, options)
+        else:
+            rows = attribution_rows(folder, options)
+            rows.append(alone_row("checks of the log", ours("checked(engine)"), folder, options))
+        if options.peer_python is not None and not options.large:
             row, facts["peer"] = peer_row(folder, options)
             rows.append(row)
-    if options.large:
-        with tempfile.TemporaryDirectory(dir=options.folder) as name:
-            rows += large_rows(Path(name), options)
-    record = write_record(options.output, "measurement", rows, facts)
+    output = options.output or PUBLISHED / f"measure{'_large' if options.large else ''}.json"
+    record = write_record(output, "measurement", rows, facts)
     print_table([{k: v for k, v in row.items() if k != "total"} for row in record["rows"]])
 
 
 def parsed_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--impressions", type=int, default=10_000_000)
-    parser.add_argument("--large", type=int, default=100_000_000, help="0 leaves it out")
+    parser.add_argument("--large", type=int, default=0, help="instead: a log under a limit")
     parser.add_argument("--memory-limit", default="3GB", help="of DuckDB for the large log")
     parser.add_argument("--peer-rows", type=int, default=1_000_000)
     parser.add_argument("--peer-python", type=Path, help="interpreter with pipeline-dp")
@@ -153,7 +153,7 @@ def parsed_options() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="for the logs; they are removed")
-    parser.add_argument("--output", type=Path, default=PUBLISHED / "measure.json")
+    parser.add_argument("--output", type=Path)
     return parser.parse_args()
 
 
@@ -246,7 +246,6 @@ def peer_row(folder: Path, options: argparse.Namespace) -> tuple[dict[str, objec
 
 
 def large_rows(folder: Path, options: argparse.Namespace) -> list[dict[str, object]]:
-    write_log(folder, options.large, options.seed)
     works = {
         "last touch": "credited(engine, SIX[:1])",
         "six rules at once": "credited(engine, SIX)",

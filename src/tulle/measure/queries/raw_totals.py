@@ -18,6 +18,7 @@ from tulle.measure.engines.totals import slice_totals
 from tulle.measure.queries.answer_table import AnswerTable
 from tulle.measure.queries.channel_table import channel_table
 from tulle.measure.queries.log_digest import log_digest, log_state
+from tulle.measure.queries.measure_config import MeasureConfig
 from tulle.measure.queries.measure_plan import MeasurePlan
 from tulle.measure.queries.measure_record import MeasureRecord
 from tulle.measure.queries.reach_query import ReachQuery
@@ -25,7 +26,7 @@ from tulle.measure.slice_jobs import Frequencies, SliceColumn, SliceTotals
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.runs.release_books import ReleaseCharge
 
-_SALT_BYTES = 32
+_SALT_BYTES = 16
 
 
 def data_digest(plan: MeasurePlan, source: Engine | ExportedTotals) -> bytes:
@@ -39,6 +40,26 @@ def data_digest(plan: MeasurePlan, source: Engine | ExportedTotals) -> bytes:
         return log_digest(plan.config.log)
     files = source.sha256([*plan.slice_jobs, *plan.frequency_jobs])
     return hashlib.sha256(repr((plan.config.log.columns, files)).encode()).digest()
+
+
+def fresh_salt(rng: NoiseSource) -> bytes:
+    """What random choices of rows are keyed with; repeatable where the noise is. Sensitive."""
+    if rng.is_secure:
+        return secrets.token_bytes(_SALT_BYTES)
+    return rng.words(_SALT_BYTES // 8).tobytes()
+
+
+def refuse_learnt_weights(config: MeasureConfig) -> None:
+    """Refuses what the emitted script cannot do.
+
+    Raises:
+      ConfigError: Weights of channels are to be learnt.
+    """
+    if config.game is not None:
+        raise ConfigError(
+            "weights of channels are learnt between two passes over the log; run it on an "
+            "engine of tulle, or give the weights."
+        )
 
 
 class RawTotals:
@@ -55,10 +76,11 @@ class RawTotals:
         source: Engine | ExportedTotals,
         *,
         charge: ReleaseCharge | None,
+        salt: bytes,
         say: Callable[[str], None],
     ) -> None:
         self._plan, self._source, self._say = plan, source, say
-        self._salt = secrets.token_bytes(_SALT_BYTES)
+        self._salt = salt
         self._slices: list[SliceTotals] = []
         self._frequencies: list[Frequencies] = []
         config = plan.config
@@ -138,11 +160,7 @@ class RawTotals:
             raise DataError("a file of the log changed while it was read; measure it again.")
 
     def _take_exported(self, source: ExportedTotals, charge: ReleaseCharge | None) -> None:
-        if self._plan.config.game is not None:
-            raise ConfigError(
-                "weights of channels are learnt between two passes over the log; run it on an "
-                "engine of tulle, or give the weights."
-            )
+        refuse_learnt_weights(self._plan.config)
         if charge is not None and charge.at is not None:
             raise ConfigError(
                 "at (--at) cannot be held against totals without their log; charge a budget that "
