@@ -1,4 +1,4 @@
-"""The table of docs/measure.md, from what benchmarks/speed/measure.py published."""
+"""The tables of docs/measure.md, from what benchmarks/speed/measure.py published."""
 
 
 def measure_table(record: dict) -> list[str]:
@@ -10,17 +10,30 @@ def measure_table(record: dict) -> list[str]:
     for row in record["rows"]:
         ratio = row["time_over_peer"]
         lines.append(
-            f"| {row['work']} | {row['num_impressions']:,} | {row['wall_seconds']:.2f} "
-            f"| {row['peak_gb']:.2f} | {row['peer'] or ''} "
-            f"| {'' if ratio is None else f'{ratio:.2f}'} |"
+            f"{_own_cells(row)} {row['peer'] or ''} | {'' if ratio is None else f'{ratio:.2f}'} |"
         )
-    versions = record["versions"]
-    machine = record["machine"]
     peer = f", {record['peer']}" if "peer" in record else ""
-    return [
-        *lines,
-        "",
+    turns = f"Median times and highest peaks of {record['repeats']} turns."
+    return [*lines, "", f"{_machine(record)}{peer}. {turns}"]
+
+
+def measure_large_table(record: dict) -> list[str]:
+    """Time and memory of each work on a log that does not fit in memory."""
+    lines = ["| work | impressions | seconds | peak, GB |", "|---|---|---|---|"]
+    lines += [_own_cells(row) for row in record["rows"]]
+    return [*lines, "", f"{_machine(record)}. One turn each."]
+
+
+def _own_cells(row: dict) -> str:
+    return (
+        f"| {row['work']} | {row['num_impressions']:,} | {row['wall_seconds']:.2f} "
+        f"| {row['peak_gb']:.2f} |"
+    )
+
+
+def _machine(record: dict) -> str:
+    machine, versions = record["machine"], record["versions"]
+    return (
         f"Measured {record['date']} on {machine['num_cores']} cores of {machine['processor']}, "
-        f"Python {versions['python']}, DuckDB {versions['duckdb']}{peer}. Medians of "
-        f"{record['repeats']} turns, one turn where memory is limited; seed {record['seed']}.",
-    ]
+        f"seed {record['seed']}, Python {versions['python']}, DuckDB {versions['duckdb']}"
+    )

@@ -41,7 +41,7 @@ _AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @budget_app.command(
     epilog='Example: tulle budget create ledger.db --name ads --unit "user per 7 days" '
-    "--adjacency add-remove --epsilon 4 --delta 1e-6 --purpose measurement"
+    "--adjacency add-remove --epsilon 4 --delta 1e-6 --purpose measure"
 )
 def create(
     ledger: _LedgerPath,
@@ -96,7 +96,7 @@ def show(
 
 
 @budget_app.command(
-    epilog="Example: tulle budget check ledger.db --purpose measurement --at 2026-01-14 "
+    epilog="Example: tulle budget check ledger.db --purpose measure --at 2026-01-14 "
     """--event '{"kind": "Gaussian", "noise_multiplier": 3.5}'"""
 )
 def check(
@@ -120,7 +120,7 @@ def check(
 
 
 @budget_app.command(
-    epilog="Example: tulle budget spend ledger.db --purpose measurement --at 2026-01-14 "
+    epilog="Example: tulle budget spend ledger.db --purpose measure --at 2026-01-14 "
     "--event @counts.json --note 'weekly campaign counts'"
 )
 def spend(

@@ -39,7 +39,8 @@ def synth(
         facts = {"shape": shape, "rows": rows, "seed": seed, "output": str(output)}
         typer.echo(json.dumps(facts))
     else:
-        typer.echo(f"{output}: a made-up log, {shape} {rows:,}, seed {seed}")
+        what = {"impressions": "users", "auctions": "auctions"}.get(shape, "rows")
+        typer.echo(f"{output}: a made-up log, {shape} of {rows:,} {what}, seed {seed}")
 
 
 def _write(shape: str, rows: int, seed: int, output: Path, progress: _Progress) -> None:

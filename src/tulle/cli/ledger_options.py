@@ -19,7 +19,8 @@ class LedgerOptions:
 
     ledger: Annotated[Path | None, typer.Option(help="Is charged before the first draw.")] = None
     purpose: Annotated[
-        str | None, typer.Option(help="What the ledger calls it [default: the command's group].")
+        str | None,
+        typer.Option(help='What the ledger calls it [default: "measure" or "labels", by command].'),
     ] = None
     at: Annotated[
         str | None, typer.Option(help="When the data are from, where a budget renews.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tulle.cli.measure_output import aligned_lines
 from tulle.cli.measure_progress import showing_steps
 from tulle.cli.measure_run import EngineOptions, SettingsFile
 from tulle.cli.option_class import command_taking
@@ -14,6 +15,7 @@ from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import did_you_mean
 
 if TYPE_CHECKING:
+    from tulle.measure.ad_log import LogColumns
     from tulle.measure.attribution.attribution import Attribution
     from tulle.measure.queries.measure_config import MeasureConfig
 
@@ -63,6 +65,8 @@ def attribute(options: AttributeOptions) -> None:
         raise ConfigError("say what to do with the credit: --out FILE, --by COLUMN, or both.")
     if options.out is not None and options.out.exists():
         raise ConfigError(f"--out {options.out} exists; name another file.")
+    if options.out is not None and options.out.suffix != ".parquet":
+        raise ConfigError(f"--out {options.out} must end in .parquet, which it will be.")
     if options.out is not None and not options.out.absolute().parent.is_dir():
         raise ConfigError(f"--out {options.out} is in a folder that is not there; make it first.")
     config = read_config(options.config).config
@@ -93,9 +97,22 @@ def attribute(options: AttributeOptions) -> None:
         typer.echo(json.dumps({"out": out, "is_private": False, "totals": rows}))
         return
     if options.out is not None:
-        typer.echo(str(options.out))
+        typer.echo(f"{options.out}: {_identified(config.log.columns)}")
     if totals is not None:
         _print_totals(totals.to_dicts(), options.by or [])
+
+
+def _identified(columns: "LogColumns") -> str:
+    """Which columns of the file say what a row is about."""
+    names = [columns.user, *([columns.advertiser] if columns.advertiser else [])]
+    for side in ("conversion", "impression"):
+        has_id = getattr(columns, f"{side}_id") is not None
+        names.append(f"{side}_id" if has_id else f"{side}_time")
+    missing = [n for n in ("conversion_id", "impression_id") if getattr(columns, n) is None]
+    hint = ""
+    if missing:
+        hint = f"; no {' and no '.join(missing)}: name the column in [columns] to have it"
+    return f"a row is known by {', '.join(names)}{hint}"
 
 
 def _check_columns(names: list[str], known: list[str]) -> None:
@@ -128,12 +145,16 @@ def _print_totals(rows: list[dict[str, object]], by: list[str]) -> None:
     if not rows:
         typer.echo("no conversion has an impression within the lookback")
         return
-    typer.echo("  ".join(rows[0]))
+    lines = [list(rows[0])]
     for row in rows[:_MOST_ROWS]:
-        cells = [
-            str(value) if name in by else f"{float(str(value)):,.2f}" for name, value in row.items()
-        ]
-        typer.echo("  ".join(cells))
+        lines.append(
+            [
+                str(value) if name in by else f"{float(str(value)):,.2f}"
+                for name, value in row.items()
+            ]
+        )
+    for line in aligned_lines(lines, num_texts=len(by)):
+        typer.echo(line)
     if len(rows) > _MOST_ROWS:
         typer.echo(f"… {len(rows) - _MOST_ROWS:,} more; --json prints all")
 

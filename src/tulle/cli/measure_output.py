@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,22 @@ _MOST_ROWS = 20
 
 
 def print_measurement(
-    result: "MeasureResult", card: "Card", files: list[Path], *, as_json: bool
+    result: "MeasureResult",
+    card: "Card",
+    files: list[Path],
+    *,
+    listed: Collection[str],
+    as_json: bool,
 ) -> None:
-    """Prints all tables, the first rows of long ones, and where the rest is."""
+    """Prints all tables, the first rows of long ones, and where the rest is.
+
+    Args:
+      result: What was released.
+      card: Its card.
+      files: Where the tables are.
+      listed: Tables whose slices were given: their sums are those of the given slices.
+      as_json: Whether to print JSON.
+    """
     if as_json:
         facts = {
             "measurement": str(result.path),
@@ -34,7 +48,7 @@ def print_measurement(
         typer.echo(json.dumps(facts, allow_nan=False))
         return
     for table in result.record.tables:
-        _print_table(table)
+        _print_table(table, sum_name(is_listed=table.name in listed))
     typer.echo(card.verdict)
     for path in (result.path, *files, result.path.with_name("card.md")):
         typer.echo(f"  {path}")
@@ -42,20 +56,38 @@ def print_measurement(
         typer.echo("nothing was spent: the stored measurement was returned.", err=True)
 
 
-def _print_table(table: "AnswerTable") -> None:
+def sum_name(*, is_listed: bool) -> str:
+    """What a slice that sums over a column is called: the sum is of the slices there are."""
+    return "(listed)" if is_listed else "(found)"
+
+
+def aligned_lines(lines: list[list[str]], *, num_texts: int) -> list[str]:
+    """Cells below one another: the first `num_texts` to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if place < num_texts else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def _print_table(table: "AnswerTable", sum_of_slices: str) -> None:
     rows = table.frame.head(_MOST_ROWS).to_dicts()
     slices = [name for name in table.frame.columns if name not in _NUMBERS]
     typer.echo(f"{table.name} ({table.confidence:.0%} intervals)")
-    lines = [[*(_shown_slice(row[name]) for name in slices), *_shown_numbers(row)] for row in rows]
-    heads = [*slices, "number", "value", "from", "to"]
-    widths = [max(len(line[place]) for line in [heads, *lines]) for place in range(len(heads))]
-    num_texts = len(slices) + 1
-    for line in [heads, *lines]:
-        cells = [
-            cell.ljust(width) if place < num_texts else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        typer.echo(f"  {'  '.join(cells)}".rstrip())
+    if not rows:
+        typer.echo("  no slice had enough units to be found\n")
+        return
+    decimals = _decimals(rows)
+    lines = [[*slices, "number", "value", "from", "to"]]
+    for row in rows:
+        texts = [sum_of_slices if row[name] is None else row[name] for name in slices]
+        numbers = [_shown(row[name], decimals[row["number"]]) for name in ("value", "low", "high")]
+        lines.append([*texts, row["number"], *numbers])
+    for line in aligned_lines(lines, num_texts=len(slices) + 1):
+        typer.echo(f"  {line}")
     if table.frame.height > _MOST_ROWS:
         typer.echo(f"  … {table.frame.height - _MOST_ROWS:,} more rows in the files")
     typer.echo("")
@@ -64,18 +96,23 @@ def _print_table(table: "AnswerTable") -> None:
 _NUMBERS = {"number", "value", "low", "high", "noise_stddev", "level", "nonnegative"}
 
 
-def _shown_slice(value: str | None) -> str:
-    return "(all)" if value is None else value
+def _decimals(rows: list[dict[str, Any]]) -> dict[str, int]:
+    """By kind of number: two digits of its least noise. More would say nothing."""
+    least: dict[str, float] = {}
+    for row in rows:
+        stddev = row["noise_stddev"]
+        if math.isfinite(stddev) and stddev > 0:
+            least[row["number"]] = min(stddev, least.get(row["number"], math.inf))
+    return {
+        row["number"]: min(6, max(0, 1 - math.floor(math.log10(least.get(row["number"], 1.0)))))
+        for row in rows
+    }
 
 
-def _shown_numbers(row: dict[str, Any]) -> list[str]:
-    return [row["number"], *(_shown(row[name]) for name in ("value", "low", "high"))]
-
-
-def _shown(value: float) -> str:
+def _shown(value: float, decimals: int) -> str:
     if not math.isfinite(value):
         return "-"
-    return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.4g}"
+    return f"{round(value, decimals) + 0.0:,.{decimals}f}"  # no minus before a zero
 
 
 def _plain_rows(table: "AnswerTable") -> list[dict[str, Any]]:

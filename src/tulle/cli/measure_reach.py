@@ -2,15 +2,17 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
 from tulle.cli.measure_run import EngineOptions, ReleaseOutput, release
 from tulle.cli.option_class import command_taking
+from tulle.errors import ConfigError
 
 if TYPE_CHECKING:
     from tulle.measure.config.config_file import ConfigFile
+    from tulle.measure.slice_jobs import SliceColumn
 
 REACH_EPILOG = (
     "Example: tulle measure reach impressions.parquet --epsilon 1 --out reach"
@@ -23,6 +25,7 @@ REACH_EPILOG = (
 class ReachOptions(ReleaseOutput, EngineOptions):
     """Options of a measurement of reach."""
 
+    epsilon_setting: ClassVar[str] = "--epsilon"
     impressions: Annotated[
         list[Path], typer.Argument(metavar="TABLE...", help="CSV or Parquet files.")
     ]
@@ -31,11 +34,14 @@ class ReachOptions(ReleaseOutput, EngineOptions):
     user: Annotated[str, typer.Option(metavar="COLUMN", help="Whose impressions.")] = "user"
     time: Annotated[str, typer.Option(metavar="COLUMN", help="When.")] = "timestamp"
     unit: Annotated[
-        str, typer.Option(help='Who is protected: "user", or e.g. "user per 7 days".')
+        str,
+        typer.Option(help='Who is protected: "user", or with --slice day e.g. "user per day".'),
     ] = "user"
     slices: Annotated[
         list[str] | None,
-        typer.Option("--slice", metavar="COLUMN", help="Reach by this column; repeat it."),
+        typer.Option(
+            "--slice", metavar="COLUMN", help="Reach by this column, or by day; repeat it."
+        ),
     ] = None
     keys: Annotated[
         Path | None,
@@ -68,19 +74,20 @@ def reach(options: ReachOptions) -> None:
 
 
 def _settings(options: ReachOptions) -> "ConfigFile":
-    from tulle.measure.ad_log import AdLog, FileTable, LogColumns, Side
+    from tulle.measure.ad_log import AdLog, FileTable, LogColumns
     from tulle.measure.config.config_file import ConfigFile
     from tulle.measure.config.query_table import keys_from_file
     from tulle.measure.queries.measure_config import MeasureConfig
     from tulle.measure.queries.query import Quantity, Query
-    from tulle.measure.slice_jobs import SliceColumn
     from tulle.privacy.units import Unit
 
+    if options.kind and options.kind_column is None:
+        raise ConfigError("--kind needs --kind-column, the column with the kind of an impression.")
     names = options.slices or []
     query = Query(
         name="reach",
         quantity=Quantity.REACH,
-        slices=tuple(SliceColumn(name=name, side=Side.IMPRESSION, column=name) for name in names),
+        slices=tuple(_slice(name, options.time) for name in names),
         keys=None if options.keys is None else keys_from_file("--keys", options.keys, names),
         base_kinds=tuple(options.kind or ()),
         max_frequency=options.max_frequency,
@@ -101,6 +108,15 @@ def _settings(options: ReachOptions) -> "ConfigFile":
         queries=(query,),
     )
     return ConfigFile(config=config, history_paths={})
+
+
+def _slice(name: str, time_column: str) -> "SliceColumn":
+    from tulle.measure.ad_log import Side
+    from tulle.measure.slice_jobs import SliceColumn
+
+    is_day = name == "day"
+    column = time_column if is_day else name
+    return SliceColumn(name=name, side=Side.IMPRESSION, column=column, is_day=is_day)
 
 
 reach_command = command_taking(ReachOptions, reach)

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
@@ -13,9 +13,10 @@ from tulle.cli.ledger_options import LedgerOptions, charge_of
 from tulle.cli.measure_output import print_measurement
 from tulle.cli.measure_progress import showing_steps
 from tulle.cli.option_class import command_taking
-from tulle.errors import ConfigError
+from tulle.errors import BudgetExceededError, ConfigError
 
 if TYPE_CHECKING:
+    from tulle.accounting.refusal import SpendRefusedError
     from tulle.measure.config.config_file import ConfigFile
     from tulle.measure.engines.engine import Engine
     from tulle.measure.engines.exported_totals import ExportedTotals
@@ -54,6 +55,9 @@ class EngineOptions:
 class ReleaseOutput(LedgerOptions):
     """Where numbers go and how they are printed."""
 
+    epsilon_setting: ClassVar[str] = "[privacy] epsilon"
+    """What users call the budget of the release."""
+
     form: Annotated[str, typer.Option("--format", help="Of the tables: parquet or csv.")] = (
         "parquet"
     )
@@ -77,8 +81,8 @@ class RunOptions(ReleaseOutput, EngineOptions):
         str | None,
         typer.Option(
             metavar="DIALECT",
-            help="Print what the engine would run, for bigquery, snowflake, trino or spark, and "
-            "stop. Nothing is read.",
+            help="Print what the engine would run, for bigquery, snowflake, trino, spark or "
+            "duckdb, and stop. Nothing is read.",
         ),
     ] = None
     times_are_seconds: Annotated[
@@ -133,9 +137,9 @@ def release(
     by_name = {query.name: query for query in file.config.queries}
     histories = {n: read_history(p, by_name[n]) for n, p in file.history_paths.items()}
     rng = release_rng() if output.seed is None else SeededNoise(output.seed)
-    with reporting_disk_errors(out):
-        out.mkdir(parents=True, exist_ok=True)
     with (
+        _folder(out),
+        _advising(file.config, output),
         stopping_cleanly("stopped as asked, nothing is out; run the same command again."),
         showing_steps(quiet=output.quiet) as say,
         _opened(source) as opened,
@@ -158,7 +162,48 @@ def release(
     with reporting_disk_errors(out / "card.json"):
         write_card(out, card)
     files = write_tables(result.record, out, form=output.form)
-    print_measurement(result, card, files, as_json=output.as_json)
+    listed = {query.name for query in file.config.queries if query.keys is not None}
+    print_measurement(result, card, files, listed=listed, as_json=output.as_json)
+
+
+@contextlib.contextmanager
+def _folder(out: Path) -> Iterator[None]:
+    """Makes the folder, and takes away what it made if nothing came into it."""
+    from tulle.runs.whole_files import reporting_disk_errors
+
+    made = [folder for folder in (out, *out.parents) if not folder.exists()]
+    with reporting_disk_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # not empty, or in use by now
+            for folder in made:
+                folder.rmdir()
+        raise
+
+
+@contextlib.contextmanager
+def _advising(config: "MeasureConfig", output: ReleaseOutput) -> Iterator[None]:
+    """Says with which setting a measurement that a budget refuses would fit."""
+    from tulle.accounting.refusal import SpendRefusedError
+
+    try:
+        yield
+    except SpendRefusedError as error:
+        raise BudgetExceededError(f"{error} {_advice(config, error, output)}") from None
+
+
+def _advice(config: "MeasureConfig", error: "SpendRefusedError", output: ReleaseOutput) -> str:
+    from tulle.privacy.rounding import round_down
+
+    name, factor = output.epsilon_setting, error.least_noise_factor
+    if factor is None:
+        return f"Lower {name}={config.epsilon:g}, ask for fewer slices, or raise the budget."
+    # Laplace noise is in inverse proportion to epsilon; other plans are near that.
+    epsilon = round_down(config.epsilon / factor, 3)
+    about = "" if config.delta == 0 else "about "
+    return f"Set {name} to {about}{epsilon:g} or less in place of {config.epsilon:g}."
 
 
 @contextlib.contextmanager
@@ -178,7 +223,9 @@ def _opened(source: EngineOptions | Path) -> "Iterator[Engine | ExportedTotals]"
 def _print_sql(config: "MeasureConfig", dialect: str, *, times_are_seconds: bool) -> None:
     from tulle.measure.engines.emitted_sql import emit_sql
     from tulle.measure.queries.measure_plan import make_measure_plan
+    from tulle.measure.queries.raw_totals import refuse_learnt_weights
 
+    refuse_learnt_weights(config)
     plan = make_measure_plan(config)
     typer.echo(
         emit_sql(

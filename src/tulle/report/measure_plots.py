@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tulle.durable_files import stage_text, sync_folder
-from tulle.errors import DataError
+from tulle.errors import ConfigError, DataError
 from tulle.privacy.release import Release
 
 if TYPE_CHECKING:
@@ -197,8 +197,11 @@ def write_plot(path: Path, svg: str) -> None:
 
 @contextmanager
 def _figure(title: str) -> Iterator[tuple["Figure", "Axes"]]:
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigError("--plot needs matplotlib; pip install 'tulle[report]'.") from None
 
     with mpl.rc_context():
         # Not the settings of whoever runs it.

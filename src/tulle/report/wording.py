@@ -23,6 +23,8 @@ _OWNER_NAMES = {
     Owner.IMPRESSION: "impression",
     Owner.CONVERSION: "conversion",
 }
+_MANY_OF_A_USER = {Owner.USER_ADVERTISER: "advertisers", Owner.USER_PUBLISHER: "publishers"}
+_OTHER_ROWS = {Owner.IMPRESSION: "Conversions", Owner.CONVERSION: "Impressions"}
 _TRUST_MEANINGS = {
     TrustModel.CENTRAL: "The party that runs tulle sees raw rows and adds the noise.",
     TrustModel.LOCAL: "Each device adds its own noise; nobody else sees a raw value.",
@@ -74,8 +76,7 @@ def unprotected_facts(plan: Plan, measured_on: Sequence[str] = ()) -> tuple[str,
     if guarantee.adjacency is not Adjacency.ADD_OR_REMOVE:
         time = "" if columns.time is None else f", or when they happened ({columns.time})"
         facts.append(f"That a unit is in the data, how many rows it has{time}.")
-    if guarantee.unit.owner.is_one_row:
-        facts.append("All rows of one person together: each row is protected on its own.")
+    facts += _beyond_unit(guarantee)
     if guarantee.unit.window_seconds is not None:
         facts.append("Several time windows together: each is protected on its own.")
     facts += [
@@ -97,6 +98,23 @@ def unit_phrase(unit: Unit) -> str:
 def trust_meaning(trust: TrustModel) -> str:
     """Who sees raw data."""
     return _TRUST_MEANINGS[trust]
+
+
+def _beyond_unit(guarantee: Guarantee) -> list[str]:
+    """What of one person is outside of one unit."""
+    owner = guarantee.unit.owner
+    if not owner.is_one_row:
+        facts = ["One person behind several ids: each id is protected on its own."]
+        if owner in _MANY_OF_A_USER:
+            facts.append(
+                f"One user with several {_MANY_OF_A_USER[owner]} together: each pair is protected "
+                "on its own."
+            )
+        return facts
+    facts = ["All rows of one person together: each row is protected on its own."]
+    if guarantee.scope is Scope.WHOLE_ROWS and owner in _OTHER_ROWS:
+        facts.append(f"{_OTHER_ROWS[owner]}: they are not protected at all.")
+    return facts
 
 
 def _protected(guarantee: Guarantee) -> str:

@@ -245,6 +245,18 @@ def test_synth_writes_logs_of_several_files(folder: Path, shape: str, files: lis
     assert sorted(path.name for path in (folder / "made").iterdir()) == files
 
 
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [("search", "50 rows"), ("impressions", "50 users"), ("auctions", "50 auctions")],
+)
+@pytest.mark.usefixtures("folder")
+def test_synth_says_what_it_made_so_many_of(
+    capsys: pytest.CaptureFixture[str], shape: str, said: str
+) -> None:
+    assert run(f"synth {shape} --rows 50 --output made.csv --quiet") == 0
+    assert f"{shape} of {said}, seed 0" in capsys.readouterr().out
+
+
 def test_synth_tells_how_far_it_is_unless_it_is_quiet(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

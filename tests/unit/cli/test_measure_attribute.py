@@ -57,8 +57,23 @@ def test_rows_of_credit_are_written(folder: Path, capsys: pytest.CaptureFixture[
     printed = capsys.readouterr()
     assert "NOT A PRIVATE RELEASE" in printed.err
     assert str(folder / "credits.parquet") in printed.out
+    assert "known by user, conversion_time, impression_time; no conversion_id" in printed.out
     rows = pl.read_parquet(folder / "credits.parquet")
     assert rows.height == num_attributed()  # last touch: one impression for each
+
+
+def test_ids_identify_rows_if_the_log_has_them(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    impressions, conversions = small_log()
+    write_log(folder, (impressions.with_row_index("shown"), conversions.with_row_index("sale")))
+    ids = '[columns]\nimpression_id = "shown"\nconversion_id = "sale"'
+    write_settings(folder, settings("conversions").replace("[columns]", ids))
+    assert run(folder, "--out", str(folder / "credits.parquet"), "--quiet") == 0
+    said = capsys.readouterr().out.strip()
+    assert said.endswith(": a row is known by user, conversion_id, impression_id")
+    rows = pl.read_parquet(folder / "credits.parquet")
+    assert not rows.select("user", "conversion_id", "impression_id").is_duplicated().any()
 
 
 def test_totals_are_printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,6 +81,7 @@ def test_totals_are_printed(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1 + 8
     assert lines[0].startswith("campaign  geo")
+    assert len({len(line) for line in lines}) == 1  # the last column ends in one place
 
 
 @pytest.mark.parametrize(
@@ -76,6 +92,7 @@ def test_totals_are_printed(folder: Path, capsys: pytest.CaptureFixture[str]) ->
         (["--by", "campaign", "--rule", "lats-touch"], 2, "did you mean 'last-touch'"),
         (["--by", "campaign", "--rule", "channel-weights"], 2, "settings file"),
         (["--out", "{folder}/campaigns.toml"], 2, "exists"),
+        (["--out", "{folder}/credits.csv"], 2, "must end in .parquet"),
         (["--out", "{folder}/nowhere/credits.parquet"], 2, "nowhere"),
         (["--by", "geo", "--by", "geo"], 2, "twice"),
     ],

@@ -1,6 +1,7 @@
 """`tulle measure plan`: errors to expect, before anything is read or spent."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,9 @@ def test_earlier_numbers_give_relative_errors(
     write_settings(tmp_path, settings("conversions", "levels", "total"))
     (tmp_path / "past.csv").write_text("geo,campaign,count\nn,a,1000\ns,a,500\ns,b,1\n")
     found = facts(tmp_path, capsys, "--past", str(tmp_path / "past.csv"))
-    first, tree, total = found["queries"]
+    first, tree, geos, leaves, total = found["queries"]
+    assert [row["level"] for row in (tree, geos, leaves)] == ["total", "geo", "geo+campaign"]
+    assert {row["geo"]: row["expected"] for row in geos["slices"]} == {"n": 1000, "s": 501}
     expected = {row["campaign"]: row["expected"] for row in first["slices"]}
     assert expected == {"a": 1500, "b": 1, "c": 0}
     # Scale 6 / (1/3), so the relative error of campaign a is that over 1500.
@@ -88,6 +91,7 @@ def test_an_earlier_measurement_gives_them_too(
     ("options", "code", "said"),
     [
         (["--plot", "x.svg"], 2, "--past"),
+        (["--plot", "x.png", "--past", "gone.csv"], 2, "must end in .svg"),
         (["--past", "gone.csv"], 4, "gone.csv"),
         (["--past", "gone.json"], 4, "gone.json"),
         (["--past", "{folder}/words.csv"], 4, "count"),
@@ -109,3 +113,64 @@ def test_errors_are_one_line(
     given = [option.replace("{folder}", str(tmp_path)) for option in options]
     assert run_with(["measure", "plan", str(path), *given]) == code
     assert said in capsys.readouterr().err
+
+
+def test_a_plot_without_matplotlib_says_what_to_install(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_settings(tmp_path, settings("conversions"))
+    (tmp_path / "past.csv").write_text("campaign,count\na,100\n")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    given = ["--past", str(tmp_path / "past.csv"), "--plot", str(tmp_path / "errors.svg")]
+    assert run_with(["measure", "plan", str(path), *given]) == 2
+    assert "--plot needs matplotlib; pip install 'tulle[report]'" in capsys.readouterr().err
+
+
+def test_levels_and_private_slices_are_told_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_settings(tmp_path, settings("levels", "running", "found levels"))
+    assert run_with(["measure", "plan", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert "levels: conversions in total +- " in printed
+    assert "levels: conversions by geo+campaign +- " in printed
+    assert "running: running conversions +- " in printed
+    assert printed.count("found levels: a slice needs about ") == 1
+    assert "as measured" in printed
+    found = facts(tmp_path, capsys)["private_slices"]["found levels"]
+    assert f"{found['likely_from_units']:,} units to be found (surely from" in printed
+    assert f"{found['sure_from_units']:,})" in printed
+
+
+def test_listed_slices_are_not_called_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_settings(tmp_path, settings("levels"))
+    (tmp_path / "past.csv").write_text("geo,campaign,count\nn,a,1000\n")
+    assert run_with(["measure", "plan", str(path), "--past", str(tmp_path / "past.csv")]) == 0
+    printed = capsys.readouterr().out
+    assert "(listed) > (listed): 1,000 +- " in printed
+    assert "(all)" not in printed
+
+
+def test_a_record_of_other_queries_is_said_to_be_of_no_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_log(tmp_path)
+    path = write_settings(tmp_path, settings("total"))
+    assert run_with(["measure", "run", str(path), "--out", str(tmp_path / "out"), "--quiet"]) == 0
+    write_settings(tmp_path, settings("conversions"))
+    capsys.readouterr()
+    past = str(tmp_path / "out" / "measurement.json")
+    assert run_with(["measure", "plan", str(path), "--past", past]) == 0
+    assert "measurement.json has none of the queries" in capsys.readouterr().err
+
+
+def test_learnt_weights_are_planned_with_their_epsilon(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    channels = 'lookback = "3 days"\nchannel = "kind"\nchannels = ["click", "view"]\nshare = 0.25'
+    text = settings("conversions", rule="data-driven", epsilon=2)
+    path = write_settings(tmp_path, text.replace('lookback = "3 days"', channels))
+    assert run_with(["measure", "plan", str(path)]) == 0
+    assert "weights of channels: epsilon 0.5 of 2;" in capsys.readouterr().out

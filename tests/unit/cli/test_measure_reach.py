@@ -56,6 +56,21 @@ def test_slices_are_given_or_found_privately(
     assert {row["campaign"] for row in rows} == {"a", "b", "c", "d"}
 
 
+def test_reach_by_day_may_protect_each_day(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    impressions, _ = small_log(num_users=200, num_rows=2000)
+    day = pl.from_epoch("timestamp").dt.date().cast(pl.String).alias("day")
+    users = dict(
+        impressions.with_columns(day).group_by("day").agg(pl.col("user").n_unique()).iter_rows()
+    )
+    (folder / "days.csv").write_text("\n".join(["day", *sorted(users)]))
+    given = ["--slice", "day", "--keys", str(folder / "days.csv"), "--max-slices-per-unit", "1"]
+    rows = facts(folder, capsys, "--epsilon", "300", "--unit", "user per day", *given)
+    found = {row["day"]: row["value"] for row in rows if row["number"] == "reach"}
+    assert found == pytest.approx(users, abs=0.5)
+
+
 def test_only_clicks_count_if_asked_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     impressions, _ = small_log(num_users=200, num_rows=2000)
     clicks = impressions.filter(pl.col("kind") == "click")["user"].n_unique()
@@ -71,6 +86,7 @@ def test_it_is_charged_once(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     assert facts(folder, capsys, *charged) == first
     assert len(ledger.spends("all")) == 1
     assert run(folder, *charged, "--max-frequency", "4", out="other") == 3
+    assert "Set --epsilon to 0.2 or less in place of 0.8" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -85,7 +101,8 @@ def test_it_is_charged_once(folder: Path, capsys: pytest.CaptureFixture[str]) ->
         (["--epsilon", "1", "--unit", "impression"], 2, "reach counts users"),
         (["--epsilon", "1", "--unit", "user x advertiser"], 2, "advertiser column"),
         (["--epsilon", "1", "--unit", "user x publisher"], 2, "publisher column"),
-        (["--epsilon", "1", "--kind", "click"], 2, "kind"),
+        (["--epsilon", "1", "--kind", "click"], 2, "--kind needs --kind-column"),
+        (["--epsilon", "1", "--unit", "user per 7 days"], 2, "one window at a time"),
         (["--epsilon", "1", "--keys", "gone.csv"], 4, "gone.csv"),
         ([], 2, "epsilon"),
     ],

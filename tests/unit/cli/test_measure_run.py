@@ -1,6 +1,7 @@
 """`tulle measure run`: what a user sees, also when something is wrong."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,68 @@ class TestResults:
         assert first["answers"]["conversions"] == second["answers"]["conversions"]
         assert "NOT A PRIVATE RELEASE" in first["verdict"]
 
+    def test_a_seed_repeats_the_random_choices_too(self, folder: Path) -> None:
+        # One slice of four for each user: another salt keeps others.
+        text = settings("conversions", epsilon=500)
+        write_settings(folder, text.replace("max_slices_per_unit = 3", "max_slices_per_unit = 1"))
+        files = []
+        for out in ("a", "b"):
+            assert run(folder, "--seed", "3", "--quiet", out=out) == 0
+            files.append((folder / out / "measurement.json").read_bytes())
+        assert files[0] == files[1]
+        assert b"MD5 keyed with fixed seed 3" in files[0]
+        values = set()
+        for out in ("c", "d", "e"):
+            assert run(folder, "--quiet", out=out) == 0
+            table = pl.read_parquet(folder / out / "conversions.parquet")
+            values.add(tuple(table["value"].round().to_list()))
+        assert len(values) > 1
+
+    def test_numbers_of_one_kind_have_the_same_decimals(
+        self, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        write_settings(folder, settings("rate", epsilon=100))
+        assert run(folder, "--quiet") == 0
+        printed = capsys.readouterr().out
+        rows = [cells for line in printed.splitlines() if len(cells := line.split()) == 5]
+        for number in ("rate", "conversions", "impressions"):
+            shown = [c for row in rows if row[1] == number for c in row[2:] if c != "-"]
+            assert len(shown) > 3
+            assert len({len(cell.partition(".")[2]) for cell in shown}) == 1, number
+        assert "-0.0 " not in printed
+
+    def test_sums_of_given_slices_are_not_called_all(
+        self, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        write_settings(folder, settings("levels", "found levels", epsilon=200))
+        found = facts(folder, capsys)
+        assert found["answers"]["levels"][0]["geo"] is None
+        assert run(folder, "--quiet", out="more") == 0
+        given, private = capsys.readouterr().out.split("found levels")
+        assert "(listed)" in given
+        assert "(found)" not in given
+        assert "(found)" in private
+        assert "(all)" not in given + private
+
+    def test_a_table_without_slices_says_why(
+        self, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        write_settings(folder, settings("found conversions", "found levels", epsilon=0.1))
+        assert run(folder, "--quiet") == 0
+        assert capsys.readouterr().out.count("no slice had enough units") == 2
+
+    def test_the_card_shows_settings_of_learnt_weights_in_words(self, folder: Path) -> None:
+        text = settings("conversions", rule="data-driven", epsilon=20).replace(
+            'lookback = "3 days"',
+            'lookback = "3 days"\nchannel = "kind"\nchannels = ["click", "view"]',
+        )
+        write_settings(folder, text)
+        assert run(folder, "--quiet") == 0
+        card = (folder / "out" / "card.md").read_text()
+        assert "weights of kind by shapley values, learnt for 0.2 of epsilon" in card
+        assert "channels: click, view" in card
+        assert "CoalitionValue" not in card
+
     def test_channels_are_learnt_and_shown(
         self, folder: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -124,7 +187,24 @@ class TestLedger:
         assert run(folder, *charged, "--again", out="second") == 3
         assert "epsilon" in capsys.readouterr().err
         assert len(ledger.spends("all")) == 1
-        assert list((folder / "second").iterdir()) == []
+        assert not (folder / "second").exists()
+
+    def test_a_refused_budget_names_the_epsilon_that_fits(
+        self, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        ledger = new_ledger(folder / "ledger.db", epsilon=1.5)
+        charged = ["--ledger", str(folder / "ledger.db")]
+        assert run(folder, *charged) == 0
+        write_settings(folder, settings("value"))
+        capsys.readouterr()
+        assert run(folder, *charged, out="second") == 3
+        message = capsys.readouterr().err
+        assert "has 0.5 of 1.5 left" in message  # what the ledger says stays
+        (epsilon,) = re.findall(r"Set \[privacy\] epsilon to (\S+) or less", message)
+        assert 0.49 < float(epsilon) <= 0.5
+        write_settings(folder, settings("value", epsilon=float(epsilon)))
+        assert run(folder, *charged, out="second") == 0
+        assert len(ledger.spends("all")) == 2
 
     def test_again_pays_for_fresh_noise(self, folder: Path) -> None:
         ledger = new_ledger(folder / "ledger.db", epsilon=3)
@@ -185,7 +265,26 @@ class TestErrors:
         printed = capsys.readouterr()
         assert said in printed.err
         assert printed.err.splitlines()[-1].startswith("error: ")
-        assert not (folder / "out" / "measurement.json").exists()
+        assert not (folder / "out").exists()
+
+    def test_only_folders_that_it_made_are_taken_away(self, folder: Path) -> None:
+        (folder / "mine").mkdir()
+        (folder / "impressions.parquet").unlink()
+        assert run(folder, out="mine/new/newer") == 4
+        assert list((folder / "mine").iterdir()) == []
+        assert run(folder, out="mine") == 4
+        assert (folder / "mine").is_dir()
+
+    def test_wrong_bounds_name_their_query(
+        self, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for old, new, said in (
+            ("max_per_slice = 2", "max_per_slice = 0", "query 'rate': max_per_slice=0"),
+            ("{ max_per_slice = 5,", "{ max_per_slice = -5,", "query 'rate': base: max_per_slice"),
+        ):
+            write_settings(folder, settings("rate").replace(old, new))
+            assert run(folder) == 2
+            assert said in capsys.readouterr().err
 
     def test_a_folder_is_needed(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert run(folder, out=None) == 2
@@ -246,6 +345,24 @@ class TestSql:
         assert "SELECT" in printed
         assert "campaign" in printed
         assert not (folder / "out").exists()
+
+    def test_learnt_weights_cannot_be_emitted(
+        self, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        text = settings("conversions", rule="data-driven").replace(
+            'lookback = "3 days"',
+            'lookback = "3 days"\nchannel = "kind"\nchannels = ["click", "view"]',
+        )
+        write_settings(folder, text)
+        assert run(folder, "--emit-sql", "duckdb", out=None) == 2
+        assert "learnt between two passes over the log" in capsys.readouterr().err
+
+
+def test_the_help_of_emitted_sql_names_every_dialect(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_with(["measure", "run", "--help"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "bigquery, snowflake, trino, spark or duckdb" in printed
+    assert '[default: "measure" or "labels", by command]' in printed
 
 
 def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:

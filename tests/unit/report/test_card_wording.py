@@ -103,12 +103,37 @@ def test_a_unit_is_named_in_words(unit: Unit, text: str) -> None:
             "That a unit is in the data, how many rows it has.",
         ),
         (dataclasses.replace(WHOLE, scope=Scope.SENSITIVE_COLUMNS), "The label: y."),
+        (WHOLE, "One person behind several ids: each id is protected on its own."),
+        (
+            dataclasses.replace(WHOLE, unit=Unit.user_advertiser()),
+            "One user with several advertisers together: each pair is protected on its own.",
+        ),
+        (
+            dataclasses.replace(WHOLE, unit=Unit.user_publisher()),
+            "One user with several publishers together",
+        ),
+        (
+            dataclasses.replace(WHOLE, unit=Unit.impression()),
+            "Conversions: they are not protected at all.",
+        ),
+        (
+            dataclasses.replace(WHOLE, unit=Unit.conversion()),
+            "Impressions: they are not protected at all.",
+        ),
     ],
 )
 def test_every_gap_of_a_guarantee_is_named(guarantee: Guarantee, text: str) -> None:
     columns = ColumnRoles(label="y", sensitive=("s",), unit="u")
     plan = make_plan(columns=columns, guarantee=guarantee, variants=())
     assert text in " ".join(unprotected_facts(plan))
+
+
+def test_a_unit_of_all_rows_leaves_no_rows_out() -> None:
+    columns = ColumnRoles(label="y", sensitive=("s",), unit="u")
+    plan = make_plan(columns=columns, guarantee=WHOLE, variants=())
+    facts = " ".join(unprotected_facts(plan))
+    for said in ("at all", "each pair", "All rows of one person"):
+        assert said not in facts
 
 
 @pytest.mark.parametrize("trust", TrustModel)

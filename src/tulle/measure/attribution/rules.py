@@ -117,7 +117,7 @@ class ChannelWeights:
     they were released from it: then they are paid for.
     """
 
-    name: ClassVar[str] = "data-driven"
+    name: ClassVar[str] = "channel-weights"
     has_whole_credit: ClassVar[bool] = False
     column: str
     weights: Mapping[str, float]

@@ -23,7 +23,7 @@ from tulle.measure.config.toml_tables import check_table, seconds_of
 from tulle.privacy.fields import check_choice, check_finite, did_you_mean
 
 _SHARED = ("rule", "lookback", "lookback_by_kind", "max_touches", "max_conversions_per_user")
-_LEARNT = ChannelWeights.name
+_LEARNT = "data-driven"
 _Maker = Callable[[Mapping[str, Any]], Rule]
 
 
@@ -142,7 +142,7 @@ _RULES: dict[str, tuple[tuple[str, ...], _Maker]] = {
     TimeDecay.name: (("half_life",), _time_decay),
     PriorityTouch.name: (("kinds",), _priority),
     LastN.name: (("weights",), _last_n),
-    "channel-weights": (("channel", "channel_weights"), _channel_weights),
+    ChannelWeights.name: (("channel", "channel_weights"), _channel_weights),
     _LEARNT: (
         ("channel", "channels", "model", "max_set_size", "baseline_rate", "share"),
         _learnt_weights,

@@ -9,7 +9,7 @@ import polars as pl
 
 from tulle.errors import ConfigError, DataError
 from tulle.measure.ad_log import LogColumns, Side
-from tulle.measure.config.toml_tables import check_flag, check_table
+from tulle.measure.config.toml_tables import check_flag, check_table, naming
 from tulle.measure.queries.query import MAX_SLICES, Levels, LevelSplit, Quantity, Query
 from tulle.measure.slice_jobs import Amount, Bounds, SliceColumn
 from tulle.measure.small_tables import read_table
@@ -161,7 +161,8 @@ def _bounds(what: str, fields: dict[str, Any]) -> Bounds | None:
     for name in ("max_per_slice", "max_per_unit"):
         if name in given:
             given[name] = check_finite(f"{what}: {name}", given[name])
-    return Bounds(**given)
+    with naming(what):
+        return Bounds(**given)
 
 
 def _base_bounds(what: str, fields: dict[str, Any]) -> Bounds | None:
@@ -185,7 +186,8 @@ def _values(
                 "column in [columns]."
             )
         clip = check_finite(f"{what}: clip", fields["clip"])
-        return (Amount(name="value", column=columns.value, clip=clip),)
+        with naming(what):
+            return (Amount(name="value", column=columns.value, clip=clip),)
     if "clip" in fields or not isinstance(fields["values"], list):
         raise ConfigError(
             f"{what}: values is a list of tables with column, clip and share, and stands in "
@@ -196,12 +198,11 @@ def _values(
 
 def _amount(what: str, table: object) -> Amount:
     fields = check_table(f"{what}: values", table, ("column", "clip", "share"), ("name",))
-    return Amount(
-        name=fields.get("name", fields["column"]),
-        column=fields["column"],
-        clip=check_finite(f"{what}: clip", fields["clip"]),
-        share=check_finite(f"{what}: share", fields["share"]),
-    )
+    clip = check_finite(f"{what}: clip", fields["clip"])
+    share = check_finite(f"{what}: share", fields["share"])
+    name = fields.get("name", fields["column"])
+    with naming(what):
+        return Amount(name=name, column=fields["column"], clip=clip, share=share)
 
 
 def _levels(what: str, fields: dict[str, Any]) -> Levels | None:
@@ -220,7 +221,8 @@ def _levels(what: str, fields: dict[str, Any]) -> Levels | None:
         for name in ("history", "tau"):
             if name in fields:
                 raise ConfigError(f"{what}: {name} goes with split cube-root and optimised.")
-        return Levels(columns=columns, split=shares)
+        with naming(what):
+            return Levels(columns=columns, split=shares)
     chosen = check_choice(f"{what}: split", split, LevelSplit)
     if chosen.needs_history != ("history" in fields):
         raise ConfigError(
@@ -229,7 +231,9 @@ def _levels(what: str, fields: dict[str, Any]) -> Levels | None:
         )
     if "tau" in fields and not chosen.needs_history:
         raise ConfigError(f"{what}: tau goes with split cube-root and optimised.")
-    return Levels(columns=columns, split=chosen, tau=check_finite("tau", fields.get("tau", 5.0)))
+    tau = check_finite(f"{what}: tau", fields.get("tau", 5.0))
+    with naming(what):
+        return Levels(columns=columns, split=chosen, tau=tau)
 
 
 def _texts(what: str, name: str, values: object) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Checks for tables of settings as TOML gives them."""
 
-from collections.abc import Collection
+import contextlib
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from tulle.errors import ConfigError
@@ -33,6 +34,15 @@ def check_table(
         if key not in table:
             raise ConfigError(f"{what} needs the setting {key!r}; add it.")
     return table
+
+
+@contextlib.contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Puts the name of a table before what is wrong with its settings."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{what}: {error}") from None
 
 
 def check_flag(name: str, value: object) -> bool:

@@ -57,8 +57,11 @@ def require_column(types: Mapping[str, str], column: str, *, what: str) -> Famil
       what: The table and the role, e.g. "impressions (user)".
     """
     if column not in types:
+        listed = f"columns are {', '.join(types)}."
+        if all(family_of(kind) is Family.TEXT for kind in types.values()):
+            # CSV without a header: its first row, taken for names, must not be shown.
+            listed = "if it is CSV, its first line must be a header with the names of columns."
         raise DataError(
-            f"{what}: there is no column {column!r}{did_you_mean(column, types)}; "
-            f"columns are {', '.join(types)}."
+            f"{what}: there is no column {column!r}{did_you_mean(column, types)}; {listed}"
         )
     return family_of(types[column])

@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from tulle.errors import ConfigError
 from tulle.measure.ad_log import Side
 from tulle.measure.engines.engine import Step
-from tulle.measure.engines.log_tables import LogTables, value_text
+from tulle.measure.engines.log_tables import LogTables, is_finite, value_text
 from tulle.measure.engines.sql_text import (
     column_list,
     equal_columns,
     float_literal,
-    identifier,
     text_literal,
 )
 from tulle.measure.engines.unit_columns import has_unit, unit_columns, unit_select
@@ -152,9 +151,14 @@ class Contributions:
             if carried.column == amount.column and not carried.is_time
         )
         clip = float_literal(amount.clip)
-        value = f"COALESCE(CAST({conversion}.{name} AS DOUBLE), CAST(0 AS DOUBLE))"
-        clipped = f"LEAST(GREATEST({value}, CAST(0 AS DOUBLE)), {clip})"
-        return f"{credit}{share} * ({clipped} / {clip})"
+        value = f"CAST({conversion}.{name} AS DOUBLE)"
+        zero = "CAST(0 AS DOUBLE)"
+        # NaN is above all numbers and would count as the clip.
+        clipped = (
+            f"CASE WHEN {is_finite(value)} THEN LEAST(GREATEST({value}, {zero}), {clip}) "
+            f"ELSE {zero} END"
+        )
+        return f"{credit}{share} * (({clipped}) / {clip})"
 
 
 def check_job(job: SliceJob, unit: Unit) -> None:
@@ -182,6 +186,11 @@ def slice_columns(job: SliceJob | FrequencyJob) -> tuple[str, ...]:
     if job.keys is not None:
         return (KEY_NUMBER,)
     return tuple(f"s{index}" for index in range(len(job.slices)))
+
+
+def key_columns(job: SliceJob | FrequencyJob) -> list[str]:
+    """Names of the texts of wanted slices. Our own: engines take Site and site for one."""
+    return [f"key{index}" for index in range(len(job.slices))]
 
 
 def slice_select(
@@ -220,9 +229,7 @@ def wanted_steps(
     names = column_list((*carried, *(f"s{index}" for index in range(len(job.slices)))))
     if job.keys is None or not job.slices:
         return [Step(f"{prefix}_rows", f"SELECT {names} FROM {prefix}_found")]
-    same = " AND ".join(
-        f"f.s{index} = w.{identifier(column.name)}" for index, column in enumerate(job.slices)
-    )
+    same = " AND ".join(f"f.s{index} = w.{name}" for index, name in enumerate(key_columns(job)))
     return [
         Step(
             f"{prefix}_rows",

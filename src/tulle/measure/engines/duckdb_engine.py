@@ -3,7 +3,11 @@
 # ruff: noqa: S608 (names are quoted, values travel as tables or literals)
 
 import contextlib
+import glob
 import importlib.util
+import os
+import re
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,11 +24,29 @@ from tulle.measure.ad_log import DatabaseTable, FileTable, FrameTable, TableSour
 from tulle.measure.engines.column_types import source_name
 from tulle.measure.engines.engine import Program, Rows
 from tulle.measure.engines.keyed_order import SALT, SALT_VALUE
+from tulle.measure.engines.log_files import QUOTE, FileKind, check_files, csv_columns, file_kind
 from tulle.measure.engines.sql_text import identifier, text_literal
+
+_FOLDER_PREFIX = "tulle-duckdb-"
+_REASONS = (
+    ("number of columns", "a row has other columns than the header"),
+    ("magic bytes", "it is no Parquet file"),
+    ("too small to be a parquet", "it is no Parquet file"),
+    ("not a valid duckdb", "it is no DuckDB database"),
+    ("does not exist", "there is no such table"),
+    ("schema mismatch", "one of its files lacks a column of the first"),
+    ("utf-8", "its text is not UTF-8"),
+)
+"""Words in DuckDB's messages, and what they mean; the messages themselves may quote rows."""
 
 
 class DuckDBEngine:
-    """Runs programs in a private in-memory database."""
+    """Runs programs in a private in-memory database.
+
+    Rows that need more than the memory lie in a folder of this process, which is removed when the
+    engine closes. Folders that killed processes of the same user left behind are removed when the
+    next engine opens.
+    """
 
     name = "duckdb"
     has_asof_join = True
@@ -37,7 +59,8 @@ class DuckDBEngine:
         spill_folder: Path | None = None,
     ) -> None:
         # DuckDB's own choice is the working directory; rows that spill are sensitive.
-        self._own_folder = tempfile.TemporaryDirectory(prefix="tulle-duckdb-")
+        _remove_stale_folders()
+        self._own_folder = tempfile.TemporaryDirectory(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-")
         settings: dict[str, Any] = {
             "preserve_insertion_order": "false",
             "temp_directory": str(spill_folder or self._own_folder.name),
@@ -49,6 +72,8 @@ class DuckDBEngine:
         try:
             self._connection = duckdb.connect(":memory:", config=settings)
             self._connection.execute("SET TimeZone = 'UTC'")
+            # Else the type of a column of Python objects follows from a sample of its rows.
+            self._connection.execute("SET pandas_analyze_sample = 0")
         except (duckdb.Error, TypeError) as error:
             self._own_folder.cleanup()
             raise ConfigError(
@@ -74,8 +99,14 @@ class DuckDBEngine:
     def write(self, program: Program, path: Path) -> None:
         """Writes the only output to a Parquet file."""
         (output,) = program.outputs
+        copy = f"COPY {output} TO {text_literal(str(path))} (FORMAT parquet)"
         with self._prepared(program), _plain_errors("the log"):
-            self._connection.execute(f"COPY {output} TO {text_literal(str(path))} (FORMAT parquet)")
+            try:
+                self._connection.execute(copy)
+            except duckdb.IOException:
+                raise DataError(
+                    f"DuckDB cannot write {path}; check that its folder is there and has room."
+                ) from None
 
     def __enter__(self) -> Self:
         return self
@@ -100,7 +131,8 @@ class DuckDBEngine:
                 stack.enter_context(self._named(name, FrameTable(frame=arrays)))
             if SALT in program.frames:
                 # A variable is a constant of the plan; a table would be joined with every row.
-                self._connection.execute(f"SET VARIABLE {SALT} = {SALT_VALUE}")
+                with _plain_errors("the log"):
+                    self._connection.execute(f"SET VARIABLE {SALT} = {SALT_VALUE}")
                 stack.callback(self._connection.execute, f"RESET VARIABLE {SALT}")
             shared = program.shared_steps
             for step in program.steps:
@@ -153,7 +185,8 @@ class DuckDBEngine:
         if database not in self._databases:
             name = f"tulle_database_{len(self._databases)}"
             place = text_literal(str(database))
-            self._connection.execute(f"ATTACH {place} AS {name} (READ_ONLY)")
+            with _plain_errors(str(database)):
+                self._connection.execute(f"ATTACH {place} AS {name} (READ_ONLY)")
             self._databases[database] = name
         return self._databases[database]
 
@@ -165,18 +198,40 @@ def _array(column: pl.Series) -> npt.NDArray[Any]:
 
 
 def _file_reader(source: FileTable) -> str:
-    for path in source.paths:
-        if not any(path.parent.glob(path.name)) and not path.exists():
-            raise DataError(f"{path} is not there; check the path.")
-    endings = {path.suffix.lower() for path in source.paths}
-    reader = "read_parquet" if endings <= {".parquet", ".pq"} else "read_csv"
-    if reader == "read_csv" and not endings <= {".csv", ".tsv", ".gz"}:
-        raise DataError(
-            f"{source.paths[0]} is neither Parquet nor CSV by its name; all files of a table end "
-            "in .parquet, or all in .csv, .tsv or .csv.gz."
-        )
-    paths = ", ".join(text_literal(str(path)) for path in source.paths)
-    return f"SELECT * FROM {reader}([{paths}])"
+    kind = file_kind(source)
+    check_files(source)
+    # Paths are files, not patterns, and names of folders are no columns.
+    paths = ", ".join(text_literal(glob.escape(str(path))) for path in source.paths)
+    if kind is FileKind.PARQUET:
+        return f"SELECT * FROM read_parquet([{paths}], hive_partitioning = false)"
+    columns = csv_columns(source.paths, kind)
+    types = ", ".join(f"{text_literal(name)}: 'VARCHAR'" for name in columns)
+    quote = text_literal(QUOTE)
+    # An empty text is no value, in quotes or not: Spark cannot tell the two apart.
+    return (
+        f"SELECT * FROM read_csv([{paths}], auto_detect = false, header = true, "
+        f"columns = {{{types}}}, delim = {text_literal(kind.separator)}, quote = {quote}, "
+        f"escape = {quote}, nullstr = '', allow_quoted_nulls = true, hive_partitioning = false)"
+    )
+
+
+def _remove_stale_folders() -> None:
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
+        found = re.match(rf"{_FOLDER_PREFIX}(\d+)-", folder.name)
+        with contextlib.suppress(OSError):
+            is_own = folder.stat(follow_symlinks=False).st_uid == os.getuid()
+            if found and is_own and not _is_running(int(found[1])):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 @contextlib.contextmanager
@@ -189,8 +244,18 @@ def _plain_errors(what: str) -> Iterator[None]:
             f"DuckDB has not enough memory for {what}; raise memory_limit, or name a spill_folder "
             "with room."
         ) from None
+    except duckdb.InterruptException:
+        raise KeyboardInterrupt from None
     except duckdb.Error as error:
+        reason = next((text for words, text in _REASONS if words in str(error).lower()), None)
+        way_out = reason or (
+            "check that it is a readable table whose columns have the types that are stated"
+        )
         raise DataError(
-            f"DuckDB cannot read or add up {what} ({type(error).__name__}); check that it is a "
-            "readable table whose columns have the types that are stated."
+            f"DuckDB cannot read or add up {what} ({type(error).__name__}): {way_out}."
         ) from None
+    except RuntimeError as error:
+        # A signal's own error does not get through DuckDB, which raises this in its place.
+        if "interrupted" not in str(error).lower():
+            raise
+        raise KeyboardInterrupt from None

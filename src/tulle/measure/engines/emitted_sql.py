@@ -14,7 +14,7 @@ import polars as pl
 from tulle.errors import ConfigError
 from tulle.measure.ad_log import AdLog, DatabaseTable, TableSource
 from tulle.measure.attribution.attribution import Attribution
-from tulle.measure.engines.contributions import KEY_NUMBER
+from tulle.measure.engines.contributions import KEY_NUMBER, key_columns
 from tulle.measure.engines.engine import Program, Step
 from tulle.measure.engines.exported_totals import check_result_names, result_name
 from tulle.measure.engines.frequency import frequency_program
@@ -120,7 +120,10 @@ def _named_result(job: SliceJob | FrequencyJob, output: str) -> str:
         slices = [f"t.s{n} AS {identifier(column.name)}" for n, column in enumerate(job.slices)]
         source = f"{output} t"
     else:
-        slices = [f"w.{identifier(column.name)}" for column in job.slices]
+        slices = [
+            f"w.{own} AS {identifier(column.name)}"
+            for own, column in zip(key_columns(job), job.slices, strict=True)
+        ]
         keys = output.rpartition("_")[0] + "_keys"
         source = f"{output} t JOIN {keys} w ON w.{KEY_NUMBER} = t.{KEY_NUMBER}"
     return f"SELECT {column_list([*slices, *amounts, 't.num_units'])} FROM {source}"

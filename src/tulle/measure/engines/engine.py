@@ -19,7 +19,7 @@ from tulle.measure.ad_log import TableSource
 Rows = Mapping[str, Any]
 """Columns by name: lists or arrays of one length."""
 
-_SPARK_MASTER = re.compile(r"local(\[[^\]]+\])?|yarn|(spark|k8s)://.+")
+_SPARK_MASTER = re.compile(r"local(\[([1-9]\d{0,3}|\*)\])?|yarn|(spark|k8s)://.+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,8 +114,8 @@ def open_engine(
         )
     if _SPARK_MASTER.fullmatch(where) is None:
         raise ConfigError(
-            f"engine={where!r} is unknown; use 'duckdb', 'local[2]' or a Spark master such as "
-            "'spark://host:7077' or 'yarn'."
+            f"engine={where!r} is unknown; use 'duckdb', 'local[2]', 'local[*]' or a Spark master "
+            "such as 'spark://host:7077' or 'yarn'."
         )
     if memory_limit is not None or num_threads is not None or spill_folder is not None:
         raise ConfigError(

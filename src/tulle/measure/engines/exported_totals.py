@@ -27,7 +27,17 @@ def result_name(job: SliceJob | FrequencyJob) -> str:
 
 
 def check_result_names(jobs: Sequence[SliceJob | FrequencyJob]) -> None:
-    """Refuses jobs whose results would be one file: their bounds and noise differ."""
+    """Refuses jobs whose results would be one file, or have one name for two columns."""
+    for job in jobs:
+        numbers = (_FREQUENCY,) if isinstance(job, FrequencyJob) else job.amount_names
+        columns = [*(column.name for column in job.slices), *numbers, _UNITS]
+        folded = [column.casefold() for column in columns]
+        for column in columns:
+            if folded.count(column.casefold()) > 1:
+                raise ConfigError(
+                    f"the result of {job.name!r} would have two columns {column!r}; rename the "
+                    "slice."
+                )
     names = [result_name(job) for job in jobs]
     for name in names:
         if names.count(name) > 1:

@@ -6,22 +6,25 @@ Messages name columns and limits, never rows: they end up in logs.
 # ruff: noqa: S608 (names are quoted, values travel as tables or literals)
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tulle.errors import ConfigError, DataError
 from tulle.measure.ad_log import AdLog, Side
 from tulle.measure.attribution.attribution import MAX_LOOKBACK_SECONDS, Attribution
 from tulle.measure.attribution.rules import ChannelWeights
-from tulle.measure.engines.column_types import Family, require_column, source_name
+from tulle.measure.engines.column_types import Family, family_of, require_column, source_name
 from tulle.measure.engines.engine import Engine, Program, Rows, Step
 from tulle.measure.engines.log_tables import (
     CONVERSIONS,
     IMPRESSIONS,
     MICROS,
+    NUMBERS,
     LogTables,
     LogTypes,
+    is_finite,
     log_sources,
     log_types,
+    number_or_null,
 )
 from tulle.measure.engines.sql_text import identifier
 from tulle.measure.engines.wanted_keys import check_keys
@@ -29,6 +32,7 @@ from tulle.measure.slice_jobs import FrequencyJob, SliceJob
 
 MAX_SECONDS = 100_000_000_000
 """Times above are milliseconds: as seconds they would lie after the year 5000."""
+_DAY_FAMILIES = (Family.TIME, Family.WHOLE, Family.TEXT)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,7 +73,8 @@ def check_log(
     facts = {}
     for side in sides:
         used = values - {None} if side is Side.CONVERSION else set()
-        checks = _checks(tables, side, [name for name in used if name is not None])
+        checks = _checks(tables, side, sorted(name for name in used if name is not None))
+        checks += _day_checks(tables, side, jobs)
         facts[side] = _checked(engine, tables, side, checks)
     _check_overlap(facts, attributions)
     return LogFacts(
@@ -106,7 +111,7 @@ def _check_columns(
         if side is Side.CONVERSION and types.conversions is None:
             continue
         family = require_column(types.of(side), column, what=f"{side.value}s ({role})")
-        if role in ("value", "priority") and family not in (Family.WHOLE, Family.FRACTION):
+        if role in ("value", "priority") and family not in (*NUMBERS, Family.TEXT):
             raise DataError(
                 f"{side.value}s: {role} column {column!r} has {family.value}, not numbers."
             )
@@ -115,13 +120,13 @@ def _check_columns(
         for slice_column in job.slices:
             what = f"{slice_column.side.value}s (slice {slice_column.name!r})"
             family = require_column(types.of(slice_column.side), slice_column.column, what=what)
-            if slice_column.is_day and family not in (Family.TIME, Family.WHOLE):
+            if slice_column.is_day and family not in _DAY_FAMILIES:
                 raise DataError(f"{what}: days need a time, but there is {family.value}.")
         for amount in job.amounts if isinstance(job, SliceJob) else ():
             if amount.column is not None:
                 what = f"conversions (amount {amount.name!r})"
                 family = require_column(types.of(Side.CONVERSION), amount.column, what=what)
-                if family not in (Family.WHOLE, Family.FRACTION):
+                if family not in (*NUMBERS, Family.TEXT):
                     raise DataError(
                         f"{what}: column {amount.column!r} has {family.value}, not numbers."
                     )
@@ -163,27 +168,76 @@ def _checks(tables: LogTables, side: Side, values: Sequence[str]) -> list[_Check
         if column is not None:
             family = require_column(types, column, what=what)
             checks += _missing_checks(f"{what}: {role} column {column!r}", column, family)
-    seconds = f"({tables.micros(time, side)})"
-    message = (
-        f"{what}: time column {time!r} has times outside of the years 1970 to 5138 when read as "
-        "seconds. Milliseconds? Divide them by 1000 in all rows, or store timestamps."
-    )
-    checks.append(_Check(f"{_seconds_range(tables, time, side, seconds)}", message))
+    checks += _time_checks(tables, side, time, what=what)
     for column in values:
-        number = f"CAST({identifier(column)} AS DOUBLE)"
-        checks.append(
-            _Check(
-                f"NOT ({number} >= 0 AND {number} <= 1e300)",
-                f"{what}: value column {column!r} has negative, infinite or NaN values; they "
-                "must be >= 0. Drop or correct those rows first.",
-            )
+        checks += _number_checks(
+            f"{what}: value column {column!r}", column, types, least="0", rest="must be >= 0"
         )
     if is_impression and columns.priority is not None:
-        number = f"CAST({identifier(columns.priority)} AS DOUBLE)"
+        role = f"{what}: priority column {columns.priority!r}"
+        checks += _number_checks(
+            role, columns.priority, types, least="-1e300", rest="must be finite"
+        )
+    return checks
+
+
+def _time_checks(tables: LogTables, side: Side, time: str, *, what: str) -> list[_Check]:
+    family = require_column(tables.types.of(side), time, what=what)
+    micros = f"({tables.micros(time, side)})"
+    range_check = _Check(
+        _seconds_range(tables, time, side, micros),
+        f"{what}: time column {time!r} has times outside of the years 1970 to 5138 when read as "
+        "seconds. Milliseconds? Divide them by 1000 in all rows, or store timestamps.",
+    )
+    if family is not Family.TEXT:
+        return [range_check]
+    unread = _Check(
+        f"{identifier(time)} IS NOT NULL AND {micros} IS NULL",
+        f"{what}: time column {time!r} has text that is no time; it needs whole seconds since "
+        "1970 (not milliseconds), or dates and timestamps such as 2026-01-14 23:30:00+00:00.",
+    )
+    return [unread, range_check]
+
+
+def _number_checks(
+    what: str, column: str, types: Mapping[str, str], *, least: str, rest: str
+) -> list[_Check]:
+    quoted = identifier(column)
+    family = require_column(types, column, what=what)
+    number = number_or_null(quoted, family)
+    is_right = f"{number} >= {least} AND {number} <= 1e300 AND {is_finite(number)}"
+    checks = []
+    if family is Family.TEXT:
         checks.append(
             _Check(
-                f"NOT ({number} >= -1e300 AND {number} <= 1e300)",
-                f"{what}: priority column {columns.priority!r} has infinite or NaN values.",
+                f"{quoted} IS NOT NULL AND {number} IS NULL",
+                f"{what} has text that is not numbers; write e.g. 12.5.",
+            )
+        )
+    message = (
+        f"{what} has negative, infinite or NaN values; they {rest}. Drop or correct those rows "
+        "first."
+    )
+    checks.append(_Check(f"{number} IS NOT NULL AND NOT ({is_right})", message))
+    return checks
+
+
+def _day_checks(
+    tables: LogTables, side: Side, jobs: Sequence[SliceJob | FrequencyJob]
+) -> list[_Check]:
+    """Days of text columns: each row must be read as a time, or be empty."""
+    checks = []
+    slices = {column.column: column for job in jobs for column in job.slices if column.is_day}
+    for column in slices.values():
+        types = tables.types.of(column.side) if column.side is side else {}
+        if family_of(types.get(column.column, "")) is not Family.TEXT:
+            continue
+        micros = tables.micros(column.column, side)
+        checks.append(
+            _Check(
+                f"{identifier(column.column)} IS NOT NULL AND ({micros}) IS NULL",
+                f"{side.value}s (slice {column.name!r}): days need a time, but there is text that "
+                "is none; use whole seconds since 1970, or dates such as 2026-01-14.",
             )
         )
     return checks
@@ -196,11 +250,10 @@ def _missing_checks(what: str, column: str, family: Family) -> list[_Check]:
     ]
     if family is Family.FRACTION:
         number = f"CAST({quoted} AS DOUBLE)"
-        # NaN is above all numbers on every engine, so it is out of this range, too.
-        is_whole = f"({number} >= -9e15 AND {number} <= 9e15 AND {number} = FLOOR({number}))"
+        is_whole = f"{number} >= -9e15 AND {number} <= 9e15 AND {number} = FLOOR({number})"
         checks.append(
             _Check(
-                f"NOT {is_whole}",
+                f"{quoted} IS NOT NULL AND NOT ({is_whole} AND {is_finite(number)})",
                 f"{what} has fractions or NaN; cast it to whole numbers first.",
             )
         )
@@ -209,7 +262,7 @@ def _missing_checks(what: str, column: str, family: Family) -> list[_Check]:
 
 def _seconds_range(tables: LogTables, time: str, side: Side, micros: str) -> str:
     family = require_column(tables.types.of(side), time, what=side.value)
-    if family is Family.TIME:
+    if family in (Family.TIME, Family.TEXT):
         return f"NOT ({micros} >= 0 AND {micros} <= {MAX_SECONDS * MICROS})"
     number = f"CAST({identifier(time)} AS DOUBLE)"
     return f"NOT ({number} >= 0 AND {number} <= {MAX_SECONDS})"
@@ -252,10 +305,13 @@ def _check_overlap(facts: dict[Side, _TableFacts], attributions: Sequence[Attrib
     if Side.CONVERSION not in facts:
         return
     impressions, conversions = facts[Side.IMPRESSION], facts[Side.CONVERSION]
-    if conversions.last < impressions.first:
+    is_moment = impressions.first == impressions.last
+    if conversions.last < impressions.first or (
+        conversions.last == impressions.first and not is_moment
+    ):
         raise DataError(
-            "all conversions lie before the first impression; are both time columns in the same "
-            "unit, and the files of the same period?"
+            "all conversions lie before the first impression or at its time; are both time columns "
+            "in the same unit, and the files of the same period?"
         )
     lookback = max(
         (attribution.lookback_seconds for attribution in attributions), default=MAX_LOOKBACK_SECONDS

@@ -21,6 +21,10 @@ DAY_MICROS = 86_400 * MICROS
 NULL_TEXT = "(null)"
 """The slice of rows that have no value in its column."""
 
+NUMBERS = (Family.WHOLE, Family.FRACTION)
+_SECONDS_TEXT = "^[0-9]{1,12}$"
+_DATE_TEXT = "^[0-9]{4}-[0-9]{2}-[0-9]{2}"
+
 IMPRESSIONS = "tulle_impressions"
 CONVERSIONS = "tulle_conversions"
 
@@ -128,8 +132,10 @@ class LogTables:
         quoted = identifier(column)
         if family is Family.TIME:
             return f"EPOCH_US({quoted})"
-        if family in (Family.WHOLE, Family.FRACTION):
+        if family in NUMBERS:
             return f"CAST({quoted} AS BIGINT) * {MICROS}"
+        if family is Family.TEXT:
+            return _text_micros(quoted)
         raise DataError(
             f"{side.value}s: time column {column!r} has {family.value}; it needs whole seconds "
             "since 1970, dates or timestamps."
@@ -144,14 +150,31 @@ class LogTables:
         quoted = identifier(column)
         if families[side] is Family.FRACTION:
             quoted = f"CAST({quoted} AS BIGINT)"
-        is_number = {family in (Family.WHOLE, Family.FRACTION) for family in families.values()}
-        # 7 and '7' are the same user.
-        return quoted if len(is_number) == 1 else f"CAST({quoted} AS VARCHAR)"
+        are_numbers = all(family in NUMBERS for family in families.values())
+        types = {self.types.of(other)[column].lower() for other in families}
+        # 7 and '7' are the same user; dates and texts are compared as text, too.
+        return quoted if are_numbers or len(types) == 1 else f"CAST({quoted} AS VARCHAR)"
 
 
 def value_text(expression: str) -> str:
     """The text of a slice's value."""
     return f"COALESCE(CAST({expression} AS VARCHAR), {text_literal(NULL_TEXT)})"
+
+
+def number_or_null(expression: str, family: Family) -> str:
+    """A number as a double; null for a text that is none."""
+    if family is Family.TEXT:
+        return f"TRY_CAST(CAST({expression} AS VARCHAR) AS DOUBLE)"
+    return f"CAST({expression} AS DOUBLE)"
+
+
+def is_finite(number: str) -> str:
+    """That a double is neither null, NaN nor infinite.
+
+    Statistics of Parquet know no NaN: DuckDB takes what they say of `x <= 1` or `ISNAN(x)` for
+    true of all rows and never looks. It looks at a difference.
+    """
+    return f"COALESCE({number} - {number} = 0, FALSE)"
 
 
 def carry(columns: Sequence[tuple[str, bool]], *, prefix: str) -> tuple[CarriedColumn, ...]:
@@ -167,3 +190,17 @@ def _date(micros: str) -> str:
     # Rounds a quotient that is whole, since engines divide whole numbers as floats.
     days = f"(({micros}) - ({micros}) % {DAY_MICROS}) / {DAY_MICROS}"
     return f"CAST('1970-01-01' AS DATE) + CAST(ROUND({days}) AS INTEGER)"
+
+
+def _text_micros(column: str) -> str:
+    """Of whole seconds, or of an ISO date or timestamp (UTC where it names no zone).
+
+    Each text by itself: null for all others. A cast alone would round '1.5' to seconds.
+    """
+    text = f"CAST({column} AS VARCHAR)"
+    seconds = f"TRY_CAST({text} AS BIGINT) * {MICROS}"
+    moment = f"EPOCH_US(TRY_CAST({text} AS TIMESTAMPTZ))"
+    return (
+        f"CASE WHEN REGEXP_MATCHES({text}, {text_literal(_SECONDS_TEXT)}) THEN {seconds} "
+        f"WHEN REGEXP_MATCHES({text}, {text_literal(_DATE_TEXT)}) THEN {moment} END"
+    )

@@ -1,7 +1,11 @@
 """Spark, on this machine or on a cluster, from the same steps translated to its dialect."""
 
 import contextlib
+import logging
+import os
+import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,15 +15,20 @@ from typing import Any, Self
 import polars as pl
 
 from tulle.errors import ConfigError, DataError
-from tulle.measure.ad_log import DatabaseTable, FrameTable, TableSource
+from tulle.measure.ad_log import DatabaseTable, FileTable, FrameTable, TableSource
 from tulle.measure.engines.column_types import source_name
 from tulle.measure.engines.engine import Program, Rows
+from tulle.measure.engines.log_files import QUOTE, FileKind, check_files, csv_columns, file_kind
 from tulle.measure.engines.translation import translate
 
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
 }
+
+
+_PATTERN = re.compile(r"[*?\[\]{}\\]")
+"""What Hadoop reads as a pattern in a path."""
 
 
 class SparkEngine:
@@ -52,7 +61,11 @@ class SparkEngine:
             builder = builder.config("spark.ui.enabled", "false")
             builder = builder.config("spark.sql.shuffle.partitions", "4")
         try:
-            self._session = builder.getOrCreate().newSession()
+            with _without_chatter():
+                self._session = builder.getOrCreate().newSession()
+            # What Spark logs of a failed task or query quotes rows.
+            self._session.sparkContext.setLogLevel("OFF")
+            logging.getLogger("SQLQueryContextLogger").disabled = True
         except Exception as error:
             self._folder.cleanup()
             raise ConfigError(
@@ -75,7 +88,9 @@ class SparkEngine:
     def write(self, program: Program, path: Path) -> None:
         """Writes the only output to a folder of Parquet files."""
         (output,) = program.outputs
-        with self._prepared(program), _plain_errors("the log"):
+        if path.exists():
+            raise DataError(f"Spark cannot write {path}: it is there already; name a new folder.")
+        with self._prepared(program), _plain_errors(f"the log, or write {path}"):
             self._session.table(output).write.parquet(str(path))
 
     def __enter__(self) -> Self:
@@ -122,10 +137,38 @@ class SparkEngine:
                     "engine='duckdb', or write the table to Parquet."
                 )
             return self._session.table(source.table)
+        return self._files(source)
+
+    def _files(self, source: FileTable) -> Any:
+        kind = file_kind(source)
+        for path in source.paths:
+            if _PATTERN.search(str(path)):
+                raise DataError(
+                    f"{path}: Spark takes the path for a pattern; rename it without any of "
+                    "* ? [ ] { } and backslash."
+                )
+        if self.name.startswith("local"):
+            check_files(source)
         paths = [str(path) for path in source.paths]
-        if all(path.endswith((".parquet", ".pq")) for path in paths):
+        if kind is FileKind.PARQUET:
             return self._session.read.parquet(*paths)
-        return self._session.read.csv(paths, header=True, inferSchema=True)
+        if self.name.startswith("local"):
+            csv_columns(source.paths, kind)
+        # All as text and in one dialect: guesses would follow from all rows.
+        reader = self._session.read.options(
+            header=True,
+            inferSchema=False,
+            sep=kind.separator,
+            quote=QUOTE,
+            escape=QUOTE,
+            nullValue="",
+            emptyValue="",
+            multiLine=True,
+            mode="FAILFAST",
+            unescapedQuoteHandling="RAISE_ERROR",
+            enforceSchema=False,
+        )
+        return reader.csv(paths)
 
     def _frame(self, name: str, frame: Any) -> Any:
         table = _as_polars(frame)
@@ -138,11 +181,42 @@ class SparkEngine:
 
 def _as_polars(frame: Any) -> pl.DataFrame:
     try:
-        table = frame if isinstance(frame, pl.DataFrame) else pl.DataFrame(frame)
+        table = frame if isinstance(frame, pl.DataFrame) else pl.DataFrame(_with_texts(frame))
     except Exception:
         raise DataError("the table in memory is no polars, pandas or Arrow table.") from None
     # Spark knows no nanoseconds.
     return table.with_columns(pl.selectors.datetime("ns").dt.cast_time_unit("us"))
+
+
+def _with_texts(frame: Any) -> Any:
+    # Objects one by one as text: else the type of a column follows from all its rows.
+    if not hasattr(frame, "select_dtypes"):
+        return frame
+    objects = list(frame.select_dtypes(include=[object]).columns)
+    texts = {
+        name: pl.Series([None if _is_missing(value) else str(value) for value in frame[name]])
+        for name in objects
+    }
+    table = pl.DataFrame(frame.drop(columns=objects))
+    return table.with_columns(**{name: text.cast(pl.String) for name, text in texts.items()})
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
+
+
+@contextlib.contextmanager
+def _without_chatter() -> Iterator[None]:
+    """Starts Java without a standard error: its warnings, and whatever it might log of rows."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _columns(frame: Any) -> Rows:
@@ -153,11 +227,12 @@ def _columns(frame: Any) -> Rows:
 @contextlib.contextmanager
 def _plain_errors(what: str) -> Iterator[None]:
     # Spark quotes rows and plans in its messages, so neither text nor cause goes on.
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise DataError(
             f"Spark cannot read or add up {what} ({type(error).__name__}); check that it is a "
             "readable table whose columns have the types that are stated."

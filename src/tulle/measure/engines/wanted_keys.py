@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 
 from tulle.errors import ConfigError
-from tulle.measure.engines.contributions import KEY_NUMBER
+from tulle.measure.engines.contributions import KEY_NUMBER, key_columns
 from tulle.measure.engines.engine import Rows
 from tulle.measure.slice_jobs import FrequencyJob, IntArray, SliceJob
 
@@ -12,8 +12,11 @@ from tulle.measure.slice_jobs import FrequencyJob, IntArray, SliceJob
 def check_keys(job: SliceJob | FrequencyJob) -> None:
     """Refuses keys that are not exactly one distinct text for each slice column."""
     names = [column.name for column in job.slices]
-    if len(set(names)) < len(names):
-        raise ConfigError(f"job {job.name!r} names a slice twice in {names}; rename one.")
+    if len({name.casefold() for name in names}) < len(names):
+        raise ConfigError(
+            f"job {job.name!r} names a slice twice in {names}, where case makes no difference; "
+            "rename one."
+        )
     if job.keys is None:
         return
     if list(job.keys.columns) != names:
@@ -32,11 +35,12 @@ def check_keys(job: SliceJob | FrequencyJob) -> None:
 
 
 def keys_frame(job: SliceJob | FrequencyJob) -> pl.DataFrame:
-    """Keys with their number, for the engine."""
+    """Keys with their number, for the engine, under names of our own."""
     check_keys(job)
     if job.keys is None:
         raise ConfigError(f"job {job.name!r} has no keys.")
-    return job.keys.with_columns(pl.Series(KEY_NUMBER, np.arange(job.keys.height)))
+    texts = job.keys.rename(dict(zip(job.keys.columns, key_columns(job), strict=True)))
+    return texts.with_columns(pl.Series(KEY_NUMBER, np.arange(job.keys.height)))
 
 
 def result_slices(job: SliceJob | FrequencyJob, rows: Rows) -> tuple[pl.DataFrame, IntArray]:
@@ -49,11 +53,15 @@ def result_slices(job: SliceJob | FrequencyJob, rows: Rows) -> tuple[pl.DataFram
         return pl.DataFrame(), np.zeros(len(next(iter(rows.values()))), np.int64)
     if job.keys is not None:
         return job.keys, np.asarray(rows[KEY_NUMBER], np.int64)
-    texts = {
-        name: pl.Series(name, list(rows[f"s{index}"]), pl.String)
-        for index, name in enumerate(names)
-    }
-    distinct = pl.DataFrame(texts).unique().sort(names)
-    numbered = distinct.with_row_index(KEY_NUMBER + "_of_slice")
-    places = pl.DataFrame(texts).join(numbered, on=names, how="left", maintain_order="left")
-    return distinct, places[KEY_NUMBER + "_of_slice"].to_numpy().astype(np.int64)
+    own = key_columns(job)
+    texts = pl.DataFrame(
+        {
+            name: pl.Series(name, list(rows[f"s{index}"]), pl.String)
+            for index, name in enumerate(own)
+        }
+    )
+    distinct = texts.unique().sort(own)
+    numbered = distinct.with_row_index(KEY_NUMBER)
+    places = texts.join(numbered, on=own, how="left", maintain_order="left")
+    slices = distinct.rename(dict(zip(own, names, strict=True)))
+    return slices, places[KEY_NUMBER].to_numpy().astype(np.int64)

@@ -109,6 +109,13 @@ class MeasureConfig:
                 f"game learns weights of {self.game.column!r}; the attribution's rule must be "
                 "ChannelWeights of that column, with any weights."
             )
+        if self.attribution is not None and (
+            self.attribution.max_touches is not None or self.attribution.kind_lookback_seconds
+        ):
+            raise ConfigError(
+                "weights of channels are learnt from every impression within one lookback; leave "
+                "max_touches and lookback_by_kind out."
+            )
         if self.unit.owner.is_one_row:
             raise ConfigError(
                 f"weights of channels are learnt from paths of users; protect the unit user, not "

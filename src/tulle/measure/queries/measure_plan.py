@@ -100,9 +100,11 @@ def make_measure_plan(
 
 def _sentence(config: MeasureConfig) -> str:
     tables = "one table" if len(config.queries) == 1 else f"{len(config.queries)} tables"
-    credited = ""
+    credited = after = ""
     if config.attribution is not None:
-        credited = f" of conversions credited by {config.attribution.rule.name}"
+        by = config.attribution.rule.name if config.game is None else "weights that are learnt"
+        credited = f"conversions are credited by {by}, "
+        after = " after attribution"
     # Reach is counted with Laplace noise under either law.
     is_gaussian = {
         config.noise == "gaussian" and query.quantity is not Quantity.REACH
@@ -111,8 +113,8 @@ def _sentence(config: MeasureConfig) -> str:
     laws = {False: "discrete Laplace", True: "Gaussian"}
     law = " or ".join(laws[is_it] for is_it in sorted(is_gaussian))
     return (
-        f"{tables} of totals{credited}: what one unit adds is bounded after attribution, then "
-        f"{law} noise is added to each total once."
+        f"{tables} of totals: {credited}what one unit adds is bounded{after}, then {law} noise "
+        "is added to each total once."
     )
 
 
@@ -124,15 +126,14 @@ def _settings(
         "confidence": config.confidence,
         "charged to a ledger": circumstances.has_ledger,
         "noise from": circumstances.noise_source,
-        "random choices": "MD5 keyed with fresh entropy of the operating system",
+        "random choices": f"MD5 keyed with {_salt_source(circumstances)}",
         "bounds and clips": "given, not read off the log",
     }
     if config.attribution is not None:
-        rule = config.attribution.rule if config.game is None else config.game
         settings |= {
-            "attribution": repr(rule),
+            "attribution": _attribution_text(config),
             "lookback in seconds": config.attribution.lookback_seconds,
-            "attribution settings": _short_sha256(repr(config.attribution)),
+            "attribution settings": _short_sha256(repr((config.attribution, config.game))),
         }
         for kind, seconds in sorted(config.attribution.kind_lookback_seconds.items()):
             settings[f"lookback of {kind} in seconds"] = seconds
@@ -146,6 +147,24 @@ def _settings(
     for planned in queries:
         settings |= _query_settings(planned)
     return settings
+
+
+def _salt_source(circumstances: Circumstances) -> str:
+    if circumstances.has_exported_totals:
+        return "the salt of the emitted script"
+    return circumstances.noise_source
+
+
+def _attribution_text(config: MeasureConfig) -> str:
+    game = config.game
+    if game is None:
+        return repr(None if config.attribution is None else config.attribution.rule)
+    baseline = "fitted" if game.baseline_rate is None else f"{game.baseline_rate:g}"
+    return (
+        f"weights of {game.column} by {game.value.value} values, learnt for "
+        f"{config.game_share:.4g} of epsilon; channels: {', '.join(game.cells.channels)}; sets of "
+        f"up to {game.cells.max_set_size}; rate without any: {baseline}"
+    )
 
 
 def _query_settings(planned: PlannedQuery) -> dict[str, Scalar]:
@@ -246,10 +265,9 @@ def _bound(query: Query, what: str, limit: float) -> Bound:
 def _assumptions(circumstances: Circumstances) -> tuple[Assumption, ...]:
     made = [
         Assumption(
-            statement="One user has one id in both tables.",
+            statement="Rows without a user id are refused.",
             status=Status.CHECKED,
-            evidence="Rows without an id are refused; that ids of two devices belong to one "
-            "person cannot be seen, and a person with two ids is two units.",
+            evidence="They are counted before anything is spent, and one is too many.",
         ),
         Assumption(
             statement="What one unit adds to the totals is within its bounds.",

@@ -14,6 +14,7 @@ from tulle.measure.queries.query import Quantity, Query
 from tulle.measure.queries.reach_query import ReachQuery
 from tulle.measure.queries.step_noise import NoiseBudget, Sensitivity, StepNoise
 from tulle.measure.queries.tree_query import TreeQuery
+from tulle.measure.queries.unit_checks import check_bounds, check_reach_unit
 from tulle.measure.reach.frequency_config import FrequencyConfig
 from tulle.measure.slice_jobs import (
     FINE_STEPS,
@@ -70,6 +71,7 @@ class _Planner:
             )
         if query.quantity is Quantity.REACH:
             return self._reach()
+        check_bounds(query, self._config.unit)
         if query.levels is not None or query.has_running_totals:
             return self._tree()
         return self._flat()
@@ -82,6 +84,7 @@ class _Planner:
                 f"its kinds, not '{self._config.unit}'."
             )
         _check_owner_columns(self._config)
+        check_reach_unit(self._config, query)
         limit = query.max_slices_per_unit
         job = FrequencyJob(
             name=query.name,

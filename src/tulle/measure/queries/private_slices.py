@@ -1,5 +1,7 @@
 """Slices that are given, or found privately among those that occur."""
 
+import bisect
+
 import numpy as np
 import polars as pl
 
@@ -30,6 +32,14 @@ def chosen_slices(
     if selection is None:
         return slices
     return slices.filter(pl.Series(select_keys(raw_unit_counts, selection, rng=rng)))
+
+
+def units_to_be_found(selection: KeySelectionConfig) -> tuple[int, int]:
+    """Units with which a slice is found as often as not, and with which it always is."""
+    sure = selection.num_units_sure
+    counts = range(sure + 1)
+    likely = bisect.bisect_left(counts, 0.5, key=selection.keep_prob)
+    return likely, sure
 
 
 def steps_of(totals: SliceTotals, slices: pl.DataFrame) -> IntArray:

@@ -127,9 +127,12 @@ class Query:
         if not 0 < self.share < float("inf"):
             raise ConfigError(f"share={self.share} of query {self.name!r} must be > 0 and finite.")
         names = [column.name for column in self.slices]
-        if len(set(names)) < len(names):
-            raise ConfigError(f"query {self.name!r} names the slice {_repeated(names)!r} twice.")
-        if taken := sorted(set(names) & _TAKEN_NAMES):
+        if len({name.casefold() for name in names}) < len(names):
+            raise ConfigError(
+                f"query {self.name!r} names the slice {_repeated(names)!r} twice, where case makes "
+                "no difference."
+            )
+        if taken := [name for name in names if name.casefold() in _TAKEN_NAMES]:
             raise ConfigError(
                 f"query {self.name!r}: slice {taken[0]!r} has the name of a result column; "
                 "rename the column."
@@ -157,7 +160,8 @@ class Query:
 
 
 def _repeated(names: list[str]) -> str:
-    return next(name for name in names if names.count(name) > 1)
+    folded = [name.casefold() for name in names]
+    return next(name for name in names if folded.count(name.casefold()) > 1)
 
 
 def _check_keys(query: Query) -> None:

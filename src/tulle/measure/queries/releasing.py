@@ -18,7 +18,7 @@ from tulle.measure.engines.exported_totals import ExportedTotals
 from tulle.measure.queries.measure_config import MeasureConfig
 from tulle.measure.queries.measure_plan import Circumstances, MeasurePlan, make_measure_plan
 from tulle.measure.queries.measure_record import MeasureRecord, read_measurement
-from tulle.measure.queries.raw_totals import RawTotals, data_digest
+from tulle.measure.queries.raw_totals import RawTotals, data_digest, fresh_salt
 from tulle.measure.queries.released_file import ReleasedFile
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.runs.release_books import (
@@ -111,7 +111,7 @@ def measure(
     if options.charge is None:
         file = ReleasedFile(path, secrets.token_hex(8))
         file.refuse_existing()
-        totals = RawTotals(plan, source, charge=None, say=options.say)
+        totals = RawTotals(plan, source, charge=None, salt=fresh_salt(rng), say=options.say)
         record = totals.released(rng, None)
         file.hide(record.to_json())
         file.put_in_place()
@@ -144,7 +144,9 @@ def _measure_on_books(
         books.check(paying.plan.plan)
     else:
         ReleasedFile(paid.path, paying.release_id).discard()
-    totals = RawTotals(paying.plan, source, charge=options.charge, say=options.say)
+    totals = RawTotals(
+        paying.plan, source, charge=options.charge, salt=fresh_salt(rng), say=options.say
+    )
     if paid is None:
         spend = books.pay(paying.plan.plan, paying.release_id, paying.path)
     else:

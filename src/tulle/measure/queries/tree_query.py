@@ -11,7 +11,7 @@ from tulle.measure.queries.private_slices import chosen_slices, steps_of
 from tulle.measure.queries.query import Query
 from tulle.measure.queries.step_noise import StepNoise
 from tulle.measure.slice_jobs import IntArray, SliceJob, SliceTotals
-from tulle.measure.trees.consistency import consistent_variances
+from tulle.measure.trees.consistency import consistent_estimate, consistent_variances
 from tulle.measure.trees.day_tree import day_tree, running_totals
 from tulle.measure.trees.nonnegative import NonnegativeEstimate, nonnegative_estimate
 from tulle.measure.trees.slice_tree import SliceTree
@@ -53,6 +53,24 @@ class TreeQuery:
     def node_variances(self, tree: SliceTree) -> FloatArray:
         """[nodes], of the noise of each number after all add up."""
         return consistent_variances(tree, self._noise_variances(tree)) * self._size**2
+
+    def running_variances(self, tree: SliceTree) -> FloatArray:
+        """[leaves], of the noise of each running total after all add up."""
+        nothing = consistent_estimate(tree, np.zeros(tree.num_nodes), self._noise_variances(tree))
+        return running_totals(nothing)[1] * self._size**2
+
+    def half_widths(self, stddev: FloatArray, confidence: float) -> FloatArray:
+        """Of the intervals of numbers with these standard deviations, after all add up."""
+        measured = [noise for noise in self.level_noise if noise is not None]
+        noise = min(measured, key=lambda noise: noise.noise_stddev)
+        return noise.combined_half_width(stddev / self._size, confidence) * self._size
+
+    def measured_noise(self, level: int, confidence: float) -> tuple[float, float] | None:
+        """Standard deviation and half-width of a number as measured; None if it is not."""
+        noise = self.level_noise[level]
+        if noise is None:
+            return None
+        return noise.noise_stddev * self._size, noise.half_width(confidence) * self._size
 
     def answer(
         self, totals: Sequence[SliceTotals], *, confidence: float, rng: NoiseSource
@@ -121,14 +139,12 @@ class TreeQuery:
     def _answer(
         self, number: str, steps: FloatArray, variances: FloatArray, confidence: float
     ) -> Answer:
-        stddev = np.sqrt(np.maximum(variances, _LEAST_STDDEV**2))
-        measured = [noise for noise in self.level_noise if noise is not None]
-        noise = min(measured, key=lambda noise: noise.noise_stddev)
+        stddev = np.sqrt(np.maximum(variances, _LEAST_STDDEV**2)) * self._size
         return Answer.around(
             number,
             steps * self._size,
-            half_width=noise.combined_half_width(stddev, confidence) * self._size,
-            noise_stddev=stddev * self._size,
+            half_width=self.half_widths(stddev, confidence),
+            noise_stddev=stddev,
         )
 
 

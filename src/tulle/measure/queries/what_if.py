@@ -14,13 +14,10 @@ import polars as pl
 
 from tulle.measure.expected_error import expected_relative_errors, root_mean_square
 from tulle.measure.queries.answer_table import FloatArray
-from tulle.measure.queries.flat_query import FlatQuery
 from tulle.measure.queries.level_shares import history_counts
 from tulle.measure.queries.measure_plan import MeasurePlan
+from tulle.measure.queries.number_noise import NumberNoise, number_noises
 from tulle.measure.queries.planning import PlannedQuery
-from tulle.measure.queries.query import Quantity
-from tulle.measure.queries.reach_query import ReachQuery
-from tulle.measure.queries.tree_query import TreeQuery
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,8 +26,15 @@ class ExpectedErrors:
 
     query: str
     number: str
+    level: str
+    """Of a hierarchy: the slice columns of the level. Empty for other queries."""
     noise_stddev: float
-    """Of one slice; of a hierarchy, of a leaf as measured."""
+    """Of one slice; where slices differ, the largest."""
+    least_noise_stddev: float
+    """The smallest of all slices."""
+    is_as_measured: bool
+    """True of a hierarchy whose slices are not known yet: what is released after all numbers
+    add up has less noise."""
     smallest_within: float
     """The least number that is off by 10% at most, with the plan's confidence."""
     slices: pl.DataFrame | None = None
@@ -53,97 +57,59 @@ def expected_errors(
       `past` is read as it is: give public numbers, or those of an earlier release.
     """
     found = []
-    confidence = plan.config.confidence
     for planned in plan.queries:
         history = (past or {}).get(planned.query.name)
-        for noise in _number_noises(planned, confidence):
+        if history is not None and planned.query.has_private_keys and not history.height:
+            history = None  # no slice was found then
+        keys = _known_keys(planned, history)
+        for noise in number_noises(planned, keys, plan.config.confidence):
             frame = None
             if history is not None and noise.is_main:
                 frame = _frame(planned, noise, history, tau)
-            found.append(
-                ExpectedErrors(
-                    query=planned.query.name,
-                    number=noise.number,
-                    noise_stddev=noise.stddev,
-                    smallest_within=math.ceil(noise.half_width / 0.1),
-                    slices=frame,
-                    rmsre=None
-                    if frame is None
-                    else root_mean_square(frame["relative_error"].to_numpy()),
-                )
-            )
+            found.append(_expected(planned, noise, frame))
     return found
 
 
-@dataclasses.dataclass(frozen=True)
-class _NumberNoise:
-    number: str
-    stddev: float
-    half_width: float
-    is_main: bool
-    """Whether earlier numbers of the query are of this kind."""
+def _expected(
+    planned: PlannedQuery, noise: NumberNoise, frame: pl.DataFrame | None
+) -> ExpectedErrors:
+    rmsre = None
+    if frame is not None:
+        rmsre = root_mean_square(frame["relative_error"].to_numpy())
+    return ExpectedErrors(
+        query=planned.query.name,
+        number=noise.number,
+        level=noise.level,
+        noise_stddev=float(noise.stddevs.max()),
+        least_noise_stddev=float(noise.stddevs.min()),
+        is_as_measured=noise.is_as_measured,
+        smallest_within=math.ceil(noise.half_width / 0.1),
+        slices=frame,
+        rmsre=rmsre,
+    )
 
 
-def _number_noises(planned: PlannedQuery, confidence: float) -> list[_NumberNoise]:
-    if isinstance(planned, ReachQuery):
-        stddev, half_width = planned.reach_noise(confidence)
-        return [_NumberNoise("reach", stddev, half_width, True)]
-    if isinstance(planned, TreeQuery):
-        number, size = planned.job.amounts[0].name, planned.job.amounts[0].clip
-        leaf = planned.level_noise[-1]
-        if leaf is None:  # a plan always measures its leaves; a day tree has one level at least
-            return []
-        size /= planned.job.steps
-        return [
-            _NumberNoise(number, leaf.noise_stddev * size, leaf.half_width(confidence) * size, True)
-        ]
-    return _flat_noises(planned, confidence)
-
-
-def _flat_noises(planned: FlatQuery, confidence: float) -> list[_NumberNoise]:
-    found = []
-    main = planned.main
-    per_step = 1 / main.job.steps
-    if planned.query.quantity is Quantity.AVERAGE:
-        num_parts = len(main.job.amount_names)
-        stddev = main.noise.noise_stddev * math.sqrt(num_parts) * per_step
-        half_width = main.noise.sum_half_width(num_parts, confidence) * per_step
-        found.append(_NumberNoise("conversions", stddev, half_width, True))
-    for amount in main.job.amounts:
-        size = amount.clip / amount.share * per_step
-        is_main = planned.query.quantity is not Quantity.AVERAGE
-        stddev, half_width = main.noise.noise_stddev, main.noise.half_width(confidence)
-        found.append(_NumberNoise(amount.name, stddev * size, half_width * size, is_main))
-    if planned.base is not None:
-        noise, per_step = planned.base.noise, 1 / planned.base.job.steps
-        half_width = noise.half_width(confidence) * per_step
-        found.append(_NumberNoise("impressions", noise.noise_stddev * per_step, half_width, False))
-    return found
+def _known_keys(planned: PlannedQuery, history: pl.DataFrame | None) -> pl.DataFrame | None:
+    """The slices that there will be, or were before; None if nobody can tell."""
+    query = planned.query
+    if query.keys is not None or history is None or not query.slices:
+        return query.keys
+    return history.select([column.name for column in query.slices]).cast(pl.String)
 
 
 def _frame(
-    planned: PlannedQuery, noise: _NumberNoise, history: pl.DataFrame, tau: float
+    planned: PlannedQuery, noise: NumberNoise, history: pl.DataFrame, tau: float
 ) -> pl.DataFrame:
     query = planned.query
-    names = [column.name for column in query.slices]
-    keys = query.keys if query.keys is not None else history.select(names).cast(pl.String)
-    if names:
-        counts = history_counts(query, keys, history)
-    else:
+    keys = _known_keys(planned, history)
+    if keys is None:
         counts = np.array([float(history["count"].sum())])
-    stddevs = np.full(len(counts), noise.stddev)
-    if isinstance(planned, TreeQuery) and query.levels is not None:
-        keys, counts, stddevs = _tree_figures(planned, keys, counts)
+    else:
+        counts = history_counts(query, keys, history)
+    if noise.nodes is not None:
+        keys, counts = noise.nodes.slices, noise.nodes.totals(counts)
+    stddevs: FloatArray = np.broadcast_to(noise.stddevs, counts.shape)
     errors = expected_relative_errors(counts, stddevs**2, tau=tau)
     figures = {"expected": counts, "noise_stddev": stddevs, "relative_error": errors}
     columns = [pl.Series(name, values) for name, values in figures.items()]
-    return keys.hstack(columns) if names else pl.DataFrame(columns)
-
-
-def _tree_figures(
-    planned: TreeQuery, keys: pl.DataFrame, counts: FloatArray
-) -> tuple[pl.DataFrame, FloatArray, FloatArray]:
-    tree = planned.tree(keys)
-    totals = np.asarray(tree.node_totals(counts), np.float64)
-    stddevs = np.sqrt(planned.node_variances(tree))
-    return (keys if tree.keys is None else tree.keys), totals, stddevs
+    return pl.DataFrame(columns) if keys is None else keys.hstack(columns)

@@ -102,6 +102,10 @@ def _empty_union(kind: PlainSketchKind, log_size: int) -> Any:
 
 
 def _library() -> Any:
-    import datasketches  # type: ignore[import-untyped]
-
+    try:
+        import datasketches  # type: ignore[import-untyped]
+    except ImportError:
+        raise ConfigError(
+            "plain sketches need datasketches; pip install 'tulle[sketches]'."
+        ) from None
     return datasketches

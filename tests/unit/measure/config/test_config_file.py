@@ -320,3 +320,15 @@ class TestLearntWeights:
     def test_mistakes_are_refused(self, tmp_path: Path, old: str, new: str, said: str) -> None:
         with pytest.raises(ConfigError, match=said):
             make_measure_plan(config_of(tmp_path, self.text((old, new))))
+
+
+@pytest.mark.parametrize("line", ["max_touches = 3", 'lookback_by_kind = { view = "1 day" }'])
+def test_weights_are_not_learnt_from_some_impressions_only(line: str, tmp_path: Path) -> None:
+    """Else paths with and without a conversion would be of different lengths."""
+    text = settings("conversions", rule="data-driven", epsilon=4)
+    text = text.replace(
+        'rule = "data-driven"',
+        f'rule = "data-driven"\nchannel = "kind"\nchannels = ["click", "view"]\n{line}',
+    )
+    with pytest.raises(ConfigError, match="leave max_touches and lookback_by_kind out"):
+        read_config(write_settings(tmp_path, text))

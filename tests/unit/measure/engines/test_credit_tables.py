@@ -63,7 +63,7 @@ NAMES = [
     "time-decay 2",
     "priority",
     "last-n",
-    "data-driven",
+    "channel-weights",
 ]
 
 

@@ -3,13 +3,14 @@
 import dataclasses
 import datetime
 import math
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
 from tulle.errors import ConfigError, DataError, TulleError
-from tulle.measure.ad_log import AdLog, FrameTable, LogColumns, Side
+from tulle.measure.ad_log import AdLog, FileTable, FrameTable, LogColumns, Side
 from tulle.measure.attribution.attribution import Attribution
 from tulle.measure.attribution.rules import ChannelWeights, LastTouch
 from tulle.measure.engines.duckdb_engine import DuckDBEngine
@@ -100,7 +101,15 @@ def test_times_of_every_kind_pass(engine: DuckDBEngine, times: list[Any]) -> Non
         ({}, {"value": [1.0, -987654321.0]}, "negative, infinite or NaN"),
         ({}, {"value": [1.0, math.nan]}, "negative, infinite or NaN"),
         ({}, {"value": [math.inf, 1.0]}, "negative, infinite or NaN"),
-        ({}, {"value": ["1", "2"]}, "not numbers"),
+        ({}, {"value": ["1", "secret"]}, "not numbers"),
+        ({}, {"value": ["1", "nan"]}, "negative, infinite or NaN"),
+        ({}, {"value": ["inf", "1"]}, "negative, infinite or NaN"),
+        ({}, {"value": [True, False]}, "not numbers"),
+        ({"timestamp": ["5", "secret", "7"]}, {}, "has text that is no time"),
+        ({"timestamp": ["5", "1.5", "7"]}, {}, "has text that is no time"),
+        ({"timestamp": ["1768366800000"] * 3}, {}, "not milliseconds"),
+        ({"timestamp": [60, 60, 61]}, {"timestamp": [60, 60]}, "or at its time"),
+        ({"priority": ["1", "secret", "2"]}, {}, "not numbers"),
         ({"priority": [1.0, math.nan, 0.0]}, {}, "priority column"),
         ({"impression_id": [1, 2, 1]}, {}, "same id"),
         ({"impression_id": [1, 2, None]}, {}, "impression_id column 'impression_id' has nulls"),
@@ -162,6 +171,54 @@ def test_missing_columns_are_named(engine, columns, message) -> None:
 def test_unknown_slices_are_refused(engine, job, message) -> None:
     with pytest.raises(TulleError, match=message):
         check_log(engine, log_with(), jobs=[job])
+
+
+def test_times_and_numbers_as_text_pass(engine: DuckDBEngine) -> None:
+    times = ["5", "1970-01-02", "1970-01-01 02:00:00+02:00"]
+    log = log_with({"timestamp": times}, {"timestamp": ["6", "7"], "value": ["1e2", None]})
+    facts = check_log(engine, log)
+    assert (facts.first_second, facts.last_second) == (0, 86_400)
+
+
+@pytest.mark.parametrize("column", ["user", "timestamp", "priority", "value"])
+def test_statistics_of_parquet_do_not_hide_nan(
+    engine: DuckDBEngine, column: str, tmp_path: Path
+) -> None:
+    side = "conversions" if column == "value" else "impressions"
+    rows = {"conversions": CONVERSIONS, "impressions": IMPRESSIONS}
+    for name, columns in rows.items():
+        frame = pl.DataFrame(columns)
+        if name == side:
+            number = pl.col(column).cast(pl.Float64).fill_null(1.0)
+            frame = pl.concat([frame.with_columns(number)] * 100)
+            is_bad = pl.int_range(pl.len()) % 7 == 1
+            frame = frame.with_columns(
+                pl.when(is_bad).then(math.nan).otherwise(number).alias(column)
+            )
+        frame.write_parquet(tmp_path / f"{name}.parquet")
+    log = AdLog(
+        impressions=FileTable(paths=(tmp_path / "impressions.parquet",)),
+        conversions=FileTable(paths=(tmp_path / "conversions.parquet",)),
+        columns=dataclasses.replace(COLUMNS, impression_id=None, conversion_id=None),
+    )
+    with pytest.raises(DataError, match=f"column '{column}' .*NaN"):
+        check_log(engine, log)
+
+
+def test_rows_of_a_file_without_a_header_are_not_shown(
+    engine: DuckDBEngine, tmp_path: Path
+) -> None:
+    (tmp_path / "log.csv").write_text("secret@example.com,shoes\nother@example.com,hats\n")
+    log = AdLog(impressions=FileTable(paths=(tmp_path / "log.csv",)), conversions=None)
+    with pytest.raises(DataError, match="must be a header") as caught:
+        check_log(engine, log)
+    assert "secret" not in str(caught.value)
+
+
+def test_slices_whose_names_differ_in_case_are_refused(engine: DuckDBEngine) -> None:
+    other = dataclasses.replace(CAMPAIGN, name="Campaign")
+    with pytest.raises(ConfigError, match="case makes no difference"):
+        check_log(engine, log_with(), jobs=[job_of(CAMPAIGN, other)])
 
 
 def test_an_unknown_channel_is_refused(engine: DuckDBEngine) -> None:

@@ -111,7 +111,9 @@ def test_what_is_no_table_is_refused() -> None:
         table_columns(engine, FrameTable(frame=7))
 
 
-@pytest.mark.parametrize("where", ["postgres", "", "spark", "local[", "localhost"])
+@pytest.mark.parametrize(
+    "where", ["postgres", "", "spark", "local[", "local[zz]", "local[0]", "localhost"]
+)
 def test_unknown_engines_are_refused(where: str) -> None:
     with pytest.raises(ConfigError, match="use 'duckdb'"):
         open_engine(where)

@@ -1,5 +1,7 @@
 """Spark gives the same as DuckDB, from the same steps."""
 
+import dataclasses
+import datetime
 import importlib.util
 import shutil
 from collections.abc import Iterator
@@ -183,6 +185,68 @@ def test_the_emitted_script_runs(spark, duckdb, log, tmp_path) -> None:
     rows = session.sql(script.rstrip().rstrip(";"), args={"salt": SALT.hex()}).collect()
     assert len(rows) == expected.slices.height
     assert sum(row["num_units"] for row in rows) == expected.raw_unit_counts.sum()
+
+
+def test_text_files_are_read_as_duckdb_reads_them(spark, duckdb, tmp_path, capfd) -> None:
+    folder = tmp_path / "user=zz"
+    folder.mkdir()
+    (folder / "log.csv").write_text(
+        'user,timestamp,campaign,price\r\n07,5,01,1.5\r\n7,1970-01-02,"a ""b""\nc",2\r\n'
+        '8,1970-01-01 02:00:00+02:00, x,\r\n9,86400,,3\r\nNULL,5,"",nan\r\n'
+    )
+    log = AdLog(impressions=FileTable(paths=(folder / "log.csv",)), conversions=None)
+    seen = dataclasses.replace(CAMPAIGN, name="seen", column="timestamp", is_day=True)
+    job = job_of(
+        CAMPAIGN,
+        seen,
+        subject=Subject.IMPRESSIONS,
+        bounds=Bounds(max_per_slice=1.0, max_slices_per_unit=1),
+    )
+    ours, theirs = (
+        slice_totals(engine, log, None, [job], unit=Unit.user(), salt=SALT)[0]
+        for engine in (spark, duckdb)
+    )
+    assert ours.slices.equals(theirs.slices)
+    assert theirs.slices.height == 5
+    assert ours.raw_steps.tolist() == theirs.raw_steps.tolist()
+    assert check_log(spark, log, jobs=[job]) == check_log(duckdb, log, jobs=[job])
+    bad = AdLog(impressions=log.impressions, conversions=None, columns=LogColumns(priority="price"))
+    for engine in (spark, duckdb):
+        with pytest.raises(DataError, match=r"priority column 'price' .* NaN"):
+            check_log(engine, bad)
+    (folder / "log.csv").write_text("user,timestamp,campaign\nsecret,5\n")
+    with pytest.raises(DataError, match="Spark cannot read"):
+        check_log(spark, log)
+    assert "secret" not in "".join(capfd.readouterr())
+
+
+def test_ids_of_unlike_types_leave_no_trace(spark, tmp_path, capfd) -> None:
+    pl.DataFrame({"user": ["secret", "2026-01-01"], "timestamp": [1, 1]}).write_parquet(
+        tmp_path / "i.parquet"
+    )
+    pl.DataFrame({"user": [datetime.date(2026, 1, 1)], "timestamp": [2]}).write_parquet(
+        tmp_path / "c.parquet"
+    )
+    log = AdLog(
+        impressions=FileTable(paths=(tmp_path / "i.parquet",)),
+        conversions=FileTable(paths=(tmp_path / "c.parquet",)),
+    )
+    job = job_of(bounds=Bounds(max_per_slice=1.0, max_slices_per_unit=1))
+    (found,) = slice_totals(
+        spark,
+        log,
+        Attribution(rule=LastTouch(), lookback_seconds=9),
+        [job],
+        unit=Unit.user(),
+        salt=SALT,
+    )
+    assert found.raw_steps.tolist() == [[1]]
+    assert "secret" not in "".join(capfd.readouterr())
+
+
+def test_paths_that_spark_takes_for_patterns_are_refused(spark, tmp_path) -> None:
+    with pytest.raises(DataError, match="for a pattern"):
+        spark.column_types(FileTable(paths=(tmp_path / "log[1].csv",)))
 
 
 def test_spark_names_what_it_cannot_read(spark, tmp_path) -> None:

@@ -137,7 +137,6 @@ class TestOtherPlans:
     CHANGES = (
         ("epsilon = 1.0", "epsilon = 1.1"),
         ("delta = 1e-6", "delta = 2e-6"),
-        ('unit = "user"', 'unit = "user per 30 days"'),
         ('rule = "last-touch"', 'rule = "first-touch"'),
         ('lookback = "3 days"', 'lookback = "4 days"'),
         ('lookback = "3 days"', 'lookback = "3 days"\nlookback_by_kind = { view = "1 day" }'),
@@ -176,6 +175,14 @@ class TestOtherPlans:
         ]
         assert plans[0].fingerprint() == plans[1].fingerprint()
         assert plans[0].fingerprint() != plans[2].fingerprint()
+
+    def test_a_window_makes_another_measurement(self, tmp_path: Path) -> None:
+        text = settings(*(name for name in self.BASE if name != "reach"))
+        whole, window = (
+            releasing.make_measure_plan(config_of(tmp_path, which)).plan
+            for which in (text, text.replace('unit = "user"', 'unit = "user per 30 days"'))
+        )
+        assert whole.fingerprint() != window.fingerprint()
 
     def test_days_of_a_time_are_not_its_values(self, tmp_path: Path) -> None:
         found = settings("found conversions")
@@ -327,7 +334,7 @@ class TestTime:
     def test_every_window_of_the_data_is_charged(
         self, config: MeasureConfig, tmp_path: Path
     ) -> None:
-        config = dataclasses.replace(config, unit=Unit.user(days=7))
+        config = dataclasses.replace(config, unit=Unit.user(days=7), queries=config.queries[:1])
         ledger = new_ledger(tmp_path / "weekly.db", epsilon=1.5, unit=config.unit)
         charge = ReleaseCharge(
             ledger=ledger, purpose="measure", at=self.SPAN[0], until=self.SPAN[1]
@@ -341,7 +348,7 @@ class TestTime:
     def test_times_outside_of_it_are_refused(
         self, config: MeasureConfig, tmp_path: Path, days: tuple[int, int]
     ) -> None:
-        config = dataclasses.replace(config, unit=Unit.user(days=7))
+        config = dataclasses.replace(config, unit=Unit.user(days=7), queries=config.queries[:1])
         ledger = new_ledger(tmp_path / "weekly.db", epsilon=5, unit=config.unit)
         first, last = (self.SPAN[0] + datetime.timedelta(days=day) for day in days)
         charge = ReleaseCharge(ledger=ledger, purpose="measure", at=first, until=last)

@@ -10,6 +10,7 @@ import pytest
 from tulle.measure.queries import flat_query, raw_totals, reach_query
 from tulle.measure.queries.step_noise import GaussianSteps, LaplaceSteps
 from unit.measure.queries.small_measurements import (
+    CAMPAIGNS,
     PRIVATE_QUERIES,
     QUERIES,
     config_of,
@@ -116,6 +117,8 @@ def test_a_window_is_a_unit_of_its_own(tmp_path: Path, monkeypatch: pytest.Monke
     text = settings("conversions", "levels", "reach").replace(
         'unit = "user"', 'unit = "user per 2 days"'
     )
+    days = 'slices = ["day"]\nkeys = { day = { first = 1970-01-01, last = 1970-01-08 } }\n'
+    text = text.replace(f'measure = "reach"\n{CAMPAIGNS}', f'measure = "reach"\n{days}')
     impressions, conversions = small_log(3, num_users=4, num_rows=200)
     whole = measured(tmp_path / "whole", text, (impressions, conversions), spy)
     other_window = (pl.col("user") != 2) | (pl.col("timestamp") // (2 * 86_400) != 1)

@@ -1,6 +1,7 @@
 """Plain sketches merge, are marked as not private, and cannot be saved."""
 
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -48,3 +49,9 @@ def test_sketches_of_different_kinds_do_not_merge() -> None:
         merge_plain([])
     with pytest.raises(ConfigError, match="log_size=3"):
         sketch_of(range(10), PlainSketchKind.HLL, log_size=3)
+
+
+def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasketches", None)
+    with pytest.raises(ConfigError, match=r"datasketches; pip install 'tulle\[sketches\]'"):
+        sketch_of(range(3), PlainSketchKind.HLL)
