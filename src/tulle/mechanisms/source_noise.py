@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tulle.errors import ConfigError
+from tulle.mechanisms import randomized_response
 from tulle.mechanisms.binary_channel import BinaryChannel
 from tulle.mechanisms.entropy import NoiseSource
-from tulle.mechanisms.randomized_response import RandomizedResponseConfig, randomize
 from tulle.mechanisms.report_states import ReportSpec
 from tulle.mechanisms.thresholds import WORD_VALUES
 from tulle.privacy.events import RandomizedResponse
@@ -64,9 +64,11 @@ class SourceNoise:
         return self.flip_prob * float(self.spec.mean_reports)
 
     @functools.cached_property
-    def response(self) -> RandomizedResponseConfig:
+    def response(self) -> randomized_response.RandomizedResponseConfig:
         """The same noise on the place of a state, drawn exactly."""
-        return RandomizedResponseConfig(epsilon=self.epsilon, num_values=self.spec.num_states)
+        return randomized_response.RandomizedResponseConfig(
+            epsilon=self.epsilon, num_values=self.spec.num_states
+        )
 
     @property
     def realised_flip_prob(self) -> Fraction:
@@ -111,7 +113,7 @@ def noise_sources(raw_states: ArrayLike, noise: SourceNoise, *, rng: NoiseSource
       RandomizedResponse over all states. Relies on: one row a source.
     """
     places = noise.spec.places_of(raw_states)
-    return noise.spec.states_at(randomize(places, noise.response, rng=rng))
+    return noise.spec.states_at(randomized_response.randomize(places, noise.response, rng=rng))
 
 
 def debias(value: Any, mean_over_states: Any, flip_prob: Any) -> Any:
