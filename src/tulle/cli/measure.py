@@ -13,6 +13,7 @@ from tulle.cli.measure_w3c import W3C_CONFORMANCE_EPILOG, w3c_conformance
 measure_app = typer.Typer(
     name="measure",
     help="Measure campaigns: attribution, slices, hierarchies, reach, browser APIs.",
+    epilog="Start with: tulle measure plan campaigns.toml",
     no_args_is_help=True,
 )
 measure_app.command("run", epilog=RUN_EPILOG)(run_command)

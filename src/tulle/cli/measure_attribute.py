@@ -11,10 +11,11 @@ from tulle.cli.measure_output import aligned_lines
 from tulle.cli.measure_progress import showing_steps
 from tulle.cli.measure_run import EngineOptions, SettingsFile
 from tulle.cli.option_class import command_taking
-from tulle.errors import ConfigError, DataError
-from tulle.privacy.fields import did_you_mean
+from tulle.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tulle.measure.ad_log import LogColumns
     from tulle.measure.attribution.attribution import Attribution
     from tulle.measure.queries.measure_config import MeasureConfig
@@ -83,7 +84,7 @@ def attribute(options: AttributeOptions) -> None:
     ):
         say("checking the log")
         check_log(engine, config.log, attributions=attributions)
-        _check_columns(options.by or [], list(engine.column_types(config.log.impressions)))
+        _check_columns(options.by or [], engine.column_types(config.log.impressions))
         if options.out is not None:
             say("writing credits")
             write_credit_rows(engine, config.log, attributions, options.out)
@@ -115,13 +116,11 @@ def _identified(columns: "LogColumns") -> str:
     return f"a row is known by {', '.join(names)}{hint}"
 
 
-def _check_columns(names: list[str], known: list[str]) -> None:
+def _check_columns(names: list[str], types: "Mapping[str, str]") -> None:
+    from tulle.measure.engines.column_types import require_column
+
     for name in names:
-        if name not in known:
-            raise DataError(
-                f"--by {name}: the impressions have no such column{did_you_mean(name, known)}; "
-                f"they have {', '.join(known)}."
-            )
+        require_column(types, name, what="impressions (--by)")
         if names.count(name) > 1:
             raise ConfigError(f"--by {name} is given twice; name each column once.")
 

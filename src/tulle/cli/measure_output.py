@@ -43,7 +43,7 @@ def print_measurement(
             "unit": str(result.record.plan.guarantee.unit),
             "stored_before": result.is_stored,
             "verdict": card.verdict,
-            "answers": {table.name: _plain_rows(table) for table in result.record.tables},
+            "answers": {table.name: list(table.plain_rows()) for table in result.record.tables},
         }
         typer.echo(json.dumps(facts, allow_nan=False))
         return
@@ -75,7 +75,7 @@ def aligned_lines(lines: list[list[str]], *, num_texts: int) -> list[str]:
 
 def _print_table(table: "AnswerTable", sum_of_slices: str) -> None:
     rows = table.frame.head(_MOST_ROWS).to_dicts()
-    slices = [name for name in table.frame.columns if name not in _NUMBERS]
+    slices = table.slice_columns
     typer.echo(f"{table.name} ({table.confidence:.0%} intervals)")
     if not rows:
         typer.echo("  no slice had enough units to be found\n")
@@ -91,9 +91,6 @@ def _print_table(table: "AnswerTable", sum_of_slices: str) -> None:
     if table.frame.height > _MOST_ROWS:
         typer.echo(f"  … {table.frame.height - _MOST_ROWS:,} more rows in the files")
     typer.echo("")
-
-
-_NUMBERS = {"number", "value", "low", "high", "noise_stddev", "level", "nonnegative"}
 
 
 def _decimals(rows: list[dict[str, Any]]) -> dict[str, int]:
@@ -113,13 +110,3 @@ def _shown(value: float, decimals: int) -> str:
     if not math.isfinite(value):
         return "-"
     return f"{round(value, decimals) + 0.0:,.{decimals}f}"  # no minus before a zero
-
-
-def _plain_rows(table: "AnswerTable") -> list[dict[str, Any]]:
-    return [
-        {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in row.items()
-        }
-        for row in table.frame.iter_rows(named=True)
-    ]

@@ -56,6 +56,7 @@ W3C_EPILOG = (
 simulate_app = typer.Typer(
     name="simulate",
     help="What error a campaign would see through a browser's measurement API.",
+    epilog="Start with: tulle measure simulate summary --help",
     no_args_is_help=True,
 )
 

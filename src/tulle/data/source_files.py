@@ -57,6 +57,11 @@ def content_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def has_sha256(path: Path, sha256: str) -> bool:
+    """Whether it is a file with exactly this content."""
+    return path.is_file() and content_sha256(path) == sha256
+
+
 def _inspect(path: Path) -> SourceFile:
     try:
         with path.open("rb") as file:

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tulle.errors import ConfigError, DataError
-from tulle.mechanisms.intervals import CentredNoise, check_confidence, normal_quantile
 
 FloatArray = NDArray[np.float64]
 
@@ -62,46 +61,22 @@ def root_mean_square(errors: ArrayLike) -> float:
     return math.sqrt(float(np.mean(squares))) if squares.size else 0.0
 
 
-def smallest_count_within(
-    relative_error: float, noise: CentredNoise, *, confidence: float = 0.95, steps: int = 1
-) -> int:
-    """The smallest count whose noisy value is off by at most a share of it, with confidence.
+def smallest_count_within(relative_error: float, half_width: float) -> int:
+    """The smallest count whose noise is at most a share of it, where noise is within a width.
 
     Args:
       relative_error: For example 0.1 for 10%.
-      noise: The noise on the slice, by its exact law.
-      confidence: Chance that the error stays within.
-      steps: Whole steps of noise that make one count.
+      half_width: What the noise exceeds in size with the chance that may be missed.
     """
-    _check_relative_error(relative_error)
-    if steps < 1:
-        raise ConfigError(f"steps={steps} must be >= 1.")
-    return _least_count(noise.half_width(confidence) / steps, relative_error)
-
-
-def smallest_count_within_normal(
-    relative_error: float, noise_stddev: float, *, confidence: float = 0.95
-) -> int:
-    """As `smallest_count_within`, for sums of many noises, which are nearly normal."""
-    _check_relative_error(relative_error)
-    check_confidence(confidence)
-    if not 0 <= noise_stddev < math.inf:
-        raise ConfigError(f"noise_stddev={noise_stddev} must be >= 0 and finite.")
-    quantile = normal_quantile(confidence)
-    return _least_count(quantile * noise_stddev, relative_error)
-
-
-def _least_count(half_width: float, relative_error: float) -> int:
+    if not 0 < relative_error < math.inf:
+        raise ConfigError(f"relative_error={relative_error} must be > 0, e.g. 0.1 for 10%.")
+    if not 0 <= half_width < math.inf:
+        raise ConfigError(f"half_width={half_width} must be >= 0 and finite.")
     count = max(1, math.ceil(half_width / relative_error))
     # A quotient that rounds up past a whole number, or down to it, is off by one.
     if count > 1 and relative_error * (count - 1) >= half_width:
         return count - 1
     return count if relative_error * count >= half_width else count + 1
-
-
-def _check_relative_error(relative_error: float) -> None:
-    if not 0 < relative_error < math.inf:
-        raise ConfigError(f"relative_error={relative_error} must be > 0, e.g. 0.1 for 10%.")
 
 
 def _finite(name: str, values: ArrayLike, *, least: float) -> FloatArray:

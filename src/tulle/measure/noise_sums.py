@@ -115,10 +115,6 @@ class SharedNoise:
         step = math.ceil(_circle_reach(terms) / _MAX_REACH)
         return _exceeded_size(terms, step, 1 - confidence - _ROUNDING)
 
-    def size_chances(self) -> FloatArray:
-        """Chances of the sizes 0, 1, 2, ... of the total, as far as they count."""
-        return _size_chances(self.scale, self.shape)
-
 
 def half_width_beside_normal(
     noise: SharedNoise, normal_stddev: float, *, confidence: float

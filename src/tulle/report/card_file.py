@@ -5,10 +5,10 @@ import os
 from pathlib import Path
 
 from tulle.durable_files import stage_text, sync_folder
-from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import parse_json
 from tulle.report.card import Card
 from tulle.report.card_markdown import render_card
+from tulle.runs.whole_files import read_whole
 
 
 def write_card(folder: Path, card: Card, *, name: str = "card") -> None:
@@ -43,9 +43,9 @@ def read_card(path: Path) -> Card:
     Raises:
       DataError: The file is not a card, or its entries contradict each other.
     """
-    try:
-        return Card.from_dict(parse_json("card", path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise DataError(f"{path.name} does not exist; write it with write_card().") from None
-    except (ConfigError, UnicodeDecodeError) as error:
-        raise DataError(f"{path.name} cannot be read as a card: {error}") from error
+    return read_whole(
+        path,
+        lambda text: Card.from_dict(parse_json("card", text)),
+        what="a card",
+        way_out="write it with write_card()",
+    )

@@ -8,14 +8,13 @@ import dataclasses
 import io
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tulle.durable_files import stage_text, sync_folder
 from tulle.errors import ConfigError, DataError
-from tulle.privacy.release import Release
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +27,6 @@ _LINES = ("-", "--", ":")
 _MOST_LABELS_INSIDE = 4
 _SIZE_INCHES = (7.5, 4.2)
 _NUM_CURVE_POINTS = 60
-_MOST_CHARACTERS = 80
 """Of names side by side under a plot; more are turned."""
 _SETTINGS: dict[Any, object] = {
     "svg.hashsalt": "tulle",
@@ -91,7 +89,7 @@ def plot_expected_error(slices: Sequence[SliceErrors], *, tau: float, title: str
                 errors = [group.noise_stddev / max(tau, size) for size in grid]
                 axes.plot(grid, errors, color=color, linewidth=1, gid=f"curve-{index}")
         axes.axvline(tau, color="#666666", linestyle="--", linewidth=1, label=f"tau = {tau:g}")
-        _label(axes, "expected count of the slice", "expected relative error", log=True)
+        _label(axes, "expected count of the slice", "expected relative error")
         return _svg(figure, title)
 
 
@@ -119,69 +117,7 @@ def plot_trust_curves(curves: Sequence[ErrorCurve], *, setting_name: str, title:
                 label=curve.label,
                 gid=f"curve-{index}",
             )
-        _label(axes, setting_name, "standard deviation of a count", log=True)
-        return _svg(figure, title)
-
-
-def plot_tree_errors(
-    levels: Sequence[str], errors: Mapping[str, Sequence[float]], *, title: str = ""
-) -> str:
-    """Bars of the error at each level of a hierarchy, side by side for each budget split.
-
-    Args:
-      levels: Names, from the root to the leaves.
-      errors: For each split, the error at each level. Infinite ones, of levels without any
-        noisy number, have no bar.
-      title: Above the plot; may be empty.
-    """
-    for split, values in errors.items():
-        _check_lengths(split, levels, values)
-    width = 0.8 / max(1, len(errors))
-    with _figure(title) as (figure, axes):
-        for index, (split, values) in enumerate(errors.items()):
-            offset = (index - (len(errors) - 1) / 2) * width
-            bars = axes.bar(
-                [place + offset for place in range(len(levels))],
-                [float(value) if math.isfinite(value) else 0.0 for value in values],
-                width=0.92 * width,
-                color=_COLORS[index % len(_COLORS)],
-                label=split,
-            )
-            for level, bar in enumerate(bars):
-                bar.set_gid(f"bar-{index}-{level}")
-        _name_places(axes, levels)
-        axes.margins(y=0.2)
-        _label(axes, "level", "root mean square relative error", log=False)
-        return _svg(figure, title)
-
-
-def plot_reach(names: Sequence[str], reaches: Sequence[Release], *, title: str = "") -> str:
-    """Noisy reach with its intervals, one point a name, e.g. a publisher or a week.
-
-    Args:
-      names: What was reached by, in order.
-      reaches: Noisy numbers.
-      title: Above the plot; may be empty.
-    """
-    _check_lengths("reaches", names, reaches)
-    values = [float(release.value) for release in reaches]
-    below = [max(0.0, v - r.interval.low) for v, r in zip(values, reaches, strict=True)]
-    above = [max(0.0, r.interval.high - v) for v, r in zip(values, reaches, strict=True)]
-    with _figure(title) as (figure, axes):
-        bars = axes.errorbar(
-            range(len(names)),
-            values,
-            yerr=[below, above],
-            fmt="o",
-            markersize=5,
-            capsize=4,
-            color=_COLORS[0],
-            label=_interval_label(reaches),
-        )
-        bars.lines[0].set_gid("reach")
-        _name_places(axes, names)
-        axes.ticklabel_format(axis="y", style="plain", useOffset=False)
-        _label(axes, "", "noisy reach, users", log=False)
+        _label(axes, setting_name, "standard deviation of a count")
         return _svg(figure, title)
 
 
@@ -216,15 +152,12 @@ def _figure(title: str) -> Iterator[tuple["Figure", "Axes"]]:
         yield figure, axes
 
 
-def _label(axes: "Axes", x_label: str, y_label: str, *, log: bool) -> None:
+def _label(axes: "Axes", x_label: str, y_label: str) -> None:
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
-    if log:
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        _tick_decades(axes)
-    else:
-        axes.grid(visible=False, axis="x")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    _tick_decades(axes)
     num_labels = len(axes.get_legend_handles_labels()[1])
     if num_labels > _MOST_LABELS_INSIDE:
         axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -247,17 +180,6 @@ def _tick_text(value: float) -> str:
     return f"{value:,.0f}" if 1 <= value < 1e6 else f"{value:g}"
 
 
-def _name_places(axes: "Axes", names: Sequence[str]) -> None:
-    is_crowded = sum(len(name) + 2 for name in names) > _MOST_CHARACTERS
-    axes.set_xticks(
-        range(len(names)),
-        list(names),
-        rotation=30 if is_crowded else 0,
-        ha="right" if is_crowded else "center",
-    )
-    axes.set_xlim(-0.6, len(names) - 0.4)
-
-
 def _svg(figure: "Figure", title: str) -> str:
     text = io.StringIO()
     metadata = {"Date": None, "Creator": "tulle"} | ({"Title": title} if title else {})
@@ -268,11 +190,6 @@ def _svg(figure: "Figure", title: str) -> str:
 def _log_grid(least: float, most: float) -> list[float]:
     ratio = math.log(most / least) / (_NUM_CURVE_POINTS - 1)
     return [least * math.exp(ratio * index) for index in range(_NUM_CURVE_POINTS)]
-
-
-def _interval_label(reaches: Sequence[Release]) -> str:
-    confidences = sorted({release.interval.confidence for release in reaches})
-    return ", ".join(f"{confidence:.0%}" for confidence in confidences) + " interval"
 
 
 def _check_lengths(name: str, settings: Sequence[object], values: Sequence[object]) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import glob
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,13 @@ def link_in_place(hidden: Path, path: Path) -> None:
         if os.path.samefile(hidden, path):
             return  # a try that was killed right after this got so far
         raise RunStateError(f"{path.name} exists already; name another file.") from None
+
+
+def copy_hidden(source: Path, hidden: Path) -> None:
+    """Copies a file to a hidden name, safely on disk."""
+    shutil.copyfile(source, hidden)
+    with hidden.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 @contextlib.contextmanager

@@ -3,11 +3,14 @@
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from tulle.durable_files import stage_text, sync_folder
-from tulle.errors import RunStateError
+from tulle.errors import ConfigError, DataError, RunStateError
+
+_Read = TypeVar("_Read")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -36,6 +39,26 @@ def clear_staged(folder: Path) -> None:
     with reporting_disk_errors(folder):
         for staged in folder.glob(".*.tmp"):
             staged.unlink()
+
+
+def read_whole(path: Path, parse: Callable[[str], _Read], *, what: str, way_out: str) -> _Read:
+    """What a text file says.
+
+    Args:
+      path: The file.
+      parse: Takes its text, and refuses with ConfigError what it cannot be.
+      what: What it should be, for messages, e.g. "a card".
+      way_out: What to do if it is not there.
+
+    Raises:
+      DataError: There is none, or it cannot be read.
+    """
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"{path.name} does not exist; {way_out}.") from None
+    except (ConfigError, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path.name} cannot be read as {what}: {error}") from error
 
 
 @contextlib.contextmanager

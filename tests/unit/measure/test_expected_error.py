@@ -10,7 +10,6 @@ from tulle.measure.expected_error import (
     expected_relative_errors,
     rmsre,
     smallest_count_within,
-    smallest_count_within_normal,
 )
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_discrete_laplace
 from tulle.mechanisms.entropy import SeededNoise
@@ -58,7 +57,7 @@ def test_the_smallest_count_is_measured_well_and_the_next_smaller_is_not(
     scale: float, relative_error: float, confidence: float
 ) -> None:
     noise = DiscreteLaplaceConfig(scale=scale)
-    count = smallest_count_within(relative_error, noise, confidence=confidence)
+    count = smallest_count_within(relative_error, noise.half_width(confidence))
 
     def chance_within(count: int) -> float:
         reach = math.floor(relative_error * count * (1 + 1e-12))
@@ -68,28 +67,19 @@ def test_the_smallest_count_is_measured_well_and_the_next_smaller_is_not(
     assert count == 1 or chance_within(count - 1) < confidence
 
 
-def test_steps_make_the_count_smaller() -> None:
-    noise = DiscreteLaplaceConfig(scale=1000.0)
-    in_steps = smallest_count_within(0.1, noise)
-    assert smallest_count_within(0.1, noise, steps=100) == math.ceil(in_steps / 100)
-
-
 def test_normal_noise_agrees_with_its_exact_law() -> None:
     noise = GaussianConfig(noise_multiplier=40.0)
-    exact = smallest_count_within(0.1, noise)
-    assert smallest_count_within_normal(0.1, noise.noise_stddev) == pytest.approx(exact, abs=1)
-    assert exact == math.ceil(1.959964 * 40 / 0.1)
+    assert smallest_count_within(0.1, noise.half_width()) == math.ceil(1.959964 * 40 / 0.1)
 
 
 def test_rounding_does_not_move_the_count() -> None:
     # 3 / 0.1 is 30 and 6 / 0.05 is 120, although neither 0.1 nor 0.05 is a float.
-    laplace = DiscreteLaplaceConfig(scale=1.0)
-    assert laplace.half_width() == 3
-    assert smallest_count_within(0.1, laplace) == 30
+    assert smallest_count_within(0.1, 3.0) == 30
+    assert smallest_count_within(0.05, 6.0) == 120
 
 
 def test_a_count_without_noise_is_measured_from_one_on() -> None:
-    assert smallest_count_within_normal(0.1, 0.0) == 1
+    assert smallest_count_within(0.1, 0.0) == 1
 
 
 @pytest.mark.parametrize("tau", [0.0, -1.0, math.inf, math.nan])
@@ -114,13 +104,10 @@ def test_what_is_no_count_or_variance_is_refused_by_name() -> None:
 @pytest.mark.parametrize("relative_error", [0.0, -0.1, math.inf])
 def test_a_senseless_relative_error_is_refused(relative_error: float) -> None:
     with pytest.raises(ConfigError, match="relative_error"):
-        smallest_count_within(relative_error, DiscreteLaplaceConfig(scale=1.0))
-    with pytest.raises(ConfigError, match="relative_error"):
-        smallest_count_within_normal(relative_error, 1.0)
+        smallest_count_within(relative_error, 1.0)
 
 
-def test_a_count_of_less_than_one_step_is_refused() -> None:
-    with pytest.raises(ConfigError, match="steps"):
-        smallest_count_within(0.1, DiscreteLaplaceConfig(scale=1.0), steps=0)
-    with pytest.raises(ConfigError, match="noise_stddev"):
-        smallest_count_within_normal(0.1, -1.0)
+@pytest.mark.parametrize("half_width", [-1.0, math.inf, math.nan])
+def test_a_senseless_width_is_refused(half_width: float) -> None:
+    with pytest.raises(ConfigError, match="half_width"):
+        smallest_count_within(0.1, half_width)

@@ -1,6 +1,5 @@
 """Plots are valid SVG that shows what it was given, and the same for the same numbers."""
 
-import math
 import pathlib
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -9,14 +8,10 @@ import matplotlib as mpl
 import pytest
 
 from tulle.errors import DataError
-from tulle.privacy.events import DiscreteLaplace
-from tulle.privacy.release import Interval, Release
 from tulle.report.measure_plots import (
     ErrorCurve,
     SliceErrors,
     plot_expected_error,
-    plot_reach,
-    plot_tree_errors,
     plot_trust_curves,
     write_plot,
 )
@@ -35,29 +30,13 @@ CURVES = [
     ErrorCurve(label="central", settings=[100, 1000, 10_000], errors=[1.4, 1.4, 1.4]),
     ErrorCurve(label="randomized response", settings=[100, 1000, 10_000], errors=[10, 30, 96]),
 ]
-REACHES = [
-    Release(
-        value=value,
-        noise_stddev=1.4,
-        interval=Interval(low=value - 3, high=value + 4),
-        event=DiscreteLaplace(scale=1.0),
-    )
-    for value in (1200, 1450, 1502)
-]
 PLOTS: dict[str, Callable[[], str]] = {
     "expected error": lambda: plot_expected_error(SLICES, tau=5, title="Plan & what $1 buys of $5"),
     "trust": lambda: plot_trust_curves(CURVES, setting_name="users"),
-    "tree": lambda: plot_tree_errors(
-        ["all", "country", "campaign"],
-        {"uniform": [0.1, 0.4, 0.9], "leaves only": [math.inf, 0.5, 0.6]},
-    ),
-    "reach": lambda: plot_reach(["week 1", "week 2", "week 3"], REACHES),
 }
 AXIS_LABELS = {
     "expected error": ("expected count of the slice", "expected relative error"),
     "trust": ("users", "standard deviation of a count"),
-    "tree": ("level", "root mean square relative error"),
-    "reach": ("week 2", "noisy reach, users"),
 }
 each_plot = pytest.mark.parametrize("name", PLOTS)
 
@@ -120,25 +99,6 @@ def test_ticks_are_plain_numbers() -> None:
     assert "$" not in svg
 
 
-def test_many_names_are_turned_to_stay_legible() -> None:
-    names = [f"publisher number {index}" for index in range(10)]
-    assert "rotate(-30" in plot_reach(names, REACHES[:1] * 10)
-    assert "rotate(-30" not in PLOTS["reach"]()
-
-
-def test_every_level_has_a_bar_for_each_split() -> None:
-    svg = PLOTS["tree"]()
-    for split in (0, 1):
-        for level in (0, 1, 2):
-            assert f'id="bar-{split}-{level}"' in svg
-
-
-def test_every_reach_has_a_point_and_its_interval_is_named() -> None:
-    svg = PLOTS["reach"]()
-    assert marks(svg, "reach") == 3
-    assert "95% interval" in texts(svg)
-
-
 def test_other_numbers_give_another_plot() -> None:
     longer = ErrorCurve(label="central", settings=[100, 1000], errors=[1.4, 1.5])
     assert plot_trust_curves([longer], setting_name="users") != PLOTS["trust"]()
@@ -157,14 +117,18 @@ def test_settings_of_the_surroundings_change_nothing() -> None:
 
 def test_lists_of_different_length_are_refused() -> None:
     with pytest.raises(DataError, match="2 values for 3 places"):
-        plot_tree_errors(["a", "b", "c"], {"uniform": [0.1, 0.2]})
+        plot_trust_curves([curve_of([1, 2, 3], [0.1, 0.2])], setting_name="users")
     with pytest.raises(DataError, match="at least one"):
-        plot_reach([], [])
+        plot_trust_curves([curve_of([], [])], setting_name="users")
+
+
+def curve_of(settings: list[float], errors: list[float]) -> ErrorCurve:
+    return ErrorCurve(label="central", settings=settings, errors=errors)
 
 
 def test_a_plot_replaces_the_one_that_is_there(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "plot.svg"
     write_plot(path, PLOTS["trust"]())
-    write_plot(path, PLOTS["reach"]())
-    assert path.read_text() == PLOTS["reach"]()
+    write_plot(path, PLOTS["expected error"]())
+    assert path.read_text() == PLOTS["expected error"]()
     assert [entry.name for entry in tmp_path.iterdir()] == ["plot.svg"]

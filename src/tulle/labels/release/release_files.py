@@ -8,10 +8,9 @@ get their names. So a draw that is found under a name is the one that was paid.
 import contextlib
 import dataclasses
 import os
-import shutil
 from pathlib import Path
 
-from tulle.data.source_files import content_sha256
+from tulle.data.source_files import has_sha256
 from tulle.durable_files import stage_text, sync_folder
 from tulle.errors import DataError, RunStateError
 from tulle.labels.release.release_record import (
@@ -20,6 +19,7 @@ from tulle.labels.release.release_record import (
     record_path,
 )
 from tulle.runs.hidden_files import (
+    copy_hidden,
     discard_hidden,
     hidden_path,
     link_in_place,
@@ -92,21 +92,15 @@ class ReleaseFiles:
                 record = read_record_file(path)
                 if record.table_sha256 != table_sha256:
                     continue
-                if not self.table.exists() and _has_digest(self.hidden_table, table_sha256):
+                if not self.table.exists() and has_sha256(self.hidden_table, table_sha256):
                     self.put_in_place()
-                if _has_digest(self.table, table_sha256):
+                if has_sha256(self.table, table_sha256):
                     return record
         return None
 
     def take_copy(self, table: Path, record: ReleaseRecord) -> None:
         """Puts a copy of another table and its record under these names."""
         with reporting_full_disk(self.table):
-            shutil.copyfile(table, self.hidden_table)
-            with self.hidden_table.open("rb") as file:
-                os.fsync(file.fileno())
+            copy_hidden(table, self.hidden_table)
         self.hide_record(record)
         self.put_in_place()
-
-
-def _has_digest(path: Path, table_sha256: str) -> bool:
-    return path.is_file() and content_sha256(path) == table_sha256

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tulle.errors import ConfigError, DataError
+from tulle.errors import ConfigError
 from tulle.privacy.fields import check_count, check_fields, check_text, parse_json
 from tulle.privacy.plan import Plan
+from tulle.runs.whole_files import read_whole
 
 _FORMAT = "tulle label release 1"
 _KEYS = (
@@ -96,11 +97,9 @@ def read_record_file(path: Path) -> ReleaseRecord:
     Raises:
       DataError: There is none, or it cannot be read.
     """
-    try:
-        return ReleaseRecord.from_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError(
-            f"there is no {path.name}; keep it beside its table, as the release wrote them."
-        ) from None
-    except (ConfigError, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path.name} cannot be read as the record of a release: {error}") from None
+    return read_whole(
+        path,
+        ReleaseRecord.from_json,
+        what="the record of a release",
+        way_out="keep it beside its table, as the release wrote them",
+    )

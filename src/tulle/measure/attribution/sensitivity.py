@@ -69,26 +69,6 @@ def l2_sensitivity_steps(
     return _num_conversions(used) * each
 
 
-def max_change_steps(
-    job: SliceJob, *, unit: Unit, attribution: Attribution | None, columns: LogColumns
-) -> int:
-    """The largest change of any one total (L-infinity), in steps.
-
-    Arguments as for `sensitivity_steps`.
-
-    Privacy:
-      As `sensitivity_steps`.
-    """
-    check_unit(job, unit=unit, attribution=attribution, columns=columns)
-    if job.bounds is not None:
-        bounds = job.bounds
-        return min(bounds.max_steps_per_slice(job.steps), bounds.max_steps_per_unit(job.steps))
-    used = _shared_attribution(job, unit, attribution)
-    if used is None:
-        return job.steps
-    return _num_conversions(used) * job.steps
-
-
 def check_unit(
     job: SliceJob, *, unit: Unit, attribution: Attribution | None, columns: LogColumns
 ) -> None:

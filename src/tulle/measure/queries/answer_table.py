@@ -1,7 +1,9 @@
 """Released numbers, one row a slice and number, each with its noise and its interval."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +17,8 @@ FloatArray = npt.NDArray[np.float64]
 
 NUMBER_COLUMNS = ("number", "value", "low", "high", "noise_stddev")
 """Behind the columns of the slices. Where nothing is known, low and high are infinite."""
+RESULT_COLUMNS = (*NUMBER_COLUMNS, "level", "nonnegative")
+"""All columns that are no slices; the last two are those of a hierarchy."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,6 +68,16 @@ class AnswerTable:
         if missing:
             raise ConfigError(f"table {self.name!r} lacks the columns {missing}.")
 
+    @property
+    def slice_columns(self) -> list[str]:
+        """The columns that say which slice a row is about."""
+        return [name for name in self.frame.columns if name not in RESULT_COLUMNS]
+
+    def plain_rows(self) -> Iterator[dict[str, Any]]:
+        """Rows as JSON has them: None for what is not known or has no limit."""
+        for row in self.frame.iter_rows(named=True):
+            yield {name: _finite_or_none(value) for name, value in row.items()}
+
     def releases(self) -> Iterator[Release]:
         """Each number as a release, in the order of the rows."""
         for row in self.frame.iter_rows(named=True):
@@ -97,6 +111,10 @@ class AnswerTable:
             interval=interval,
             event=self.event,
         )
+
+
+def _finite_or_none(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def answer_frame(slices: pl.DataFrame, answers: Sequence[Answer]) -> pl.DataFrame:

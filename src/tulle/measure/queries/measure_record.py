@@ -12,11 +12,12 @@ from typing import Any
 
 import polars as pl
 
-from tulle.errors import ConfigError, DataError
+from tulle.errors import ConfigError
 from tulle.measure.queries.answer_table import AnswerTable
 from tulle.privacy.event_json import event_from_dict, event_to_dict
 from tulle.privacy.fields import check_fields, check_finite, check_list, check_text, parse_json
 from tulle.privacy.plan import Plan
+from tulle.runs.whole_files import read_whole
 
 _FORMAT = "tulle measurement 1"
 _KEYS = ("format", "release_id", "plan", "randomness", "tables")
@@ -85,14 +86,12 @@ def read_measurement(path: Path) -> MeasureRecord:
     Raises:
       DataError: There is none, or it cannot be read.
     """
-    try:
-        return MeasureRecord.from_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError(
-            f"there is no {path.name}; name the measurement.json of a finished measurement."
-        ) from None
-    except (ConfigError, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path.name} cannot be read as a measurement: {error}") from None
+    return read_whole(
+        path,
+        MeasureRecord.from_json,
+        what="a measurement",
+        way_out="name the measurement.json of a finished measurement",
+    )
 
 
 def _table_text(table: AnswerTable) -> str:
@@ -104,15 +103,10 @@ def _table_text(table: AnswerTable) -> str:
     }
     text = json.dumps(head, ensure_ascii=False, allow_nan=False)
     rows = ",\n".join(
-        "      " + json.dumps([_plain(value) for value in row], ensure_ascii=False, allow_nan=False)
-        for row in table.frame.iter_rows()
+        "      " + json.dumps(list(row.values()), ensure_ascii=False, allow_nan=False)
+        for row in table.plain_rows()
     )
     return f'    {text[:-1]}, "values": [\n{rows}\n    ]}}'
-
-
-def _plain(value: Any) -> Any:
-    is_absent = isinstance(value, float) and not math.isfinite(value)
-    return None if is_absent else value
 
 
 def _table(data: object) -> AnswerTable:

@@ -8,14 +8,13 @@ import polars as pl
 
 from tulle.errors import ConfigError
 from tulle.measure.ad_log import Side
+from tulle.measure.queries.answer_table import RESULT_COLUMNS
 from tulle.measure.slice_jobs import Amount, Bounds, SliceColumn
 from tulle.privacy.fields import check_count, check_text
 
 MAX_SLICES = 2_000_000
-_TAKEN_NAMES = {
-    *("number", "value", "low", "high", "noise_stddev", "level", "nonnegative"),
-    *("metric", "k"),
-}
+# The last two are columns of a release of frequencies.
+_TAKEN_NAMES = {*RESULT_COLUMNS, "metric", "k"}
 
 
 class Quantity(enum.Enum):

@@ -3,13 +3,13 @@
 import contextlib
 import dataclasses
 import os
-import shutil
 from pathlib import Path
 
-from tulle.data.source_files import content_sha256
+from tulle.data.source_files import content_sha256, has_sha256
 from tulle.durable_files import stage_text, sync_folder
 from tulle.errors import RunStateError
 from tulle.runs.hidden_files import (
+    copy_hidden,
     discard_hidden,
     hidden_path,
     link_in_place,
@@ -60,9 +60,9 @@ class ReleasedFile:
 
     def is_found(self, sha256: str) -> bool:
         """Whether the draw with this hash is in place, or could be put there now."""
-        if not self.path.exists() and _has_digest(self.hidden, sha256):
+        if not self.path.exists() and has_sha256(self.hidden, sha256):
             self.put_in_place()
-        is_there = _has_digest(self.path, sha256)
+        is_there = has_sha256(self.path, sha256)
         if is_there:
             self.discard()  # of a try that was killed right after its file had its name
         return is_there
@@ -70,11 +70,5 @@ class ReleasedFile:
     def take_copy(self, source: Path) -> None:
         """Puts a copy of another file under this name."""
         with reporting_full_disk(self.path):
-            shutil.copyfile(source, self.hidden)
-            with self.hidden.open("rb") as file:
-                os.fsync(file.fileno())
+            copy_hidden(source, self.hidden)
         self.put_in_place()
-
-
-def _has_digest(path: Path, sha256: str) -> bool:
-    return path.is_file() and content_sha256(path) == sha256

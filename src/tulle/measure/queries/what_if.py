@@ -6,18 +6,23 @@ these figures, because no public count tells it.
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
 
-from tulle.measure.expected_error import expected_relative_errors, root_mean_square
+from tulle.measure.expected_error import (
+    expected_relative_errors,
+    root_mean_square,
+    smallest_count_within,
+)
 from tulle.measure.queries.answer_table import FloatArray
 from tulle.measure.queries.level_shares import history_counts
 from tulle.measure.queries.measure_plan import MeasurePlan
 from tulle.measure.queries.number_noise import NumberNoise, number_noises
 from tulle.measure.queries.planning import PlannedQuery
+
+_WITHIN = 0.1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,7 +40,7 @@ class ExpectedErrors:
     is_as_measured: bool
     """True of a hierarchy whose slices are not known yet: what is released after all numbers
     add up has less noise."""
-    smallest_within: float
+    smallest_within: int
     """The least number that is off by 10% at most, with the plan's confidence."""
     slices: pl.DataFrame | None = None
     """Slices with the columns expected, noise_stddev and relative_error; None without counts."""
@@ -83,7 +88,7 @@ def _expected(
         noise_stddev=float(noise.stddevs.max()),
         least_noise_stddev=float(noise.stddevs.min()),
         is_as_measured=noise.is_as_measured,
-        smallest_within=math.ceil(noise.half_width / 0.1),
+        smallest_within=smallest_count_within(_WITHIN, noise.half_width),
         slices=frame,
         rmsre=rmsre,
     )

@@ -30,8 +30,8 @@ def load_columns(table: str, frame: pl.LazyFrame, names: Iterable[str]) -> pl.Da
         for name in wanted:
             if name not in known:
                 raise DataError(
-                    f"{table} have no column {name!r}{did_you_mean(name, known)}; "
-                    f"they have {', '.join(known)}."
+                    f"{table} have no column {name!r}{did_you_mean(name, known)}; a CSV needs a "
+                    "header with the names of columns."
                 )
         loaded = frame.select(wanted).collect()
     except pl.exceptions.PolarsError:

@@ -119,7 +119,7 @@ def test_bytes_that_are_no_text_and_no_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "measurement.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match="cannot be read"):
         read_measurement(tmp_path / "measurement.json")
-    with pytest.raises(DataError, match=r"there is no nothing\.json"):
+    with pytest.raises(DataError, match=r"nothing\.json does not exist"):
         read_measurement(tmp_path / "nothing.json")
 
 
