@@ -1,0 +1,1 @@
+"""Private, personalised ad selection with exact billing."""

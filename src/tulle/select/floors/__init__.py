@@ -1,0 +1,1 @@
+"""Mechanisms as public floors: no candidate ever falls below its own."""

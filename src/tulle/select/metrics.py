@@ -1,0 +1,66 @@
+"""What a rule of selection is worth, in exact expectation over its draws.
+
+The device's prediction is taken as the true chance of a click ("direct method"). All numbers
+are means over auctions.
+"""
+
+import dataclasses
+
+from tulle.errors import ConfigError
+from tulle.select.ad_prices import AdPrices, PaidEvent
+from tulle.select.auctions import Auctions, DeviceClicks, FloatArray
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MarketMetrics:
+    """Means over auctions. Computed from private data: as sensitive as they are."""
+
+    click_rate: float
+    """Clicks an impression."""
+    revenue: float
+    """What advertisers pay an impression."""
+    welfare: float
+    """Value of the clicks to advertisers: surplus and revenue together."""
+
+    @property
+    def surplus(self) -> float:
+        """What advertisers keep of the value."""
+        return self.welfare - self.revenue
+
+    def to_dict(self) -> dict[str, float]:
+        """All four numbers by name."""
+        return {
+            "click_rate": self.click_rate,
+            "revenue": self.revenue,
+            "surplus": self.surplus,
+            "welfare": self.welfare,
+        }
+
+
+def expected_metrics(
+    auctions: Auctions, device: DeviceClicks, selection_probs: FloatArray, prices: AdPrices
+) -> MarketMetrics:
+    """Exact means for given chances of selection.
+
+    Args:
+      auctions: The public side.
+      device: Predictions that are taken as the truth.
+      selection_probs: [candidates], adding up to 1 in each auction.
+      prices: Of all candidates.
+    """
+    if selection_probs.shape != auctions.bids.shape or prices.amounts.shape != auctions.bids.shape:
+        raise ConfigError("chances and prices must be those of the same candidates.")
+    clicks = selection_probs * device.click_probs
+    paid = clicks if prices.paid_event is PaidEvent.CLICK else selection_probs
+    return MarketMetrics(
+        click_rate=float(clicks.sum()) / len(auctions),
+        revenue=float(paid @ prices.amounts) / len(auctions),
+        welfare=float(clicks @ auctions.bids) / len(auctions),
+    )
+
+
+def captured_share(metrics: float, *, baseline: float, ideal: float) -> float:
+    """Share of the gain from `baseline` (not personalised) to `ideal` (greedy) that is kept."""
+    if not ideal > baseline:
+        raise ConfigError("there is no gain to share: personalisation adds nothing here.")
+    return (metrics - baseline) / (ideal - baseline)
