@@ -16,9 +16,9 @@ from tulle.privacy.units import Adjacency, Unit
 DIE_AT = """
 import os, sys
 from tulle.cli.main import run_with
-from tulle.labels.release import release_files
+from tulle.runs import release_files
 from tulle.labels.release.drawing import Drawing
-from tulle.labels.release.release_files import ReleaseFiles
+from tulle.runs.release_files import ReleaseFiles
 from tulle.accounting.ledger import OpenSpend
 
 def die(*_, **__):

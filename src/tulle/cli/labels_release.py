@@ -64,7 +64,7 @@ def release(options: ReleaseCommandOptions) -> None:
 
 
 def _print_result(result: "ReleaseResult", card: "Card", card_name: str, *, as_json: bool) -> None:
-    from tulle.labels.release.release_record import record_path
+    from tulle.runs.release_files import record_path
 
     record, plan = result.record, result.record.plan
     facts: dict[str, object] = {

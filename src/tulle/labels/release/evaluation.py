@@ -16,10 +16,11 @@ from tulle.labels.release.noisy_table import (
     PROB_IF_POSITIVE,
     read_noisy_columns,
 )
-from tulle.labels.release.release_record import read_record
+from tulle.labels.release.release_record import ReleaseRecord
 from tulle.mechanisms.binary_channel import BinaryChannel
 from tulle.quality.metrics import QualityMetrics, evaluate_predictions
 from tulle.quality.noisy_labels import NoisyLabelMetrics, evaluate_on_reports
+from tulle.runs.release_files import read_record
 
 
 def evaluate_on_release(predictions: Path, release: Path) -> NoisyLabelMetrics:
@@ -36,7 +37,7 @@ def evaluate_on_release(predictions: Path, release: Path) -> NoisyLabelMetrics:
     Raises:
       DataError: The label is not binary, or rows do not match.
     """
-    record = read_record(release)
+    record = read_record(release, ReleaseRecord.from_json)
     if content_sha256(release) != record.table_sha256:
         raise DataError(
             f"{release.name} is not the table of its record; keep both as the release wrote them."

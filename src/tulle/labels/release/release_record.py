@@ -8,13 +8,11 @@ taken for that of another release. Everything in it is public.
 import dataclasses
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from tulle.errors import ConfigError
 from tulle.privacy.fields import check_count, check_fields, check_text, parse_json
 from tulle.privacy.plan import Plan
-from tulle.runs.whole_files import read_whole
 
 _FORMAT = "tulle label release 1"
 _KEYS = (
@@ -75,31 +73,3 @@ class ReleaseRecord:
             is_secure=randomness["is_secure"] is True,
             release_id=fields["release_id"],
         )
-
-
-def record_path(table: Path) -> Path:
-    """Where the record of a released table is."""
-    return table.with_name(f"{table.stem}.release.json")
-
-
-def read_record(table: Path) -> ReleaseRecord:
-    """The record of a released table.
-
-    Raises:
-      DataError: There is none, or it cannot be read.
-    """
-    return read_record_file(record_path(table))
-
-
-def read_record_file(path: Path) -> ReleaseRecord:
-    """A record from its file.
-
-    Raises:
-      DataError: There is none, or it cannot be read.
-    """
-    return read_whole(
-        path,
-        ReleaseRecord.from_json,
-        what="the record of a release",
-        way_out="keep it beside its table, as the release wrote them",
-    )

@@ -1,15 +1,10 @@
-"""Releases the labels of a table: plan, pay, draw once, write, mark, put in place.
-
-In this order nothing can get out unpaid, and a command that is repeated finds the
-first table again in place of drawing fresh noise, which would average out.
-"""
+"""Releases the labels of a table, once for one payment."""
 
 import dataclasses
-import secrets
 from pathlib import Path
 
 from tulle.data.source_files import content_sha256
-from tulle.errors import ConfigError, RunStateError
+from tulle.errors import ConfigError
 from tulle.labels.release import noisy_table
 from tulle.labels.release.drawing import Drawing, Watch
 from tulle.labels.release.label_noise import (
@@ -17,19 +12,14 @@ from tulle.labels.release.label_noise import (
     UnitNoise,
 )
 from tulle.labels.release.label_table import LabelTable
-from tulle.labels.release.release_files import ReleaseFiles
 from tulle.labels.release.release_plan import make_release_plan
 from tulle.labels.release.release_record import ReleaseRecord
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency
-from tulle.runs.release_books import (
-    PaidRelease,
-    ReleaseCharge,
-    ReleaseKind,
-    open_books,
-    released_as,
-)
+from tulle.runs.release_books import ReleaseCharge, ReleaseKind
+from tulle.runs.release_files import ReleaseFiles
+from tulle.runs.release_once import OneRelease, release_once
 
 # Rows and public columns go out as they are: only replace speaks of that.
 LABEL_RELEASES = ReleaseKind(
@@ -97,49 +87,42 @@ def release_labels(
         has_ledger=options.charge is not None,
         noise_source=rng.description,
     )
+    if options.charge is not None:
+        _check_span(table, options.charge)
     drawing = Drawing(table, noise, unit_rows, sources=sources, rng=rng, watch=options.watch)
-    if options.charge is None:
-        files = ReleaseFiles(out, secrets.token_hex(8))
-        files.refuse_existing()
-        files.discard_all()
-        drawing.check_labels()
-        record = _draw(drawing, plan, files, None)
-        try:
-            files.put_in_place()
-        except BaseException:
-            files.discard()
-            raise
-        return ReleaseResult(table=out, record=record, is_stored=False)
-    _check_span(table, options.charge)
-    with open_books(options.charge, LABEL_RELEASES) as books:
-        release_id = books.release_id(plan, table.digest())
-        files = ReleaseFiles(out, release_id)
-        paid = None if options.again else books.paid(release_id)
-        if paid is not None and paid.is_out:
-            return _stored(paid, files)
-        files.refuse_existing()
-        if paid is None:
-            books.check(plan)
-        else:
-            ReleaseFiles(paid.path, release_id).discard()
-        drawing.check_labels()
-        spend = books.pay(plan, release_id, out) if paid is None else books.take_up(paid)
-        record = _draw(drawing, plan, files, release_id)
-        spend.mark_released(released_as=released_as(record.table_sha256, out))
-        files.put_in_place()
-    return ReleaseResult(table=out, record=record, is_stored=False)
+    release = OneRelease(
+        plan=plan,
+        kind=LABEL_RELEASES,
+        out=out,
+        parse_record=ReleaseRecord.from_json,
+        charge=options.charge,
+        again=options.again,
+    )
+    record, is_stored = release_once(release, _LabelDraw(drawing, plan, table))
+    return ReleaseResult(table=out, record=record, is_stored=is_stored)
 
 
-def _draw(
-    drawing: Drawing, plan: Plan, files: ReleaseFiles, release_id: str | None
-) -> ReleaseRecord:
-    """Draws and writes into hidden files; the record says what it is."""
-    files.discard()
-    try:
+@dataclasses.dataclass(frozen=True)
+class _LabelDraw:
+    drawing: Drawing
+    plan: Plan
+    table: LabelTable
+
+    def check(self) -> None:
+        """All labels."""
+        self.drawing.check_labels()
+
+    def digest(self) -> bytes:
+        """Of files and roles."""
+        return self.table.digest()
+
+    def write(self, files: ReleaseFiles[ReleaseRecord], release_id: str | None) -> ReleaseRecord:
+        """Noisy labels into the hidden table; the record says what it is."""
+        drawing = self.drawing
         columns = noisy_table.write_rows(files.hidden_table, drawing.frames())
         drawing.check_unchanged()
         record = ReleaseRecord(
-            plan=plan,
+            plan=self.plan,
             mechanism=drawing.description,
             columns={n: text for n, text in noisy_table.ADDED_COLUMNS.items() if n in columns},
             num_rows=drawing.num_rows,
@@ -150,29 +133,7 @@ def _draw(
             release_id=release_id,
         )
         files.hide_record(record)
-    except BaseException:
-        files.discard()
-        raise
-    return record
-
-
-def _stored(paid: PaidRelease, files: ReleaseFiles) -> ReleaseResult:
-    """The table of a release that is out, at its place or copied to a new one."""
-    out = files.table.absolute()
-    for path in dict.fromkeys((out, paid.path)):
-        record = ReleaseFiles(path, files.tag).found(paid.table_sha256)
-        if record is None:
-            continue
-        if path != out:
-            files.refuse_existing()
-            record = dataclasses.replace(record, table=out.name)
-            files.take_copy(path, record)
-        return ReleaseResult(table=files.table, record=record, is_stored=True)
-    raise RunStateError(
-        f"these labels were released with this plan, as spend {paid.spend.id} says, into "
-        f"{paid.path}, which is gone or changed. Restore it with its record, or pay for a second "
-        "release with --again."
-    )
+        return record
 
 
 def _check_out(out: Path, table: LabelTable) -> None:

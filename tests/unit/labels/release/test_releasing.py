@@ -16,12 +16,12 @@ from tulle.labels.release import noisy_table
 from tulle.labels.release.label_noise import (
     RowNoise,
 )
-from tulle.labels.release.release_files import ReleaseFiles
-from tulle.labels.release.release_record import read_record
+from tulle.labels.release.release_record import ReleaseRecord
 from tulle.labels.release.releasing import ReleaseOptions, release_labels
 from tulle.mechanisms.entropy import SeededNoise, release_rng
 from tulle.privacy.units import Unit
 from tulle.runs.release_books import ReleaseCharge
+from tulle.runs.release_files import ReleaseFiles, read_record
 from unit.labels.release.label_files import (
     ROWS,
     clicks_table,
@@ -40,7 +40,7 @@ def test_public_columns_stay_and_the_label_is_gone(clicks: Path, tmp_path: Path)
         raw.select("campaign", "advertiser", "user", "second")
     )
     assert "sale" not in noisy.columns
-    assert set(read_record(result.table).columns) <= set(noisy.columns)
+    assert set(read_record(result.table, ReleaseRecord.from_json).columns) <= set(noisy.columns)
     assert result.record.num_rows == raw.height
 
 

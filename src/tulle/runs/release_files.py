@@ -8,16 +8,13 @@ get their names. So a draw that is found under a name is the one that was paid.
 import contextlib
 import dataclasses
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 from tulle.data.source_files import has_sha256
 from tulle.durable_files import stage_text, sync_folder
 from tulle.errors import DataError, RunStateError
-from tulle.labels.release.release_record import (
-    ReleaseRecord,
-    read_record_file,
-    record_path,
-)
 from tulle.runs.hidden_files import (
     copy_hidden,
     discard_hidden,
@@ -25,15 +22,50 @@ from tulle.runs.hidden_files import (
     link_in_place,
     reporting_full_disk,
 )
+from tulle.runs.whole_files import read_whole
+
+
+class TableRecord(Protocol):
+    """What lies beside a released table: a frozen dataclass that is public."""
+
+    @property
+    def table(self) -> str:
+        """Name of the table's file, without its folder."""
+
+    @property
+    def table_sha256(self) -> str:
+        """Hash of the table, so that it is never taken for that of another release."""
+
+    def to_json(self) -> str:
+        """The record as text."""
+
+
+Record = TypeVar("Record", bound=TableRecord)
+
+
+def record_path(table: Path) -> Path:
+    """Where the record of a released table is."""
+    return table.with_name(f"{table.stem}.release.json")
+
+
+def read_record(table: Path, parse: Callable[[str], Record]) -> Record:
+    """The record of a released table.
+
+    Raises:
+      DataError: There is none, or it cannot be read.
+    """
+    return _read_record_file(record_path(table), parse)
 
 
 @dataclasses.dataclass(frozen=True)
-class ReleaseFiles:
+class ReleaseFiles(Generic[Record]):
     """Where a draw is before and after it is out."""
 
     table: Path
     tag: str
     """Of the release; a random one without a ledger."""
+    parse: Callable[[str], Record]
+    """Reads the text of a record."""
 
     @property
     def record(self) -> Path:
@@ -70,7 +102,7 @@ class ReleaseFiles:
         for path in (self.table, self.record):
             discard_hidden(path)
 
-    def hide_record(self, record: ReleaseRecord) -> None:
+    def hide_record(self, record: Record) -> None:
         """Writes the record beside the hidden table, safely on disk."""
         with reporting_full_disk(self.record):
             os.replace(stage_text(self.hidden_record, record.to_json()), self.hidden_record)
@@ -85,11 +117,11 @@ class ReleaseFiles:
             sync_folder(self.table.parent)
         self.discard()
 
-    def found(self, table_sha256: str) -> ReleaseRecord | None:
+    def found(self, table_sha256: str) -> Record | None:
         """The record of the draw with this table, in place or put there now; None if none is."""
         for path in (self.record, self.hidden_record):
             with contextlib.suppress(DataError):
-                record = read_record_file(path)
+                record = _read_record_file(path, self.parse)
                 if record.table_sha256 != table_sha256:
                     continue
                 if not self.table.exists() and has_sha256(self.hidden_table, table_sha256):
@@ -98,9 +130,18 @@ class ReleaseFiles:
                     return record
         return None
 
-    def take_copy(self, table: Path, record: ReleaseRecord) -> None:
+    def take_copy(self, table: Path, record: Record) -> None:
         """Puts a copy of another table and its record under these names."""
         with reporting_full_disk(self.table):
             copy_hidden(table, self.hidden_table)
         self.hide_record(record)
         self.put_in_place()
+
+
+def _read_record_file(path: Path, parse: Callable[[str], Record]) -> Record:
+    return read_whole(
+        path,
+        parse,
+        what="the record of a release",
+        way_out="keep it beside its table, as the release wrote them",
+    )

@@ -1,0 +1,130 @@
+"""One released table for one payment: look, pay, draw, write, mark, put in place.
+
+In this order nothing can get out unpaid, data that cannot be used cost nothing, and a command
+that is repeated finds the first table again in place of drawing anew, which would average out.
+"""
+
+import dataclasses
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, Protocol
+
+from tulle.errors import RunStateError
+from tulle.privacy.plan import Plan
+from tulle.runs.release_books import (
+    PaidRelease,
+    ReleaseCharge,
+    ReleaseKind,
+    open_books,
+    released_as,
+)
+from tulle.runs.release_files import Record, ReleaseFiles
+
+
+class Draw(Protocol[Record]):
+    """Makes one table and its record."""
+
+    def check(self) -> None:
+        """Looks at all raw data and refuses what cannot be used, before anything is spent."""
+
+    def digest(self) -> bytes:
+        """What tells the raw data from others. As sensitive as they are."""
+
+    def write(self, files: ReleaseFiles[Record], release_id: str | None) -> Record:
+        """Draws, and writes table and record under their hidden names."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneRelease(Generic[Record]):
+    """What is released where, and who pays for it."""
+
+    plan: Plan
+    kind: ReleaseKind
+    out: Path
+    """Of the table."""
+    parse_record: Callable[[str], Record]
+    charge: ReleaseCharge | None
+    again: bool
+    """Pay and draw again although the ledger has this release already."""
+
+    def files(self, path: Path, tag: str) -> ReleaseFiles[Record]:
+        """The files of a draw under a name."""
+        return ReleaseFiles(path, tag, self.parse_record)
+
+
+def release_once(release: OneRelease[Record], draw: Draw[Record]) -> tuple[Record, bool]:
+    """The record of the table, and whether it was released before.
+
+    Privacy:
+      Event: that of the plan, charged before the first draw. Relies on: the hidden files are
+      not looked at before they are in place.
+
+    Raises:
+      SpendRefusedError: A budget does not cover it. Nothing was spent.
+      RunStateError: The file exists, or an earlier release of the same is gone.
+    """
+    if release.charge is None:
+        files = release.files(release.out, secrets.token_hex(8))
+        files.refuse_existing()
+        files.discard_all()
+        draw.check()
+        record = _write(draw, files, None)
+        try:
+            files.put_in_place()
+        except BaseException:
+            files.discard()
+            raise
+        return record, False
+    with open_books(release.charge, release.kind) as books:
+        release_id = books.release_id(release.plan, draw.digest())
+        files = release.files(release.out, release_id)
+        paid = None if release.again else books.paid(release_id)
+        if paid is not None and paid.is_out:
+            return _stored(release, paid, files), True
+        files.refuse_existing()
+        if paid is None:
+            books.check(release.plan)
+        else:
+            release.files(paid.path, release_id).discard()
+        draw.check()
+        if paid is None:
+            spend = books.pay(release.plan, release_id, release.out)
+        else:
+            spend = books.take_up(paid)
+        record = _write(draw, files, release_id)
+        spend.mark_released(released_as=released_as(record.table_sha256, release.out))
+        files.put_in_place()
+    return record, False
+
+
+def _write(draw: Draw[Record], files: ReleaseFiles[Record], release_id: str | None) -> Record:
+    files.discard()
+    try:
+        return draw.write(files, release_id)
+    except BaseException:
+        files.discard()
+        raise
+
+
+def _stored(release: OneRelease[Record], paid: PaidRelease, files: ReleaseFiles[Record]) -> Record:
+    """The record of a release that is out, its table in its place or copied to a new one."""
+    out = files.table.absolute()
+    for path in dict.fromkeys((out, paid.path)):
+        record = release.files(path, files.tag).found(paid.table_sha256)
+        if record is None:
+            continue
+        if path != out:
+            files.refuse_existing()
+            record = _renamed(record, out.name)
+            files.take_copy(path, record)
+        return record
+    raise RunStateError(
+        f"this {release.kind.name} was made of these data with this plan, as spend "
+        f"{paid.spend.id} says, into {paid.path}, which is gone or changed. Restore it with its "
+        "record, or pay for a second one with --again."
+    )
+
+
+def _renamed(record: Any, name: str) -> Any:
+    return dataclasses.replace(record, table=name)
