@@ -19,8 +19,8 @@ from tulle.measure.attribution.rules import (
     Rule,
     TimeDecay,
 )
-from tulle.measure.config.toml_tables import check_table, seconds_of
 from tulle.privacy.fields import check_choice, check_finite, did_you_mean
+from tulle.runs.toml_tables import check_table, seconds_of
 
 _SHARED = ("rule", "lookback", "lookback_by_kind", "max_touches", "max_conversions_per_user")
 _LEARNT = "data-driven"

@@ -1,11 +1,6 @@
-"""Settings of a measurement as a TOML file.
-
-Unknown settings are refused with a suggestion: one that is dropped silently could weaken what
-is promised. Paths are relative to the file.
-"""
+"""Settings of a measurement as a TOML file. Paths are relative to the file."""
 
 import dataclasses
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +8,10 @@ from tulle.errors import ConfigError, DataError
 from tulle.measure.ad_log import AdLog, DatabaseTable, FileTable, LogColumns, TableSource
 from tulle.measure.config.attribution_table import read_attribution, read_game
 from tulle.measure.config.query_table import read_query
-from tulle.measure.config.toml_tables import check_table
 from tulle.measure.queries.measure_config import MeasureConfig
 from tulle.privacy.fields import check_finite, check_text
 from tulle.privacy.units import Unit
+from tulle.runs.toml_tables import check_table, read_toml
 
 _TABLES = ("log", "columns", "attribution", "privacy", "query", "name")
 
@@ -37,7 +32,7 @@ def read_config(path: Path) -> ConfigFile:
       ConfigError: A setting is unknown, missing or wrong.
       DataError: The file, or one with keys, cannot be read.
     """
-    data = check_table(path.name, _parsed(path), ("log", "privacy", "query"), _TABLES)
+    data = check_table(path.name, read_toml(path), ("log", "privacy", "query"), _TABLES)
     columns = _columns(data.get("columns", {}))
     folder = path.parent
     queries = data["query"]
@@ -69,17 +64,6 @@ def read_config(path: Path) -> ConfigFile:
             if "history" in query
         },
     )
-
-
-def _parsed(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError(f"{path.name} does not exist; name a settings file.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path.name} cannot be read: {error}.") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path.name} is not TOML: {error}.") from None
 
 
 def _numbers(privacy: dict[str, Any]) -> dict[str, Any]:

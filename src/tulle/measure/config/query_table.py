@@ -9,11 +9,11 @@ import polars as pl
 
 from tulle.errors import ConfigError, DataError
 from tulle.measure.ad_log import LogColumns, Side
-from tulle.measure.config.toml_tables import check_flag, check_table, naming
 from tulle.measure.queries.query import MAX_SLICES, Levels, LevelSplit, Quantity, Query
 from tulle.measure.slice_jobs import Amount, Bounds, SliceColumn
 from tulle.measure.small_tables import read_table
 from tulle.privacy.fields import check_choice, check_finite
+from tulle.runs.toml_tables import check_flag, check_table, naming
 
 _BOUNDS = ("max_per_slice", "max_slices_per_unit", "max_per_unit")
 _KEYS = (

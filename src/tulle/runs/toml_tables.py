@@ -1,12 +1,35 @@
-"""Checks for tables of settings as TOML gives them."""
+"""Settings as tables of a TOML file.
+
+Unknown settings are refused with a suggestion: one that is dropped silently could weaken what
+is promised.
+"""
 
 import contextlib
+import tomllib
 from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import Any
 
-from tulle.errors import ConfigError
+from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import check_count, did_you_mean
 from tulle.privacy.units import parse_seconds
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """All tables of a settings file.
+
+    Raises:
+      ConfigError: It is not TOML.
+      DataError: It cannot be read.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"{path.name} does not exist; name a settings file.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path.name} cannot be read: {error}.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path.name} is not TOML: {error}.") from None
 
 
 def check_table(
