@@ -22,7 +22,8 @@ from tulle.measure.trust.local import (
 from tulle.measure.trust.mixed import MixedCountsConfig
 from tulle.measure.trust.shuffled import ShuffledResponseConfig
 from tulle.measure.trust.value_counts import ValueCountsConfig
-from tulle.report.measure_plots import ErrorCurve, plot_trust_curves, write_plot
+from tulle.report.measure_plots import ErrorCurve, plot_trust_curves
+from tulle.report.svg_figures import write_plot
 
 DOCS = PUBLISHED.parents[1] / "docs"
 DELTA = 2e-9

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tulle.cli.data_auctions import AUCTIONS_EPILOG, auctions
 from tulle.cli.data_log import AsJson, LayoutName, Quiet, SchemaFile, SkipBadLines, open_log
 from tulle.cli.data_prepare import prepare
 from tulle.cli.data_progress import showing_progress
@@ -33,6 +34,7 @@ data_app.command(
 data_app.command(
     epilog="Example: tulle data synth display --rows 1000000 --seed 1 --output display.tsv"
 )(synth)
+data_app.command(epilog=AUCTIONS_EPILOG)(auctions)
 
 
 @data_app.command(

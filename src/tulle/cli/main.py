@@ -13,6 +13,7 @@ from tulle.cli.demo import demo
 from tulle.cli.labels import labels_app
 from tulle.cli.measure import measure_app
 from tulle.cli.plan import PLAN_EPILOG, plan_command
+from tulle.cli.select import select_app
 from tulle.cli.train import TRAIN_EPILOG, train_command
 from tulle.errors import (
     BudgetExceededError,
@@ -41,6 +42,7 @@ app.add_typer(budget_app)
 app.add_typer(data_app)
 app.add_typer(labels_app)
 app.add_typer(measure_app)
+app.add_typer(select_app)
 app.command(epilog="Example: tulle demo --output demo-run")(demo)
 app.command("plan", epilog=PLAN_EPILOG)(plan_command)
 app.command("train", epilog=TRAIN_EPILOG)(train_command)

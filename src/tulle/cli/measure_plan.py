@@ -160,7 +160,8 @@ def _facts(made: "MeasurePlan", errors: "list[ExpectedErrors]") -> dict[str, obj
 
 
 def _write_plot(path: Path, errors: "list[ExpectedErrors]", tau: float) -> None:
-    from tulle.report.measure_plots import SliceErrors, plot_expected_error, write_plot
+    from tulle.report.measure_plots import SliceErrors, plot_expected_error
+    from tulle.report.svg_figures import write_plot
     from tulle.runs.whole_files import reporting_disk_errors
 
     groups = [

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from polars.exceptions import PolarsError
 
 from tulle.durable_files import sync_folder
 from tulle.errors import DataError, RunStateError
@@ -61,6 +62,42 @@ def write_predictions(
         ) from None
     finally:
         staged.unlink(missing_ok=True)
+
+
+def read_predictions(path: Path, num_rows: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Reads what `write_predictions` wrote: rows and their probabilities, in the file's order.
+
+    Args:
+      path: Parquet with the columns `row` and `probability`.
+      num_rows: Of the table that the predictions are for.
+
+    Privacy:
+      Reads sensitive numbers and releases nothing.
+
+    Raises:
+      DataError: It cannot be read, has no rows, missing values, a row twice or a row that
+        the table does not have, or a probability is not in [0, 1].
+    """
+    try:
+        table = pl.read_parquet(path, columns=["row", "probability"], glob=False)
+        rows = table["row"].cast(pl.Int64).to_numpy()
+        probabilities = table["probability"].cast(pl.Float64).to_numpy()
+    except (PolarsError, OSError):
+        raise DataError(
+            f"{path.name} cannot be read; it must be Parquet with the columns row and probability."
+        ) from None
+    if table.null_count().sum_horizontal().item() or not len(rows):
+        raise DataError(f"{path.name} has no rows, or missing values; write it anew.")
+    if not table["row"].dtype.is_integer() or table["row"].n_unique() < table.height:
+        raise DataError(f"{path.name} must name each row once, by a whole number from 0.")
+    if rows.min() < 0 or rows.max() >= num_rows:
+        raise DataError(
+            f"{path.name} names rows that the table, with {num_rows} rows, does not have; use "
+            "predictions for this table."
+        )
+    if not np.all((probabilities >= 0) & (probabilities <= 1)):
+        raise DataError(f"{path.name} has a probability that is not in [0, 1]; write it anew.")
+    return rows, probabilities
 
 
 def _checked_table(rows: NDArray[np.int64], probabilities: NDArray[Any]) -> pl.DataFrame:

@@ -73,6 +73,8 @@ class Auctions:
 
     def size_groups(self) -> Iterator[SizeGroup]:
         """All auctions as rectangles of equal size, a few hundred thousand candidates at most."""
+        if not len(self):
+            return
         order = np.argsort(self.sizes, kind="stable")
         sizes = self.sizes[order]
         starts = np.flatnonzero(np.diff(sizes, prepend=0))

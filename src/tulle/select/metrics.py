@@ -50,12 +50,13 @@ def expected_metrics(
     """
     if selection_probs.shape != auctions.bids.shape or prices.amounts.shape != auctions.bids.shape:
         raise ConfigError("chances and prices must be those of the same candidates.")
+    # Sums of products, not dot products: those start threads that cost more than they save.
     clicks = selection_probs * device.click_probs
     paid = clicks if prices.paid_event is PaidEvent.CLICK else selection_probs
     return MarketMetrics(
         click_rate=float(clicks.sum()) / len(auctions),
-        revenue=float(paid @ prices.amounts) / len(auctions),
-        welfare=float(clicks @ auctions.bids) / len(auctions),
+        revenue=float((paid * prices.amounts).sum()) / len(auctions),
+        welfare=float((clicks * auctions.bids).sum()) / len(auctions),
     )
 
 

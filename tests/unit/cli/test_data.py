@@ -42,11 +42,11 @@ PREPARE = "prepare small.csv --schema schema.toml --output out"
 
 def test_the_group_has_its_commands() -> None:
     names = {command.name or command.callback.__name__ for command in data_app.registered_commands}
-    assert names == {"prepare", "describe", "synth"}
+    assert names == {"prepare", "describe", "synth", "auctions"}
     assert isinstance(data_app, typer.Typer)
 
 
-@pytest.mark.parametrize("command", ["prepare", "describe", "synth"])
+@pytest.mark.parametrize("command", ["prepare", "describe", "synth", "auctions"])
 def test_every_command_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(f"{command} --help") == 0
     assert f"Example: tulle data {command}" in " ".join(capsys.readouterr().out.split())

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tulle.data.prediction_file import write_predictions
+from tulle.data.prediction_file import read_predictions, write_predictions
 from tulle.errors import DataError, RunStateError
 
 ROWS = np.array([4, 0, 7])
@@ -98,3 +98,36 @@ def test_wrong_shapes_and_types_are_refused(tmp_path: Path) -> None:
         write_predictions(path, PROBABILITIES, PROBABILITIES)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="float32 or float64"):
         write_predictions(path, ROWS, ROWS)  # type: ignore[arg-type]
+
+
+def test_predictions_are_read_in_their_order(tmp_path: Path) -> None:
+    path = tmp_path / "predictions.parquet"
+    write_predictions(path, ROWS, PROBABILITIES.astype(np.float32))
+    rows, probabilities = read_predictions(path, 8)
+    assert rows.tolist() == [4, 0, 7]
+    assert probabilities.tolist() == [0.25, 0.0, 1.0]
+    assert probabilities.dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"row": [0, 8], "probability": [0.1, 0.2]}, "names rows that the table, with 8 rows"),
+        ({"row": [-1, 0], "probability": [0.1, 0.2]}, "names rows that the table"),
+        ({"row": [1, 1], "probability": [0.1, 0.2]}, "must name each row once"),
+        ({"row": [0.0, 1.0], "probability": [0.1, 0.2]}, "must name each row once"),
+        ({"row": [0, None], "probability": [0.1, 0.2]}, "missing values"),
+        ({"row": [0, 1], "probability": [None, 0.2]}, "missing values"),
+        ({"row": [0, 1], "probability": [1.5, 0.2]}, r"not in \[0, 1\]"),
+        ({"row": [0, 1], "probability": [float("nan"), 0.2]}, r"not in \[0, 1\]"),
+        ({"row": [0, 1], "chance": [0.1, 0.2]}, "must be Parquet with the columns row and"),
+        ({"row": ["x", "y"], "probability": [0.1, 0.2]}, "cannot be read"),
+    ],
+)
+def test_a_file_that_is_no_predictions_is_refused(
+    tmp_path: Path, columns: dict[str, list[object]], problem: str
+) -> None:
+    path = tmp_path / "predictions.parquet"
+    pl.DataFrame(columns, strict=False).write_parquet(path)
+    with pytest.raises(DataError, match=rf"predictions\.parquet .*{problem}"):
+        read_predictions(path, 8)

@@ -13,8 +13,8 @@ from tulle.report.measure_plots import (
     SliceErrors,
     plot_expected_error,
     plot_trust_curves,
-    write_plot,
 )
+from tulle.report.svg_figures import write_plot
 
 SVG = "{http://www.w3.org/2000/svg}"
 SLICES = [

@@ -3,10 +3,8 @@
 from pathlib import Path
 
 import numpy as np
-import polars as pl
-from numpy.typing import NDArray
-from polars.exceptions import PolarsError
 
+from tulle.data.prediction_file import read_predictions
 from tulle.data.source_files import content_sha256
 from tulle.errors import DataError
 from tulle.labels.release.label_table import LabelTable
@@ -47,7 +45,7 @@ def evaluate_on_release(predictions: Path, release: Path) -> NoisyLabelMetrics:
             f"{release.name} has no binary labels; compare numbers with its targets instead."
         )
     table = read_noisy_columns(release, (NOISY_LABEL, PROB_IF_NEGATIVE, PROB_IF_POSITIVE))
-    rows, probabilities = _read_predictions(predictions, table.height)
+    rows, probabilities = read_predictions(predictions, table.height)
     chosen = table[rows]
     channel = BinaryChannel(
         prob_if_negative=chosen[PROB_IF_NEGATIVE].to_numpy(),
@@ -68,26 +66,5 @@ def evaluate_on_raw(predictions: Path, table: LabelTable) -> QualityMetrics:
       releases something about these rows.
     """
     labels = np.concatenate(list(table.label_blocks()))
-    rows, probabilities = _read_predictions(predictions, len(labels))
+    rows, probabilities = read_predictions(predictions, len(labels))
     return evaluate_predictions(labels[rows], probabilities)
-
-
-def _read_predictions(path: Path, num_rows: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    try:
-        table = pl.read_parquet(path, columns=["row", "probability"], glob=False)
-        rows = table["row"].cast(pl.Int64).to_numpy()
-        probabilities = table["probability"].cast(pl.Float64).to_numpy()
-    except (PolarsError, OSError):
-        raise DataError(
-            f"{path.name} cannot be read; it must be Parquet with the columns row and probability."
-        ) from None
-    if table.null_count().sum_horizontal().item() or not len(rows):
-        raise DataError(f"{path.name} has no rows, or missing values; write it anew.")
-    if not table["row"].dtype.is_integer() or table["row"].n_unique() < table.height:
-        raise DataError(f"{path.name} must name each row once, by a whole number from 0.")
-    if rows.min() < 0 or rows.max() >= num_rows:
-        raise DataError(
-            f"{path.name} names rows that the table, with {num_rows} rows, does not have; use "
-            "predictions for this table."
-        )
-    return rows, probabilities

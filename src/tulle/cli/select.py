@@ -1,0 +1,20 @@
+"""`tulle select`: private, personalised ad selection with exact billing."""
+
+import typer
+
+from tulle.cli.select_bill import BILL_EPILOG, bill_command
+from tulle.cli.select_decide import DECIDE_EPILOG, decide_command
+from tulle.cli.select_evaluate import EVALUATE_SELECTION_EPILOG, evaluate_selection_command
+from tulle.cli.select_plan import PLAN_SELECTION_EPILOG, plan_selection_command
+from tulle.cli.select_simulate import SIMULATE_EPILOG, simulate_command
+
+select_app = typer.Typer(
+    name="select",
+    help="Select ads on devices, privately, and bill them exactly.",
+    no_args_is_help=True,
+)
+select_app.command("plan", epilog=PLAN_SELECTION_EPILOG)(plan_selection_command)
+select_app.command("simulate", epilog=SIMULATE_EPILOG)(simulate_command)
+select_app.command("decide", epilog=DECIDE_EPILOG)(decide_command)
+select_app.command("bill", epilog=BILL_EPILOG)(bill_command)
+select_app.command("evaluate", epilog=EVALUATE_SELECTION_EPILOG)(evaluate_selection_command)

@@ -1,0 +1,145 @@
+"""Rows from JSON lines: one row a line, or one line with a list of rows.
+
+In the second form the keys beside the list belong to every row of it. A value has the type
+that JSON gives it; a column with values of several types is refused, never converted.
+"""
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from tulle.data.formats.archives import FileForm
+from tulle.data.formats.lines import LineSource
+from tulle.data.formats.values import line_problem
+from tulle.errors import DataError
+
+IntArray = npt.NDArray[np.int64]
+_Record = dict[str, Any]
+
+_TYPES = (
+    ({bool}, pl.Boolean()),
+    ({int}, pl.Int64()),
+    ({int, float}, pl.Float64()),
+    ({str}, pl.String()),
+)
+
+
+def first_keys(path: Path, form: FileForm, list_key: str) -> list[str]:
+    """The keys of the first row of a file."""
+    for _, records in _batches(path, form, 1):
+        return list(_rows_of(records[0], list_key, f"{path.name} line 1")[0])
+    raise DataError(f"{path.name} is empty; it must have one JSON object on each line.")
+
+
+def read_json_rows(
+    path: Path,
+    form: FileForm,
+    columns: tuple[str, ...],
+    *,
+    absent: tuple[str, ...],
+    list_key: str,
+    rows_per_table: int,
+) -> Iterator[tuple[pl.DataFrame, IntArray]]:
+    """Streams tables of the named columns with the line of each row; a missing key is null.
+
+    Privacy:
+      Reads sensitive rows and releases nothing. Values of other keys are not looked at.
+    """
+    for first_line, records in _batches(path, form, rows_per_table):
+        lines = np.arange(first_line, first_line + len(records))
+        if any(list_key in record for record in records):
+            lists = [
+                _rows_of(record, list_key, f"{path.name} line {line}")
+                for line, record in zip(lines, records, strict=True)
+            ]
+            rows = list(itertools.chain.from_iterable(lists))
+            places = np.repeat(lines, list(map(len, lists)))
+        else:
+            rows, places = records, lines
+        _refuse_late_keys(path.name, rows, places, absent)
+        values = {name: [row.get(name) for row in rows] for name in columns}
+        yield pl.DataFrame([_column(path.name, *entry, places) for entry in values.items()]), places
+
+
+def _batches(path: Path, form: FileForm, num_lines: int) -> Iterator[tuple[int, list[_Record]]]:
+    """The objects of a file with the line of the first, from 1; at most so many at once."""
+    with LineSource(path, form) as source:
+        while lines := source.take(num_lines):
+            records = _clean_records(lines.data)
+            if records is None:
+                each = enumerate(lines.data.split(b"\n")[:-1], start=lines.first_line)
+                records = [_record(line, f"{path.name} line {number}") for number, line in each]
+            yield lines.first_line, records
+
+
+def _clean_records(data: bytes) -> list[_Record] | None:
+    # The quick way, for lines without any problem; None sends them one by one.
+    try:
+        records = [json.loads(line) for line in data.decode().split("\n")[:-1]]
+    except (ValueError, RecursionError):
+        return None
+    is_clean = set(map(type, records)) == {dict} and b"\0" not in data and b"\r" not in data
+    return records if is_clean else None
+
+
+def _record(raw_line: bytes, place: str) -> _Record:
+    raw_line = raw_line.removesuffix(b"\r")
+    if problem := line_problem(raw_line):
+        raise DataError(f"{place} {problem}; correct it.")
+    try:
+        record = json.loads(raw_line)
+    except (ValueError, RecursionError):  # not chained: it quotes the line
+        raise DataError(f"{place} is no JSON; each line must be one JSON object.") from None
+    if not isinstance(record, dict):
+        raise DataError(f"{place} is no JSON object; write keys and values in braces.")
+    return record
+
+
+def _rows_of(record: _Record, list_key: str, place: str) -> list[_Record]:
+    if list_key not in record:
+        return [record]
+    rows = record[list_key]
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise DataError(f"{place}: {list_key!r} must be a list of JSON objects.")
+    if not rows:
+        raise DataError(f"{place}: {list_key!r} is empty; leave out such a line.")
+    return [record | row for row in rows]
+
+
+def _refuse_late_keys(
+    file_name: str, rows: list[_Record], places: IntArray, absent: tuple[str, ...]
+) -> None:
+    late = set(absent)
+    if all(map(late.isdisjoint, rows)):
+        return
+    place, name = next(
+        (place, name) for place, row in enumerate(rows) for name in absent if name in row
+    )
+    raise DataError(
+        f"{file_name} line {places[place]} has the key {name!r}, which the first line lacks; give "
+        "it on every line or on none."
+    )
+
+
+def _column(file_name: str, name: str, values: list[Any], places: IntArray) -> pl.Series:
+    found = set(map(type, values)) - {type(None)}
+    kind = next((kind for types, kind in _TYPES if found <= types), None)
+    if kind is None:
+        first = next(type(value) for value in values if value is not None)
+        odd = (at for at, value in enumerate(values) if type(value) not in (first, type(None)))
+        raise DataError(
+            f"{file_name} line {places[next(odd, 0)]}: column {name!r} has a list, an object or "
+            "another type than before; use one kind of value: number, text or true and false."
+        )
+    try:
+        return pl.Series(name, values, dtype=kind if found else pl.String())
+    except (OverflowError, TypeError, pl.exceptions.PolarsError):
+        raise DataError(
+            f"{file_name}: column {name!r} has a whole number beyond 64 bits; write it as text."
+        ) from None

@@ -1,0 +1,1 @@
+"""Rules of selection that floors are compared with."""

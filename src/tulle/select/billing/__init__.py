@@ -1,0 +1,1 @@
+"""Exact bills for choices that are private: prices, reserve, money and incentives."""

@@ -1,0 +1,140 @@
+"""What an advertiser gains by bidding less, or more, than a click is worth to it.
+
+A second price is truthful only if a lower bid can lose and never change the price. A private
+choice breaks both: no finalist falls below its floor, so a low bid still wins impressions, and
+the price falls with the rank. Expectations are exact over the draws of the mechanism, with
+every chance and price computed again for the changed bid.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from tulle.errors import ConfigError
+from tulle.select.ad_prices import PaidEvent
+from tulle.select.auctions import Auctions, DeviceClicks, FloatArray, IntArray
+from tulle.select.billing.prices import PricingRule, price_candidates
+from tulle.select.billing.reserve import (
+    BoolArray,
+    above_reserve,
+    check_reserve,
+    keep_candidates,
+)
+from tulle.select.mechanism import SelectionMechanism
+
+BID_FACTORS = (0.0, 0.05, *(round(0.1 * step, 1) for step in range(1, 16)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PricedSelection:
+    """How ads are chosen and paid for. Every field is public."""
+
+    mechanism: SelectionMechanism
+    rule: PricingRule
+    reserve: float
+
+    def __post_init__(self) -> None:
+        check_reserve(self.reserve)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShadingCurve:
+    """Outcomes of an advertiser that multiplies its bids while all others keep theirs.
+
+    Means over its auctions, and over advertisers if there are several: each changes alone.
+    """
+
+    factors: tuple[float, ...]
+    utilities: tuple[float, ...]
+    """Value of its clicks less what it pays."""
+    win_probs: tuple[float, ...]
+
+    @property
+    def truthful_utility(self) -> float:
+        """Of bids that are left as they are."""
+        return self.utilities[self.factors.index(1.0)]
+
+    @property
+    def best_factor(self) -> float:
+        """With the largest utility; 1 if none is better than truth."""
+        best = int(np.argmax(self.utilities))
+        is_better = self.utilities[best] > self.truthful_utility
+        return self.factors[best] if is_better else 1.0
+
+    @property
+    def gain(self) -> float:
+        """Of the best factor, as a share of the truthful utility; infinite if that is no gain."""
+        difference = max(self.utilities) - self.truthful_utility
+        if difference <= 0:
+            return 0.0
+        return difference / self.truthful_utility if self.truthful_utility > 0 else math.inf
+
+
+def shading_curve(
+    auctions: Auctions,
+    device: DeviceClicks,
+    selection: PricedSelection,
+    *,
+    ads: IntArray,
+    factors: tuple[float, ...] = BID_FACTORS,
+) -> ShadingCurve:
+    """Utilities of one or several advertisers for each factor on their bids.
+
+    One factor for all auctions: who can change each bid on its own may gain more.
+
+    Args:
+      auctions: A sample, with bids that are taken for what a click is worth.
+      device: Predictions that are taken as the true chances of a click.
+      selection: How ads are chosen and paid for.
+      ads: The advertisers that try a factor, one at a time.
+      factors: What they try; 1 must be one of them.
+
+    Privacy:
+      None: the curve follows from private predictions. For planning samples, public data and
+      synthetic markets.
+    """
+    if 1.0 not in factors or not all(math.isfinite(f) and f >= 0 for f in factors):
+        raise ConfigError(f"factors={factors} must be finite, >= 0 and contain 1.")
+    if len(ads) == 0 or not np.all(np.isin(ads, auctions.ads)):
+        raise ConfigError("ads must be at least one, each a candidate of an auction of the sample.")
+    outcomes = np.zeros((len(factors), 2))
+    num_auctions = 0
+    for ad in ads:
+        own = keep_candidates(auctions, _is_in_auction_of(auctions, int(ad)))
+        own_device = DeviceClicks(click_probs=device.click_probs[own.kept_candidates])
+        num_auctions += len(own.auctions)
+        for row, factor in enumerate(factors):
+            outcomes[row] += _outcome(own.auctions, own_device, selection, int(ad), factor)
+    means = outcomes / num_auctions
+    return ShadingCurve(
+        factors=factors,
+        utilities=tuple(means[:, 0].tolist()),
+        win_probs=tuple(means[:, 1].tolist()),
+    )
+
+
+def _is_in_auction_of(auctions: Auctions, ad: int) -> BoolArray:
+    has_ad = np.logical_or.reduceat(auctions.ads == ad, auctions.offsets[:-1])
+    return np.repeat(has_ad, auctions.sizes)
+
+
+def _outcome(
+    auctions: Auctions, device: DeviceClicks, selection: PricedSelection, ad: int, factor: float
+) -> FloatArray:
+    """Sums of utility and of chances to win over auctions that all have the ad."""
+    shaded_bids = np.where(auctions.ads == ad, factor * auctions.bids, auctions.bids)
+    shaded = above_reserve(dataclasses.replace(auctions, bids=shaded_bids), selection.reserve)
+    if not len(shaded.auctions):
+        return np.zeros(2)
+    kept_device = DeviceClicks(click_probs=device.click_probs[shaded.kept_candidates])
+    win_probs = selection.mechanism.selection_probs(
+        shaded.auctions, kept_device.scores(shaded.auctions)
+    )
+    prices = price_candidates(shaded.auctions, selection.rule, reserve=selection.reserve)
+    is_own = shaded.auctions.ads == ad
+    own_probs, click_probs = win_probs[is_own], kept_device.click_probs[is_own]
+    values = auctions.bids[shaded.kept_candidates[is_own]] * click_probs
+    is_per_click = prices.paid_event is PaidEvent.CLICK
+    costs = prices.amounts[is_own] * (click_probs if is_per_click else 1.0)
+    return np.array([own_probs @ (values - costs), own_probs.sum()])

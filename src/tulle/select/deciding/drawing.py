@@ -1,0 +1,54 @@
+"""One draw for each auction of a block."""
+
+import numpy as np
+
+from tulle.mechanisms.entropy import NoiseSource
+from tulle.select.auctions import IntArray
+from tulle.select.billing.reserve import BoolArray, keep_candidates
+from tulle.select.deciding.auction_blocks import AuctionBlock
+from tulle.select.mechanism_table import DecidingMechanism
+from tulle.select.server_ranks import server_ranks
+from tulle.select.slots import SlotMechanism
+
+
+def draw_places(
+    block: AuctionBlock,
+    mechanism: DecidingMechanism,
+    is_personalised: BoolArray,
+    *,
+    rng: NoiseSource,
+) -> IntArray:
+    """[auctions, slots], the place of each chosen candidate; -1 where a slot stays empty.
+
+    Args:
+      block: Auctions with predictions of devices.
+      mechanism: How ads are drawn.
+      is_personalised: [auctions]; the others show what the server ranks first.
+      rng: Source of the draws. Sensitive: never log or save its state.
+
+    Privacy:
+      Unit: one decision, replace. Event: that of the mechanism for each personalised decision.
+      Relies on: `is_personalised` follows from public data; one draw a decision.
+    """
+    num_slots = mechanism.num_slots if isinstance(mechanism, SlotMechanism) else 1
+    chosen = _server_winners(block, num_slots)
+    if not is_personalised.any():
+        return chosen
+    auctions = block.auctions
+    asked = keep_candidates(auctions, np.repeat(is_personalised, auctions.sizes))
+    raw_scores = block.raw_scores()[asked.kept_candidates]
+    places = mechanism.choose(asked.auctions, raw_scores, rng=rng).reshape(-1, num_slots)
+    is_shown = places >= 0
+    drawn = np.where(is_shown, asked.kept_candidates[np.where(is_shown, places, 0)], -1)
+    chosen[asked.kept_auctions] = drawn
+    return chosen
+
+
+def _server_winners(block: AuctionBlock, num_slots: int) -> IntArray:
+    auctions = block.auctions
+    chosen = np.full((len(auctions), num_slots), -1, np.int64)
+    ranks = server_ranks(auctions)
+    places = np.flatnonzero(ranks < num_slots)
+    owners = np.searchsorted(auctions.offsets, places, side="right") - 1
+    chosen[owners, ranks[places]] = places
+    return chosen

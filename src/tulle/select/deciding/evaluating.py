@@ -1,0 +1,209 @@
+"""What another selection would have been worth, from choices that are out and private logs.
+
+Whoever runs this holds what devices know of their decisions, or is one of them. Only noisy sums
+leave, once for one payment.
+"""
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tulle.data.auction_files import AuctionColumns
+from tulle.data.source_files import SourceFile, content_sha256, inspect_sources
+from tulle.durable_files import stage_text
+from tulle.errors import ConfigError, DataError
+from tulle.mechanisms.entropy import NoiseSource
+from tulle.privacy.plan import Plan
+from tulle.privacy.units import Adjacency
+from tulle.runs.release_books import ReleaseCharge, ReleaseKind
+from tulle.runs.release_files import ReleaseFiles
+from tulle.runs.release_once import OneRelease, release_once
+from tulle.select.deciding.auction_blocks import AuctionBlock, read_whole_batch
+from tulle.select.deciding.chosen_ads import ChosenAds
+from tulle.select.deciding.evaluation_plan import EvaluationConfig, make_evaluation_plan
+from tulle.select.deciding.requests import personalised_requests
+from tulle.select.deciding.selection_record import SelectionRecord
+from tulle.select.evaluation.decision_log import DecisionLog
+from tulle.select.evaluation.on_device_evaluation import EvaluationResult, release_estimate
+from tulle.select.settings_file import settings_text
+
+EVALUATIONS = ReleaseKind(
+    name="selection evaluation", key_ending="select-evaluation-key", adjacency=Adjacency.REPLACE
+)
+
+_MEANINGS = {
+    "clicks_per_decision": "Estimated clicks of a decision under the evaluated selection.",
+    "interval": "For it, over noise and sampling; over no bias by cut weights.",
+    "noise_stddev": "Standard deviation of the noise in it.",
+    "sampling_stddev": "That of draws, clicks and users; noisy, and on the high side.",
+    "num_decisions": "Personalised decisions that count.",
+    "num_users": "Their users.",
+    "max_weight": "Largest weight of a decision.",
+    "is_weight_cut": "Whether larger weights were possible, which biases the estimate.",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationFiles:
+    """What an evaluation reads."""
+
+    auctions: Path
+    choices: Path
+    clicks: Path
+    """Of shown ads. Sensitive."""
+    columns: AuctionColumns
+
+    @property
+    def paths(self) -> list[Path]:
+        """All of them."""
+        return [self.auctions, self.choices, self.clicks]
+
+
+def evaluate_files(
+    config: EvaluationConfig,
+    files: EvaluationFiles,
+    out: Path,
+    *,
+    rng: NoiseSource,
+    charge: ReleaseCharge | None = None,
+    again: bool = False,
+) -> tuple[SelectionRecord, dict[str, Any], bool]:
+    """Writes the estimate as JSON, with its record; gives both and whether they were stored.
+
+    Args:
+      config: What is evaluated.
+      files: Auctions with predictions of devices, choices and clicks.
+      out: The new JSON file.
+      rng: Source of the noise. Sensitive: never log or save its state.
+      charge: Which ledger pays.
+      again: Pay and draw again although the ledger has this evaluation already.
+
+    Privacy:
+      Unit: that of the logging selection, replace: predictions and clicks change, requests and
+      choices stay. Event: two discrete Laplace sums, charged before the first draw. The choices
+      themselves were paid when they were drawn.
+    """
+    if out.suffix != ".json":
+        raise ConfigError(f"out={str(out)!r} must end in .json, which it will be.")
+    if not out.parent.is_dir():
+        raise ConfigError(f"out={str(out)!r} is in no folder that exists; make it first.")
+    plan = make_evaluation_plan(
+        config, files.columns, noise_source=rng.description, has_ledger=charge is not None
+    )
+    release = OneRelease(
+        plan=plan,
+        kind=EVALUATIONS,
+        out=out,
+        parse_record=SelectionRecord.from_json,
+        charge=charge,
+        again=again,
+    )
+    draw = _EvaluationDraw(config, files, plan, inspect_sources(files.paths), rng)
+    record, is_stored = release_once(release, draw)
+    return record, json.loads(out.read_text(encoding="utf-8")), is_stored
+
+
+class _EvaluationDraw:
+    """Reads everything before it is paid, and draws once."""
+
+    def __init__(
+        self,
+        config: EvaluationConfig,
+        files: EvaluationFiles,
+        plan: Plan,
+        sources: tuple[SourceFile, ...],
+        rng: NoiseSource,
+    ) -> None:
+        self._config, self._files, self._plan = config, files, plan
+        self._sources, self._rng = sources, rng
+        self._read: tuple[AuctionBlock, DecisionLog] | None = None
+
+    def check(self) -> None:
+        """Reads all files and refuses what does not fit together."""
+        self._read = _read_log(self._config, self._files)
+        if inspect_sources(self._files.paths) != self._sources:
+            raise DataError("a file changed while it was read; start again.")
+
+    def digest(self) -> bytes:
+        """Of all files and of the meaning of their columns."""
+        parts = [content_sha256(path) for path in self._files.paths]
+        return hashlib.sha256(repr((self._files.columns, parts)).encode()).digest()
+
+    def write(
+        self, files: ReleaseFiles[SelectionRecord], release_id: str | None
+    ) -> SelectionRecord:
+        """The estimate into the hidden file; the record says what it is."""
+        if self._read is None:
+            raise ConfigError("files are checked first and then evaluated.")
+        block, log = self._read
+        result = release_estimate(
+            block.auctions,
+            log,
+            self._config.evaluation(),
+            rng=self._rng,
+            confidence=self._config.confidence,
+        )
+        text = json.dumps(_numbers(result), indent=2, allow_nan=False) + "\n"
+        stage_text(files.hidden_table, text).replace(files.hidden_table)
+        record = SelectionRecord(
+            plan=self._plan,
+            settings=settings_text(self._config.target),
+            num_requests=len(block.auctions),
+            num_personalised=result.num_decisions,
+            columns=_MEANINGS,
+            table=files.table.name,
+            table_sha256=content_sha256(files.hidden_table),
+            randomness=self._rng.description,
+            is_secure=self._rng.is_secure,
+            release_id=release_id,
+        )
+        files.hide_record(record)
+        return record
+
+
+def _read_log(config: EvaluationConfig, files: EvaluationFiles) -> tuple[AuctionBlock, DecisionLog]:
+    block = read_whole_batch(
+        files.auctions, files.columns, reserve=config.logging.pricing.reserve, with_device=True
+    )
+    requests = personalised_requests(config.logging, [block])
+    chosen = ChosenAds.read(files.choices, files.clicks, like=block)
+    found = list(chosen.of_block(block))
+    chosen.check_all_found(files.choices)
+    if len(found) != 1 or len(found[0].choices) != len(block.auctions):
+        raise DataError(
+            f"{files.choices.name} has not one choice for each auction; evaluate choices with the "
+            "auctions that they were made of."
+        )
+    order = np.argsort(found[0].choices.auctions)
+    places = found[0].choices.places(block.auctions)[order]
+    clicked = found[0].raw_is_clicked
+    if clicked is None:
+        raise DataError("clicks of the shown ads are needed.")
+    device = block.device_clicks()
+    users = np.arange(len(places)) if requests.users is None else requests.users
+    log = DecisionLog(
+        users=users,
+        choices=places,
+        raw_clicks=clicked[order],
+        raw_scores=device.scores(block.auctions),
+        raw_model_clicks=device.click_probs,
+        is_personalised=requests.is_personalised,
+    )
+    return block, log
+
+
+def _numbers(result: EvaluationResult) -> dict[str, Any]:
+    return {
+        "clicks_per_decision": result.estimate.value,
+        "interval": [result.interval.low, result.interval.high],
+        "noise_stddev": result.estimate.noise_stddev,
+        "sampling_stddev": result.sampling_stddev,
+        "num_decisions": result.num_decisions,
+        "num_users": result.num_users,
+        "max_weight": result.max_weight,
+        "is_weight_cut": result.is_weight_cut,
+    }

@@ -1,0 +1,138 @@
+"""Auctions with the predictions of their devices, as one thing to try mechanisms on.
+
+The predictions are taken as the truth and choices are not drawn: all numbers are exact for the
+sample. They are for planning and for simulations, where somebody holds such predictions (a panel
+that agreed, or a synthetic market); none of them is a private release.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from tulle.errors import ConfigError, DataError
+from tulle.select.ad_prices import AdPrices
+from tulle.select.auctions import Auctions, DeviceClicks, FloatArray, IntArray
+from tulle.select.baselines.greedy import Greedy, NonPersonalised
+from tulle.select.billing.prices import PricingRule, price_candidates
+from tulle.select.mechanism import SelectionMechanism
+from tulle.select.metrics import MarketMetrics, captured_share, expected_metrics
+
+_Mechanism = TypeVar("_Mechanism", bound=SelectionMechanism)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class MarketSample:
+    """Some auctions, what their devices predict, and how winners pay.
+
+    Privacy:
+      Nothing computed here is noised: every number is as sensitive as the predictions.
+    """
+
+    auctions: Auctions
+    device: DeviceClicks
+    pricing: PricingRule
+    reserve: float = 0.0
+    """Least worth of an impression by server score. Auctions must be above it already."""
+
+    def __post_init__(self) -> None:
+        if self.device.click_probs.shape != self.auctions.bids.shape:
+            raise ConfigError("predictions of devices must be those of the same candidates.")
+        if len(self.auctions) == 0:
+            raise DataError("there is no auction to try anything on; give at least one.")
+
+    @functools.cached_property
+    def raw_scores(self) -> FloatArray:
+        """[candidates], what an impression is worth by the device. Sensitive."""
+        return self.device.scores(self.auctions)
+
+    @functools.cached_property
+    def prices(self) -> AdPrices:
+        """Of all candidates, from public data."""
+        return price_candidates(self.auctions, self.pricing, reserve=self.reserve)
+
+    @functools.cached_property
+    def baseline(self) -> MarketMetrics:
+        """The server's winners: nothing is personalised."""
+        return self.metrics(NonPersonalised())
+
+    @functools.cached_property
+    def ideal(self) -> MarketMetrics:
+        """The devices' favourites: nothing is private."""
+        return self.metrics(Greedy())
+
+    @property
+    def gain(self) -> float:
+        """By how much personalisation raises welfare, as a share of the baseline."""
+        return self.ideal.welfare / self.baseline.welfare - 1
+
+    def metrics(self, mechanism: SelectionMechanism) -> MarketMetrics:
+        """What a mechanism is worth, exact for this sample."""
+        return self.metrics_of(mechanism.selection_probs(self.auctions, self.raw_scores))
+
+    def metrics_of(self, selection_probs: FloatArray) -> MarketMetrics:
+        """What given chances of selection are worth, exact for this sample."""
+        return expected_metrics(self.auctions, self.device, selection_probs, self.prices)
+
+    def captured_share(self, metrics: MarketMetrics) -> float:
+        """Share of the welfare gain of personalisation that is kept."""
+        return captured_share(
+            metrics.welfare, baseline=self.baseline.welfare, ideal=self.ideal.welfare
+        )
+
+    def captured_share_error(self, selection_probs: FloatArray) -> float:
+        """Standard error of the captured share, over the auctions and devices that were drawn."""
+        baseline = self._welfare_of_auctions(NonPersonalised())
+        gains = self._welfare_of_auctions(Greedy()) - baseline
+        kept = self._sum_of_auctions(selection_probs * self.raw_scores) - baseline
+        # Error of a ratio of means, to first order.
+        deviations = kept - kept.mean() / gains.mean() * gains
+        return float(deviations.std() / gains.mean() / np.sqrt(len(gains)))
+
+    def subset(self, rows: IntArray) -> "MarketSample":
+        """Some of the auctions, in the given order."""
+        sizes = self.auctions.sizes[rows]
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
+        places = np.repeat(self.auctions.offsets[rows], sizes) + within
+        return dataclasses.replace(
+            self,
+            auctions=Auctions(
+                offsets=offsets,
+                ads=self.auctions.ads[places],
+                bids=self.auctions.bids[places],
+                server_click_probs=self.auctions.server_click_probs[places],
+            ),
+            device=DeviceClicks(click_probs=self.device.click_probs[places]),
+        )
+
+    def _welfare_of_auctions(self, mechanism: SelectionMechanism) -> FloatArray:
+        probs = mechanism.selection_probs(self.auctions, self.raw_scores)
+        return self._sum_of_auctions(probs * self.raw_scores)
+
+    def _sum_of_auctions(self, values: FloatArray) -> FloatArray:
+        return np.asarray(np.add.reduceat(values, self.auctions.offsets[:-1]))
+
+
+def lifts(metrics: MarketMetrics, baseline: MarketMetrics) -> dict[str, float | None]:
+    """Relative change of each metric; None where the baseline has none of it to begin with."""
+    before, after = baseline.to_dict(), metrics.to_dict()
+    return {
+        f"{name}_lift": after[name] / before[name] - 1 if before[name] > 0 else None
+        for name in before
+    }
+
+
+def best_of(
+    sample: MarketSample, options: Sequence[_Mechanism], *, objective: str = "welfare"
+) -> _Mechanism:
+    """The option with the most of the objective on the sample; the first one of equals.
+
+    Privacy:
+      Not a private release: the choice depends on the sample's device predictions.
+    """
+    if not options:
+        raise ConfigError("there is nothing to choose from; give at least one mechanism.")
+    return max(options, key=lambda option: sample.metrics(option).to_dict()[objective])

@@ -1,0 +1,214 @@
+"""Terms have the right mean over every choice and click, exactly."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tulle.errors import ConfigError
+from tulle.select.auctions import Auctions, FloatArray
+from tulle.select.baselines.greedy import Greedy, NonPersonalised
+from tulle.select.evaluation.decision_log import DecisionLog
+from tulle.select.evaluation.device_terms import (
+    Estimator,
+    TermRange,
+    device_terms,
+    term_range,
+)
+from tulle.select.evaluation.support import weight_limits
+from tulle.select.floors.floor_mechanism import FloorMechanism
+from tulle.select.floors.shortlist import TopCandidates
+from tulle.select.mechanism import SelectionMechanism
+from unit.select.evaluation.logged_decisions import ShowRank
+
+LOGGING = FloorMechanism(epsilon=1.5, shortlist=TopCandidates(num_finalists=4))
+TARGETS: list[SelectionMechanism] = [
+    LOGGING,
+    FloorMechanism(epsilon=3.0, shortlist=TopCandidates(num_finalists=3)),
+    FloorMechanism(epsilon=0.5, shortlist=TopCandidates(num_finalists=4), num_boosted=2),
+    NonPersonalised(),
+    ShowRank(rank=2),
+]
+
+chances = st.lists(st.floats(0.01, 0.99), min_size=5, max_size=5).map(np.array)
+
+
+def outcomes(
+    auction: Auctions, raw_scores: FloatArray, model: FloatArray
+) -> tuple[Auctions, DecisionLog]:
+    """One auction once for every choice of a finalist, without and with a click."""
+    size = auction.num_candidates
+    num = 2 * size
+    repeated = Auctions(
+        offsets=size * np.arange(num + 1),
+        ads=np.tile(auction.ads, num),
+        bids=np.tile(auction.bids, num),
+        server_click_probs=np.tile(auction.server_click_probs, num),
+    )
+    return repeated, DecisionLog(
+        users=np.arange(num),
+        choices=size * np.arange(num) + np.tile(np.arange(size), 2),
+        raw_clicks=np.repeat([False, True], size),
+        raw_scores=np.tile(raw_scores, num),
+        raw_target_scores=np.tile(raw_scores[::-1], num),
+        raw_model_clicks=np.tile(model, num),
+    )
+
+
+def exact_mean(terms: FloatArray, logging_probs: FloatArray, click_probs: FloatArray) -> float:
+    missed, clicked = terms.reshape(2, -1)
+    return float(logging_probs @ (missed * (1 - click_probs) + clicked * click_probs))
+
+
+def auction_of(server: FloatArray) -> Auctions:
+    return Auctions(
+        offsets=np.array([0, 5]),
+        ads=np.arange(5),
+        bids=np.array([1.0, 2.0, 0.5, 1.5, 3.0]),
+        server_click_probs=server,
+    )
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("estimator", Estimator)
+@given(server=chances, device=chances, model=chances, values=chances)
+def test_the_mean_term_is_the_value_of_the_target(
+    target: SelectionMechanism,
+    estimator: Estimator,
+    server: FloatArray,
+    device: FloatArray,
+    model: FloatArray,
+    values: FloatArray,
+) -> None:
+    """For any model, any scores, and clicks whose true chance nobody knows."""
+    auction, scores = auction_of(server), device
+    repeated, log = outcomes(auction, scores, model)
+    terms = device_terms(
+        repeated,
+        log,
+        (LOGGING, target),
+        estimator=estimator,
+        values=np.tile(values, 10),
+        max_weight=1e9,
+    )
+    true_clicks = device[[2, 0, 1, 4, 3]]
+    truth = float(target.selection_probs(auction, scores[::-1]) @ (values * true_clicks))
+    logging_probs = LOGGING.selection_probs(auction, scores)
+    usable = np.where(np.tile(logging_probs, 2) > 0, terms, 0.0)
+    assert exact_mean(usable, logging_probs, true_clicks) == pytest.approx(truth, rel=1e-9)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChanceOfTheNextCandidate(FloorMechanism):
+    """A fault: the propensity is that of another candidate than the chosen one."""
+
+    def selection_probs(self, auctions: Auctions, raw_scores: FloatArray) -> FloatArray:
+        probs = super().selection_probs(auctions, raw_scores).reshape(len(auctions), -1)
+        return np.roll(probs, 1, axis=1).ravel()
+
+
+@pytest.mark.parametrize("estimator", Estimator)
+@pytest.mark.parametrize(
+    ("logging", "is_right"),
+    [(FloorMechanism(epsilon=1.5), True), (ChanceOfTheNextCandidate(epsilon=1.5), False)],
+)
+def test_the_propensity_of_another_candidate_is_caught(
+    logging: FloorMechanism, estimator: Estimator, is_right: bool
+) -> None:
+    auction, device = auction_of(np.full(5, 0.5)), np.array([0.1, 0.6, 0.3, 0.2, 0.4])
+    repeated, log = outcomes(auction, device, np.full(5, 0.3))
+    target, ones = ShowRank(rank=None), np.ones(repeated.num_candidates)
+    terms = device_terms(
+        repeated, log, (logging, target), estimator=estimator, values=ones, max_weight=1e9
+    )
+    mean = exact_mean(terms, FloorMechanism(epsilon=1.5).selection_probs(auction, device), device)
+    assert (abs(mean / device.mean() - 1) < 1e-9) == is_right
+    assert (abs(mean / device.mean() - 1) < 0.05) == is_right
+
+
+@pytest.mark.parametrize("target", [*TARGETS, Greedy()])
+@pytest.mark.parametrize("estimator", Estimator)
+@given(server=chances, device=chances, model=chances)
+def test_no_term_leaves_its_range(
+    target: SelectionMechanism,
+    estimator: Estimator,
+    server: FloatArray,
+    device: FloatArray,
+    model: FloatArray,
+) -> None:
+    logging = FloorMechanism(epsilon=1.5)
+    repeated, log = outcomes(auction_of(server), device, model)
+    limits = weight_limits(logging, target, repeated)
+    assert limits is not None
+    terms = device_terms(
+        repeated,
+        log,
+        (logging, target),
+        estimator=estimator,
+        values=np.ones(repeated.num_candidates),
+        max_weight=1e9,
+    )
+    bounds = term_range(estimator, float(limits.max()), 1.0)
+    assert bounds.low * (1 + 1e-12) <= terms.min() <= terms.max() <= bounds.high * (1 + 1e-12)
+
+
+def test_the_limit_of_weights_is_reached() -> None:
+    logging, target = FloorMechanism(epsilon=1.5), FloorMechanism(epsilon=3.0)
+    total, target_total = np.exp(1.5) + 4, np.exp(3.0) + 4
+    repeated, log = outcomes(auction_of(np.full(5, 0.5)), np.arange(5.0), np.full(5, 0.5))
+    limits = weight_limits(logging, target, repeated)
+    assert limits is not None
+    assert limits == pytest.approx(np.exp(3.0) / target_total * total, rel=1e-12)
+    terms = device_terms(
+        repeated,
+        log,
+        (logging, target),
+        estimator=Estimator.INVERSE_PROPENSITY,
+        values=np.ones(repeated.num_candidates),
+        max_weight=1e9,
+    )
+    assert terms.max() == pytest.approx(limits[0], rel=1e-12)
+
+
+def test_a_single_finalist_has_weight_one() -> None:
+    rule = FloorMechanism(epsilon=1.0, shortlist=TopCandidates(num_finalists=1))
+    limits = weight_limits(rule, rule, auction_of(np.full(5, 0.5)))
+    assert limits is not None
+    assert limits.tolist() == [1.0]
+
+
+def test_weights_are_cut_where_they_are_asked_to_be() -> None:
+    repeated, log = outcomes(auction_of(np.full(5, 0.5)), np.arange(5.0), np.full(5, 0.5))
+    terms = device_terms(
+        repeated,
+        log,
+        (FloorMechanism(epsilon=3.0), ShowRank(rank=None)),
+        estimator=Estimator.INVERSE_PROPENSITY,
+        values=np.ones(repeated.num_candidates),
+        max_weight=2.0,
+    )
+    assert terms.max() == 2.0
+
+
+def test_a_choice_that_cannot_have_been_drawn_gets_the_largest_weight() -> None:
+    repeated, log = outcomes(auction_of(np.linspace(0.9, 0.1, 5)), np.ones(5), np.full(5, 0.5))
+    top = FloorMechanism(epsilon=1.0, shortlist=TopCandidates(num_finalists=1))
+    terms = device_terms(
+        repeated,
+        log,
+        (top, ShowRank(rank=None)),
+        estimator=Estimator.INVERSE_PROPENSITY,
+        values=np.ones(repeated.num_candidates),
+        max_weight=7.0,
+    )
+    assert np.isfinite(terms).all()
+    assert terms.max() == 7.0
+
+
+def test_ranges_are_those_of_the_terms() -> None:
+    assert term_range(Estimator.INVERSE_PROPENSITY, 6.0, 2.0) == TermRange(low=0.0, high=6.0)
+    assert term_range(Estimator.DOUBLY_ROBUST, 6.0, 2.0) == TermRange(low=-6.0, high=8.0)
+    with pytest.raises(ConfigError, match="nothing to estimate"):
+        term_range(Estimator.INVERSE_PROPENSITY, 0.0, 0.0)

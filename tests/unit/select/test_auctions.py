@@ -1,0 +1,75 @@
+"""Auctions refuse what is none, and come apart into rectangles without loss."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tulle.errors import ConfigError, DataError
+from tulle.select.auctions import Auctions, DeviceClicks
+from unit.select.floors.tiny_auctions import random_auctions
+
+
+def test_size_groups_hold_every_candidate_once() -> None:
+    sizes = np.random.default_rng(1).integers(1, 9, 2_000).tolist()
+    auctions = random_auctions(sizes, seed=1)
+    places, numbers = [], []
+    for group in auctions.size_groups():
+        assert len({sizes[auction] for auction in group.auctions}) == 1
+        for auction, row in zip(group.auctions, group.places, strict=True):
+            assert row.tolist() == list(
+                range(auctions.offsets[auction], auctions.offsets[auction + 1])
+            )
+        places += group.places.ravel().tolist()
+        numbers += group.auctions.tolist()
+    assert sorted(places) == list(range(auctions.num_candidates))
+    assert sorted(numbers) == list(range(2_000))
+
+
+def test_many_auctions_of_one_size_come_in_several_groups() -> None:
+    auctions = random_auctions([1] * 300_000, seed=1)
+    groups = [group.auctions for group in auctions.size_groups()]
+    assert len(groups) == 2
+    assert np.array_equal(np.concatenate(groups), np.arange(300_000))
+
+
+def test_an_auction_larger_than_a_group_is_a_group() -> None:
+    auctions = random_auctions([300_000, 300_000], seed=1)
+    assert [group.places.shape for group in auctions.size_groups()] == [(1, 300_000)] * 2
+
+
+def test_scores_are_bids_times_click_chances() -> None:
+    auctions = random_auctions([3], seed=2)
+    assert auctions.server_scores.tolist() == (auctions.bids * auctions.server_click_probs).tolist()
+    clicks = np.array([0.1, 0.2, 0.0])
+    device = DeviceClicks(click_probs=clicks)
+    assert device.scores(auctions).tolist() == (auctions.bids * clicks).tolist()
+    assert "0.2" not in repr(device)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("offsets", np.array([1, 3]), "starts with 0"),
+        ("offsets", np.array([[0, 3]]), "one row"),
+        ("offsets", np.array([0, 1, 1, 3]), "at least one candidate"),
+        ("offsets", np.array([0, 2]), "one entry for each"),
+        ("ads", np.array([1, 2]), "ads must have one entry"),
+        ("bids", np.array([1.0, -1.0, 1.0]), "bids"),
+        ("bids", np.array([1.0, np.inf, 1.0]), "bids"),
+        ("server_click_probs", np.array([0.1, 1.2, 0.1]), r"\[0, 1\]"),
+        ("server_click_probs", np.array([0.1, np.nan, 0.1]), r"\[0, 1\]"),
+    ],
+)
+def test_what_is_no_auction_is_refused(field: str, value: np.ndarray, message: str) -> None:
+    auctions: Auctions = random_auctions([3], seed=2)
+    with pytest.raises(DataError, match=message):
+        dataclasses.replace(auctions, **{field: value})
+
+
+def test_predictions_that_are_no_chances_or_of_other_candidates_are_refused() -> None:
+    with pytest.raises(DataError, match="click_probs") as error:
+        DeviceClicks(click_probs=np.array([0.5, 1.75]))
+    assert "1.75" not in str(error.value)
+    with pytest.raises(ConfigError, match="same candidates"):
+        DeviceClicks(click_probs=np.array([0.5])).scores(random_auctions([3], seed=2))
