@@ -64,3 +64,14 @@ def test_campaigns_are_measured_once_under_a_budget(tmp_path: pathlib.Path) -> N
     assert card.verdict.startswith("Private release: epsilon=2, delta=0 for one user")
     (spend,) = Ledger.open(tmp_path / "out" / "ledger.db").spends("measurement")
     assert spend.request.event == card.plan.event
+
+
+def test_ads_are_selected_once_under_a_budget_and_billed(tmp_path: pathlib.Path) -> None:
+    text = run("select_ads.py", str(tmp_path / "out"))
+    assert "keeps 39% of the gain" in text
+    assert re.findall(r"stored: (\w+)", text) == ["False", "True"]
+    assert "5000 impressions" in text
+    card = read_card(tmp_path / "out" / "card.json")
+    assert card.verdict.startswith("Private release: epsilon=2, delta=0")
+    (spend,) = Ledger.open(tmp_path / "out" / "ledger.db").spends("ads")
+    assert spend.request.event == card.plan.event

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -15,7 +15,6 @@ from tulle.errors import ConfigError, RunStateError
 if TYPE_CHECKING:
     from tulle.select.auctions import Auctions, DeviceClicks
     from tulle.select.billing.incentives import IncentiveReport
-    from tulle.select.mechanism_table import DecidingMechanism
     from tulle.select.planner.click_prior import LogitNormalPrior
     from tulle.select.planner.selection_outlook import SelectionOutlook
     from tulle.select.selection_config import SelectionConfig
@@ -211,23 +210,25 @@ def _baselines(
 
 
 def _config(options: PlanSelectionOptions, outlook: "SelectionOutlook") -> "SelectionConfig":
-    """The recommended selection at the largest epsilon."""
+    """The best that decisions can be drawn by; a baseline that was compared may be better."""
     from tulle.privacy.fields import check_choice
     from tulle.privacy.units import Unit
-    from tulle.select.baselines.greedy import NonPersonalised
     from tulle.select.decision_accounting import Shuffle
     from tulle.select.floors.floor_mechanism import FloorMechanism
     from tulle.select.selection_config import Consent, SelectionConfig
     from tulle.select.settings_file import read_pricing
 
-    best = outlook.recommended(max(outlook.epsilons)).mechanism
-    mechanism: DecidingMechanism = best if isinstance(best, FloorMechanism) else NonPersonalised()
+    # Every grid has the cutoff 0, which is not to personalise.
+    best = max(
+        (option for option in outlook.options if isinstance(option.mechanism, FloorMechanism)),
+        key=lambda option: outlook.objective.of(option.metrics),
+    )
     shuffle = None
     if options.min_cell_size is not None:
         shuffle = Shuffle(min_cell_size=options.min_cell_size)
     return SelectionConfig(
         name=options.auctions.stem if options.out is None else options.out.stem,
-        mechanism=mechanism,
+        mechanism=cast("FloorMechanism", best.mechanism),
         unit=Unit.parse(options.unit),
         max_decisions_per_user=options.max_decisions_per_user,
         least_finalists=options.least_finalists,
@@ -316,6 +317,7 @@ def _line(name: str, metrics: dict[str, float], share: float | None, width: int)
 
 def _print_config(config: "SelectionConfig", report: "IncentiveReport | None") -> None:
     accounting = config.accounting
+    typer.echo(f"selection           {config.mechanism.name}")
     typer.echo(f"one decision        {accounting.decision_guarantee(config.delta)}")
     if config.max_decisions_per_user is not None:
         typer.echo(

@@ -115,6 +115,11 @@ def _stored(release: OneRelease[Record], paid: PaidRelease, files: ReleaseFiles[
         if record is None:
             continue
         if path != out:
+            if path.suffix != out.suffix:
+                raise RunStateError(
+                    f"this {release.kind.name} is stored in {path}, and a copy has the same form; "
+                    f"name a file that ends in {path.suffix}, not {out.suffix}."
+                )
             files.refuse_existing()
             record = _renamed(record, out.name)
             files.take_copy(path, record)

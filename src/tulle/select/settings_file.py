@@ -9,14 +9,14 @@ from tulle.privacy.units import Unit
 from tulle.runs.toml_tables import check_table, read_toml
 from tulle.runs.toml_text import toml_text
 from tulle.select.billing.prices import PricingRule
-from tulle.select.decision_accounting import Shuffle
+from tulle.select.decision_accounting import Shuffle, UserReports
 from tulle.select.mechanism_table import mechanism_table, read_mechanism
 from tulle.select.selection_config import Candidates, Consent, Pricing, SelectionConfig
 
 _POSTED = "posted"
 _PRIVACY = (
     *("max_decisions_per_user", "least_finalists", "delta", "min_cell_size"),
-    *("consent", "candidates"),
+    *("user_reports", "consent", "candidates"),
 )
 
 
@@ -48,6 +48,7 @@ def settings_text(config: SelectionConfig) -> str:
         privacy["max_decisions_per_user"] = config.max_decisions_per_user
     if config.shuffle is not None:
         privacy["min_cell_size"] = config.shuffle.min_cell_size
+        privacy["user_reports"] = config.shuffle.user_reports.value
     return toml_text(
         {
             "name": config.name,
@@ -86,7 +87,13 @@ def _privacy(table: object) -> dict[str, Any]:
         given["delta"] = check_finite("[privacy] delta", fields["delta"])
     if "min_cell_size" in fields:
         size = check_count("[privacy] min_cell_size", fields["min_cell_size"])
-        given["shuffle"] = Shuffle(min_cell_size=size)
+        reports = fields.get("user_reports", UserReports.ONE_PER_CELL.value)
+        given["shuffle"] = Shuffle(
+            min_cell_size=size,
+            user_reports=check_choice("[privacy] user_reports", reports, UserReports),
+        )
+    elif "user_reports" in fields:
+        raise ConfigError("[privacy] user_reports is for a shuffle; give min_cell_size too.")
     if "consent" in fields:
         given["consent"] = check_choice("[privacy] consent", fields["consent"], Consent)
     if "candidates" in fields:

@@ -15,12 +15,7 @@ from tulle.errors import ConfigError
 from tulle.select.ad_prices import PaidEvent
 from tulle.select.auctions import Auctions, DeviceClicks, FloatArray, IntArray
 from tulle.select.billing.prices import PricingRule, price_candidates
-from tulle.select.billing.reserve import (
-    BoolArray,
-    above_reserve,
-    check_reserve,
-    keep_candidates,
-)
+from tulle.select.billing.reserve import BoolArray, above_reserve, check_reserve
 from tulle.select.mechanism import SelectionMechanism
 
 BID_FACTORS = (0.0, 0.05, *(round(0.1 * step, 1) for step in range(1, 16)))
@@ -98,15 +93,9 @@ def shading_curve(
         raise ConfigError(f"factors={factors} must be finite, >= 0 and contain 1.")
     if len(ads) == 0 or not np.all(np.isin(ads, auctions.ads)):
         raise ConfigError("ads must be at least one, each a candidate of an auction of the sample.")
-    outcomes = np.zeros((len(factors), 2))
-    num_auctions = 0
-    for ad in ads:
-        own = keep_candidates(auctions, _is_in_auction_of(auctions, int(ad)))
-        own_device = DeviceClicks(click_probs=device.click_probs[own.kept_candidates])
-        num_auctions += len(own.auctions)
-        for row, factor in enumerate(factors):
-            outcomes[row] += _outcome(own.auctions, own_device, selection, int(ad), factor)
-    means = outcomes / num_auctions
+    tried = _tried_bids(auctions, device, ads)
+    outcomes = np.array([_outcome(tried, selection, factor) for factor in factors])
+    means = outcomes / len(tried.auctions)
     return ShadingCurve(
         factors=factors,
         utilities=tuple(means[:, 0].tolist()),
@@ -114,27 +103,50 @@ def shading_curve(
     )
 
 
-def _is_in_auction_of(auctions: Auctions, ad: int) -> BoolArray:
-    has_ad = np.logical_or.reduceat(auctions.ads == ad, auctions.offsets[:-1])
-    return np.repeat(has_ad, auctions.sizes)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class _TriedBids:
+    """One copy of an auction for each bid in it that is tried, so that each changes alone."""
+
+    auctions: Auctions
+    device: DeviceClicks
+    is_own: BoolArray
+    """[candidates of the copies], the one bid of each copy."""
 
 
-def _outcome(
-    auctions: Auctions, device: DeviceClicks, selection: PricedSelection, ad: int, factor: float
-) -> FloatArray:
-    """Sums of utility and of chances to win over auctions that all have the ad."""
-    shaded_bids = np.where(auctions.ads == ad, factor * auctions.bids, auctions.bids)
+def _tried_bids(auctions: Auctions, device: DeviceClicks, ads: IntArray) -> _TriedBids:
+    own_places = np.flatnonzero(np.isin(auctions.ads, ads))
+    rows = np.searchsorted(auctions.offsets, own_places, side="right") - 1
+    sizes = auctions.sizes[rows]
+    offsets = np.append(0, np.cumsum(sizes))
+    within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
+    places = np.repeat(auctions.offsets[rows], sizes) + within
+    return _TriedBids(
+        auctions=Auctions(
+            offsets=offsets,
+            ads=auctions.ads[places],
+            bids=auctions.bids[places],
+            server_click_probs=auctions.server_click_probs[places],
+        ),
+        device=DeviceClicks(click_probs=device.click_probs[places]),
+        is_own=places == np.repeat(own_places, sizes),
+    )
+
+
+def _outcome(tried: _TriedBids, selection: PricedSelection, factor: float) -> FloatArray:
+    """Sums of utility and of chances to win over all copies."""
+    auctions = tried.auctions
+    shaded_bids = np.where(tried.is_own, factor * auctions.bids, auctions.bids)
     shaded = above_reserve(dataclasses.replace(auctions, bids=shaded_bids), selection.reserve)
     if not len(shaded.auctions):
         return np.zeros(2)
-    kept_device = DeviceClicks(click_probs=device.click_probs[shaded.kept_candidates])
+    kept_device = DeviceClicks(click_probs=tried.device.click_probs[shaded.kept_candidates])
     win_probs = selection.mechanism.selection_probs(
         shaded.auctions, kept_device.scores(shaded.auctions)
     )
     prices = price_candidates(shaded.auctions, selection.rule, reserve=selection.reserve)
-    is_own = shaded.auctions.ads == ad
+    is_own = tried.is_own[shaded.kept_candidates]
     own_probs, click_probs = win_probs[is_own], kept_device.click_probs[is_own]
     values = auctions.bids[shaded.kept_candidates[is_own]] * click_probs
     is_per_click = prices.paid_event is PaidEvent.CLICK
     costs = prices.amounts[is_own] * (click_probs if is_per_click else 1.0)
-    return np.array([own_probs @ (values - costs), own_probs.sum()])
+    return np.array([(own_probs * (values - costs)).sum(), own_probs.sum()])

@@ -14,7 +14,7 @@ import numpy as np
 from tulle.errors import ConfigError
 from tulle.privacy.fields import check_count
 from tulle.select.ad_prices import AdPrices, PaidEvent
-from tulle.select.auctions import Auctions, DeviceClicks, FloatArray
+from tulle.select.auctions import Auctions, DeviceClicks, FloatArray, IntArray
 from tulle.select.billing.bid_shading import PricedSelection, ShadingCurve, shading_curve
 from tulle.select.billing.prices import PricingRule, price_candidates
 from tulle.select.billing.reserve import above_reserve
@@ -26,6 +26,7 @@ SMALL_SHADING_GAIN = 0.02
 SMALL_OVERPAID_SHARE = 0.005
 
 _ROUNDING_NOISE = 1e-12
+_TRIED_AUCTIONS = 10_000
 
 
 class Severity(enum.Enum):
@@ -79,7 +80,7 @@ def report_incentives(
     device: DeviceClicks,
     selection: PricedSelection,
     *,
-    num_advertisers: int = 8,
+    num_advertisers: int | None = None,
 ) -> IncentiveReport:
     """Measures rationality, truthfulness and revenue on a sample of auctions.
 
@@ -87,13 +88,15 @@ def report_incentives(
       auctions: All candidates; those below the reserve are dropped here.
       device: Predictions that are taken as the true chances of a click.
       selection: How ads are chosen and paid for.
-      num_advertisers: How many ads, those in most auctions first, try other bids.
+      num_advertisers: How many ads, those in most auctions first, try other bids; None: as
+        many as it takes for thousands of auctions, since a few flatter the best bid in them.
 
     Privacy:
       None: everything follows from private predictions. For planning samples, public data and
       synthetic markets.
     """
-    check_count("num_advertisers", num_advertisers)
+    if num_advertisers is not None:
+        check_count("num_advertisers", num_advertisers)
     eligible = above_reserve(auctions, selection.reserve)
     if not len(eligible.auctions):
         raise ConfigError(f"reserve={selection.reserve} leaves no ad in any auction; lower it.")
@@ -102,12 +105,12 @@ def report_incentives(
     probs = selection.mechanism.selection_probs(
         eligible.auctions, kept_device.scores(eligible.auctions)
     )
-    names, num_auctions = np.unique(eligible.auctions.ads, return_counts=True)
-    most_seen = names[np.argsort(-num_auctions, kind="stable")[:num_advertisers]]
     is_server_winner = (server_ranks(eligible.auctions) == 0).astype(np.float64)
     report = IncentiveReport(
         overpaid_share=overpaid_share(eligible.auctions, kept_device, probs, prices),
-        shading=shading_curve(auctions, device, selection, ads=most_seen),
+        shading=shading_curve(
+            auctions, device, selection, ads=_most_seen(eligible.auctions, num_advertisers)
+        ),
         revenue=expected_metrics(eligible.auctions, kept_device, probs, prices).revenue,
         non_personalised_revenue=expected_metrics(
             eligible.auctions, kept_device, is_server_winner, prices
@@ -115,6 +118,14 @@ def report_incentives(
         findings=(),
     )
     return dataclasses.replace(report, findings=_findings(report, selection))
+
+
+def _most_seen(auctions: Auctions, num_ads: int | None) -> IntArray:
+    names, counts = np.unique(auctions.ads, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    if num_ads is None:
+        num_ads = int(np.searchsorted(np.cumsum(counts[order]), _TRIED_AUCTIONS)) + 1
+    return names[order[:num_ads]]
 
 
 def overpaid_share(

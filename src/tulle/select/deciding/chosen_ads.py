@@ -55,11 +55,11 @@ class ChosenAds:
         parts = list(read_choices(choices))
         if not parts:
             raise DataError(f"{choices.name} has no choices.")
-        auction_ids = _like(
+        auction_ids = ids_like(
             np.concatenate([part.auction_ids for part in parts]), like.rows.auction_ids, choices
         )
         own_ads = like.rows.original_ads(like.rows.ads[:1])
-        ads = _like(np.concatenate([part.ads for part in parts]), own_ads, choices)
+        ads = ids_like(np.concatenate([part.ads for part in parts]), own_ads, choices)
         slots = np.concatenate(
             [np.zeros(len(p), np.int64) if p.slots is None else p.slots for p in parts]
         )
@@ -101,7 +101,7 @@ class ChosenAds:
             )
 
 
-def _like(ids: IdArray, others: IdArray, path: Path) -> IdArray:
+def ids_like(ids: IdArray, others: IdArray, path: Path) -> IdArray:
     """Ids as whole numbers if those they are compared with are: text files have text alone."""
     if (ids.dtype.kind in "iu") == (others.dtype.kind in "iu"):
         return ids
@@ -120,10 +120,10 @@ def _clicked_pairs(path: Path, auction_ids: IdArray, ads: IdArray) -> set[tuple[
     """Auction and ad of each click; None for the ad where the file has none."""
     clicked: set[tuple[Any, Any]] = set()
     for part in read_clicks(path):
-        auctions = _like(part.auction_ids, auction_ids, path).tolist()
+        auctions = ids_like(part.auction_ids, auction_ids, path).tolist()
         names = [None] * len(part)
         if part.ads is not None:
-            names = _like(part.ads, ads, path).tolist()
+            names = ids_like(part.ads, ads, path).tolist()
         pairs = zip(auctions, names, part.clicked.tolist(), strict=True)
         clicked |= {(auction, ad) for auction, ad, is_clicked in pairs if is_clicked}
     return clicked

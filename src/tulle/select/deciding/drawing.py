@@ -6,6 +6,7 @@ from tulle.mechanisms.entropy import NoiseSource
 from tulle.select.auctions import IntArray
 from tulle.select.billing.reserve import BoolArray, keep_candidates
 from tulle.select.deciding.auction_blocks import AuctionBlock
+from tulle.select.deciding.requests import shortlist_sizes
 from tulle.select.mechanism_table import DecidingMechanism
 from tulle.select.server_ranks import server_ranks
 from tulle.select.slots import SlotMechanism
@@ -31,7 +32,7 @@ def draw_places(
       Relies on: `is_personalised` follows from public data; one draw a decision.
     """
     num_slots = mechanism.num_slots if isinstance(mechanism, SlotMechanism) else 1
-    chosen = _server_winners(block, num_slots)
+    chosen = _server_winners(block, mechanism, num_slots)
     if not is_personalised.any():
         return chosen
     auctions = block.auctions
@@ -44,11 +45,13 @@ def draw_places(
     return chosen
 
 
-def _server_winners(block: AuctionBlock, num_slots: int) -> IntArray:
+def _server_winners(block: AuctionBlock, mechanism: DecidingMechanism, num_slots: int) -> IntArray:
+    """The best finalists by server score: nobody else has a place, nor a posted price."""
     auctions = block.auctions
     chosen = np.full((len(auctions), num_slots), -1, np.int64)
     ranks = server_ranks(auctions)
-    places = np.flatnonzero(ranks < num_slots)
+    num_shown = np.minimum(shortlist_sizes(mechanism, auctions), num_slots)
+    places = np.flatnonzero(ranks < np.repeat(num_shown, auctions.sizes))
     owners = np.searchsorted(auctions.offsets, places, side="right") - 1
     chosen[owners, ranks[places]] = places
     return chosen

@@ -23,7 +23,7 @@ from tulle.select.billing.prices import price_candidates
 from tulle.select.billing.reserve import keep_candidates
 from tulle.select.cells import Cells, finalist_cells
 from tulle.select.deciding.auction_blocks import AuctionBlock, read_blocks, read_whole_batch
-from tulle.select.deciding.chosen_ads import ChosenAds, FoundChoices
+from tulle.select.deciding.chosen_ads import ChosenAds, FoundChoices, ids_like
 from tulle.select.deciding.requests import shortlist_sizes
 from tulle.select.selection_config import SelectionConfig
 from tulle.select.server_ranks import server_ranks
@@ -154,7 +154,8 @@ def _bill_counts(config: SelectionConfig, block: AuctionBlock, path: Path) -> Fi
     names = _names(block, block.auctions.ads)
     codes = {name: code for code, name in names.items()}
     numbers = {key: number for number, key in enumerate(posted.cells.keys.tolist())}
-    pairs = list(zip(counts.cells.tolist(), counts.ads.tolist(), strict=True))
+    ads = ids_like(counts.ads, block.rows.original_ads(block.rows.ads[:1]), path)
+    pairs = list(zip(counts.cells.tolist(), ads.tolist(), strict=True))
     if any(cell not in numbers or ad not in codes for cell, ad in pairs):
         raise DataError(
             f"{path.name} has a cell or an ad that the auctions have not; bill counts with the "

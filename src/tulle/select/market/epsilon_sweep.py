@@ -45,7 +45,7 @@ class SweepSettings:
         *(0.075, 0.1, 0.15, 0.25, 0.4, 0.8),
     )
     """To tune the clipping over, in typical server scores."""
-    fixed_relative_widths: Sequence[float] = (0.1, 0.4, 1.0)
+    fixed_relative_widths: Sequence[float] = (0.02, 0.1, 0.4, 1.0)
     """Also shown on their own."""
     rules: Sequence[PricingRule] = (
         PricingRule.SECOND_PRICE,

@@ -15,9 +15,7 @@ from tulle.select.metrics import MarketMetrics
 from tulle.select.planner.click_prior import LogitNormalPrior
 from tulle.select.planner.noisy_max_model import ScoreMixture, noisy_winners
 from tulle.select.planner.ranked_rows import RankedRows, RowFunction, map_ranked_rows
-from tulle.select.planner.top_chances import top_chances
-
-_ROWS_PER_CHUNK = 64
+from tulle.select.planner.top_chances import ROWS_PER_CHUNK, top_chances
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -103,7 +101,7 @@ def outcomes_of_rows(
     """Puts impressions and clicks of finalists to their places; the others have none."""
     impressions = np.zeros(auctions.num_candidates)
     clicks = np.zeros(auctions.num_candidates)
-    chunks = map_ranked_rows(function, finalists.auctions, prior, rows_per_chunk=_ROWS_PER_CHUNK)
+    chunks = map_ranked_rows(function, finalists.auctions, prior, rows_per_chunk=ROWS_PER_CHUNK)
     for rows, (shown, clicked) in chunks:
         places = finalists.places[rows.places]
         impressions[places], clicks[places] = shown, clicked

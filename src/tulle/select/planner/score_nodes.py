@@ -19,7 +19,7 @@ FINE_STEP, COARSE_STEP = 0.3, 0.6
 """Widths of a step, in standard deviations of a score's logarithm: errors below 1e-4 and 1e-3."""
 
 _LOWEST_DEVIATE, _HIGHEST_DEVIATE = -4.5, 4.2
-_MIN_NODES, _MAX_NODES = 16, 2048
+_MIN_NODES, _MAX_NODES = 16, 4096
 _SQRT_TAU = float(np.sqrt(2 * np.pi))
 
 
@@ -113,7 +113,7 @@ def _ends(
 def _nums_nodes(num_steps: FloatArray, rows: RankedRows, prior: LogitNormalPrior) -> IntArray:
     """[rows], enough for d log score = (1 - click chance) d logit; few different numbers."""
     stddev = prior.private_stddev
-    likely = logistic(rows.logits.max(axis=1) + max(2.0, 2 * stddev - 1) * stddev)
+    likely = logistic(rows.logits.max(axis=1) + max(2.0, 2 * stddev) * stddev)
     needed = num_steps / (stddev * np.maximum(1 - likely, 1e-6)) + 1
     doublings = np.log2(np.clip(needed, _MIN_NODES, _MAX_NODES) / _MIN_NODES)
     return np.asarray(np.ceil(_MIN_NODES * 2 ** (np.ceil(doublings * 3) / 3)), np.int64)

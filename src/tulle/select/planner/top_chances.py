@@ -14,6 +14,9 @@ from tulle.select.planner.click_prior import LogitNormalPrior
 from tulle.select.planner.ranked_rows import RankedRows, map_ranked_rows
 from tulle.select.planner.score_nodes import score_nodes
 
+ROWS_PER_CHUNK = 64
+"""The laws of all candidates are kept at once, so that fewer auctions fit the cache."""
+
 
 def winner_chances(auctions: Auctions, prior: LogitNormalPrior) -> FloatArray:
     """[candidates], the chance that each is the device's favourite; 1 together in an auction.
@@ -27,7 +30,9 @@ def winner_chances(auctions: Auctions, prior: LogitNormalPrior) -> FloatArray:
     def of_rows(rows: RankedRows) -> FloatArray:
         return top_chances(rows, prior)[0]
 
-    for rows, row_chances in map_ranked_rows(of_rows, auctions, prior):
+    for rows, row_chances in map_ranked_rows(
+        of_rows, auctions, prior, rows_per_chunk=ROWS_PER_CHUNK
+    ):
         chances[rows.places] = row_chances
     return chances
 

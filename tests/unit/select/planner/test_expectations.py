@@ -1,5 +1,6 @@
 import functools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -114,7 +115,9 @@ def test_a_cutoff_of_zero_is_not_personalised_to_the_last_bit(epsilon: float) ->
         assert expectations.metrics(mechanism) == expectations.metrics(NonPersonalised())
 
 
-MODELLED: list[tuple[SelectionMechanism, object]] = [
+Outcomes = Callable[..., CandidateOutcomes]
+
+MODELLED: list[tuple[SelectionMechanism, Outcomes]] = [
     (FloorMechanism(epsilon=2.0, num_boosted=2), boosted_outcomes),
     (
         PriorResponse(epsilon=1.0, winner_probs=functools.partial(winner_chances, prior=PRIOR)),
@@ -129,7 +132,9 @@ MODELLED: list[tuple[SelectionMechanism, object]] = [
 
 
 @pytest.mark.parametrize(("mechanism", "outcomes"), MODELLED, ids=lambda case: str(case)[:70])
-def test_impressions_and_clicks_agree_with_drawn_devices(mechanism, outcomes) -> None:  # type: ignore[no-untyped-def]
+def test_impressions_and_clicks_agree_with_drawn_devices(
+    mechanism: SelectionMechanism, outcomes: Outcomes
+) -> None:
     num_devices = 60_000
     many, one = (repeated_auction(BIDS, PROBS, times) for times in (num_devices, 1))
     found = outcomes(one, mechanism, PRIOR)
@@ -147,7 +152,7 @@ def test_impressions_and_clicks_agree_with_drawn_devices(mechanism, outcomes) ->
 def test_impressions_of_every_model_add_up() -> None:
     auctions = ragged_auctions(60, seed=24, sizes=(1, 7), private_stddev=STDDEV)
     for mechanism, outcomes in MODELLED:
-        found = outcomes(auctions, mechanism, PRIOR)  # type: ignore[operator]
+        found = outcomes(auctions, mechanism, PRIOR)
         sums = np.add.reduceat(found.impressions, auctions.offsets[:-1])
         np.testing.assert_allclose(sums, 1.0, rtol=1e-9)
         assert np.all(found.clicks <= auctions.server_click_probs * (1 + 1e-9))
