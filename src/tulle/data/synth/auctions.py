@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tulle.data.synth.hashing import normal_deviates, salt_of
 from tulle.data.synth.table_files import TableForm, write_table
 from tulle.data.synth.text import decimal_text, integer_text, join_lines
-from tulle.data.synth.threads import map_in_order
+from tulle.data.threads import map_in_order
 from tulle.errors import ConfigError
 
 FloatArray = npt.NDArray[np.float64]

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from tulle.data.synth.effects import EffectTable
 from tulle.data.synth.shape import USER, SynthShape
-from tulle.data.synth.threads import map_in_order
 from tulle.data.synth.truth import Truth, entity_words, find_truth, hour_logits, hour_volumes
 from tulle.data.synth.zipf import CodeArray, CodeTable
+from tulle.data.threads import map_in_order
 from tulle.errors import ConfigError
 
 CHUNK_ROWS = 1 << 14

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tulle.data.synth.hashing import normal_deviates, salt_of, scramble
-from tulle.data.synth.threads import map_in_order
 from tulle.data.synth.zipf import CodeArray, CodeTable, ZipfLaw
+from tulle.data.threads import map_in_order
 from tulle.errors import ConfigError
 
 IntArray = npt.NDArray[np.int64]

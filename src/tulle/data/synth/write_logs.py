@@ -14,9 +14,9 @@ from tulle.data.synth.shape import USER, SynthShape
 from tulle.data.synth.shapes import TAOBAO
 from tulle.data.synth.table_files import TableForm, write_table
 from tulle.data.synth.text import integer_text, join_lines
-from tulle.data.synth.threads import map_in_order
 from tulle.data.synth.truth import entity_words
 from tulle.data.synth.zipf import CodeArray
+from tulle.data.threads import map_in_order
 from tulle.errors import ConfigError
 
 _IMPRESSION_COLUMNS = ("user", "time_stamp", "adgroup_id", "pid", "nonclk", "clk")

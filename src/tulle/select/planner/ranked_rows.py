@@ -10,7 +10,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from tulle.data.synth.threads import map_in_order
+from tulle.data.threads import map_in_order
 from tulle.select.auctions import Auctions, FloatArray, IntArray
 from tulle.select.planner.click_prior import LogitNormalPrior
 

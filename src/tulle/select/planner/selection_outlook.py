@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from tulle.errors import ConfigError
+from tulle.select.floors.floor_mechanism import FloorMechanism
 from tulle.select.floors.shortlist import Cutoff, TopCandidates
 from tulle.select.mechanism import SelectionMechanism
 from tulle.select.metrics import MarketMetrics
@@ -80,7 +81,9 @@ class SelectionOutlook:
     options: tuple[SelectionOption, ...]
 
     def recommended(self, epsilon: float) -> SelectionOption:
-        """The best that spends at most this epsilon; the first of equally good ones.
+        """The best response over a shortlist that spends at most this epsilon.
+
+        The first of equally good ones. Baselines are compared and not recommended.
 
         Args:
           epsilon: One of those that the outlook was made for.
@@ -89,7 +92,11 @@ class SelectionOutlook:
             raise ConfigError(
                 f"epsilon={epsilon} was not compared; the outlook has {self.epsilons}."
             )
-        affordable = [option for option in self.options if option.mechanism.epsilon <= epsilon]
+        affordable = [
+            option
+            for option in self.options
+            if isinstance(option.mechanism, FloorMechanism) and option.mechanism.epsilon <= epsilon
+        ]
         return max(affordable, key=lambda option: self.objective.of(option.metrics))
 
     def to_dict(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from tulle.data.synth.threads import map_in_order
+from tulle.data.threads import map_in_order
 from tulle.errors import ConfigError
 
 
