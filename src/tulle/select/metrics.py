@@ -63,5 +63,8 @@ def expected_metrics(
 def captured_share(metrics: float, *, baseline: float, ideal: float) -> float:
     """Share of the gain from `baseline` (not personalised) to `ideal` (greedy) that is kept."""
     if not ideal > baseline:
-        raise ConfigError("there is no gain to share: personalisation adds nothing here.")
+        raise ConfigError(
+            "there is no gain to share: devices prefer what the server does. Give predictions of "
+            "devices that know more than the server."
+        )
     return (metrics - baseline) / (ideal - baseline)

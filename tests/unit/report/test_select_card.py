@@ -8,7 +8,7 @@ import pytest
 from tulle.errors import TulleError
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise, release_rng
 from tulle.report.card import Card
-from tulle.report.card_markdown import card_markdown
+from tulle.report.card_markdown import render_card
 from tulle.report.select_card import select_card
 from tulle.select.deciding.deciding import decide
 from tulle.select.deciding.selection_record import SelectionRecord
@@ -38,11 +38,11 @@ def test_entropy_of_the_operating_system_makes_a_private_release(tmp_path: Path)
 def test_a_seed_is_not_a_private_release(tmp_path: Path) -> None:
     card = select_card(record_of(tmp_path, SeededNoise(3)))
     assert card.verdict.startswith("NOT A PRIVATE RELEASE")
-    assert "fixed seed 3" in card_markdown(card)
+    assert "fixed seed 3" in render_card(card.to_dict())
 
 
 def test_consent_and_both_types_of_data_are_on_the_card(tmp_path: Path) -> None:
-    text = card_markdown(select_card(record_of(tmp_path, release_rng())))
+    text = render_card(select_card(record_of(tmp_path, release_rng())).to_dict())
     assert "| consent | by column; without it the server's winner |" in text
     assert "| server sees the chosen ad of every request | Type I data;" in text
     assert "| server sees clicks and what follows, if reported | Type II data;" in text
@@ -64,5 +64,5 @@ def test_the_card_of_a_user_has_the_limit_and_what_one_decision_costs(tmp_path: 
     record = decide(by_user(2), path, out, columns=COLUMNS, rng=release_rng()).record
     card = select_card(record)
     assert card.verdict.startswith("Private release: epsilon=2, delta=0")
-    assert "personalised decisions per user" in card_markdown(card)
+    assert "personalised decisions per user" in render_card(card.to_dict())
     assert [figure.claim.guarantee.epsilon for figure in card.accounting.figures] == [2.0, 1.0]

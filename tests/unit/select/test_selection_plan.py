@@ -94,7 +94,7 @@ def test_shuffled_decisions_cost_what_the_blanket_bound_says() -> None:
     assert isinstance(plan.event, events.Shuffled)
     assert plan.event.num_reports == 10_000
     assert plan.settings["smallest cell"] == 10_000
-    assert "shuffled reports" not in plan.mechanism
+    assert "counts of each cell of equal finalists leave" in plan.mechanism
     by_cells = [a for a in plan.assumptions if "same finalists" in a.statement]
     assert [a.status for a in by_cells] == [Status.ENFORCED]
 

@@ -1,4 +1,4 @@
-"""Choices by OpenDP or diffprivlib, one auction at a time; run by selection.py, each in its own
+"""Choices by OpenDP or diffprivlib, one auction at a time; run by select_speed.py, each in its own
 environment.
 
 Takes the name of the library, a NumPy archive of auctions, epsilon and a number of turns. Prints
@@ -45,7 +45,7 @@ def timed(
         start = time.perf_counter()
         chosen = [choose(*row) for row in zip(rows, favourites, strict=True)]
         seconds.append(time.perf_counter() - start)
-        num_favourites += sum(a == b for a, b in zip(chosen, favourites, strict=True))
+        num_favourites += sum(int(a == b) for a, b in zip(chosen, favourites, strict=True))
     return {"seconds": seconds, "num_favourites": num_favourites}
 
 
@@ -69,7 +69,7 @@ def opendp_choices(epsilon: float) -> dict[str, Choice]:
     return {
         "randomized response": respond,
         "permute-and-flip": lambda scores, _: flip(scores),
-        "Gumbel noise": lambda scores, _: gumbel(scores),
+        "exponential mechanism": lambda scores, _: gumbel(scores),
     }
 
 
@@ -82,7 +82,7 @@ def diffprivlib_choices(epsilon: float) -> dict[str, Choice]:
     def exponential(scores: list[float], _: int) -> int:
         return Exponential(epsilon=epsilon, sensitivity=1, utility=scores).randomise()
 
-    return {"permute-and-flip": flip, "Gumbel noise": exponential}
+    return {"permute-and-flip": flip, "exponential mechanism": exponential}
 
 
 if __name__ == "__main__":

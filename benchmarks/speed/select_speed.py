@@ -1,9 +1,10 @@
-"""Speed of selection: python benchmarks/speed/selection.py [--opendp-python P --diffprivlib-python Q].
+"""Speed of selection: python benchmarks/speed/select_speed.py, with both peers if given.
 
 Auctions have 5 to 25 candidates and draws come from the operating system, unless a row says
 otherwise. Every work is timed alone, by the median of several turns. The same choices are also
-timed in OpenDP and diffprivlib, which need environments of their own, on the first few thousand
-auctions; how often each chooses the favourite is checked against its exact chance.
+timed in OpenDP and diffprivlib on the first few thousand auctions, if --opendp-python and
+--diffprivlib-python name interpreters that have them: they need environments of their own. How
+often each chooses the favourite is checked against its exact chance.
 """
 
 import argparse
@@ -95,6 +96,8 @@ def main() -> None:
         "versions": versions("numpy", "scipy", "polars"),
         "peer_versions": peer_versions,
         "targets": TARGETS,
+        "least_size": LEAST_SIZE,
+        "largest_size": LARGEST_SIZE,
         "epsilon": EPSILON,
         "repeats": options.repeats,
         "seed": options.seed,
@@ -164,15 +167,6 @@ def response_rows(sample: Sample, repeats: int) -> tuple[list[dict[str, object]]
     }.items():
         mechanism = FloorMechanism(epsilon=EPSILON, shortlist=shortlist)
         rows.append(choice_row(f"{RESPONSE}, {name}", mechanism, sample, repeats))
-    one_by_one = [sample.part(number, number + 1) for number in range(1_000)]
-
-    def choose_one_by_one() -> None:
-        rng = release_rng()
-        for one in one_by_one:
-            response.choose(one.auctions, one.raw_scores, rng=rng)
-
-    (times,) = times_in_turns([choose_one_by_one], repeats)
-    rows.append(row_of(f"{RESPONSE}, one auction a call", len(one_by_one), times))
     ratios = [b / a for a, b in zip(secure_times.wall, seeded_times.wall, strict=True)]
     return rows, statistics.median(ratios)
 
@@ -234,15 +228,19 @@ def decide_row(sample: Sample, options: argparse.Namespace) -> dict[str, object]
 def peer_rows(
     sample: Sample, options: argparse.Namespace
 ) -> tuple[list[dict[str, object]], dict[str, str]]:
-    """Both on the same auctions. Each library chooses one at a time: it has no other way."""
+    """Both on the same auctions. Peers choose one at a time: they have no other way. So do we
+    for comparison, in a call for each auction."""
     interpreters = {"opendp": options.opendp_python, "diffprivlib": options.diffprivlib_python}
     mechanisms: dict[str, SelectionMechanism] = {
         RESPONSE: FloorMechanism(epsilon=EPSILON),
         "permute-and-flip": noisy_max(NoiseKind.EXPONENTIAL),
-        "Gumbel noise": noisy_max(NoiseKind.GUMBEL),
+        "exponential mechanism": noisy_max(NoiseKind.GUMBEL),
     }
     ours = {
-        name: choice_row(name, mechanism, sample, options.repeats)["per_second"]
+        name: {
+            "per_second": choice_row(name, mechanism, sample, options.repeats)["per_second"],
+            "single_per_second": single_choices(mechanism, sample, options.repeats),
+        }
         for name, mechanism in mechanisms.items()
     }
     rows, found_versions = [], {}
@@ -260,8 +258,8 @@ def peer_rows(
                     "peer": library,
                     "num_auctions": len(sample.auctions),
                     "peer_per_second": per_second,
-                    "per_second": ours[name],
-                    "times_as_fast": ours[name] / per_second,
+                    **ours[name],
+                    "times_as_fast": ours[name]["per_second"] / per_second,
                 }
             )
     return rows, found_versions
@@ -274,7 +272,7 @@ def run_peer(
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         path = Path(name) / "auctions.npz"
         np.savez(path, offsets=sample.auctions.offsets, scores=scaled)
-        command = [str(interpreter), str(Path(__file__).with_name("selection_peer.py"))]
+        command = [str(interpreter), str(Path(__file__).with_name("select_peer.py"))]
         command += [library, str(path), str(EPSILON), str(min(options.repeats, 3))]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -306,6 +304,19 @@ def choice_row(
         [lambda: mechanism.choose(auctions, raw_scores, rng=release_rng())], repeats
     )
     return row_of(name, len(auctions), times)
+
+
+def single_choices(mechanism: SelectionMechanism, sample: Sample, repeats: int) -> float:
+    """Choices a second with a call for each auction."""
+    singles = [sample.part(number, number + 1) for number in range(len(sample.auctions))]
+
+    def choose_all() -> None:
+        rng = release_rng()
+        for single in singles:
+            mechanism.choose(single.auctions, single.raw_scores, rng=rng)
+
+    (times,) = times_in_turns([choose_all], min(repeats, 3))
+    return len(singles) / statistics.median(times.wall)
 
 
 def times_in_turns(works: list[Callable[[], object]], repeats: int) -> list[Times]:
