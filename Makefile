@@ -45,6 +45,8 @@ bench: $(VENV)/.installed-dev
 	$(VENV)/bin/python benchmarks/quality/reach.py
 	$(VENV)/bin/python benchmarks/speed/measure.py
 	$(VENV)/bin/python benchmarks/speed/measure.py --large 100000000
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/python benchmarks/quality/selection.py
+	$(VENV)/bin/python benchmarks/speed/select_speed.py
 	$(VENV)/bin/python benchmarks/docs_tables.py
 
 clean:

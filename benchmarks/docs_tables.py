@@ -20,6 +20,7 @@ from docs_label_tables import (
 )
 from docs_measure_tables import measure_large_table, measure_table
 from docs_reach_tables import reach_table
+from docs_select_speed_tables import select_speed_table
 from docs_select_tables import selection_table
 from docs_tree_tables import clip_shares_table, level_budgets_table
 from docs_trust_tables import trust_models_table
@@ -225,6 +226,7 @@ TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
     "trust_models": ("trust-models.md", trust_models_table),
     "measure": ("measure.md", measure_table),
     "selection": ("selection-results.md", selection_table),
+    "select_speed": ("select.md", select_speed_table),
     "measure_large": ("measure.md", measure_large_table),
 }
 NOT_MEASURED = ["No figures have been published yet."]

@@ -45,7 +45,7 @@ def timed(
         start = time.perf_counter()
         chosen = [choose(*row) for row in zip(rows, favourites, strict=True)]
         seconds.append(time.perf_counter() - start)
-        num_favourites += sum(int(a == b) for a, b in zip(chosen, favourites, strict=True))
+        num_favourites += sum(a == b for a, b in zip(chosen, favourites, strict=True))
     return {"seconds": seconds, "num_favourites": num_favourites}
 
 
@@ -77,10 +77,10 @@ def diffprivlib_choices(epsilon: float) -> dict[str, Choice]:
     from diffprivlib.mechanisms import Exponential, PermuteAndFlip
 
     def flip(scores: list[float], _: int) -> int:
-        return PermuteAndFlip(epsilon=epsilon, sensitivity=1, utility=scores).randomise()
+        return int(PermuteAndFlip(epsilon=epsilon, sensitivity=1, utility=scores).randomise())
 
     def exponential(scores: list[float], _: int) -> int:
-        return Exponential(epsilon=epsilon, sensitivity=1, utility=scores).randomise()
+        return int(Exponential(epsilon=epsilon, sensitivity=1, utility=scores).randomise())
 
     return {"permute-and-flip": flip, "exponential mechanism": exponential}
 

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -34,7 +35,7 @@ from tulle.select.baselines.score_bounds import ScaledScores
 from tulle.select.deciding.deciding import decide
 from tulle.select.floors.favourites import favourites
 from tulle.select.floors.floor_mechanism import FloorMechanism
-from tulle.select.floors.shortlist import Cutoff, TopCandidates
+from tulle.select.floors.shortlist import Cutoff, Shortlist, TopCandidates
 from tulle.select.mechanism import SelectionMechanism
 from tulle.select.planner.adaptive_shortlist import AdaptiveTop
 from tulle.select.planner.click_prior import LogitNormalPrior, logistic
@@ -51,6 +52,9 @@ TARGETS = {
     "speed over that with seeded words": 0.8,
 }
 """At least; rows in decisions or auctions a second."""
+
+
+Row = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -104,8 +108,8 @@ def main() -> None:
         "speed_over_seeded": secure_speed,
         "peers": peers,
     }
-    record = write_record(options.output, "selection", rows, facts)
-    print_table(record["rows"])
+    write_record(options.output, "selection", rows, facts)
+    print_table(rows)
     print(f"\nspeed with words of the operating system over seeded ones: {secure_speed:.2f}\n")
     if peers:
         print_table(peers)
@@ -144,7 +148,7 @@ def drawn_sample(num_auctions: int, seed: int) -> Sample:
     return Sample(auctions=auctions, device=device, raw_scores=device.scores(auctions))
 
 
-def response_rows(sample: Sample, repeats: int) -> tuple[list[dict[str, object]], float]:
+def response_rows(sample: Sample, repeats: int) -> tuple[list[Row], float]:
     """Randomized response; and how fast it is with secure words, over its speed with others."""
     auctions, raw_scores = sample.auctions, sample.raw_scores
     response = FloorMechanism(epsilon=EPSILON)
@@ -161,17 +165,15 @@ def response_rows(sample: Sample, repeats: int) -> tuple[list[dict[str, object]]
         row_of(RESPONSE, num_auctions, secure_times, TARGETS[RESPONSE]),
         row_of(f"{RESPONSE}, seeded words", num_auctions, seeded_times),
     ]
-    for name, shortlist in {
-        "top 5": TopCandidates(num_finalists=5),
-        "cutoff 0.8": Cutoff(gamma=0.8),
-    }.items():
+    shortlists: tuple[Shortlist, ...] = (TopCandidates(num_finalists=5), Cutoff(gamma=0.8))
+    for shortlist in shortlists:
         mechanism = FloorMechanism(epsilon=EPSILON, shortlist=shortlist)
-        rows.append(choice_row(f"{RESPONSE}, {name}", mechanism, sample, repeats))
+        rows.append(choice_row(f"{RESPONSE}, {shortlist.name}", mechanism, sample, repeats))
     ratios = [b / a for a, b in zip(secure_times.wall, seeded_times.wall, strict=True)]
     return rows, statistics.median(ratios)
 
 
-def other_rows(sample: Sample, repeats: int) -> list[dict[str, object]]:
+def other_rows(sample: Sample, repeats: int) -> list[Row]:
     """Noisy maximum and planner."""
     auctions, raw_scores = sample.auctions, sample.raw_scores
     flip = noisy_max(NoiseKind.EXPONENTIAL)
@@ -191,7 +193,7 @@ def other_rows(sample: Sample, repeats: int) -> list[dict[str, object]]:
     return rows
 
 
-def decide_row(sample: Sample, options: argparse.Namespace) -> dict[str, object]:
+def decide_row(sample: Sample, options: argparse.Namespace) -> Row:
     """From a file of candidates to a file of choices, checks and record included."""
     config = SelectionConfig(
         name="speed",
@@ -225,9 +227,7 @@ def decide_row(sample: Sample, options: argparse.Namespace) -> dict[str, object]
     return row_of("decide, Parquet to Parquet", len(auctions), times)
 
 
-def peer_rows(
-    sample: Sample, options: argparse.Namespace
-) -> tuple[list[dict[str, object]], dict[str, str]]:
+def peer_rows(sample: Sample, options: argparse.Namespace) -> tuple[list[Row], dict[str, str]]:
     """Both on the same auctions. Peers choose one at a time: they have no other way. So do we
     for comparison, in a call for each auction."""
     interpreters = {"opendp": options.opendp_python, "diffprivlib": options.diffprivlib_python}
@@ -243,7 +243,8 @@ def peer_rows(
         }
         for name, mechanism in mechanisms.items()
     }
-    rows, found_versions = [], {}
+    rows: list[Row] = []
+    found_versions: dict[str, str] = {}
     for library, interpreter in interpreters.items():
         if interpreter is None:
             continue
@@ -265,9 +266,7 @@ def peer_rows(
     return rows, found_versions
 
 
-def run_peer(
-    library: str, interpreter: Path, sample: Sample, options: argparse.Namespace
-) -> dict[str, dict]:
+def run_peer(library: str, interpreter: Path, sample: Sample, options: argparse.Namespace) -> Row:
     scaled = ScaledScores().bounded(sample.auctions, sample.raw_scores)
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         path = Path(name) / "auctions.npz"
@@ -277,12 +276,11 @@ def run_peer(
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(done.stderr)
-    return json.loads(done.stdout.splitlines()[-1])
+    found: Row = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
-def check_favourites(
-    name: str, mechanism: SelectionMechanism, sample: Sample, turns: dict[str, object]
-) -> None:
+def check_favourites(name: str, mechanism: SelectionMechanism, sample: Sample, turns: Row) -> None:
     """Stops if a peer does not choose by the same law: false alarms below 1e-8."""
     best = favourites(sample.auctions, sample.raw_scores)
     probs = mechanism.selection_probs(sample.auctions, sample.raw_scores)[best]
@@ -296,9 +294,7 @@ def noisy_max(noise: NoiseKind) -> NoisyMax:
     return NoisyMax(epsilon=EPSILON, noise=noise, score_bound=ScaledScores())
 
 
-def choice_row(
-    name: str, mechanism: SelectionMechanism, sample: Sample, repeats: int
-) -> dict[str, object]:
+def choice_row(name: str, mechanism: SelectionMechanism, sample: Sample, repeats: int) -> Row:
     auctions, raw_scores = sample.auctions, sample.raw_scores
     (times,) = times_in_turns(
         [lambda: mechanism.choose(auctions, raw_scores, rng=release_rng())], repeats
@@ -333,9 +329,7 @@ def times_in_turns(works: list[Callable[[], object]], repeats: int) -> list[Time
     return times
 
 
-def row_of(
-    name: str, num_auctions: int, times: Times, target: int | None = None
-) -> dict[str, object]:
+def row_of(name: str, num_auctions: int, times: Times, target: float | None = None) -> Row:
     seconds = statistics.median(times.wall)
     return {
         "work": name,

@@ -32,7 +32,7 @@ def auction_table(
 ) -> pl.DataFrame:
     """Auctions of mixed sizes with decimal bids and predictions; two thirds agreed."""
     rng = np.random.default_rng(seed)
-    lengths = rng.integers(sizes[0], sizes[1] + 1, num_auctions)
+    lengths = rng.integers(sizes[0], min(sizes[1], num_ads) + 1, num_auctions)
     auctions = np.repeat(np.arange(num_auctions), lengths)
     users = rng.integers(0, num_users, num_auctions)
     return pl.DataFrame(

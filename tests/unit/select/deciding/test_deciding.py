@@ -28,7 +28,6 @@ from tulle.select.floors.shortlist import Cutoff, TopCandidates
 from tulle.select.selection_config import Consent, Pricing, SelectionConfig
 from tulle.select.slots import SlotMechanism
 from unit.select.deciding.auction_tables import (
-    COLUMNS,
     auction_table,
     by_user,
     copies_of,
@@ -117,6 +116,7 @@ class TestLaw:
 
         counts = [int(np.sum(ads == ad)) for ad in ONE_AUCTION["ad"]]
         assert_follows(counts, law(1.5))
+        # Half the noise, as if scores could only rise together.
         assert_rejects(counts, law(3.0))
 
 
@@ -157,8 +157,8 @@ class TestConsent:
     def test_a_user_beyond_the_limit_gets_the_winner(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        read_in_small_blocks(monkeypatch)
-        table = auction_table(400, seed=8, sizes=(4, 6), num_users=20)
+        read_in_small_blocks(monkeypatch, 60)
+        table = auction_table(200, seed=8, sizes=(4, 6), num_users=20)
         pairs = dict(drawn(by_user(2), table, tmp_path).rows())
         winners = server_winners(table)
         seen: Counter[int] = Counter()
@@ -219,7 +219,7 @@ class TestForms:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         table = with_text_ids(auction_table(100, seed=3))
-        read_in_small_blocks(monkeypatch, 3)
+        read_in_small_blocks(monkeypatch, 20)
         found = drawn(selection(), table, tmp_path)
         assert (
             found["auction_id"].to_list()
@@ -296,7 +296,7 @@ class TestShuffle:
     def test_small_cells_get_the_winner_of_the_server(self, tmp_path: Path) -> None:
         table = auction_table(300, seed=4, num_ads=4)
         # No cell has so many: all is as without personalisation.
-        counts = drawn(shuffled(301), table, tmp_path)
+        counts = drawn(shuffled(150), table, tmp_path)
         winners = Counter(server_winners(table).values())
         found = counts.group_by("ad").agg(pl.col("impressions").sum())
         assert dict(found.rows()) == dict(winners)
@@ -306,7 +306,7 @@ class TestShuffle:
 
     def test_counts_follow_the_law_in_a_large_cell(self, tmp_path: Path) -> None:
         table = copies_of(ONE_AUCTION, 100_000)
-        config = shuffled(1000, mechanism=TOP_THREE)
+        config = shuffled(20, mechanism=TOP_THREE)
         counts = dict(drawn(config, table, tmp_path, seed=14).select("ad", "impressions").rows())
         total = 2 + math.exp(2.0)
         observed = [counts[ad] for ad in (3, 1, 4)]
@@ -354,7 +354,7 @@ class TestRefusals:
             ({"p_device": pl.lit(None, pl.Float64)}, "must not depend on private data"),
             ({"p_device": pl.lit(1.5)}, r"must be a chance in \[0, 1\]"),
             ({"bid": pl.lit(-1.0)}, "must be finite and >= 0"),
-            ({"ad": pl.lit(1)}, "twice"),
+            ({"ad": pl.lit(1)}, "a second time"),
         ],
     )
     def test_data_that_cannot_be_used_leave_no_file(

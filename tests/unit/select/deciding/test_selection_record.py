@@ -1,0 +1,55 @@
+"""The record beside choices is read back as it was, or refused."""
+
+import dataclasses
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tulle.errors import ConfigError
+from tulle.select.deciding.selection_record import SelectionRecord
+from tulle.select.selection_plan import make_selection_plan
+from tulle.select.settings_file import settings_text
+from unit.select.deciding.auction_tables import COLUMNS, selection
+
+RECORD = SelectionRecord(
+    plan=make_selection_plan(selection(), COLUMNS),
+    settings=settings_text(selection()),
+    num_requests=7,
+    num_personalised=0,
+    columns={"ad": "shown"},
+    table="choices.parquet",
+    table_sha256="ab" * 32,
+    randomness="operating-system entropy",
+    is_secure=True,
+    release_id=None,
+)
+
+
+@pytest.mark.parametrize("release_id", [None, "ab12"])
+@pytest.mark.parametrize("is_secure", [True, False])
+def test_it_is_read_back_as_it_was(release_id: str | None, is_secure: bool) -> None:
+    record = dataclasses.replace(RECORD, release_id=release_id, is_secure=is_secure)
+    assert SelectionRecord.from_json(record.to_json()) == record
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"format": "tulle selection 0"}, "format='tulle selection 0' is not"),
+        ({"num_requests": -1}, "num_requests=-1"),
+        ({"num_personalised": 1.5}, "num_personalised=1.5"),
+        ({"table_sha256": 3}, "table_sha256"),
+        ({"more": 1}, "more"),
+    ],
+)
+def test_another_one_is_refused(change: dict[str, Any], problem: str) -> None:
+    text = json.dumps(json.loads(RECORD.to_json()) | change)
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        SelectionRecord.from_json(text)
+
+
+def test_only_true_is_secure() -> None:
+    text = json.dumps(json.loads(RECORD.to_json()) | {"is_secure": "yes"})
+    assert not SelectionRecord.from_json(text).is_secure
