@@ -61,6 +61,9 @@ _ServerPredictions = Annotated[
 _DevicePredictions = Annotated[
     Path | None, typer.Option(help="The same by private data too. They stay raw.")
 ]
+_Consent = Annotated[
+    str | None, typer.Option(help="Column that says who agreed to personalised ads, to keep it.")
+]
 _ServerColumn = Annotated[
     str | None, typer.Option(help="Or: column of the log with the chances by public data.")
 ]
@@ -80,6 +83,7 @@ def auctions(
     ad: _Ad = None,
     price: _Price = None,
     click: _Click = None,
+    consent: _Consent = None,
     ad_table: _AdTable = None,
     server_predictions: _ServerPredictions = None,
     device_predictions: _DevicePredictions = None,
@@ -93,8 +97,8 @@ def auctions(
     """Make auctions of a log: ads shown to one user at one time compete for one slot.
 
     Bids are prices times a factor, and the reserve is the least bid. An ad that an auction has
-    twice is merged into its first row. Auctions in which a candidate lacks a prediction are
-    left out.
+    twice is merged into its first row. Auctions in which a candidate lacks a prediction of
+    the server are left out.
 
     Predictions name rows of this log: give the log that was predicted, whole, and prepare it
     without leaving out rows. The models should not have been trained on these rows.
@@ -108,6 +112,7 @@ def auctions(
         "ad": ad,
         "price": price,
         "click": click,
+        "consent": consent,
         "server_prob": server_column,
         "device_prob": device_column,
     }

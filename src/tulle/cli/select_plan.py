@@ -236,6 +236,7 @@ def _config(options: PlanSelectionOptions, outlook: "SelectionOutlook") -> "Sele
         shuffle=shuffle,
         pricing=read_pricing(options.pricing, options.reserve),
         consent=check_choice("--consent", options.consent, Consent),
+        is_planned_on_devices=options.from_devices,
     )
 
 

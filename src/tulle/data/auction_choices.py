@@ -6,7 +6,6 @@ randomness is there to hide; so such a column is refused beside a choice.
 """
 
 import dataclasses
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from tulle.data.declared_values import ColumnReader, flags_of, ids_of, whole_numbers_of
-from tulle.data.row_files import RowTable, column_names, read_row_tables
+from tulle.data.row_files import RowTable, column_names, is_json, read_row_tables
 from tulle.data.row_writer import RowForm, write_row_tables
 from tulle.data.seen_ids import IdArray, SeenIds
 from tulle.data.whole_auctions import (
@@ -34,12 +33,7 @@ BoolArray = npt.NDArray[np.bool_]
 CHOICE_COLUMNS = ("auction_id", "ad")
 
 _ROWS_AT_ONCE = 200_000
-_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_TELLING_WORDS = {"p", "ips", "iw", "pclick", "pctr", "ctr", "device", "private"}
-_TELLING_STARTS = (
-    *("propens", "prob", "likel", "chance", "odds", "weight", "score", "logit", "predict"),
-    *("utilit", "noise", "noisy", "best", "argmax"),
-)
+_WRITTEN = ("auction_id", "slot", "ad", "cell", "impressions")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -101,15 +95,20 @@ def write_choices(
 
     Privacy:
       A choice is a release of the mechanism that drew it, and already spent. Nothing else of a
-      device may go with it: columns that by their name or by having fractions tell how the
-      choice came about are refused.
+      device may go with it, so no other column can be written.
 
     Raises:
       ConfigError: A column would tell more than the choice.
       DataError: A block lacks a column, or has values that are no ids.
     """
     for name in columns:
-        _refuse_telling_name(name)
+        if name not in _WRITTEN:
+            raise ConfigError(
+                f"column {name!r} must not be written beside a choice: with randomized response "
+                "the exact propensity says which ad the device liked best, and any score or "
+                "weight made from private data adds to that. Use it on the device and release a "
+                f"noisy sum; {', '.join(_WRITTEN)} can be written."
+            )
     if len(set(columns)) < max(len(columns), 2):
         raise ConfigError(f"columns={tuple(columns)} must name an auction and an ad, each once.")
     tables = (_choice_table(block, columns) for block in blocks)
@@ -168,6 +167,8 @@ def read_clicks(
     Raises:
       DataError: A column or value is missing, or an auction breaks these rules.
     """
+    if _has_no_line(path):
+        return  # JSON lines without a line: nobody clicked
     roles, absent = _present(path, {AUCTION: auction}, {"ad": ad, "clicked": clicked})
     ids = whole_numbers_of if has_numeric_ids else ids_of
     readers = {AUCTION: ids, "ad": ids, "clicked": flags_of}
@@ -183,6 +184,10 @@ def read_clicks(
             if "clicked" in roles
             else np.ones(len(auction_ids), dtype=np.bool_),
         )
+
+
+def _has_no_line(path: Path) -> bool:
+    return is_json(path) and path.is_file() and path.stat().st_size == 0
 
 
 def read_cell_counts(
@@ -250,16 +255,6 @@ def _typed(
 ) -> RowTable:
     columns = [readers[role](rows, name).alias(role) for role, name in roles.items()]
     return dataclasses.replace(rows, table=pl.DataFrame(columns))
-
-
-def _refuse_telling_name(name: str) -> None:
-    words = [word.lower() for word in _WORD.findall(name)]
-    if any(word in _TELLING_WORDS or word.startswith(_TELLING_STARTS) for word in words):
-        raise ConfigError(
-            f"column {name!r} must not be written beside a choice: with randomized response the "
-            "exact propensity says which ad the device liked best, and any score or weight made "
-            "from private data adds to that. Use it on the device and release a noisy sum."
-        )
 
 
 def _choice_table(block: Mapping[str, npt.NDArray[Any]], columns: Sequence[str]) -> pl.DataFrame:

@@ -88,7 +88,7 @@ class AuctionRows:
     bids: FloatArray
     server_click_probs: FloatArray
     device_click_probs: FloatArray | None = dataclasses.field(repr=False)
-    """[candidates]. Sensitive. None if it was not read."""
+    """[candidates]. Sensitive. None if it was not read; 0 where the user did not agree."""
     clicks: BoolArray | None = dataclasses.field(repr=False)
     """[candidates]. Sensitive. None if it was not read, or the file has none."""
     users: IdArray | None = dataclasses.field(repr=False)
@@ -189,8 +189,19 @@ def _typed(rows: RowTable, roles: dict[str, str], *, has_numeric_ids: bool) -> R
         "consent": declared_values.flags_of,
         "click": declared_values.flags_of,
     }
+    if "consent" in roles and "device_prob" in roles:
+        rows = _without_refused(rows, roles)
     values = [readers[role](rows, name).alias(role) for role, name in roles.items()]
     return dataclasses.replace(rows, table=pl.DataFrame(values))
+
+
+def _without_refused(rows: RowTable, roles: dict[str, str]) -> RowTable:
+    """Zeros in place of predictions of people who did not agree: these are not looked at."""
+    agreed = declared_values.flags_of(rows, roles["consent"])
+    probs = rows.table[roles["device_prob"]]
+    zero = pl.lit("0" if probs.dtype == pl.String else 0.0)
+    kept = pl.select(pl.when(agreed).then(probs).otherwise(zero)).to_series()
+    return dataclasses.replace(rows, table=rows.table.with_columns(kept.alias(probs.name)))
 
 
 def _auction_rows(

@@ -36,6 +36,8 @@ class LogColumns:
     price: str = "price"
     """In the table of ads if there is one, else in the log."""
     click: str | None = None
+    consent: str | None = None
+    """Whether the user agreed to personalised ads; carried over."""
     server_prob: str | None = None
     """Chance of a click by public data; None: it is in a file of predictions."""
     device_prob: str | None = None
@@ -45,7 +47,10 @@ class LogColumns:
     """Texts that mean that a value is missing."""
 
     def __post_init__(self) -> None:
-        for name in ("user", "time", "ad", "price", "click", "server_prob", "device_prob"):
+        for name in (
+            *("user", "time", "ad", "price", "click", "consent"),
+            *("server_prob", "device_prob"),
+        ):
             if getattr(self, name) is not None:
                 check_text(name, getattr(self, name))
 
@@ -77,7 +82,7 @@ class LogSources:
 def read_log_rows(
     sources: LogSources, columns: LogColumns, progress: Progress | None = None
 ) -> pl.DataFrame:
-    """The log as columns row, user, time, ad, price, server_prob, device_prob and perhaps click.
+    """The log as columns row, user, time, ad, price, server_prob, device_prob and more.
 
     A price is null where the ad has none, a prediction is NaN where a row has none. `time` is
     whole seconds or the file's own type of time.
@@ -127,6 +132,7 @@ def _log_tables(
             declared_values.reals_or_missing_of,
         ),
         "click": (columns.click, declared_values.flags_of),
+        "consent": (columns.consent, declared_values.flags_of),
         "server_prob": (columns.server_prob, declared_values.chances_of),
         "device_prob": (columns.device_prob, declared_values.chances_of),
     }

@@ -59,7 +59,7 @@ class AuctionLogFacts:
     rows_merged: int
     """Further rows of an ad in its auction. The first is kept; any click counts."""
     auctions_without_predictions: int
-    """Left out: a candidate has no prediction of the server or the device."""
+    """Left out: a candidate has no prediction of the server."""
     auctions_too_small: int
     """Left out: they have fewer than min_candidates."""
 
@@ -120,7 +120,8 @@ def write_auctions_from_log(
 
 def _group(rows: pl.DataFrame, config: AuctionLogConfig) -> tuple[pl.DataFrame, dict[str, int]]:
     """Candidates of the auctions that are kept, in order; `first` tells auctions apart."""
-    is_predicted = pl.col("server_prob").is_not_nan() & pl.col("device_prob").is_not_nan()
+    is_predicted = pl.col("server_prob").is_not_nan()
+    _refuse_missing_devices(rows)
     # Only what decides is moved about; the rest follows by row.
     priced = (
         rows.lazy()
@@ -162,6 +163,17 @@ def _group(rows: pl.DataFrame, config: AuctionLogConfig) -> tuple[pl.DataFrame, 
     }
 
 
+def _refuse_missing_devices(rows: pl.DataFrame) -> None:
+    """To leave out auctions by what devices can not predict would tell of private data."""
+    is_missing = pl.col("server_prob").is_not_nan() & pl.col("device_prob").is_nan()
+    if rows.select(is_missing.any()).item():
+        raise DataError(
+            "a row has a prediction of the server and none of the device; predict the same rows "
+            "by both, and fill in the server's where a device has none of its own: which auctions "
+            "there are must not depend on private data."
+        )
+
+
 def _with_any_click(
     auctions: pl.DataFrame, priced: pl.DataFrame, clicks: pl.Series
 ) -> pl.DataFrame:
@@ -192,8 +204,9 @@ def _auction_table(auctions: pl.DataFrame, config: AuctionLogConfig) -> pl.DataF
         names.server_prob: pl.col("server_prob"),
         names.device_prob: pl.col("device_prob"),
     }
-    if "click" in auctions.columns:
-        columns[str(names.click)] = pl.col("click")
+    for role in ("click", "consent"):
+        if role in auctions.columns:
+            columns[str(getattr(names, role))] = pl.col(role)
     table = auctions.select(**columns)
     if not table[names.bid].is_finite().all():
         raise DataError(

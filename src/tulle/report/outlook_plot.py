@@ -2,12 +2,21 @@
 
 from collections.abc import Callable
 
+from tulle.errors import DataError
 from tulle.report.select_plots import CurveAxes, SelectionCurve, plot_selection_panels
 from tulle.select.planner.selection_outlook import SelectionOption, SelectionOutlook
 
 
 def plot_outlook(outlook: SelectionOutlook) -> str:
-    """The captured share over the cutoff and over the length of the list, for each epsilon."""
+    """The captured share over the cutoff and over the length of the list, for each epsilon.
+
+    Raises:
+      DataError: There is no gain to capture, as in auctions of one ad each.
+    """
+    if all(option.captured_share is None for option in outlook.options):
+        raise DataError(
+            "personalisation has nothing to gain in these auctions; leave out the plot."
+        )
     panels = {
         "by cutoff gamma": _curves(outlook, lambda option: option.gamma),
         "by number of finalists": _curves(outlook, lambda option: option.num_finalists),

@@ -15,6 +15,7 @@ from typing import Generic, Protocol, TypeVar
 from tulle.data.source_files import has_sha256
 from tulle.durable_files import stage_text, sync_folder
 from tulle.errors import DataError, RunStateError
+from tulle.privacy.plan import Plan
 from tulle.runs.hidden_files import (
     copy_hidden,
     discard_hidden,
@@ -27,6 +28,10 @@ from tulle.runs.whole_files import read_whole
 
 class TableRecord(Protocol):
     """What lies beside a released table: a frozen dataclass that is public."""
+
+    @property
+    def plan(self) -> Plan:
+        """What was promised."""
 
     @property
     def table(self) -> str:

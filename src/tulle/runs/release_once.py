@@ -31,7 +31,7 @@ class Draw(Protocol[Record]):
     def digest(self) -> bytes:
         """What tells the raw data from others. As sensitive as they are."""
 
-    def write(self, files: ReleaseFiles[Record], release_id: str | None) -> Record:
+    def write(self, files: ReleaseFiles[Record]) -> Record:
         """Draws, and writes table and record under their hidden names."""
 
 
@@ -69,7 +69,7 @@ def release_once(release: OneRelease[Record], draw: Draw[Record]) -> tuple[Recor
         files.refuse_existing()
         files.discard_all()
         draw.check()
-        record = _write(draw, files, None)
+        record = _write(draw, files)
         try:
             files.put_in_place()
         except BaseException:
@@ -92,16 +92,16 @@ def release_once(release: OneRelease[Record], draw: Draw[Record]) -> tuple[Recor
             spend = books.pay(release.plan, release_id, release.out)
         else:
             spend = books.take_up(paid)
-        record = _write(draw, files, release_id)
+        record = _write(draw, files)
         spend.mark_released(released_as=released_as(record.table_sha256, release.out))
         files.put_in_place()
     return record, False
 
 
-def _write(draw: Draw[Record], files: ReleaseFiles[Record], release_id: str | None) -> Record:
+def _write(draw: Draw[Record], files: ReleaseFiles[Record]) -> Record:
     files.discard()
     try:
-        return draw.write(files, release_id)
+        return draw.write(files)
     except BaseException:
         files.discard()
         raise
@@ -112,7 +112,7 @@ def _stored(release: OneRelease[Record], paid: PaidRelease, files: ReleaseFiles[
     out = files.table.absolute()
     for path in dict.fromkeys((out, paid.path)):
         record = release.files(path, files.tag).found(paid.table_sha256)
-        if record is None:
+        if record is None or record.plan.fingerprint() != release.plan.fingerprint():
             continue
         if path != out:
             if path.suffix != out.suffix:

@@ -8,6 +8,8 @@ with which candidates), never from what was chosen.
 
 import dataclasses
 import hashlib
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +20,7 @@ from tulle.select.auctions import Auctions, IntArray
 from tulle.select.server_ranks import server_ranks
 
 BoolArray = npt.NDArray[np.bool_]
+AdNames = Callable[[IntArray], Iterable[Any]]
 
 _KEY_BYTES = 16
 
@@ -39,12 +42,16 @@ class Cells:
         return np.bincount(self.numbers, minlength=len(self.keys))
 
 
-def finalist_cells(auctions: Auctions, sizes: IntArray) -> Cells:
+def finalist_cells(
+    auctions: Auctions, sizes: IntArray, *, ad_names: AdNames | None = None
+) -> Cells:
     """Puts auctions with equal sets of finalists together.
 
     Args:
       auctions: The public side.
       sizes: [auctions], how many of the best by server score are finalists.
+      ad_names: What ads are called in every batch, where `ads` are numbers of this one; None:
+        they are called by their numbers.
     """
     _check_sizes(auctions, sizes)
     is_finalist = server_ranks(auctions) < np.repeat(sizes, auctions.sizes)
@@ -58,7 +65,7 @@ def finalist_cells(auctions: Auctions, sizes: IntArray) -> Cells:
         ads = np.sort(finalists[starts[rows, np.newaxis] + np.arange(size)], axis=1)
         sets, inverse = np.unique(ads.view(f"V{8 * size}")[:, 0], return_inverse=True)
         numbers[rows] = len(keys) + inverse
-        keys += [_key(ads_of_cell.tobytes()) for ads_of_cell in sets]
+        keys += [_key(ads_of_cell.tobytes(), ad_names) for ads_of_cell in sets]
         num_finalists += [size] * len(sets)
     return Cells(
         numbers=numbers,
@@ -126,7 +133,11 @@ def first_decisions(users: IntArray, max_decisions: int, *, among: BoolArray) ->
     return is_early
 
 
-def _key(ads: bytes) -> str:
+def _key(ads: bytes, ad_names: AdNames | None) -> str:
+    if ad_names is not None:
+        # Lengths keep names apart that run into one another.
+        names = sorted(str(name).encode() for name in ad_names(np.frombuffer(ads, "<i8")))
+        ads = b"".join(len(name).to_bytes(8, "little") + name for name in names)
     return hashlib.blake2b(ads, digest_size=_KEY_BYTES).hexdigest()
 
 

@@ -61,14 +61,14 @@ def mechanism_table(mechanism: DecidingMechanism) -> dict[str, Any]:
             }
             if isinstance(bound, ClippedScores):
                 table["width"] = bound.width
-            return table | _shortlist_table(mechanism.shortlist)
+            return table | _shortlist_table(mechanism.shortlist, mechanism.epsilon)
         raise ConfigError(f"mechanism {mechanism.name!r} is for comparisons, not for decisions.")
     table = {"kind": _RESPONSE, "epsilon": mechanism.epsilon}
     if isinstance(mechanism, SlotMechanism):
         table["num_slots"] = mechanism.num_slots
     elif mechanism.num_boosted != 1:
         table["num_boosted"] = mechanism.num_boosted
-    return table | _shortlist_table(mechanism.shortlist)
+    return table | _shortlist_table(mechanism.shortlist, mechanism.epsilon)
 
 
 def _response(fields: Mapping[str, Any]) -> DecidingMechanism:
@@ -112,7 +112,7 @@ def _shortlist(fields: Mapping[str, Any], epsilon: float) -> Shortlist:
     return AdaptiveTop(epsilon=epsilon, prior=prior)
 
 
-def _shortlist_table(shortlist: Shortlist) -> dict[str, Any]:
+def _shortlist_table(shortlist: Shortlist, epsilon: float) -> dict[str, Any]:
     if isinstance(shortlist, AllCandidates):
         return {}
     if isinstance(shortlist, TopCandidates):
@@ -120,6 +120,11 @@ def _shortlist_table(shortlist: Shortlist) -> dict[str, Any]:
     if isinstance(shortlist, Cutoff):
         return {"gamma": shortlist.gamma}
     if isinstance(shortlist, AdaptiveTop):
+        if shortlist.epsilon != epsilon:
+            raise ConfigError(
+                f"the shortlist is for epsilon={shortlist.epsilon} and the mechanism has "
+                f"epsilon={epsilon}; plan both for the same."
+            )
         return {"private_stddev": shortlist.prior.private_stddev}
     raise ConfigError(f"shortlist {shortlist.name!r} has no settings; use one of tulle's.")
 

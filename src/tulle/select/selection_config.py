@@ -74,6 +74,9 @@ class SelectionConfig:
     pricing: Pricing = dataclasses.field(default_factory=Pricing)
     consent: Consent = Consent.COLUMN
     candidates: Candidates = Candidates.SERVER
+    is_planned_on_devices: bool = False
+    """True if private predictions, of a panel, chose the mechanism. They must not be those of
+    the people that are decided on: nothing was paid for that."""
 
     def __post_init__(self) -> None:
         check_text("name", self.name)

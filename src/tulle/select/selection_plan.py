@@ -155,6 +155,14 @@ def _assumptions(config: SelectionConfig, has_ledger: bool) -> tuple[Assumption,
                 evidence="Smaller cells get the server's winner; only counts of cells are written.",
             )
         )
+    if config.is_planned_on_devices:
+        made.append(
+            Assumption(
+                statement="The panel whose predictions chose the mechanism has nobody in it who "
+                "is decided on here.",
+                status=Status.ASSUMED,
+            )
+        )
     if has_ledger:
         made.append(
             Assumption(

@@ -6,7 +6,7 @@ from typing import Any
 from tulle.errors import ConfigError
 from tulle.privacy.fields import check_choice, check_count, check_finite, check_text
 from tulle.privacy.units import Unit
-from tulle.runs.toml_tables import check_table, read_toml
+from tulle.runs.toml_tables import check_flag, check_table, read_toml
 from tulle.runs.toml_text import toml_text
 from tulle.select.billing.prices import PricingRule
 from tulle.select.decision_accounting import Shuffle, UserReports
@@ -16,7 +16,7 @@ from tulle.select.selection_config import Candidates, Consent, Pricing, Selectio
 _POSTED = "posted"
 _PRIVACY = (
     *("max_decisions_per_user", "least_finalists", "delta", "min_cell_size"),
-    *("user_reports", "consent", "candidates"),
+    *("user_reports", "consent", "candidates", "planned_on_devices"),
 )
 
 
@@ -46,6 +46,8 @@ def settings_text(config: SelectionConfig) -> str:
     }
     if config.max_decisions_per_user is not None:
         privacy["max_decisions_per_user"] = config.max_decisions_per_user
+    if config.is_planned_on_devices:
+        privacy["planned_on_devices"] = True
     if config.shuffle is not None:
         privacy["min_cell_size"] = config.shuffle.min_cell_size
         privacy["user_reports"] = config.shuffle.user_reports.value
@@ -98,4 +100,7 @@ def _privacy(table: object) -> dict[str, Any]:
         given["consent"] = check_choice("[privacy] consent", fields["consent"], Consent)
     if "candidates" in fields:
         given["candidates"] = check_choice("[privacy] candidates", fields["candidates"], Candidates)
+    if "planned_on_devices" in fields:
+        name = "[privacy] planned_on_devices"
+        given["is_planned_on_devices"] = check_flag(name, fields["planned_on_devices"])
     return given

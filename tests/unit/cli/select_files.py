@@ -40,7 +40,7 @@ def write_settings(
 def fill_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> pl.DataFrame:
     """Auctions, a selection and a ledger with room for one release, and the process in it."""
     monkeypatch.chdir(folder)
-    table = auction_table(120, seed=1)
+    table = auction_table(120, seed=1, has_refusals=True)
     write_table(table, folder / "auctions.parquet")
     write_settings(folder / "selection.toml")
     make_ledger(folder)

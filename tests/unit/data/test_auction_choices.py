@@ -112,9 +112,9 @@ def test_a_choice_never_goes_with_its_propensity(tmp_path: Path, name: str) -> N
 
 
 def test_fractions_beside_a_choice_are_refused_under_any_name(tmp_path: Path) -> None:
-    fractions = [block([5, 2], [10, 11], extra=[0.9, 0.02])]
-    with pytest.raises(ConfigError, match="'extra' has the type float64"):
-        write_choices(tmp_path / "c.parquet", fractions, ("auction_id", "ad", "extra"))
+    fractions = [block([5, 2], [10, 11], slot=[0.9, 0.02])]
+    with pytest.raises(ConfigError, match="'slot' has the type float64"):
+        write_choices(tmp_path / "c.parquet", fractions, ("auction_id", "ad", "slot"))
     assert not (tmp_path / "c.parquet").exists()
 
 
@@ -124,11 +124,12 @@ def test_only_the_named_columns_are_written(tmp_path: Path, name: str) -> None:
     assert column_names(tmp_path / name) == ["auction_id", "ad"]
 
 
-@pytest.mark.parametrize("name", ["placement", "campaign", "ad_group", "campaign_id", "position"])
-def test_other_ids_may_go_with_a_choice(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["favourite", "campaign", "score", "Propensity", "p", "position"])
+def test_nothing_else_goes_with_a_choice(tmp_path: Path, name: str) -> None:
     blocks = [block([5, 2], [10, 11], **{name: [1, 2]})]
-    write_choices(tmp_path / "c.parquet", blocks, ("auction_id", "ad", name))
-    assert pl.read_parquet(tmp_path / "c.parquet").columns == ["auction_id", "ad", name]
+    with pytest.raises(ConfigError, match="must not be written beside a choice"):
+        write_choices(tmp_path / "c.parquet", blocks, ("auction_id", "ad", name))
+    assert not (tmp_path / "c.parquet").exists()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -23,7 +23,7 @@ from unit.select.deciding.auction_tables import (
 
 
 def record_of(folder: Path, rng: NoiseSource) -> SelectionRecord:
-    path = write_table(auction_table(30, seed=1), folder / "auctions.parquet")
+    path = write_table(auction_table(30, seed=1, has_refusals=True), folder / "auctions.parquet")
     config = selection(consent=Consent.COLUMN)
     return decide(config, path, folder / "choices.parquet", columns=COLUMNS, rng=rng).record
 

@@ -9,7 +9,7 @@ import pytest
 
 from tulle.accounting.accountant import guarantee
 from tulle.accounting.budget import Budget
-from tulle.accounting.ledger import Ledger
+from tulle.accounting.ledger import Ledger, OpenSpend
 from tulle.accounting.ledger_rows import SpendStatus
 from tulle.accounting.refusal import SpendRefusedError
 from tulle.data.source_files import content_sha256
@@ -51,13 +51,15 @@ class Record:
     table: str
     table_sha256: str
     number: int
+    plan: Plan
 
     def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self))
+        return json.dumps(vars(self) | {"plan": self.plan.to_dict()})
 
 
 def parse(text: str) -> Record:
-    return Record(**json.loads(text))
+    fields = json.loads(text)
+    return Record(**fields | {"plan": Plan.from_dict(fields["plan"])})
 
 
 class Draw:
@@ -68,6 +70,7 @@ class Draw:
         self.num_draws = 0
         self.steps: list[tuple[str, int]] = []
         self.data = b"data"
+        self.plan = make_plan()
 
     def check(self) -> None:
         self._note("check")
@@ -75,13 +78,14 @@ class Draw:
     def digest(self) -> bytes:
         return self.data
 
-    def write(self, files: ReleaseFiles[Record], release_id: str | None) -> Record:
-        del release_id
+    def write(self, files: ReleaseFiles[Record]) -> Record:
         self._note("write")
         self.num_draws += 1
         files.hidden_table.write_text(f"draw {self.num_draws}")
         sha256 = content_sha256(files.hidden_table)
-        record = Record(table=files.table.name, table_sha256=sha256, number=self.num_draws)
+        record = Record(
+            table=files.table.name, table_sha256=sha256, number=self.num_draws, plan=self.plan
+        )
         files.hide_record(record)
         self._note("written")
         return record
@@ -167,11 +171,47 @@ def test_a_draw_that_fails_leaves_nothing_and_is_not_paid_twice(
     assert [s.status for s in ledger.spends("all")] == [SpendStatus.RELEASED]
 
 
+def seen_when_marked(folder: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What lies under its name at the moment at which the ledger says that it is out."""
+    mark = OpenSpend.mark_released
+    seen: list[str] = []
+
+    def watched(spend: OpenSpend, **options: Any) -> None:
+        seen.extend(name for name in visible(folder) if not name.startswith("."))
+        mark(spend, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OpenSpend, "mark_released", watched)
+        release_once(one(folder / "t.csv", ledger), Draw(ledger))
+    return seen
+
+
+def test_nothing_has_its_name_before_the_ledger_says_that_it_is_out(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert seen_when_marked(tmp_path, ledger, monkeypatch) == []
+
+
+def test_a_table_that_is_put_in_place_too_early_would_be_seen(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hide = ReleaseFiles.hide_record
+
+    def eager(files: ReleaseFiles[Record], record: Record) -> None:
+        hide(files, record)
+        files.table.write_text(files.hidden_table.read_text())
+
+    monkeypatch.setattr(ReleaseFiles, "hide_record", eager)
+    with pytest.raises(RunStateError):
+        seen_when_marked(tmp_path, ledger, monkeypatch)
+    assert (tmp_path / "t.csv").exists()
+
+
 def test_a_draw_before_the_payment_would_be_seen(tmp_path: Path, ledger: Ledger) -> None:
     draw = Draw(ledger)
     release = one(tmp_path / "t.csv", ledger)
     draw.check()
-    draw.write(release.files(release.out, "tag"), None)
+    draw.write(release.files(release.out, "tag"))
     assert draw.steps == [("check", 0), ("write", 0), ("written", 0)]
 
 
@@ -194,7 +234,8 @@ def test_another_plan_or_other_data_are_another_release(
     release_once(one(tmp_path / "t.csv", ledger), draw)
     other = one(tmp_path / "u.csv", ledger)
     if change == "plan":
-        other = dataclasses.replace(other, plan=make_plan("others"))
+        draw.plan = make_plan("others")
+        other = dataclasses.replace(other, plan=draw.plan)
     else:
         draw.data = b"other data"
     _, is_stored = release_once(other, draw)
@@ -206,6 +247,16 @@ def test_a_stored_table_that_was_changed_is_not_returned(tmp_path: Path, ledger:
     draw = Draw(ledger)
     release_once(one(tmp_path / "t.csv", ledger), draw)
     (tmp_path / "t.csv").write_text("forged")
+    with pytest.raises(RunStateError, match="gone or changed"):
+        release_once(one(tmp_path / "t.csv", ledger), draw)
+    assert draw.num_draws == 1
+
+
+def test_a_record_of_another_plan_is_not_returned(tmp_path: Path, ledger: Ledger) -> None:
+    draw = Draw(ledger)
+    record, _ = release_once(one(tmp_path / "t.csv", ledger), draw)
+    forged = dataclasses.replace(record, plan=make_plan("others"))
+    (tmp_path / "t.release.json").write_text(forged.to_json())
     with pytest.raises(RunStateError, match="gone or changed"):
         release_once(one(tmp_path / "t.csv", ledger), draw)
     assert draw.num_draws == 1

@@ -16,7 +16,7 @@ from tulle.privacy.plan import Plan
 
 _FORMAT = "tulle label release 1"
 _KEYS = (
-    *("format", "release_id", "plan", "mechanism", "columns", "num_rows", "table"),
+    *("format", "plan", "mechanism", "columns", "num_rows", "table"),
     *("table_sha256", "randomness"),
 )
 
@@ -36,14 +36,11 @@ class ReleaseRecord:
     table_sha256: str
     randomness: str
     is_secure: bool
-    release_id: str | None
-    """Keyed hash of plan and data under which a ledger knows it; None without a ledger."""
 
     def to_json(self) -> str:
         """Readable JSON."""
         data = {
             "format": _FORMAT,
-            "release_id": self.release_id,
             "table": self.table,
             "num_rows": self.num_rows,
             "columns": dict(self.columns),
@@ -71,5 +68,4 @@ class ReleaseRecord:
             table_sha256=check_text("table_sha256", fields["table_sha256"]),
             randomness=check_text("description", randomness["description"]),
             is_secure=randomness["is_secure"] is True,
-            release_id=fields["release_id"],
         )

@@ -116,7 +116,7 @@ class _LabelDraw:
         """Of files and roles."""
         return self.table.digest()
 
-    def write(self, files: ReleaseFiles[ReleaseRecord], release_id: str | None) -> ReleaseRecord:
+    def write(self, files: ReleaseFiles[ReleaseRecord]) -> ReleaseRecord:
         """Noisy labels into the hidden table; the record says what it is."""
         drawing = self.drawing
         columns = noisy_table.write_rows(files.hidden_table, drawing.frames())
@@ -130,7 +130,6 @@ class _LabelDraw:
             table_sha256=content_sha256(files.hidden_table),
             randomness=drawing.rng.description,
             is_secure=drawing.rng.is_secure,
-            release_id=release_id,
         )
         files.hide_record(record)
         return record

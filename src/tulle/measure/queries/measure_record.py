@@ -20,7 +20,7 @@ from tulle.privacy.plan import Plan
 from tulle.runs.whole_files import read_whole
 
 _FORMAT = "tulle measurement 1"
-_KEYS = ("format", "release_id", "plan", "randomness", "tables")
+_KEYS = ("format", "plan", "randomness", "tables")
 _TABLE_KEYS = ("name", "confidence", "event", "columns", "values")
 # What JSON writes as null: no estimate, no bound below, none above, unknown noise.
 _ABSENT = {"value": math.nan, "low": -math.inf, "high": math.inf, "noise_stddev": math.inf}
@@ -40,8 +40,6 @@ class MeasureRecord:
     tables: tuple[AnswerTable, ...]
     randomness: str
     is_secure: bool
-    release_id: str | None
-    """Keyed hash of plan and log under which a ledger knows it; None without a ledger."""
 
     def table(self, name: str) -> AnswerTable:
         """The table of that query."""
@@ -55,7 +53,6 @@ class MeasureRecord:
         """JSON with one line for each row of a table."""
         data = {
             "format": _FORMAT,
-            "release_id": self.release_id,
             "plan": self.plan.to_dict(),
             "randomness": {"description": self.randomness, "is_secure": self.is_secure},
         }
@@ -70,13 +67,11 @@ class MeasureRecord:
         if fields["format"] != _FORMAT:
             raise ConfigError(f"format={fields['format']!r} is not {_FORMAT!r}.")
         randomness = check_fields("randomness", fields["randomness"], ("description", "is_secure"))
-        release_id = fields["release_id"]
         return cls(
             plan=Plan.from_dict(fields["plan"]),
             tables=tuple(_table(data) for data in check_list("tables", fields["tables"])),
             randomness=check_text("description", randomness["description"]),
             is_secure=randomness["is_secure"] is True,
-            release_id=None if release_id is None else check_text("release_id", release_id),
         )
 
 

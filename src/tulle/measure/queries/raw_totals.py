@@ -100,7 +100,7 @@ class RawTotals:
             # Found wrong now, nothing is spent; weights that are learnt must be paid before.
             self._add_up(source, config.attribution)
 
-    def released(self, rng: NoiseSource, release_id: str | None) -> MeasureRecord:
+    def released(self, rng: NoiseSource) -> MeasureRecord:
         """Draws the noise of every table."""
         tables: list[AnswerTable] = []
         confidence = self._plan.config.confidence
@@ -123,7 +123,6 @@ class RawTotals:
             tables=tuple(tables),
             randomness=rng.description,
             is_secure=rng.is_secure,
-            release_id=release_id,
         )
 
     def _learnt(self, rng: NoiseSource) -> tuple[ChannelModel, Attribution]:

@@ -112,7 +112,7 @@ def measure(
         file = ReleasedFile(path, secrets.token_hex(8))
         file.refuse_existing()
         totals = RawTotals(plan, source, charge=None, salt=fresh_salt(rng), say=options.say)
-        record = totals.released(rng, None)
+        record = totals.released(rng)
         file.hide(record.to_json())
         file.put_in_place()
         return MeasureResult(path=path, record=record, is_stored=False)
@@ -151,7 +151,7 @@ def _measure_on_books(
         spend = books.pay(paying.plan.plan, paying.release_id, paying.path)
     else:
         spend = books.take_up(paid)
-    record = totals.released(rng, paying.release_id)
+    record = totals.released(rng)
     sha256 = file.hide(record.to_json())
     spend.mark_released(released_as=released_as(sha256, paying.path))
     file.put_in_place()

@@ -1,16 +1,17 @@
 """Blocks of a file as auctions, after what public data drop: ads below the reserve."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tulle.data.auction_files import AuctionColumns, AuctionRows, read_auctions
+from tulle.data.seen_ids import IdArray
 from tulle.errors import DataError
 from tulle.select.auctions import Auctions, DeviceClicks, FloatArray, IntArray
-from tulle.select.billing.reserve import Eligible, above_reserve
+from tulle.select.billing.reserve import BoolArray, Eligible, above_reserve, keep_candidates
 
 _OF_AUCTIONS = ("auction_ids", "users", "times", "consents")
 _OF_CANDIDATES = ("ads", "bids", "server_click_probs", "device_click_probs", "clicks")
@@ -32,6 +33,11 @@ class AuctionBlock:
     def kept(self) -> IntArray:
         """[auctions], the place of each in the arrays of `rows` about auctions."""
         return self.eligible.kept_auctions
+
+    @property
+    def ad_names(self) -> Callable[[IntArray], IdArray] | None:
+        """What ads are called in every file, if `auctions` has numbers of this one."""
+        return None if self.rows.ad_codes is None else self.rows.original_ads
 
     def raw_scores(self) -> FloatArray:
         """[candidates], what each is worth by private data. Sensitive."""
@@ -76,7 +82,10 @@ def first_auctions(
     reserve: float,
     with_device: bool,
 ) -> AuctionBlock:
-    """The first auctions of a file in memory; no more of it is read than they need."""
+    """The first auctions of a file in memory; no more of it is read than they need.
+
+    With predictions of devices only of people who agreed, where a column says who did.
+    """
     parts: list[AuctionRows] = []
     num_found = 0
     for rows in read_auctions(path, columns, with_device=with_device):
@@ -84,17 +93,21 @@ def first_auctions(
         num_found += len(rows)
         if num_found >= num_auctions:
             break
-    return _block(_first_rows(_joined(parts), num_auctions), reserve)
+    rows = _first_rows(_joined(parts), num_auctions)
+    return _block(rows, reserve, agreed=rows.consents if with_device else None)
 
 
-def _block(rows: AuctionRows, reserve: float) -> AuctionBlock:
+def _block(rows: AuctionRows, reserve: float, *, agreed: BoolArray | None = None) -> AuctionBlock:
     auctions = Auctions(
         offsets=rows.offsets,
         ads=rows.ads,
         bids=rows.bids,
         server_click_probs=rows.server_click_probs,
     )
-    return AuctionBlock(rows=rows, eligible=above_reserve(auctions, reserve))
+    if agreed is None:
+        return AuctionBlock(rows=rows, eligible=above_reserve(auctions, reserve))
+    is_kept = (auctions.server_scores >= reserve) & np.repeat(agreed, auctions.sizes)
+    return AuctionBlock(rows=rows, eligible=keep_candidates(auctions, is_kept))
 
 
 def _joined(parts: list[AuctionRows]) -> AuctionRows:

@@ -22,7 +22,7 @@ from tulle.runs.release_files import ReleaseFiles
 from tulle.runs.release_once import OneRelease, release_once
 from tulle.select.deciding.auction_blocks import AuctionBlock, read_blocks
 from tulle.select.deciding.cell_counts import CellTally
-from tulle.select.deciding.drawing import draw_places
+from tulle.select.deciding.drawing import draw_places, rehearse
 from tulle.select.deciding.requests import Requests, read_requests
 from tulle.select.deciding.selection_record import SelectionRecord
 from tulle.select.selection_config import SelectionConfig
@@ -133,18 +133,19 @@ class _ChoiceDraw:
     watch: Watch | None
 
     def check(self) -> None:
-        """Reads every value of every candidate once."""
-        for _ in self._blocks():
-            pass
+        """Reads every value once, and finds out whether all auctions can be drawn."""
+        first = 0
+        for block in self._blocks():
+            part = slice(first, first + len(block.auctions))
+            rehearse(block, self.config.mechanism, self.requests.is_personalised[part])
+            first = part.stop
 
     def digest(self) -> bytes:
         """Of the file and of the meaning of its columns."""
         text = repr(self.columns) + content_sha256(self.path)
         return hashlib.sha256(text.encode()).digest()
 
-    def write(
-        self, files: ReleaseFiles[SelectionRecord], release_id: str | None
-    ) -> SelectionRecord:
+    def write(self, files: ReleaseFiles[SelectionRecord]) -> SelectionRecord:
         """Draws into the hidden file; the record says what it is."""
         form = RowForm.of(files.table)
         if self.requests.cells is None:
@@ -167,7 +168,6 @@ class _ChoiceDraw:
             table_sha256=content_sha256(files.hidden_table),
             randomness=self.rng.description,
             is_secure=self.rng.is_secure,
-            release_id=release_id,
         )
         files.hide_record(record)
         return record

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from tulle.mechanisms.entropy import NoiseSource
+from tulle.mechanisms.entropy import NoiseSource, SeededNoise
 from tulle.select.auctions import IntArray
-from tulle.select.billing.reserve import BoolArray, keep_candidates
+from tulle.select.billing.reserve import BoolArray, Eligible, keep_candidates
 from tulle.select.deciding.auction_blocks import AuctionBlock
 from tulle.select.deciding.requests import shortlist_sizes
 from tulle.select.mechanism_table import DecidingMechanism
@@ -35,14 +35,28 @@ def draw_places(
     chosen = _server_winners(block, mechanism, num_slots)
     if not is_personalised.any():
         return chosen
-    auctions = block.auctions
-    asked = keep_candidates(auctions, np.repeat(is_personalised, auctions.sizes))
+    asked = _asked(block, is_personalised)
     raw_scores = block.raw_scores()[asked.kept_candidates]
     places = mechanism.choose(asked.auctions, raw_scores, rng=rng).reshape(-1, num_slots)
     is_shown = places >= 0
     drawn = np.where(is_shown, asked.kept_candidates[np.where(is_shown, places, 0)], -1)
     chosen[asked.kept_auctions] = drawn
     return chosen
+
+
+def rehearse(block: AuctionBlock, mechanism: DecidingMechanism, is_personalised: BoolArray) -> None:
+    """Draws by server scores, and forgets it: what a mechanism refuses shows before it is paid.
+
+    Raises:
+      ConfigError: The mechanism can not draw in auctions of this kind.
+    """
+    if is_personalised.any():
+        asked = _asked(block, is_personalised).auctions
+        mechanism.choose(asked, asked.server_scores, rng=SeededNoise(0))
+
+
+def _asked(block: AuctionBlock, is_personalised: BoolArray) -> Eligible:
+    return keep_candidates(block.auctions, np.repeat(is_personalised, block.auctions.sizes))
 
 
 def _server_winners(block: AuctionBlock, mechanism: DecidingMechanism, num_slots: int) -> IntArray:

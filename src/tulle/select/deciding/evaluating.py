@@ -17,6 +17,7 @@ from tulle.data.source_files import SourceFile, content_sha256, inspect_sources
 from tulle.durable_files import stage_text
 from tulle.errors import ConfigError, DataError
 from tulle.mechanisms.entropy import NoiseSource
+from tulle.mechanisms.intervals import check_confidence
 from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency
 from tulle.runs.release_books import ReleaseCharge, ReleaseKind
@@ -28,7 +29,11 @@ from tulle.select.deciding.evaluation_plan import EvaluationConfig, make_evaluat
 from tulle.select.deciding.requests import personalised_requests
 from tulle.select.deciding.selection_record import SelectionRecord
 from tulle.select.evaluation.decision_log import DecisionLog
-from tulle.select.evaluation.on_device_evaluation import EvaluationResult, release_estimate
+from tulle.select.evaluation.on_device_evaluation import (
+    EvaluationResult,
+    check_evaluation,
+    release_estimate,
+)
 from tulle.select.settings_file import settings_text
 
 EVALUATIONS = ReleaseKind(
@@ -124,7 +129,10 @@ class _EvaluationDraw:
 
     def check(self) -> None:
         """Reads all files and refuses what does not fit together."""
-        self._read = _read_log(self._config, self._files)
+        block, log = _read_log(self._config, self._files)
+        check_evaluation(block.auctions, log, self._config.evaluation())
+        check_confidence(self._config.confidence)
+        self._read = block, log
         if inspect_sources(self._files.paths) != self._sources:
             raise DataError("a file changed while it was read; start again.")
 
@@ -133,9 +141,7 @@ class _EvaluationDraw:
         parts = [content_sha256(path) for path in self._files.paths]
         return hashlib.sha256(repr((self._files.columns, parts)).encode()).digest()
 
-    def write(
-        self, files: ReleaseFiles[SelectionRecord], release_id: str | None
-    ) -> SelectionRecord:
+    def write(self, files: ReleaseFiles[SelectionRecord]) -> SelectionRecord:
         """The estimate into the hidden file; the record says what it is."""
         if self._read is None:
             raise ConfigError("files are checked first and then evaluated.")
@@ -159,7 +165,6 @@ class _EvaluationDraw:
             table_sha256=content_sha256(files.hidden_table),
             randomness=self._rng.description,
             is_secure=self._rng.is_secure,
-            release_id=release_id,
         )
         files.hide_record(record)
         return record

@@ -85,7 +85,7 @@ def bill_file(
     names: dict[int, Any] = {}
     for block in blocks:
         chosen = chosen or ChosenAds.read(choices, clicks, like=block)
-        prices = candidate_prices(config, block.auctions)
+        prices = candidate_prices(config, block)
         for found in chosen.of_block(block):
             bills.append(_bill_of(block.auctions, prices, found))
             names |= _names(block, found.choices.ads)
@@ -96,16 +96,16 @@ def bill_file(
     return FileBill(bill=bill, ads=tuple(names[line.ad] for line in bill.lines))
 
 
-def candidate_prices(config: SelectionConfig, auctions: Auctions) -> AdPrices:
+def candidate_prices(config: SelectionConfig, block: AuctionBlock) -> AdPrices:
     """What each candidate pays if it is chosen.
 
     Args:
       config: The selection.
-      auctions: All eligible candidates; of a whole batch, if prices are posted.
+      block: Auctions of the file; all of them, if prices are posted.
     """
     if config.pricing.is_posted:
-        return _posted(config, auctions).prices
-    return price_candidates(auctions, config.pricing.rule, reserve=config.pricing.reserve)
+        return _posted(config, block).prices
+    return price_candidates(block.auctions, config.pricing.rule, reserve=config.pricing.reserve)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -116,11 +116,12 @@ class _Posted:
     """Of all candidates."""
 
 
-def _posted(config: SelectionConfig, auctions: Auctions) -> _Posted:
+def _posted(config: SelectionConfig, block: AuctionBlock) -> _Posted:
+    auctions = block.auctions
     prices = price_candidates(auctions, config.pricing.rule, reserve=config.pricing.reserve)
     sizes = shortlist_sizes(config.mechanism, auctions)
     finalists = keep_candidates(auctions, server_ranks(auctions) < np.repeat(sizes, auctions.sizes))
-    cells = finalist_cells(auctions, sizes)
+    cells = finalist_cells(auctions, sizes, ad_names=block.ad_names)
     listed = AdPrices(
         amounts=prices.amounts[finalists.kept_candidates], paid_event=prices.paid_event
     )
@@ -150,7 +151,7 @@ def _names(block: AuctionBlock, ads: IntArray) -> dict[int, Any]:
 def _bill_counts(config: SelectionConfig, block: AuctionBlock, path: Path) -> FileBill:
     """Counts of cells times posted prices."""
     counts = read_cell_counts(path)
-    posted = _posted(config, block.auctions)
+    posted = _posted(config, block)
     names = _names(block, block.auctions.ads)
     codes = {name: code for code, name in names.items()}
     numbers = {key: number for number, key in enumerate(posted.cells.keys.tolist())}

@@ -66,7 +66,7 @@ def personalised_requests(config: SelectionConfig, blocks: Iterable[AuctionBlock
         if is_by_user:
             users.add(_users(block))
         if cells is not None:
-            cells.add(finalist_cells(block.auctions, found))
+            cells.add(finalist_cells(block.auctions, found, ad_names=block.ad_names))
     all_cells = None if cells is None else cells.joined()
     all_users = users.joined() if is_by_user else None
     is_personalised = config.accounting.personalised(
@@ -84,6 +84,12 @@ def shortlist_sizes(mechanism: DecidingMechanism, auctions: Auctions) -> IntArra
 
 def _consents(block: AuctionBlock, config: SelectionConfig) -> BoolArray:
     if config.consent is Consent.EVERYONE:
+        if block.rows.consents is not None and not block.rows.consents.all():
+            raise DataError(
+                '[privacy] consent = "everyone", but the auctions have a column of consent that '
+                'says otherwise for some; set consent = "column", which shows them the server\'s '
+                "winner."
+            )
         return np.ones(len(block.kept), np.bool_)
     if block.rows.consents is None:
         raise DataError(

@@ -34,8 +34,6 @@ class SelectionRecord:
     table_sha256: str
     randomness: str
     is_secure: bool
-    release_id: str | None
-    """Keyed hash of plan and data under which a ledger knows it; None without a ledger."""
 
     def to_json(self) -> str:
         """Readable JSON."""

@@ -134,10 +134,9 @@ def release_estimate(
     """
     check_confidence(confidence)
     log.check(auctions)
-    counted = _counted(log, evaluation.max_decisions_per_user)
-    check_support(evaluation.logging, evaluation.target, auctions, counted)
     click_values = _checked_values(auctions, values)
-    weights = _weights(auctions, evaluation, click_values, counted)
+    counted = _counted(log, evaluation.max_decisions_per_user)
+    weights = _supported_weights(auctions, evaluation, click_values, counted)
     raw_terms = device_terms(
         auctions,
         log,
@@ -158,6 +157,18 @@ def release_estimate(
     )
 
 
+def check_evaluation(auctions: Auctions, log: DecisionLog, evaluation: OnDeviceEvaluation) -> None:
+    """Refuses what `release_estimate` of clicks would, by public data and before it is paid.
+
+    Raises:
+      ConfigError: The target shows ads that were never shown, or weights have no limit.
+      DataError: There is no decision to estimate from.
+    """
+    log.check(auctions)
+    counted = _counted(log, evaluation.max_decisions_per_user)
+    _supported_weights(auctions, evaluation, _checked_values(auctions, None), counted)
+
+
 def user_event(decisions: DecisionAccounting, *evaluations: OnDeviceEvaluation) -> Event:
     """What a user pays for all decisions and all estimates from them."""
     return Composed((decisions.user_event(), *(one.event() for one in evaluations)))
@@ -170,10 +181,11 @@ class _Weights:
     limits: TermRange
 
 
-def _weights(
+def _supported_weights(
     auctions: Auctions, evaluation: OnDeviceEvaluation, values: FloatArray, counted: BoolArray
 ) -> _Weights:
     """The largest weight and the range that follows, from public data."""
+    check_support(evaluation.logging, evaluation.target, auctions, counted)
     own_limits = weight_limits(evaluation.logging, evaluation.target, auctions)
     max_weight = evaluation.max_weight
     if own_limits is None and max_weight is None:

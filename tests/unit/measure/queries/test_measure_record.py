@@ -32,9 +32,7 @@ def record_of(folder: Path, *names: str) -> MeasureRecord:
     tables = tuple(
         AnswerTable(name=name, frame=FRAME, event=plan.event, confidence=0.9) for name in names
     )
-    return MeasureRecord(
-        plan=plan, tables=tables, randomness="dice", is_secure=False, release_id="ab" * 16
-    )
+    return MeasureRecord(plan=plan, tables=tables, randomness="dice", is_secure=False)
 
 
 def test_every_number_comes_back_exactly(tmp_path: Path) -> None:
@@ -45,7 +43,7 @@ def test_every_number_comes_back_exactly(tmp_path: Path) -> None:
     read = MeasureRecord.from_json(text)
     assert read.to_json() == text
     assert read.plan == record.plan
-    assert (read.randomness, read.is_secure, read.release_id) == ("dice", False, "ab" * 16)
+    assert (read.randomness, read.is_secure) == ("dice", False)
     for table in read.tables:
         assert table.frame.schema == FRAME.schema
         assert table.frame.equals(FRAME, null_equal=True)
@@ -56,9 +54,7 @@ def test_every_number_comes_back_exactly(tmp_path: Path) -> None:
 def test_a_table_without_rows_comes_back(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, settings("conversions")).plan
     empty = AnswerTable(name="none", frame=FRAME.clear(), event=plan.event, confidence=0.9)
-    record = MeasureRecord(
-        plan=plan, tables=(empty,), randomness="dice", is_secure=True, release_id=None
-    )
+    record = MeasureRecord(plan=plan, tables=(empty,), randomness="dice", is_secure=True)
     (table,) = MeasureRecord.from_json(record.to_json()).tables
     assert table.frame.schema == FRAME.schema
 
@@ -98,8 +94,6 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
         (["tables", 0, "values", 0, 2], "many"),
         (["tables", 0, "values", 0, 0], {"a": 1}),
         (["tables", 0, "values", 0, 6], 0.5),
-        (["release_id"], 5),
-        (["release_id"], {}),
     ],
     ids=str,
 )

@@ -29,21 +29,24 @@ def auction_table(
     sizes: tuple[int, int] = (1, 6),
     num_ads: int = 9,
     num_users: int = 10,
+    has_refusals: bool = False,
 ) -> pl.DataFrame:
-    """Auctions of mixed sizes with decimal bids and predictions; two thirds agreed."""
+    """Auctions of mixed sizes with decimal bids and predictions; all agreed, or two thirds."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(sizes[0], min(sizes[1], num_ads) + 1, num_auctions)
     auctions = np.repeat(np.arange(num_auctions), lengths)
     users = rng.integers(0, num_users, num_auctions)
+    server_probs = rng.integers(1, 30, len(auctions)) / 100
+    device_probs = server_probs * rng.lognormal(0, 0.8, len(auctions))
     return pl.DataFrame(
         {
             "auction_id": 1000 + auctions,
             "user_id": users[auctions],
-            "consent": (rng.random(num_auctions) < 2 / 3)[auctions],
+            "consent": ((rng.random(num_auctions) < 2 / 3) | (not has_refusals))[auctions],
             "ad": np.concatenate([rng.choice(num_ads, n, replace=False) for n in lengths]) + 70,
             "bid": rng.integers(1, 40, len(auctions)) / 10,
-            "p_server": rng.integers(1, 30, len(auctions)) / 100,
-            "p_device": rng.random(len(auctions)).round(3),
+            "p_server": server_probs,
+            "p_device": device_probs.clip(0.001, 0.95).round(5),
         }
     )
 

@@ -1,6 +1,5 @@
 """Decisions from a file: the stated law, nobody's data without consent, one form for all."""
 
-import dataclasses
 import json
 import math
 from collections import Counter
@@ -21,6 +20,7 @@ from tulle.select.baselines.noisy_max import NoiseKind, NoisyMax
 from tulle.select.baselines.score_bounds import ScaledScores
 from tulle.select.deciding import deciding
 from tulle.select.deciding.deciding import decide
+from tulle.select.deciding.drawing import draw_places
 from tulle.select.deciding.selection_record import SelectionRecord
 from tulle.select.decision_accounting import Shuffle
 from tulle.select.floors.floor_mechanism import FloorMechanism
@@ -104,7 +104,7 @@ class TestLaw:
         assert_rejects(counts, [1.05 / total, 1.05 / total, 1 - 2.1 / total])
 
     def test_noisy_maxima_have_their_law_through_the_file(self, tmp_path: Path) -> None:
-        table = copies_of(ONE_AUCTION, 60_000)
+        table = copies_of(ONE_AUCTION, 180_000)
         noisy = NoisyMax(epsilon=3.0, noise=NoiseKind.GUMBEL, score_bound=ScaledScores())
         ads = drawn(selection(mechanism=noisy), table, tmp_path, seed=13)["ad"].to_numpy()
         scores = (ONE_AUCTION["bid"] * ONE_AUCTION["p_device"]).to_numpy()
@@ -112,10 +112,11 @@ class TestLaw:
         def law(rate: float) -> list[float]:
             scaled = (scores - scores.min()) / (scores.max() - scores.min())
             weights = np.exp(rate * scaled)
-            return (weights / weights.sum()).tolist()
+            return [float(weight) for weight in weights / weights.sum()]
 
         counts = [int(np.sum(ads == ad)) for ad in ONE_AUCTION["ad"]]
         assert_follows(counts, law(1.5))
+        assert_rejects(counts, law(1.05 * 1.5))
         # Half the noise, as if scores could only rise together.
         assert_rejects(counts, law(3.0))
 
@@ -125,7 +126,7 @@ class TestConsent:
     def test_without_consent_private_scores_change_nothing(
         self, tmp_path: Path, mechanism: Any
     ) -> None:
-        table = auction_table(300, seed=3)
+        table = auction_table(300, seed=3, has_refusals=True)
         config = selection(mechanism=mechanism, consent=Consent.COLUMN)
         rng = np.random.default_rng(9)
         other = pl.Series(rng.random(table.height))
@@ -133,12 +134,22 @@ class TestConsent:
         assert not changed.equals(table)
         first, second = (drawn(config, one, tmp_path) for one in (table, changed))
         assert first.equals(second)
-        # And the check would see it: with consent the same change moves choices.
-        everyone = dataclasses.replace(config, consent=Consent.EVERYONE)
-        assert not drawn(everyone, table, tmp_path).equals(drawn(everyone, changed, tmp_path))
+        # And the check would see it: where they agreed, the same change moves choices.
+        agreed = [one.with_columns(consent=pl.lit(value=True)) for one in (table, changed)]
+        assert not drawn(config, agreed[0], tmp_path).equals(drawn(config, agreed[1], tmp_path))
+
+    @pytest.mark.parametrize("garbage", [None, 7.0, float("nan")])
+    def test_what_devices_of_others_predict_is_not_even_checked(
+        self, tmp_path: Path, garbage: float | None
+    ) -> None:
+        table = auction_table(100, seed=3, has_refusals=True)
+        config = selection(consent=Consent.COLUMN)
+        others = pl.when("consent").then("p_device").otherwise(pl.lit(garbage, pl.Float64))
+        changed = table.with_columns(p_device=others)
+        assert drawn(config, table, tmp_path).equals(drawn(config, changed, tmp_path))
 
     def test_without_consent_the_winner_of_the_server_is_shown(self, tmp_path: Path) -> None:
-        table = auction_table(300, seed=3)
+        table = auction_table(300, seed=3, has_refusals=True)
         chosen = drawn(selection(consent=Consent.COLUMN), table, tmp_path)
         winners = server_winners(table)
         agreed = dict(table.select("auction_id", "consent").rows())
@@ -148,7 +159,7 @@ class TestConsent:
         assert any(pairs[a] != winners[a] for a in winners if agreed[a])
 
     def test_draws_for_those_who_agreed_do_not_depend_on_the_others(self, tmp_path: Path) -> None:
-        table = auction_table(200, seed=6)
+        table = auction_table(200, seed=6, has_refusals=True)
         config = selection(consent=Consent.COLUMN)
         both = drawn(config, table, tmp_path)
         alone = drawn(config, table.filter("consent"), tmp_path)
@@ -260,7 +271,7 @@ class TestForms:
 
 class TestSlots:
     def test_shown_ads_come_in_server_order_with_their_slot(self, tmp_path: Path) -> None:
-        table = auction_table(200, seed=5)
+        table = auction_table(200, seed=5, has_refusals=True)
         mechanism = SlotMechanism(epsilon=1.0, num_slots=3)
         found = drawn(selection(mechanism=mechanism, consent=Consent.COLUMN), table, tmp_path)
         assert found.columns == ["auction_id", "slot", "ad"]
@@ -337,7 +348,6 @@ class TestRefusals:
     ) -> None:
         table = auction_table(50, seed=1)
         path = write_table(table, tmp_path / "auctions.parquet")
-        draw_places = deciding.draw_places
 
         def changing(*arguments: Any, **options: Any) -> Any:
             write_table(table.with_columns(p_device=1 - pl.col("p_device")), path)

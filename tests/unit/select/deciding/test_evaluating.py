@@ -124,7 +124,7 @@ def expected_result(config: EvaluationConfig, log: Logged) -> EvaluationResult:
 def test_files_give_the_estimate_of_their_arrays(
     tmp_path: Path, config: SelectionConfig, estimator: Estimator
 ) -> None:
-    log = logged(tmp_path, config, auction_table(200, seed=1, num_users=50))
+    log = logged(tmp_path, config, auction_table(200, seed=1, num_users=50, has_refusals=True))
     evaluation = EvaluationConfig(logging=config, target=TARGET, epsilon=1.0, estimator=estimator)
     record, numbers, is_stored = evaluate(evaluation, log, tmp_path / "value.json")
     expected = expected_result(evaluation, log)
@@ -148,6 +148,8 @@ def test_the_interval_covers_the_truth_and_not_the_value_of_the_logging_selectio
     tmp_path: Path, estimator: Estimator
 ) -> None:
     table = auction_table(15_000, seed=2, sizes=(5, 5))
+    # Clicks are frequent and differ much, so that the interval is narrow.
+    table = table.with_columns(p_device=np.random.default_rng(3).random(table.height))
     log = logged(tmp_path, selection(), table)
     config = EvaluationConfig(
         logging=selection(), target=TARGET, epsilon=5.0, estimator=estimator, confidence=1 - 1e-9
@@ -185,6 +187,24 @@ def test_an_evaluation_is_paid_once(tmp_path: Path) -> None:
     assert len(ledger.spends("all")) == 2
 
 
+@pytest.mark.parametrize("changed", ["auctions", "choices", "clicks"])
+def test_other_files_are_another_evaluation(tmp_path: Path, changed: str) -> None:
+    log = logged(tmp_path, selection(), auction_table(100, seed=1))
+    ledger = make_ledger(tmp_path, epsilon=2.0)
+    charge = ReleaseCharge(ledger=ledger, purpose="select")
+    config = EvaluationConfig(logging=selection(), target=TARGET, epsilon=1.0)
+    assert not evaluate(config, log, tmp_path / "a.json", charge=charge)[2]
+    if changed == "auctions":
+        other = log.table.with_columns(p_device=pl.col("p_device") / 2)
+        write_table(other, log.files.auctions)
+    elif changed == "choices":
+        write_table(log.choices.reverse(), log.files.choices)
+    else:
+        write_table(log.choices[:3].select("auction_id"), log.files.clicks)
+    assert not evaluate(config, log, tmp_path / "b.json", charge=charge)[2]
+    assert len(ledger.spends("all")) == 2
+
+
 def test_the_plan_claims_what_the_sums_cost() -> None:
     for logging, unit in ((selection(), Unit.impression()), (by_user(4), Unit.user())):
         config = EvaluationConfig(logging=logging, target=TARGET, epsilon=0.7)
@@ -203,7 +223,8 @@ def test_the_plan_claims_what_the_sums_cost() -> None:
 @pytest.mark.parametrize("field", ["logging", "target"])
 def test_another_selection_is_another_evaluation(field: str) -> None:
     config = EvaluationConfig(logging=selection(), target=TARGET, epsilon=0.7)
-    other = dataclasses.replace(config, **{field: selection(least_finalists=3)})
+    change: dict[str, Any] = {field: selection(least_finalists=3)}
+    other = dataclasses.replace(config, **change)
     first, second = (
         make_evaluation_plan(one, COLUMNS, noise_source="dice", has_ledger=True).fingerprint()
         for one in (config, other)

@@ -17,6 +17,7 @@ from tulle.errors import ConfigError, DataError
 from tulle.select.ad_prices import PaidEvent
 from tulle.select.billing.prices import PricingRule
 from tulle.select.deciding import file_bills
+from tulle.select.deciding.auction_blocks import read_blocks
 from tulle.select.deciding.file_bills import FileBill, bill_file
 from tulle.select.decision_accounting import Shuffle
 from tulle.select.floors.floor_mechanism import FloorMechanism
@@ -187,7 +188,7 @@ def test_clicks_cost_what_a_loop_in_fractions_says(
 
 @pytest.mark.parametrize("rule", list(PricingRule))
 def test_slots_are_billed_at_the_price_of_their_rank(tmp_path: Path, rule: PricingRule) -> None:
-    table = auction_table(120, seed=3)
+    table = auction_table(120, seed=3, has_refusals=True)
     config = selection(
         mechanism=SlotMechanism(epsilon=1.0, num_slots=2),
         pricing=Pricing(rule=rule, reserve=RESERVE),
@@ -218,7 +219,7 @@ def test_slots_are_billed_at_the_price_of_their_rank(tmp_path: Path, rule: Prici
     [TOP_TWO, SlotMechanism(epsilon=1.0, num_slots=3, shortlist=TopCandidates(num_finalists=2))],
 )
 def test_posted_prices_are_means_of_cells(tmp_path: Path, has_text: bool, mechanism: Any) -> None:
-    table = auction_table(200, seed=4, num_ads=4)
+    table = auction_table(200, seed=4, num_ads=4, has_refusals=True)
     table = with_text_ids(table) if has_text else table
     config = selection(
         mechanism=mechanism,
@@ -249,7 +250,7 @@ def test_shuffled_counts_are_billed_as_count_times_posted_price(
     read_in_small_blocks(monkeypatch, 100)
     auctions, counts = decided(tmp_path, shuffled, table, name)
     prices = expected_posted(table, RESERVE, 2)
-    cells = {name_of_cell(table, cell): cell for cell, _ in prices}
+    cells = {name_of_cell(cell): cell for cell, _ in prices}
     expected: dict[Any, list[int]] = defaultdict(lambda: [0, 0])
     for name_found, ad, num in read_table(counts).rows():
         expected[ad][0] += num
@@ -258,11 +259,13 @@ def test_shuffled_counts_are_billed_as_count_times_posted_price(
     assert lines_of(made) == {ad: (num, None, amount) for ad, (num, amount) in expected.items()}
 
 
-def name_of_cell(table: pl.DataFrame, ads: frozenset[Any]) -> str:
-    """The hash of the numbers of its ads; texts are numbered as they come."""
-    names = table["ad"].unique(maintain_order=True).to_list()
-    numbers = [names.index(ad) if isinstance(ad, str) else ad for ad in ads]
-    data = np.sort(np.array(numbers, "<i8")).tobytes()
+def name_of_cell(ads: frozenset[Any]) -> str:
+    """The hash of the sorted numbers of its ads, or of their names behind their lengths."""
+    if all(isinstance(ad, str) for ad in ads):
+        names = sorted(ad.encode() for ad in ads)
+        data = b"".join(len(name).to_bytes(8, "little") + name for name in names)
+    else:
+        data = np.array(sorted(ads), "<i8").tobytes()
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
@@ -297,8 +300,6 @@ def test_prices_that_look_at_private_scores_would_be_seen(
     config = selection()
     auctions, choices = decided(tmp_path, config, table)
     bill(config, auctions, choices)
-
-    read_blocks = file_bills.read_blocks
 
     def curious(*arguments: Any, **options: Any) -> Any:
         return read_blocks(*arguments, **options | {"with_device": True})

@@ -8,6 +8,7 @@ import pytest
 from tulle.accounting.ledger import Ledger
 from tulle.accounting.ledger_rows import SpendStatus
 from tulle.accounting.refusal import SpendRefusedError
+from tulle.data.auction_files import AuctionColumns
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.mechanisms.entropy import SeededNoise, Words
 from tulle.privacy import events
@@ -16,7 +17,7 @@ from tulle.runs.release_books import ReleaseCharge
 from tulle.select.deciding.deciding import DecideOptions, decide
 from tulle.select.decision_accounting import Shuffle
 from tulle.select.floors.floor_mechanism import FloorMechanism
-from tulle.select.selection_config import Pricing
+from tulle.select.selection_config import Consent, Pricing
 from unit.select.deciding.auction_tables import (
     COLUMNS,
     auction_table,
@@ -179,6 +180,23 @@ def test_a_changed_file_or_selection_is_another_release(tmp_path: Path, auctions
     out = tmp_path / "c.parquet"
     assert not decide_seeded(selection(), auctions, out, charge=charge(ledger)).is_stored
     assert len(ledger.spends("all")) == 3
+
+
+def test_another_column_of_consent_is_another_release(tmp_path: Path) -> None:
+    table = auction_table(60, seed=1, has_refusals=True)
+    path = write_table(table.with_columns(later=pl.lit(value=True)), tmp_path / "auctions.parquet")
+    ledger = make_ledger(tmp_path, epsilon=2.0)
+    for name in ("consent", "later"):
+        result = decide(
+            selection(consent=Consent.COLUMN),
+            path,
+            tmp_path / f"{name}.parquet",
+            columns=AuctionColumns(consent=name),
+            rng=SeededNoise(1),
+            options=DecideOptions(charge=charge(ledger)),
+        )
+        assert not result.is_stored
+    assert len(ledger.spends("all")) == 2
 
 
 def test_stored_decisions_that_are_gone_are_not_drawn_anew(tmp_path: Path, auctions: Path) -> None:

@@ -56,7 +56,7 @@ def test_a_user_has_no_more_personalised_decisions_than_stated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, has_text: bool
 ) -> None:
     read_in_small_blocks(monkeypatch, block)
-    table = auction_table(200, seed=2)
+    table = auction_table(150, seed=2, has_refusals=True)
     config = by_user(3, least_finalists=3, consent=Consent.COLUMN, pricing=Pricing(reserve=RESERVE))
     requests = read(config, with_text_ids(table) if has_text else table, tmp_path)
     seen: Counter[int] = Counter()
@@ -96,24 +96,26 @@ def test_small_cells_are_not_personalised_and_a_user_is_once_in_a_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
     read_in_small_blocks(monkeypatch, block)
-    table = auction_table(400, seed=4, num_ads=4, num_users=60)
-    requests = read(shuffled(28), table, tmp_path)
-    cells, users = [], []
+    table = auction_table(400, seed=4, num_ads=4, num_users=60, has_refusals=True)
+    requests = read(shuffled(20, consent=Consent.COLUMN), table, tmp_path)
+    cells, users, agreed = [], [], []
     for part in eligible_auctions(table):
         cells.append(frozenset(part["ad"][:2].to_list()))
         users.append(part["user_id"][0])
+        agreed.append(part["consent"][0])
     counts: Counter[int] = Counter()
     pairs = set()
     reports = []
-    for cell, user in zip(cells, users, strict=True):
-        is_report = len(cell) == 2 and (cell, user) not in pairs and counts[user] < 3
+    for cell, user, is_agreed in zip(cells, users, agreed, strict=True):
+        is_new = (cell, user) not in pairs and counts[user] < 3
+        is_report = is_agreed and len(cell) == 2 and is_new
         if is_report:
             counts[user] += 1
             pairs.add((cell, user))
         reports.append(is_report)
     sizes = Counter(cell for cell, is_report in zip(cells, reports, strict=True) if is_report)
     expected = [
-        is_report and sizes[cell] >= 28 for cell, is_report in zip(cells, reports, strict=True)
+        is_report and sizes[cell] >= 20 for cell, is_report in zip(cells, reports, strict=True)
     ]
     assert requests.is_personalised.tolist() == expected
     assert 0 < sum(expected) < sum(reports)
@@ -137,6 +139,13 @@ def test_nobody_is_personalised_by_a_selection_without_personalisation(tmp_path:
     requests = read(selection(mechanism=NonPersonalised()), table, tmp_path)
     assert len(requests.is_personalised) == 50
     assert not requests.is_personalised.any()
+
+
+def test_a_column_of_refusals_is_not_overruled(tmp_path: Path) -> None:
+    table = auction_table(50, seed=1, has_refusals=True)
+    with pytest.raises(DataError, match='set consent = "column"'):
+        read(selection(consent=Consent.EVERYONE), table, tmp_path)
+    assert read(selection(), table.drop("consent"), tmp_path).is_personalised.any()
 
 
 def test_private_columns_are_not_read_to_know_it(tmp_path: Path) -> None:
