@@ -96,9 +96,9 @@ def auctions(
 ) -> None:
     """Make auctions of a log: ads shown to one user at one time compete for one slot.
 
-    Bids are prices times a factor, and the reserve is the least bid. An ad that an auction has
-    twice is merged into its first row. Auctions in which a candidate lacks a prediction of
-    the server are left out.
+    Bids are prices times a factor. The least server score is printed, for a reserve. An ad that
+    an auction has twice is merged into its first row. Auctions in which a candidate lacks a
+    prediction of the server are left out.
 
     Predictions name rows of this log: give the log that was predicted, whole, and prepare it
     without leaving out rows. The models should not have been trained on these rows.

@@ -20,7 +20,9 @@ class LedgerOptions:
     ledger: Annotated[Path | None, typer.Option(help="Is charged before the first draw.")] = None
     purpose: Annotated[
         str | None,
-        typer.Option(help='What the ledger calls it [default: "measure" or "labels", by command].'),
+        typer.Option(
+            help="What the ledger calls it [default: measure, labels or select, by command]."
+        ),
     ] = None
     at: Annotated[
         str | None, typer.Option(help="When the data are from, where a budget renews.")

@@ -74,6 +74,7 @@ def _facts(made: "FileBill", pricing: str) -> dict[str, object]:
         "pricing": pricing,
         "paid_event": made.bill.paid_event.value,
         "impressions": made.bill.num_impressions,
+        "auctions_without_choice": made.num_without_choice,
         "total": made.bill.total,
         "lines": [
             {
@@ -91,6 +92,8 @@ def _print(made: "FileBill", pricing: str, top: int) -> None:
     bill = made.bill
     typer.echo(f"pricing         {pricing}, paid by {bill.paid_event.value}")
     typer.echo(f"impressions     {bill.num_impressions:,}")
+    if made.num_without_choice:
+        typer.echo(f"without choice  {made.num_without_choice:,} auctions, which nobody pays")
     typer.echo(f"ads             {len(bill.lines):,}")
     typer.echo(f"total           {bill.total}")
     pairs = sorted(zip(made.ads, bill.lines, strict=True), key=lambda pair: -pair[1].amount_micros)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DECIDE_EPILOG = (
     "Example: tulle select decide selection.toml auctions.parquet --out choices.parquet"
     "\n\nExample: tulle select decide selection.toml auctions.jsonl --out choices.jsonl --ledger "
-    "ledger.db --purpose ads"
+    "ledger.db"
 )
 
 
@@ -31,7 +31,8 @@ class DecideCommandOptions(OutputOptions, LedgerOptions, ColumnOptions):
     selection: SelectionFile
     auctions: AuctionsFile
     out: Annotated[
-        Path, typer.Option(help="New file of choices (.parquet or .jsonl); a card goes beside it.")
+        Path,
+        typer.Option(help="New file of choices (.parquet, .jsonl or .csv); a card goes beside it."),
     ]
     seed: Annotated[
         int | None,
@@ -87,6 +88,7 @@ def _print_result(result: "DecideResult", card: "Card", card_name: str, *, as_js
         "record": str(record_path(result.table)),
         "card": str(result.table.with_name(f"{card_name}.json")),
         "auctions": record.num_requests,
+        "without_ad": record.num_without_ad,
         "personalised": record.num_personalised,
         "mechanism": record.plan.mechanism,
         "guarantee": str(record.plan.guarantee),
@@ -99,7 +101,7 @@ def _print_result(result: "DecideResult", card: "Card", card_name: str, *, as_js
     for name, value in facts.items():
         is_count = isinstance(value, int) and not isinstance(value, bool)
         typer.echo(f"{name.replace('_', ' '):<16}{f'{value:,}' if is_count else value}")
-    if not record.num_personalised:
+    if not record.num_personalised and record.plan.guarantee.epsilon > 0:
         typer.echo(
             "no decision was personalised: see consent, least_finalists and min_cell_size of the "
             "settings.",

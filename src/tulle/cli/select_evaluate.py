@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,10 @@ from tulle.cli.clean_stop import stopping_cleanly
 from tulle.cli.ledger_options import LedgerOptions, charge_of
 from tulle.cli.option_class import command_taking
 from tulle.cli.select_options import AuctionsFile, ChoicesFile, ColumnOptions, SelectionFile
+from tulle.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tulle.select.evaluation.device_terms import Estimator
 
 EVALUATE_SELECTION_EPILOG = (
     "Example: tulle select evaluate selection.toml auctions.parquet choices.parquet --clicks "
@@ -53,20 +57,18 @@ def evaluate_selection(options: EvaluateOptions) -> None:
     give biased estimates and are not offered.
     """
     from tulle.mechanisms.entropy import SeededNoise, release_rng
-    from tulle.privacy.fields import check_choice
     from tulle.report.card_file import write_card
     from tulle.report.select_card import select_card
     from tulle.runs.whole_files import reporting_disk_errors
     from tulle.select.deciding.evaluating import EvaluationFiles, evaluate_files
     from tulle.select.deciding.evaluation_plan import EvaluationConfig
-    from tulle.select.evaluation.device_terms import Estimator
     from tulle.select.settings_file import read_settings
 
     config = EvaluationConfig(
         logging=read_settings(options.selection),
         target=read_settings(options.target),
         epsilon=options.epsilon,
-        estimator=check_choice("--estimator", options.estimator.replace("-", " "), Estimator),
+        estimator=_estimator(options.estimator),
         max_weight=options.max_weight,
         confidence=options.confidence,
     )
@@ -101,6 +103,19 @@ def evaluate_selection(options: EvaluateOptions) -> None:
         typer.echo(json.dumps(facts, allow_nan=False))
         return
     _print(facts)
+
+
+def _estimator(name: str) -> "Estimator":
+    from tulle.privacy.fields import did_you_mean
+    from tulle.select.evaluation.device_terms import Estimator
+
+    known = {estimator.value.replace(" ", "-"): estimator for estimator in Estimator}
+    if name not in known:
+        raise ConfigError(
+            f"--estimator {name} is unknown{did_you_mean(name, known)}; use one of "
+            f"{', '.join(known)}."
+        )
+    return known[name]
 
 
 def _print(facts: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,8 @@ from tulle.errors import ConfigError, RunStateError
 if TYPE_CHECKING:
     from tulle.select.auctions import Auctions, DeviceClicks
     from tulle.select.billing.incentives import IncentiveReport
+    from tulle.select.deciding.auction_blocks import AuctionBlock
+    from tulle.select.mechanism_table import DecidingMechanism
     from tulle.select.planner.click_prior import LogitNormalPrior
     from tulle.select.planner.selection_outlook import SelectionOutlook
     from tulle.select.selection_config import SelectionConfig
@@ -30,6 +32,9 @@ PLAN_SELECTION_EPILOG = (
 
 _INCENTIVE_AUCTIONS = 2000
 _DRAWN_SEED = 1
+_MOST_FINALISTS = 15
+_CLIPPED_WIDTHS = (0.02, 0.1, 0.4)
+"""Of the baselines, in typical server scores."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,13 +108,16 @@ def plan_selection(options: PlanSelectionOptions) -> None:
     from tulle.privacy.fields import check_choice
     from tulle.runs.whole_files import reporting_disk_errors, write_text
     from tulle.select.billing.prices import price_candidates
+    from tulle.select.deciding.requests import personalised_requests
     from tulle.select.planner.plan_selection import OptionGrid
     from tulle.select.planner.plan_selection import plan_selection as compare
     from tulle.select.planner.selection_outlook import Objective
     from tulle.select.settings_file import read_pricing, settings_text
 
     _check_options(options)
-    auctions, device = _sample(options)
+    block = _sample(options)
+    auctions = block.auctions
+    device = block.device_clicks() if options.from_devices else None
     prior = _prior(options, auctions, device)
     pricing = read_pricing(options.pricing, options.reserve)
     extra = _baselines(options, auctions, prior, device) if options.baselines else ()
@@ -120,9 +128,13 @@ def plan_selection(options: PlanSelectionOptions) -> None:
         prior=prior,
         device=device,
         objective=check_choice("--objective", options.objective, Objective),
-        grid=OptionGrid(mechanisms=extra),
+        grid=OptionGrid(
+            mechanisms=extra,
+            nums_finalists=tuple(range(1, min(int(auctions.sizes.max()), _MOST_FINALISTS) + 1)),
+        ),
     )
     config = _config(options, outlook)
+    is_personalised = personalised_requests(config, [block]).is_personalised
     report = _incentives(config, auctions, device, prior)
     if options.plot is not None:
         _write_plot(options.plot, outlook)
@@ -130,9 +142,13 @@ def plan_selection(options: PlanSelectionOptions) -> None:
         with reporting_disk_errors(options.out):
             write_text(options.out, settings_text(config))
     if options.as_json:
-        typer.echo(json.dumps(_facts(outlook, config, report), allow_nan=False))
+        share = {"personalised_share": float(is_personalised.mean())}
+        typer.echo(json.dumps(_facts(outlook, config, report) | share, allow_nan=False))
         return
     _print(outlook, options.top)
+    typer.echo(f"personalised        {is_personalised.mean():.1%} of the sample, by [privacy]")
+    if config.pricing.is_posted:
+        typer.echo("prices              second prices, of which posted ones are means")
     _print_config(config, report)
     if options.out is not None:
         typer.echo(f"settings            {options.out}")
@@ -144,6 +160,10 @@ def _check_options(options: PlanSelectionOptions) -> None:
             "a plan needs to know what devices may find: give --private-stddev, e.g. 0.6, or "
             "--from-devices with predictions of a panel."
         )
+    if options.out is not None and len(set(options.epsilon)) > 1:
+        raise ConfigError(
+            f"--out {options.out} holds one selection; give one --epsilon, or leave --out out."
+        )
     if options.plot is not None and options.plot.suffix != ".svg":
         raise ConfigError(f"--plot {options.plot} must end in .svg, which it will be.")
     if options.out is not None and options.out.suffix != ".toml":
@@ -152,7 +172,7 @@ def _check_options(options: PlanSelectionOptions) -> None:
         raise RunStateError(f"{options.out.name} exists already; name another file.")
 
 
-def _sample(options: PlanSelectionOptions) -> "tuple[Auctions, DeviceClicks | None]":
+def _sample(options: PlanSelectionOptions) -> "AuctionBlock":
     """The first auctions of the file; predictions of devices only if they were asked for."""
     from tulle.errors import DataError
     from tulle.select.deciding.auction_blocks import first_auctions
@@ -166,7 +186,7 @@ def _sample(options: PlanSelectionOptions) -> "tuple[Auctions, DeviceClicks | No
     )
     if not len(block.auctions):
         raise DataError(f"no auction has an ad with a server score of {options.reserve} or more.")
-    return block.auctions, block.device_clicks() if options.from_devices else None
+    return block
 
 
 def _prior(
@@ -193,8 +213,9 @@ def _baselines(
     from tulle.select.market.tuned_mechanisms import typical_score
     from tulle.select.planner.top_chances import winner_chances
 
-    bounds: list[Any] = [ClippedScores(width=typical_score(auctions))]
-    if device is not None:
+    unit = typical_score(auctions)
+    bounds: list[Any] = [ClippedScores(width=width * unit) for width in _CLIPPED_WIDTHS]
+    if device is not None:  # over a prior they have no known expectation
         bounds.append(ScaledScores())
     found: list[Any] = [
         NoisyMax(epsilon=epsilon, noise=noise, score_bound=bound)
@@ -210,25 +231,28 @@ def _baselines(
 
 
 def _config(options: PlanSelectionOptions, outlook: "SelectionOutlook") -> "SelectionConfig":
-    """The best that decisions can be drawn by; a baseline that was compared may be better."""
+    """The recommended selection at the largest epsilon."""
     from tulle.privacy.fields import check_choice
     from tulle.privacy.units import Unit
+    from tulle.select.baselines.greedy import NonPersonalised
     from tulle.select.decision_accounting import Shuffle
     from tulle.select.floors.floor_mechanism import FloorMechanism
+    from tulle.select.floors.shortlist import Cutoff, TopCandidates
     from tulle.select.selection_config import Consent, SelectionConfig
     from tulle.select.settings_file import read_pricing
 
-    # Every grid has the cutoff 0, which is not to personalise.
-    best = max(
-        (option for option in outlook.options if isinstance(option.mechanism, FloorMechanism)),
-        key=lambda option: outlook.objective.of(option.metrics),
-    )
+    best = outlook.recommended(max(outlook.epsilons)).mechanism
+    # The server's winner alone costs nothing; a response over one ad would be charged.
+    one_ad = (Cutoff(gamma=0.0), TopCandidates(num_finalists=1))
+    mechanism: DecidingMechanism = NonPersonalised()
+    if isinstance(best, FloorMechanism) and best.shortlist not in one_ad:
+        mechanism = best
     shuffle = None
     if options.min_cell_size is not None:
         shuffle = Shuffle(min_cell_size=options.min_cell_size)
     return SelectionConfig(
         name=options.auctions.stem if options.out is None else options.out.stem,
-        mechanism=cast("FloorMechanism", best.mechanism),
+        mechanism=mechanism,
         unit=Unit.parse(options.unit),
         max_decisions_per_user=options.max_decisions_per_user,
         least_finalists=options.least_finalists,
@@ -292,6 +316,8 @@ def _facts(
 
 
 def _print(outlook: "SelectionOutlook", top: int) -> None:
+    from tulle.select.floors.floor_mechanism import FloorMechanism
+
     source = "predictions of devices: NOT PRIVATE" if outlook.is_from_devices else "a prior"
     typer.echo(f"planned on          {outlook.num_auctions:,} auctions and {source}")
     heads = ("clicks", "revenue", "surplus", "welfare", "captured")
@@ -301,10 +327,16 @@ def _print(outlook: "SelectionOutlook", top: int) -> None:
     for epsilon in outlook.epsilons:
         found = [o for o in outlook.options if o.mechanism.epsilon == epsilon]
         found.sort(key=lambda option: -outlook.objective.of(option.metrics))
-        for option in found[:top]:
+        shown = [
+            option
+            for place, option in enumerate(found)
+            if place < top or not isinstance(option.mechanism, FloorMechanism)
+        ]
+        for option in shown:
             share = option.captured_share
             typer.echo(_line(option.mechanism.name, option.metrics.to_dict(), share, width))
     typer.echo(_line("greedy, not private", outlook.ideal.to_dict(), 1.0, width))
+    typer.echo("(captured: of the welfare that greedy selection adds)")
     for epsilon in outlook.epsilons:
         best = outlook.recommended(epsilon)
         typer.echo(f"best at epsilon {epsilon:g}: {best.mechanism.name}")

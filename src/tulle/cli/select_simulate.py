@@ -10,7 +10,7 @@ import typer
 from tulle.cli.measure_progress import showing_steps
 from tulle.cli.option_class import command_taking
 from tulle.cli.select_options import ColumnOptions, OutputOptions
-from tulle.errors import ConfigError
+from tulle.errors import ConfigError, RunStateError
 
 if TYPE_CHECKING:
     from tulle.select.auctions import Auctions, DeviceClicks
@@ -62,12 +62,12 @@ class SimulateOptions(OutputOptions, ColumnOptions):
 
 
 def simulate(options: SimulateOptions) -> None:
-    """Run the experiments of Laro et al. 2024 on a market and judge their claims.
+    """Run the published experiments on a market and judge their claims.
 
     Effect of prices without private data; epsilon, gamma and list length; single auctions;
-    devices that know less. Settings are tuned on one half of the devices and judged on the
-    other. All expectations are exact. Nothing is protected: use synthetic markets, or people who
-    agreed.
+    devices that know less (Laro et al. 2024). Settings are tuned on one half of the devices and
+    judged on the other. All expectations are exact. Nothing is protected: use synthetic markets,
+    or people who agreed.
     """
     from tulle.select.market.claims import judge_claims
     from tulle.select.market.experiments import ExperimentSettings, run_experiments
@@ -76,7 +76,7 @@ def simulate(options: SimulateOptions) -> None:
     if (options.auctions is None) == (options.market is None):
         raise ConfigError("give a file of auctions or --market, one of them.")
     if options.out is not None and options.out.exists():
-        raise ConfigError(f"--out {options.out} exists already; name a new folder.")
+        raise RunStateError(f"{options.out.name} exists already; name a new folder.")
     with showing_steps(quiet=options.quiet) as say:
         say("read the market")
         name, planning, judged, prior = _market(options)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from tulle.data.auction_files import BoolArray, IntArray
 from tulle.data.declared_values import ColumnReader, flags_of, ids_of, whole_numbers_of
 from tulle.data.row_files import RowTable, column_names, is_json, read_row_tables
 from tulle.data.row_writer import RowForm, write_row_tables
@@ -26,9 +27,6 @@ from tulle.data.whole_auctions import (
     whole_auctions,
 )
 from tulle.errors import ConfigError, DataError
-
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 CHOICE_COLUMNS = ("auction_id", "ad")
 

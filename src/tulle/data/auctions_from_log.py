@@ -1,7 +1,7 @@
 """Auctions from a log of shown ads, as in appendix E of Laro et al. 2024.
 
 Ads shown to one user at one time are the candidates of one auction for one slot. Bids are
-proportional to the prices of what is advertised, and the reserve is the least bid. No log says
+proportional to the prices of what is advertised. No log says
 who else would have bid: such auctions are for experiments.
 """
 
@@ -48,8 +48,10 @@ class AuctionLogFacts:
     candidates: int
     mean_candidates: float
     most_candidates: int
-    reserve: float
-    """The least bid."""
+    least_bid: float
+    """Of a click; Laro et al. 2024 take it as the reserve of a click."""
+    least_server_score: float
+    """Of an impression: least bid times click chance above 0, for a reserve of an impression."""
     clicks: int | None
     """Candidates that were clicked; None if the log does not say."""
     rows: int
@@ -111,7 +113,8 @@ def write_auctions_from_log(
         candidates=table.height,
         mean_candidates=table.height / len(sizes),
         most_candidates=int(sizes.to_numpy().max()),
-        reserve=float(table["bid"].to_numpy().min()),
+        least_bid=float(table["bid"].to_numpy().min()),
+        least_server_score=_least_score(table),
         clicks=int(table["click"].sum()) if "click" in table.columns else None,
         rows=rows.height,
         **left_out,
@@ -161,6 +164,12 @@ def _group(rows: pl.DataFrame, config: AuctionLogConfig) -> tuple[pl.DataFrame, 
             "first"
         ].n_unique(),
     }
+
+
+def _least_score(table: pl.DataFrame) -> float:
+    names = AuctionColumns()
+    scores = (table[names.bid] * table[names.server_prob]).to_numpy()
+    return float(scores[scores > 0].min()) if (scores > 0).any() else 0.0
 
 
 def _refuse_missing_devices(rows: pl.DataFrame) -> None:

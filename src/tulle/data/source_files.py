@@ -50,10 +50,7 @@ def content_sha256(path: Path) -> str:
             while piece := file.read(_BYTES_PER_READ):
                 digest.update(piece)
     except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(
-            f"{path.name} cannot be read: {reason}; name files that are there."
-        ) from None
+        raise _unreadable(path, error) from None
     return digest.hexdigest()
 
 
@@ -71,13 +68,16 @@ def _inspect(path: Path) -> SourceFile:
             digest.update(file.read(_EDGE_BYTES))
         modified_ns = path.stat().st_mtime_ns
     except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(
-            f"{path.name} cannot be read: {reason}; name files that are there."
-        ) from None
+        raise _unreadable(path, error) from None
     return SourceFile(
         name=path.name,
         num_bytes=num_bytes,
         modified_ns=modified_ns,
         edges_sha256=digest.hexdigest(),
     )
+
+
+def _unreadable(path: Path, error: OSError | ValueError) -> DataError:
+    reason = getattr(error, "strerror", None) or error
+    # Paths such as "." have no name.
+    return DataError(f"{path.name or path} cannot be read: {reason}; name files that are there.")

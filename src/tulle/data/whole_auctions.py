@@ -12,10 +12,8 @@ import numpy.typing as npt
 import polars as pl
 
 from tulle.data.row_files import RowTable
-from tulle.data.seen_ids import IdArray, SeenIds
+from tulle.data.seen_ids import IdArray, IntArray, SeenIds
 from tulle.errors import DataError
-
-IntArray = npt.NDArray[np.int64]
 
 AUCTION = "auction"
 """The column of a typed table that says which rows belong together."""

@@ -22,7 +22,10 @@ def plot_outlook(outlook: SelectionOutlook) -> str:
         "by number of finalists": _curves(outlook, lambda option: option.num_finalists),
     }
     axes = CurveAxes(
-        setting_name="setting", value_name="captured share of the gain", lowest=-1.0, highest=1.05
+        setting_name="gamma, or number of finalists",
+        value_name="captured share of the gain",
+        lowest=-1.0,
+        highest=1.05,
     )
     return plot_selection_panels(panels, axes)
 

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PANEL_INCHES = (4.2, 3.2)
+_LEAST_WIDTH_INCHES = 7.5
 _BAR_WIDTH = 0.8
 _MOST_PANELS_A_ROW = 2
+_MOST_LEGEND_COLUMNS = 3
+_LETTER_POINTS, _LINE_AND_GAPS_POINTS = 4.6, 36
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,7 +98,7 @@ def plot_selection_panels(
             [handles[label] for label in labels],
             labels,
             loc="outside lower center",
-            ncols=min(len(labels), 3),
+            ncols=_legend_columns(figure, labels),
             fontsize="small",
         )
         return svg_text(figure, title)
@@ -212,12 +215,20 @@ def _panel_axes(figure: "Figure", num_panels: int) -> list["Axes"]:
     columns = min(num_panels, _MOST_PANELS_A_ROW)
     rows = -(-num_panels // columns)
     width, height = _PANEL_INCHES
-    figure.set_size_inches(columns * width, rows * height + 0.6)
+    # The legend below needs its width whatever the number of panels.
+    figure.set_size_inches(max(columns * width, _LEAST_WIDTH_INCHES), rows * height + 0.6)
     panels = [figure.add_subplot(rows, columns, place + 1) for place in range(num_panels)]
     for panel in panels:
         for side in ("top", "right"):
             panel.spines[side].set_visible(False)
     return panels
+
+
+def _legend_columns(figure: "Figure", labels: Sequence[str]) -> int:
+    """As many as the width has room for, by the longest label in small letters."""
+    widest = _LETTER_POINTS * max(len(label) for label in labels) + _LINE_AND_GAPS_POINTS
+    num_fitting = int(72 * figure.get_figwidth() / widest)
+    return max(min(len(labels), num_fitting, _MOST_LEGEND_COLUMNS), 1)
 
 
 def _tick_percents(axes: "Axes") -> None:

@@ -96,6 +96,13 @@ class ReleaseFiles(Generic[Record]):
                     f"{self.table.name} and {self.record.name} away."
                 )
 
+    def try_writing(self) -> None:
+        """Finds out whether the folder takes files, before anything is spent."""
+        with reporting_full_disk(self.table):
+            descriptor = os.open(self.hidden_table, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            os.close(descriptor)
+            self.hidden_table.unlink()
+
     def discard(self) -> None:
         """Removes what an earlier try left hidden."""
         for path in (self.hidden_table, self.hidden_record):

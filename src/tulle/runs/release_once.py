@@ -68,6 +68,7 @@ def release_once(release: OneRelease[Record], draw: Draw[Record]) -> tuple[Recor
         files = release.files(release.out, secrets.token_hex(8))
         files.refuse_existing()
         files.discard_all()
+        files.try_writing()
         draw.check()
         record = _write(draw, files)
         try:
@@ -87,6 +88,7 @@ def release_once(release: OneRelease[Record], draw: Draw[Record]) -> tuple[Recor
             books.check(release.plan)
         else:
             release.files(paid.path, release_id).discard()
+        files.try_writing()
         draw.check()
         if paid is None:
             spend = books.pay(release.plan, release_id, release.out)

@@ -14,6 +14,7 @@ from tulle.errors import ConfigError, DataError
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
 
 _CANDIDATES_PER_GROUP = 1 << 18
 
@@ -70,6 +71,31 @@ class Auctions:
     def server_scores(self) -> FloatArray:
         """[candidates], what an impression is worth by public data: bid times click chance."""
         return self.bids * self.server_click_probs
+
+    def places_of(self, rows: IntArray) -> tuple[IntArray, IntArray]:
+        """Where the candidates of some auctions are, one auction after the other, and offsets.
+
+        Args:
+          rows: Numbers of auctions, in any order; one may come several times.
+        """
+        sizes = self.sizes[rows]
+        offsets = np.append(0, np.cumsum(sizes))
+        places = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1][rows] - offsets[:-1], sizes)
+        return places, offsets
+
+    def take(self, places: IntArray, offsets: IntArray) -> "Auctions":
+        """Auctions of the candidates at some places.
+
+        Args:
+          places: [candidates of the new auctions], where each is here.
+          offsets: [new auctions + 1], those of auction i are at offsets[i] to offsets[i + 1].
+        """
+        return Auctions(
+            offsets=offsets,
+            ads=self.ads[places],
+            bids=self.bids[places],
+            server_click_probs=self.server_click_probs[places],
+        )
 
     def size_groups(self) -> Iterator[SizeGroup]:
         """All auctions as rectangles of equal size, a few hundred thousand candidates at most."""

@@ -16,10 +16,9 @@ import numpy.typing as npt
 
 from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import check_count
-from tulle.select.auctions import Auctions, IntArray
+from tulle.select.auctions import Auctions, BoolArray, IntArray
 from tulle.select.server_ranks import server_ranks
 
-BoolArray = npt.NDArray[np.bool_]
 AdNames = Callable[[IntArray], Iterable[Any]]
 
 _KEY_BYTES = 16
@@ -74,26 +73,11 @@ def finalist_cells(
     )
 
 
-def split_cells(cells: Cells, batches: IntArray) -> Cells:
-    """The same cells for each batch on its own: reports of two shuffles don't hide one another.
-
-    Args:
-      cells: Of all auctions.
-      batches: [auctions], the public number of the shuffle that mixes each.
-    """
-    _check_rows(cells.numbers, batches=batches)
-    _, batch_numbers = np.unique(batches, return_inverse=True)
-    pairs = batch_numbers.astype(np.int64) * len(cells.keys) + cells.numbers
-    used, numbers = np.unique(pairs, return_inverse=True)
-    whole = used % max(len(cells.keys), 1)
-    return Cells(numbers=numbers, num_finalists=cells.num_finalists[whole], keys=cells.keys[whole])
-
-
 def personalised(cells: Cells, min_cell_size: int, *, counts_as_report: BoolArray) -> BoolArray:
     """[auctions], which decisions may use private data: those that count, in large cells.
 
     Args:
-      cells: Of all auctions; split them if there are several shuffles.
+      cells: Of all auctions that one shuffle mixes; reports of two do not hide one another.
       min_cell_size: Reports that a cell needs. Fewer: the server's winner is shown.
       counts_as_report: [auctions], False for what is decided without private data anyway.
         Must follow from public data: see `first_in_cell` and `first_decisions`.

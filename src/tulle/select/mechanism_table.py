@@ -5,7 +5,7 @@ from typing import Any
 
 from tulle.errors import ConfigError
 from tulle.privacy.fields import check_choice, check_count, check_finite, did_you_mean
-from tulle.runs.toml_tables import check_table
+from tulle.runs.toml_tables import check_flag, check_table
 from tulle.select.baselines.greedy import NonPersonalised
 from tulle.select.baselines.noisy_max import Calibration, NoiseKind, NoisyMax
 from tulle.select.baselines.score_bounds import ClippedScores, ScaledScores
@@ -94,6 +94,7 @@ def _noisy_max(fields: Mapping[str, Any]) -> DecidingMechanism:
         ),
         calibration=check_choice("calibration", fields.get("calibration", "standard"), Calibration),
         shortlist=_shortlist(fields, epsilon),
+        monotonic=check_flag("monotonic", fields.get("monotonic", False)),
     )
 
 
@@ -133,6 +134,10 @@ _KINDS: dict[
     str, tuple[tuple[str, ...], tuple[str, ...], Callable[[Mapping[str, Any]], DecidingMechanism]]
 ] = {
     _RESPONSE: (("epsilon",), (*_SHORTLISTS, "num_boosted", "num_slots"), _response),
-    _NOISY_MAX: (("epsilon",), (*_SHORTLISTS, "noise", "width", "calibration"), _noisy_max),
+    _NOISY_MAX: (
+        ("epsilon",),
+        (*_SHORTLISTS, "noise", "width", "calibration", "monotonic"),
+        _noisy_max,
+    ),
     _NON_PERSONALISED: ((), (), lambda _: NonPersonalised()),
 }

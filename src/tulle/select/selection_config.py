@@ -10,11 +10,16 @@ from tulle.errors import ConfigError
 from tulle.privacy.fields import check_count, check_finite, check_text
 from tulle.privacy.units import Owner, Unit
 from tulle.select.ad_prices import PaidEvent
+from tulle.select.baselines.greedy import NonPersonalised
 from tulle.select.billing.prices import PricingRule
 from tulle.select.billing.reserve import check_reserve
 from tulle.select.decision_accounting import DecisionAccounting, Shuffle
+from tulle.select.floors.shortlist import Cutoff, TopCandidates
 from tulle.select.mechanism_table import DecidingMechanism
 from tulle.select.slots import SlotMechanism
+
+MAX_EPSILON = 40.0
+"""Of one decision."""
 
 
 class Consent(enum.Enum):
@@ -88,6 +93,16 @@ class SelectionConfig:
                 f"mechanism={self.mechanism!r} is for comparisons (tulle select simulate), not for "
                 "decisions; use e.g. FloorMechanism."
             )
+        if self.mechanism.epsilon > MAX_EPSILON:
+            raise ConfigError(
+                f"epsilon={self.mechanism.epsilon:g} is above {MAX_EPSILON:g}: no draw of 64 bits "
+                "would ever miss the favourite. Lower it."
+            )
+        if _shows_one_ad(self.mechanism):
+            raise ConfigError(
+                f"mechanism {self.mechanism.name!r} leaves one ad to choose from, and a decision "
+                'would be charged for nothing; use kind = "non-personalised".'
+            )
         if self.candidates is Candidates.DEVICE:
             raise ConfigError(
                 "candidates='device' is refused: if private data decide which ads take part, an "
@@ -134,9 +149,20 @@ class SelectionConfig:
                 "Use 'posted', one price for each ad and cell."
             )
         if self.delta == 0:
-            raise ConfigError("shuffling hides reports up to a delta > 0; set e.g. 1e-6.")
+            raise ConfigError(
+                "delta=0 is refused with min_cell_size: shuffling hides reports up to a delta > 0; "
+                "set e.g. delta = 1e-6."
+            )
 
     @property
     def is_paid_by_click(self) -> bool:
         """True if a bill needs clicks, which the selection does not protect."""
         return not self.pricing.is_posted and self.pricing.rule.paid_event is PaidEvent.CLICK
+
+
+def _shows_one_ad(mechanism: DecidingMechanism) -> bool:
+    """True if a shortlist keeps the server's winner alone, in every auction."""
+    if isinstance(mechanism, NonPersonalised):
+        return False
+    shortlist = mechanism.shortlist
+    return shortlist in (Cutoff(gamma=0.0), TopCandidates(num_finalists=1))

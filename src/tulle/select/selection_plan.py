@@ -10,6 +10,7 @@ from tulle.privacy.guarantee import Guarantee
 from tulle.privacy.plan import Claim, Plan
 from tulle.privacy.settings import Scalar
 from tulle.privacy.units import Adjacency, Owner, Scope, TrustModel, Unit
+from tulle.select.baselines.greedy import NonPersonalised
 from tulle.select.billing.server_view import UserData, what_the_server_observes
 from tulle.select.mechanism_table import mechanism_table
 from tulle.select.selection_config import Consent, SelectionConfig
@@ -68,6 +69,8 @@ def _claim(event: Event, unit: Unit, delta: float) -> Claim:
 
 
 def _sentence(config: SelectionConfig) -> str:
+    if isinstance(config.mechanism, NonPersonalised):
+        return "Each auction shows the server's winners; no private score is used."
     what = "The ads of each auction are" if _num_slots(config) > 1 else "The ad of each auction is"
     out = (
         "counts of each cell of equal finalists leave"

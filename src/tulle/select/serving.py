@@ -13,11 +13,11 @@ import numpy as np
 from tulle.errors import ConfigError, DataError
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.select.ad_prices import AdPrices, PaidEvent
-from tulle.select.auctions import Auctions, DeviceClicks, IntArray
+from tulle.select.auctions import Auctions, BoolArray, DeviceClicks, IntArray
 from tulle.select.billing.bill import Bill, bill_clicks, bill_impressions
 from tulle.select.billing.choices import Choices
 from tulle.select.billing.prices import PricingRule, price_candidates
-from tulle.select.billing.reserve import BoolArray, above_reserve, check_reserve, keep_candidates
+from tulle.select.billing.reserve import above_reserve, check_reserve, keep_candidates
 from tulle.select.floors.shortlist import AllCandidates, Shortlist
 from tulle.select.mechanism import SelectionMechanism
 from tulle.select.server_ranks import server_ranks

@@ -1,5 +1,6 @@
 """Settings of a selection as a TOML file, which planning writes and every later step reads."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,22 @@ def read_settings(path: Path) -> SelectionConfig:
       ConfigError: A setting is unknown, missing or wrong, or two do not go together.
       DataError: The file cannot be read.
     """
-    tables = check_table(path.name, read_toml(path), ("mechanism", "privacy"), ("pricing", "name"))
+    return settings_of(read_toml(path), name=path.stem, what=path.name)
+
+
+def settings_of(
+    data: Mapping[str, Any], *, name: str, what: str = "the settings"
+) -> SelectionConfig:
+    """The selection that tables of settings describe, strictly.
+
+    Args:
+      data: As TOML gives them.
+      name: Of the selection, if the tables have none.
+      what: Where the tables are from, for messages.
+    """
+    tables = check_table(what, data, ("mechanism", "privacy"), ("pricing", "name"))
     return SelectionConfig(
-        name=check_text("name", tables.get("name", path.stem)),
+        name=check_text("name", tables.get("name", name)),
         mechanism=read_mechanism(tables["mechanism"]),
         pricing=_pricing(tables.get("pricing", {})),
         **_privacy(tables["privacy"]),
@@ -67,9 +81,10 @@ def read_pricing(rule: object, reserve: object) -> Pricing:
     if rule == _POSTED:
         return Pricing(is_posted=True, reserve=amount)
     try:
-        return Pricing(rule=check_choice("rule", rule, PricingRule), reserve=amount)
+        chosen = check_choice("rule", rule, PricingRule)
     except ConfigError as error:
         raise ConfigError(f"{str(error).rstrip('.')}, or {_POSTED!r}.") from None
+    return Pricing(rule=chosen, reserve=amount)
 
 
 def _pricing(table: object) -> Pricing:

@@ -9,7 +9,6 @@ import dataclasses
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import NoiseSource, Words
@@ -17,7 +16,7 @@ from tulle.mechanisms.subset_ranks import count_vectors, unrank_vectors
 from tulle.mechanisms.thresholds import WORD_VALUES
 from tulle.privacy.events import Event, RandomizedResponse
 from tulle.privacy.fields import check_count
-from tulle.select.auctions import Auctions, FloatArray, IntArray
+from tulle.select.auctions import Auctions, BoolArray, FloatArray, IntArray
 from tulle.select.floors.boosted_masses import BoostedMasses, boosted_masses
 from tulle.select.floors.finalists import finalist_groups, finalist_sizes
 from tulle.select.floors.greedy_fill import check_epsilon
@@ -144,7 +143,7 @@ def _draw_columns(best: IntArray, size: int, masses: BoostedMasses, words: Words
     return columns
 
 
-def _numbered_sets(numbers: IntArray, size: int, num_shown: int) -> NDArray[np.bool_]:
+def _numbered_sets(numbers: IntArray, size: int, num_shown: int) -> BoolArray:
     """[rows, size], the members of each set, by its number from 0 to C(size, num_shown) - 1."""
     # The smaller of a set and its rest is numbered: fewer steps, and numbers that fit.
     num_ones = min(num_shown, size - num_shown)

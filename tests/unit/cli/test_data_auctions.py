@@ -46,7 +46,7 @@ def test_the_files_of_taobao_become_auctions(
     assert facts["auctions"] == len(block) > 100
     assert facts["candidates"] == len(block.ads)
     assert facts["mean_candidates"] == pytest.approx(len(block.ads) / len(block))
-    assert facts["reserve"] == block.bids.min()
+    assert facts["least_bid"] == block.bids.min()
     assert np.diff(block.offsets).min() == 2
     assert facts["rows"] == NUM_ROWS
     raw = pl.read_csv(folder / "raw_sample.csv")
@@ -87,7 +87,8 @@ def test_facts_are_shown_and_the_file_is_called_raw(
     shown = capsys.readouterr()
     lines = dict(line.split("  ", 1) for line in shown.out.splitlines())
     assert lines["output"].strip() == "auctions.jsonl"
-    assert {"auctions", "mean candidates", "reserve", "rows merged"} <= lines.keys()
+    assert {"auctions", "mean candidates", "least bid", "rows merged"} <= lines.keys()
+    assert float(lines["least server score"]) > 0
     assert "private data" in shown.err
     (block,) = read_auctions(folder / "auctions.jsonl", with_device=False)
     assert np.diff(block.offsets).min() == 3

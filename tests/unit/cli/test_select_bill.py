@@ -84,6 +84,10 @@ def test_clicks_are_billed_by_click(
     table: pl.DataFrame, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_settings(Path("selection.toml"), rule="first-price-per-click")
+    write_table(table, Path("auctions.parquet"))
+    for written in Path().glob("choices.*"):
+        written.unlink()
+    assert select("decide selection.toml auctions.parquet --out choices.parquet --quiet") == 0
     chosen = pl.read_parquet("choices.parquet")
     clicks = chosen[::3]
     clicks.select("auction_id").write_csv("clicks.csv")

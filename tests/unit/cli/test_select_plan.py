@@ -56,7 +56,7 @@ def test_what_is_recommended_is_never_worse_than_no_personalisation(
 @pytest.mark.usefixtures("table")
 def test_settings_that_are_written_decide(capsys: pytest.CaptureFixture[str]) -> None:
     options = (
-        "--epsilon 1 --epsilon 2 --unit user --max-decisions-per-user 4 --delta 1e-6 "
+        "--epsilon 2 --unit user --max-decisions-per-user 4 --delta 1e-6 "
         "--least-finalists 3 --out planned.toml --json"
     )
     assert select(f"{PLAN} {options}") == 0

@@ -29,7 +29,7 @@ def test_a_synthetic_market_gives_finite_numbers_and_plots(
     for name in plots:
         assert "<svg" in Path("simulation", name).read_text()[:500]
     # A folder that exists is not touched.
-    assert select(f"{SMALL} --out simulation") == 2
+    assert select(f"{SMALL} --out simulation") == 4
     assert "exists already" in capsys.readouterr().err
 
 

@@ -83,7 +83,8 @@ def test_ads_of_one_user_at_one_time_are_one_auction(tmp_path: Path) -> None:
         candidates=5,
         mean_candidates=2.5,
         most_candidates=3,
-        reserve=0.5,
+        least_bid=0.5,
+        least_server_score=0.25,
         clicks=2,
         rows=7,
         rows_without_price=0,
@@ -100,10 +101,10 @@ def test_single_candidates_are_kept_if_wanted(tmp_path: Path) -> None:
     assert facts.auctions_too_small == 0
 
 
-def test_bids_are_prices_times_the_factor_and_the_reserve_is_the_least(tmp_path: Path) -> None:
+def test_bids_are_prices_times_the_factor_and_the_least_is_told(tmp_path: Path) -> None:
     table, facts = build(tmp_path, AuctionLogConfig(bid_factor=0.001))
     assert table["bid"].to_list() == [price * 0.001 for price in (4.0, 3.0, 4.0, 0.5, 3.0)]
-    assert facts.reserve == 0.5 * 0.001
+    assert facts.least_bid == 0.5 * 0.001
     assert facts.clicks is None
     assert "click" not in table.columns
 
@@ -185,7 +186,7 @@ def test_any_log_is_grouped_as_by_hand(
         return
     found, facts = build(tmp_path, config, sources)
     assert found.rows() == expected
-    assert facts.reserve == min(row[4] for row in expected)
+    assert facts.least_bid == min(row[4] for row in expected)
     assert facts.candidates == len(expected)
 
 
@@ -236,7 +237,7 @@ def test_prices_come_from_a_table_of_ads(tmp_path: Path) -> None:
     found, facts = build(tmp_path, CLICKED, sources)
     assert found.equals(expected.filter(pl.col("ad") != "d"))
     assert facts.rows_without_price == 1
-    assert facts.reserve == 3.0
+    assert facts.least_bid == 3.0
     for text, problem in (
         ("price,ad_id\n", "has no rows"),
         ("price,ad_id\n1,a\n2,a\n", "has an ad twice"),
@@ -349,3 +350,22 @@ def test_a_log_in_the_form_of_taobao_becomes_auctions(tmp_path: Path) -> None:
     rows = [(user, time, ad, price[ad], click) for user, time, ad, click in columns]
     assert table.rows() == by_hand(rows, server, device, 2)
     assert facts.auctions > 100
+
+
+def test_what_a_device_can_not_predict_leaves_out_no_auction(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "log.parquet", LOG)
+    missing = DEVICE.copy()
+    missing[4] = np.nan
+    with pytest.raises(DataError, match="none of the device; predict the same rows"):
+        build(tmp_path, sources=sources_of(tmp_path, log, device=missing))
+    assert not (tmp_path / "auctions.parquet").exists()
+
+
+def test_consent_is_carried_over(tmp_path: Path) -> None:
+    log = tmp_path / "log.parquet"
+    users = pl.Series([user for user, *_ in LOG])
+    table = pl.read_parquet(write_log(log, LOG)).with_columns(agreed=users == "v")
+    table.write_parquet(log)
+    columns = LogColumns(click="clk", consent="agreed")
+    made, _ = build(tmp_path, AuctionLogConfig(columns=columns), sources_of(tmp_path, log))
+    assert made["consent"].to_list() == [user == "v" for user in made["user_id"]]

@@ -1,9 +1,10 @@
 import os
+import re
 from pathlib import Path
 
 import pytest
 
-from tulle.data.source_files import inspect_sources
+from tulle.data.source_files import content_sha256, inspect_sources
 from tulle.errors import DataError
 
 MEBIBYTE = 1 << 20
@@ -37,5 +38,15 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         inspect_sources([tmp_path / "b.csv"])
     with pytest.raises(DataError, match="cannot be read: Is a directory"):
         inspect_sources([tmp_path])
+    with pytest.raises(DataError, match="cannot be read: Is a directory"):
+        content_sha256(tmp_path)
     with pytest.raises(DataError, match="no input file"):
         inspect_sources([])
+
+
+@pytest.mark.parametrize("path", [".", "/"])
+def test_a_path_without_a_name_is_shown_as_it_is(path: str) -> None:
+    with pytest.raises(DataError, match=f"^{re.escape(path)} cannot be read"):
+        inspect_sources([Path(path)])
+    with pytest.raises(DataError, match=f"^{re.escape(path)} cannot be read"):
+        content_sha256(Path(path))

@@ -14,6 +14,14 @@ from tulle.report.select_plots import (
     plot_selection_curves,
     plot_selection_panels,
 )
+from tulle.select.market.epsilon_sweep import (
+    ADAPTIVE,
+    PAPER_CUTOFF,
+    SCALED,
+    TUNED_CLIPPED,
+    TUNED_CUTOFF,
+    WITH_PRIOR,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 CURVES = [
@@ -76,6 +84,21 @@ def test_a_mechanism_has_the_same_color_in_every_panel() -> None:
     svg = plot_selection_panels({"search": CURVES, "display": CURVES[1:]}, AXES)
     # The first of the two is missing in the second panel: its color must not move to the other.
     assert (num_lines(svg, "#0072b2"), num_lines(svg, "#d55e00")) == (2, 3)
+
+
+@pytest.mark.parametrize("num_panels", [1, 2])
+def test_long_labels_of_a_legend_are_inside_the_figure(num_panels: int) -> None:
+    from matplotlib.textpath import TextPath
+
+    labels = [PAPER_CUTOFF, TUNED_CUTOFF, ADAPTIVE, WITH_PRIOR, SCALED, TUNED_CLIPPED]
+    curves = [SelectionCurve(label=label, settings=[1, 3], values=[0, 1]) for label in labels]
+    svg = plot_selection_panels({f"market {n}": curves for n in range(num_panels)}, AXES)
+    root = ET.fromstring(svg)  # noqa: S314  (it is our own)
+    left, _, width, _ = map(float, root.get("viewBox", "").split())
+    shown = {text.text: float(text.get("x", "nan")) for text in root.iter(f"{SVG}text")}
+    for label in labels:
+        length = TextPath((0, 0), label, size=8.33).get_extents().width
+        assert left <= shown[label] < shown[label] + length <= left + width
 
 
 def test_values_below_the_lowest_do_not_stretch_the_axis() -> None:

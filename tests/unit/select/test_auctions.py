@@ -38,6 +38,34 @@ def test_an_auction_larger_than_a_group_is_a_group() -> None:
     assert [group.places.shape for group in auctions.size_groups()] == [(1, 300_000)] * 2
 
 
+def test_places_of_auctions_are_those_of_their_candidates() -> None:
+    auctions = random_auctions([2, 1, 4, 3], seed=3)
+    places, offsets = auctions.places_of(np.array([3, 0, 3, 1]))
+    assert places.tolist() == [7, 8, 9, 0, 1, 7, 8, 9, 2]
+    assert offsets.tolist() == [0, 3, 5, 8, 9]
+
+
+def test_no_auctions_have_no_places() -> None:
+    places, offsets = random_auctions([2, 1], seed=3).places_of(np.empty(0, np.int64))
+    assert (places.tolist(), offsets.tolist()) == ([], [0])
+    assert places.dtype == offsets.dtype == np.int64
+
+
+def test_taken_candidates_keep_everything_they_had() -> None:
+    auctions = random_auctions([2, 1, 4, 3], seed=3)
+    places = np.array([6, 3, 9])
+    taken = auctions.take(places, np.array([0, 2, 3]))
+    assert taken.sizes.tolist() == [2, 1]
+    for name in ("ads", "bids", "server_click_probs"):
+        assert getattr(taken, name).tolist() == getattr(auctions, name)[places].tolist()
+
+
+def test_auctions_that_would_be_empty_are_not_taken() -> None:
+    auctions = random_auctions([2, 1], seed=3)
+    with pytest.raises(DataError, match="at least one candidate"):
+        auctions.take(np.array([0, 2]), np.array([0, 0, 2]))
+
+
 def test_scores_are_bids_times_click_chances() -> None:
     auctions = random_auctions([3], seed=2)
     assert auctions.server_scores.tolist() == (auctions.bids * auctions.server_click_probs).tolist()

@@ -16,7 +16,6 @@ from tulle.select.cells import (
     first_decisions,
     first_in_cell,
     personalised,
-    split_cells,
 )
 
 AdLists = list[list[int]]
@@ -78,20 +77,6 @@ def test_a_key_names_the_ads_in_every_batch_and_on_every_machine() -> None:
     first, second = cells_of([[9, 4], [5, 6]]), cells_of([[8, 7, 6], [4, 9]])
     key = hashlib.blake2b(struct.pack("<2q", 4, 9), digest_size=16).hexdigest()
     assert first.keys[first.numbers[0]] == second.keys[second.numbers[1]] == key
-
-
-def test_reports_of_two_shuffles_do_not_hide_one_another() -> None:
-    cells = cells_of([[1, 2]] * 5)
-    split = split_cells(cells, np.array([7, 7, 8, 8, 8]))
-    assert split.counts.tolist() == [2, 3]
-    assert split.keys.tolist() == [cells.keys[0]] * 2
-    assert personalised(split, 3, counts_as_report=everything(split)).tolist() == [
-        False,
-        False,
-        True,
-        True,
-        True,
-    ]
 
 
 def test_small_cells_are_not_personalised() -> None:
@@ -158,3 +143,44 @@ def test_sizes_must_fit_the_auctions() -> None:
 
 def _cut(values: "list[int] | list[bool]", lists: AdLists) -> IntArray:
     return np.array(values[: len(lists)], np.int64)
+
+
+def test_a_cell_of_named_ads_has_the_same_key_in_every_batch() -> None:
+    """Numbers of ads are those of one file; names are the same in all."""
+    names = {"a": ["x", "y", "z"], "b": ["z", "y", "x"]}
+    keys = {}
+    for batch, ordered in names.items():
+        auctions = Auctions(
+            offsets=np.array([0, 2]),
+            ads=np.array([0, 1]),
+            bids=np.ones(2),
+            server_click_probs=np.full(2, 0.1),
+        )
+        found = finalist_cells(
+            auctions,
+            auctions.sizes,
+            ad_names=lambda ads, ordered=ordered: [ordered[ad] for ad in ads],
+        )
+        keys[batch] = found.keys[0]
+        swapped = finalist_cells(
+            auctions, auctions.sizes, ad_names=lambda ads: [["y", "x"][ad] for ad in ads]
+        )
+        keys[f"{batch} swapped"] = swapped.keys[0]
+    assert keys["a"] == keys["a swapped"] == keys["b swapped"]  # {x, y} whatever their numbers
+    assert keys["b"] != keys["a"]  # {z, y}
+
+
+def test_names_that_run_into_one_another_are_told_apart() -> None:
+    auctions = Auctions(
+        offsets=np.array([0, 2]),
+        ads=np.array([0, 1]),
+        bids=np.ones(2),
+        server_click_probs=np.full(2, 0.1),
+    )
+    keys = set()
+    for names in (["ab", "c"], ["a", "bc"], ["abc", ""]):
+        found = finalist_cells(
+            auctions, auctions.sizes, ad_names=lambda ads, names=names: [names[ad] for ad in ads]
+        )
+        keys.add(found.keys[0])
+    assert len(keys) == 3

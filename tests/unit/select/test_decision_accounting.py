@@ -21,7 +21,7 @@ from tulle.select.auctions import Auctions
 from tulle.select.baselines.greedy import Greedy, NonPersonalised
 from tulle.select.baselines.noisy_max import NoiseKind, NoisyMax
 from tulle.select.baselines.score_bounds import ScaledScores
-from tulle.select.cells import finalist_cells, split_cells
+from tulle.select.cells import finalist_cells
 from tulle.select.decision_accounting import (
     DecisionAccounting,
     Shuffle,
@@ -297,8 +297,8 @@ def test_auctions_with_too_few_finalists_are_left_to_the_server() -> None:
     assert enough_finalists(np.array([1, 2, 3, 9]), 3).tolist() == [False, False, True, True]
 
 
-def random_requests(seed: int) -> tuple[Auctions, NDArray[np.int64], NDArray[np.int64]]:
-    """60 auctions of 1 to 4 out of 5 ads, their users and days."""
+def random_requests(seed: int) -> tuple[Auctions, NDArray[np.int64]]:
+    """60 auctions of 1 to 4 out of 5 ads, and their users."""
     rng = np.random.default_rng(seed)
     lists = [rng.permutation(5)[: rng.integers(1, 5)] for _ in range(60)]
     ads = np.concatenate(lists)
@@ -308,7 +308,7 @@ def random_requests(seed: int) -> tuple[Auctions, NDArray[np.int64], NDArray[np.
         bids=rng.random(len(ads)),
         server_click_probs=rng.random(len(ads)),
     )
-    return auctions, rng.integers(0, 8, 60), rng.integers(0, 2, 60)
+    return auctions, rng.integers(0, 8, 60)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -316,18 +316,18 @@ def random_requests(seed: int) -> tuple[Auctions, NDArray[np.int64], NDArray[np.
 def test_the_personalised_decisions_keep_every_promise_of_the_event(
     seed: int, user_reports: UserReports
 ) -> None:
-    auctions, users, days = random_requests(seed)
+    auctions, users = random_requests(seed)
     costs = accounting(least_finalists=3, count=4, cell=2, user_reports=user_reports)
-    cells = split_cells(finalist_cells(auctions, auctions.sizes), days)
+    cells = finalist_cells(auctions, auctions.sizes)
     chosen = costs.personalised(auctions.sizes, users=users, cells=cells)
     sets = [
         frozenset(auctions.ads[start:end].tolist())
         for start, end in itertools.pairwise(auctions.offsets)
     ]
-    kept = [(users[i], sets[i], days[i]) for i in np.flatnonzero(chosen)]
-    assert all(len(ads) >= 3 for _, ads, _ in kept)
-    assert max(collections.Counter(user for user, _, _ in kept).values(), default=0) <= 4
-    assert all(size >= 2 for size in collections.Counter(one[1:] for one in kept).values())
+    kept = [(users[i], sets[i]) for i in np.flatnonzero(chosen)]
+    assert all(len(ads) >= 3 for _, ads in kept)
+    assert max(collections.Counter(user for user, _ in kept).values(), default=0) <= 4
+    assert all(size >= 2 for size in collections.Counter(ads for _, ads in kept).values())
     if user_reports is UserReports.ONE_PER_CELL:
         assert len(set(kept)) == len(kept)
 
@@ -335,7 +335,7 @@ def test_the_personalised_decisions_keep_every_promise_of_the_event(
 def test_the_rules_leave_something_to_personalise() -> None:
     totals = [0, 0, 0]
     for seed in range(20):
-        auctions, users, days = random_requests(seed)
+        auctions, users = random_requests(seed)
         for place, costs in enumerate(
             (
                 accounting(least_finalists=3, count=4),
@@ -348,14 +348,14 @@ def test_the_rules_leave_something_to_personalise() -> None:
                 accounting(least_finalists=3, count=4, cell=2),
             )
         ):
-            cells = split_cells(finalist_cells(auctions, auctions.sizes), days)
+            cells = finalist_cells(auctions, auctions.sizes)
             chosen = costs.personalised(auctions.sizes, users=users, cells=cells)
             totals[place] += int(chosen.sum())
     assert totals[0] > totals[1] > totals[2] > 100
 
 
 def test_without_a_shuffle_a_users_first_decisions_are_personalised() -> None:
-    auctions, users, _ = random_requests(1)
+    auctions, users = random_requests(1)
     users[:] = 5
     chosen = accounting(least_finalists=2, count=3).personalised(auctions.sizes, users=users)
     assert np.flatnonzero(chosen).tolist() == np.flatnonzero(auctions.sizes >= 2)[:3].tolist()

@@ -81,7 +81,7 @@ def test_a_setting_that_is_lost_would_be_seen() -> None:
         ({"kind": "randomized-response"}, "needs the setting 'epsilon'"),
         ({"kind": "randomized-response", "epsilon": 1, "gama": 1}, "did you mean 'gamma'?"),
         ({"kind": "randomized-response", "epsilon": 1, "noise": "laplace"}, "no setting 'noise'"),
-        ({"kind": "noisy-max", "epsilon": 1, "monotonic": True}, "no setting 'monotonic'"),
+        ({"kind": "noisy-max", "epsilon": 1, "monotonic": True}, "up to twice epsilon"),
         ({"kind": "noisy-max", "epsilon": 1, "num_slots": 2}, "no setting 'num_slots'"),
         ({"kind": "noisy-max", "epsilon": 1, "noise": "gaussian"}, "noise"),
         ({"kind": "non-personalised", "epsilon": 1}, "no setting 'epsilon'"),

@@ -38,7 +38,7 @@ def test_the_accounting_has_all_settings_that_cost() -> None:
         ({"candidates": Candidates.DEVICE}, "gives the device away at any epsilon"),
         ({"candidates": Candidates.DEVICE}, "add 'no ad' as a candidate"),
         ({"shuffle": SHUFFLE, "delta": 1e-6}, "exact amounts are a fingerprint"),
-        ({"shuffle": SHUFFLE, "pricing": POSTED}, "delta > 0; set e.g. 1e-6"),
+        ({"shuffle": SHUFFLE, "pricing": POSTED}, "up to a delta > 0; set e.g."),
         (
             {
                 "shuffle": SHUFFLE,

@@ -16,7 +16,7 @@ from tulle.select.auctions import Auctions, DeviceClicks
 from tulle.select.billing.bill import bill_counts, bill_impressions
 from tulle.select.billing.choices import Choices
 from tulle.select.billing.money import to_micros
-from tulle.select.billing.posted_prices import count_choices, post_prices
+from tulle.select.billing.posted_prices import post_prices
 from tulle.select.billing.prices import PricingRule, price_candidates
 from tulle.select.billing.reserve import above_reserve
 from tulle.select.floors.floor_mechanism import FloorMechanism
@@ -24,6 +24,7 @@ from tulle.select.floors.shortlist import Cutoff, TopCandidates
 from tulle.select.serving import Devices, Offer, OpenRequests, Server
 from unit.select.billing.small_auctions import (
     auctions_of,
+    counts_of,
     random_auctions,
     random_clicks,
     rows_of,
@@ -257,7 +258,7 @@ def test_counts_of_cells_at_posted_prices_need_no_single_choice() -> None:
     by_choice = bill_impressions(
         opened.offer.finalists, posted.prices(opened.offer.finalists, cells), answers
     )
-    assert bill_counts(count_choices(answers, cells), posted) == by_choice
+    assert bill_counts(counts_of(answers, cells), posted) == by_choice
 
 
 def test_answers_to_no_offer_are_refused() -> None:

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tulle.errors import ConfigError, DataError
@@ -13,6 +13,7 @@ from tulle.privacy.units import Unit
 from tulle.select.billing.prices import PricingRule
 from tulle.select.decision_accounting import Shuffle, UserReports
 from tulle.select.floors.floor_mechanism import FloorMechanism
+from tulle.select.floors.shortlist import Cutoff, TopCandidates
 from tulle.select.mechanism_table import DecidingMechanism
 from tulle.select.selection_config import Consent, Pricing, SelectionConfig
 from tulle.select.settings_file import read_settings, settings_text
@@ -31,6 +32,8 @@ unit = "impression"
 def selections(draw: st.DrawFn) -> SelectionConfig:
     """Any selection that is not refused."""
     mechanism: DecidingMechanism = draw(mechanisms())
+    shortlist = getattr(mechanism, "shortlist", None)
+    assume(shortlist not in (TopCandidates(num_finalists=1), Cutoff(gamma=0.0)))
     is_by_user = draw(st.booleans())
     reserve = draw(st.floats(0, 100))
     pricing = Pricing(rule=draw(st.sampled_from(PricingRule)), reserve=reserve)
@@ -59,6 +62,7 @@ def selections(draw: st.DrawFn) -> SelectionConfig:
         shuffle=shuffle,
         pricing=pricing,
         consent=draw(st.sampled_from(Consent)),
+        is_planned_on_devices=draw(st.booleans()),
     )
 
 

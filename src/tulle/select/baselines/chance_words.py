@@ -15,6 +15,7 @@ import numpy as np
 from tulle.mechanisms.entropy import NoiseSource, Words
 from tulle.mechanisms.thresholds import WORD_VALUES
 from tulle.select.auctions import FloatArray, IntArray, SizeGroup
+from tulle.select.word_draw import draw_rows
 
 WordGroup = tuple[SizeGroup, Words | None]
 """Auctions with their finalists and the words of each; none where there is one finalist alone."""
@@ -45,17 +46,6 @@ def words_of(probs: FloatArray) -> Words:
     return words
 
 
-def draw_columns(words: Words, drawn: Words) -> IntArray:
-    """[rows], the candidate that each drawn word leads to.
-
-    Args:
-      words: [rows, candidates], from `words_of`.
-      drawn: [rows], uniform.
-    """
-    ends = np.cumsum(words[:, :-1], axis=1, dtype=np.uint64)
-    return np.asarray((drawn[:, np.newaxis] >= ends).sum(axis=1))
-
-
 def probs_of(groups: Iterable[WordGroup], num_candidates: int) -> FloatArray:
     """[candidates], the chances of the draw as the nearest floats; 0 where there are no words."""
     probs = np.zeros(num_candidates)
@@ -75,6 +65,6 @@ def draw_places(groups: Iterable[WordGroup], num_auctions: int, *, rng: NoiseSou
     for group, words in groups:
         columns = np.zeros(len(group.auctions), np.int64)
         if words is not None:
-            columns = draw_columns(words, rng.words(len(words)))
+            columns = draw_rows(words, rng.words(len(words)))
         chosen[group.auctions] = group.places[np.arange(len(columns)), columns]
     return chosen

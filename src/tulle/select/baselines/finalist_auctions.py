@@ -5,12 +5,10 @@ import typing
 
 import numpy as np
 
-from tulle.select.auctions import Auctions, IntArray
+from tulle.select.auctions import Auctions, BoolArray, IntArray
 from tulle.select.floors.finalists import finalist_sizes
 from tulle.select.floors.shortlist import Shortlist
 from tulle.select.server_ranks import server_ranks
-
-BoolArray = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,12 +32,10 @@ class FinalistAuctions:
         """Without the candidates that are not kept; one of each auction must be."""
         if is_kept.all():
             return self
-        whole = self.auctions
-        sizes = np.add.reduceat(is_kept.astype(np.int64), whole.offsets[:-1])
-        auctions = Auctions(
-            offsets=np.concatenate([[0], np.cumsum(sizes)]),
-            ads=whole.ads[is_kept],
-            bids=whole.bids[is_kept],
-            server_click_probs=whole.server_click_probs[is_kept],
+        sizes = np.add.reduceat(is_kept.astype(np.int64), self.auctions.offsets[:-1])
+        kept = np.flatnonzero(is_kept)
+        return dataclasses.replace(
+            self,
+            auctions=self.auctions.take(kept, np.append(0, np.cumsum(sizes))),
+            places=self.places[kept],
         )
-        return dataclasses.replace(self, auctions=auctions, places=self.places[is_kept])

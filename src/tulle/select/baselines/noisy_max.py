@@ -14,7 +14,7 @@ import numpy as np
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.privacy.events import Composed, Event, RandomizedResponse
-from tulle.select.auctions import Auctions, FloatArray, IntArray, SizeGroup
+from tulle.select.auctions import Auctions, BoolArray, FloatArray, IntArray, SizeGroup
 from tulle.select.baselines.chance_words import (
     MOST_CANDIDATES,
     MOST_LOG_DISTANCE,
@@ -24,7 +24,7 @@ from tulle.select.baselines.chance_words import (
     probs_of,
     words_of,
 )
-from tulle.select.baselines.finalist_auctions import BoolArray, FinalistAuctions
+from tulle.select.baselines.finalist_auctions import FinalistAuctions
 from tulle.select.baselines.noisy_max_probs import NoiseKind, noisy_max_probs
 from tulle.select.baselines.score_bounds import ScoreBound
 from tulle.select.baselines.tight_rates import LEAST_WIDTH, box_rates, equal_box_spread

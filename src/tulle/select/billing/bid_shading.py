@@ -13,9 +13,9 @@ import numpy as np
 
 from tulle.errors import ConfigError
 from tulle.select.ad_prices import PaidEvent
-from tulle.select.auctions import Auctions, DeviceClicks, FloatArray, IntArray
+from tulle.select.auctions import Auctions, BoolArray, DeviceClicks, FloatArray, IntArray
 from tulle.select.billing.prices import PricingRule, price_candidates
-from tulle.select.billing.reserve import BoolArray, above_reserve, check_reserve
+from tulle.select.billing.reserve import above_reserve, check_reserve
 from tulle.select.mechanism import SelectionMechanism
 
 BID_FACTORS = (0.0, 0.05, *(round(0.1 * step, 1) for step in range(1, 16)))
@@ -116,19 +116,11 @@ class _TriedBids:
 def _tried_bids(auctions: Auctions, device: DeviceClicks, ads: IntArray) -> _TriedBids:
     own_places = np.flatnonzero(np.isin(auctions.ads, ads))
     rows = np.searchsorted(auctions.offsets, own_places, side="right") - 1
-    sizes = auctions.sizes[rows]
-    offsets = np.append(0, np.cumsum(sizes))
-    within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
-    places = np.repeat(auctions.offsets[rows], sizes) + within
+    places, offsets = auctions.places_of(rows)
     return _TriedBids(
-        auctions=Auctions(
-            offsets=offsets,
-            ads=auctions.ads[places],
-            bids=auctions.bids[places],
-            server_click_probs=auctions.server_click_probs[places],
-        ),
+        auctions=auctions.take(places, offsets),
         device=DeviceClicks(click_probs=device.click_probs[places]),
-        is_own=places == np.repeat(own_places, sizes),
+        is_own=places == np.repeat(own_places, np.diff(offsets)),
     )
 
 

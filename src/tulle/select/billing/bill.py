@@ -12,11 +12,10 @@ import numpy as np
 
 from tulle.errors import ConfigError
 from tulle.select.ad_prices import AdPrices, PaidEvent
-from tulle.select.auctions import Auctions, FloatArray, IntArray
+from tulle.select.auctions import Auctions, BoolArray, FloatArray, IntArray
 from tulle.select.billing.choices import Choices
 from tulle.select.billing.money import money_text, sum_by_group, to_micros
 from tulle.select.billing.posted_prices import CellCounts, PostedPrices
-from tulle.select.billing.reserve import BoolArray
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from tulle.errors import ConfigError, DataError
+from tulle.errors import DataError
 from tulle.select.auctions import Auctions, IntArray
 
 
@@ -35,10 +35,8 @@ class Choices:
                 f"a choice is of an auction that is not there; they are 0 to {len(auctions) - 1}. "
                 "Bill a choice with the batch it was made in."
             )
-        sizes = auctions.sizes[self.auctions]
-        ends = np.cumsum(sizes)
-        starts = auctions.offsets[self.auctions]
-        places = np.arange(int(sizes.sum())) + np.repeat(starts - ends + sizes, sizes)
+        places, offsets = auctions.places_of(self.auctions)
+        sizes = np.diff(offsets)
         is_chosen = auctions.ads[places] == np.repeat(self.ads, sizes)
         choice_of_place = np.repeat(np.arange(len(self)), sizes)
         if np.any(np.bincount(choice_of_place[is_chosen], minlength=len(self)) != 1):
@@ -48,17 +46,3 @@ class Choices:
             )
         chosen_places: IntArray = places[is_chosen]
         return chosen_places
-
-
-def choices_at(auctions: Auctions, places: IntArray) -> Choices:
-    """What a mechanism chose, by ad.
-
-    Args:
-      auctions: Those it chose in.
-      places: [auctions], as `SelectionMechanism.choose` gives them.
-    """
-    if places.shape != (len(auctions),):
-        raise ConfigError("places must be those of one chosen candidate in each auction.")
-    if np.any((places < auctions.offsets[:-1]) | (places >= auctions.offsets[1:])):
-        raise DataError("a choice is no candidate of its auction.")
-    return Choices(auctions=np.arange(len(auctions)), ads=auctions.ads[places])

@@ -68,12 +68,6 @@ class IncentiveReport:
             return 0.0 if self.revenue == 0 else math.inf
         return self.revenue / self.non_personalised_revenue - 1
 
-    @property
-    def worst_severity(self) -> Severity:
-        """Of all findings."""
-        order = list(Severity)
-        return max((finding.severity for finding in self.findings), key=order.index)
-
 
 def report_incentives(
     auctions: Auctions,

@@ -16,7 +16,6 @@ import numpy as np
 from tulle.errors import ConfigError, DataError
 from tulle.select.ad_prices import AdPrices, PaidEvent
 from tulle.select.auctions import Auctions, IntArray
-from tulle.select.billing.choices import Choices
 from tulle.select.billing.money import from_micros, sum_by_group, to_micros
 
 
@@ -103,26 +102,6 @@ def post_prices(auctions: Auctions, prices: AdPrices, cells: IntArray) -> Posted
         cells=pairs[:, 0],
         ads=pairs[:, 1],
         micros=np.array(means, np.int64),
-    )
-
-
-def count_choices(choices: Choices, cells: IntArray) -> CellCounts:
-    """What a shuffler adds up: how often each ad was chosen in each cell.
-
-    Args:
-      choices: At most one for each auction.
-      cells: [auctions], the cell of each.
-
-    Privacy:
-      Unit: one decision. Post-processing of the choices: no event of its own.
-    """
-    if np.any((choices.auctions < 0) | (choices.auctions >= len(cells))):
-        raise DataError("a choice is of an auction that has no cell.")
-    pairs, groups = _numbered_pairs(cells[choices.auctions], choices.ads)
-    return CellCounts(
-        cells=pairs[:, 0],
-        ads=pairs[:, 1],
-        impressions=np.bincount(groups, minlength=len(pairs)),
     )
 
 

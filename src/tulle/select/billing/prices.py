@@ -34,11 +34,6 @@ class PricingRule(enum.Enum):
         is_per_click = self in (self.SECOND_PRICE_PER_CLICK, self.FIRST_PRICE_PER_CLICK)
         return PaidEvent.CLICK if is_per_click else PaidEvent.IMPRESSION
 
-    @property
-    def is_second_price(self) -> bool:
-        """True if the price does not follow from the ad's own bid but from the next one's."""
-        return self in (self.SECOND_PRICE, self.SECOND_PRICE_PER_CLICK)
-
 
 def price_candidates(auctions: Auctions, rule: PricingRule, *, reserve: float) -> AdPrices:
     """One price for each candidate.

@@ -7,13 +7,10 @@ device's: a candidate set that follows from private data would void the guarante
 import dataclasses
 
 import numpy as np
-import numpy.typing as npt
 
 from tulle.errors import ConfigError
 from tulle.privacy.fields import check_finite
-from tulle.select.auctions import Auctions, IntArray
-
-BoolArray = npt.NDArray[np.bool_]
+from tulle.select.auctions import Auctions, BoolArray, IntArray
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,12 +48,7 @@ def keep_candidates(auctions: Auctions, is_kept: BoolArray) -> Eligible:
     kept_auctions = np.flatnonzero(np.diff(kept_before))
     kept_candidates = np.flatnonzero(is_kept)
     return Eligible(
-        auctions=Auctions(
-            offsets=np.append(0, kept_before[kept_auctions + 1]),
-            ads=auctions.ads[kept_candidates],
-            bids=auctions.bids[kept_candidates],
-            server_click_probs=auctions.server_click_probs[kept_candidates],
-        ),
+        auctions=auctions.take(kept_candidates, np.append(0, kept_before[kept_auctions + 1])),
         kept_candidates=kept_candidates,
         kept_auctions=kept_auctions,
     )

@@ -10,8 +10,8 @@ import numpy as np
 from tulle.data.auction_files import AuctionColumns, AuctionRows, read_auctions
 from tulle.data.seen_ids import IdArray
 from tulle.errors import DataError
-from tulle.select.auctions import Auctions, DeviceClicks, FloatArray, IntArray
-from tulle.select.billing.reserve import BoolArray, Eligible, above_reserve, keep_candidates
+from tulle.select.auctions import Auctions, BoolArray, DeviceClicks, FloatArray, IntArray
+from tulle.select.billing.reserve import Eligible, above_reserve, keep_candidates
 
 _OF_AUCTIONS = ("auction_ids", "users", "times", "consents")
 _OF_CANDIDATES = ("ads", "bids", "server_click_probs", "device_click_probs", "clicks")

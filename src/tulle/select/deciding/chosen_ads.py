@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from tulle.data.auction_choices import read_choices, read_clicks
 from tulle.errors import DataError
-from tulle.select.auctions import IntArray
+from tulle.select.auctions import BoolArray, IntArray
 from tulle.select.billing.choices import Choices
-from tulle.select.billing.reserve import BoolArray
 from tulle.select.deciding.auction_blocks import AuctionBlock
 
 IdArray = npt.NDArray[Any]
@@ -92,6 +91,11 @@ class ChosenAds:
                 choices=Choices(auctions=rows[part], ads=ads), raw_is_clicked=clicked
             )
 
+    @property
+    def num_auctions(self) -> int:
+        """Auctions that have a choice."""
+        return len(np.unique(self._auction_ids))
+
     def check_all_found(self, path: Path) -> None:
         """Refuses choices of auctions that no block had."""
         if self._num_found != len(self._auction_ids):
@@ -147,9 +151,8 @@ def _is_clicked(
 def _codes(block: AuctionBlock, rows: IntArray, ads: IdArray) -> IntArray:
     """The ads as the block numbers them."""
     auctions = block.auctions
-    sizes = auctions.sizes[rows]
-    firsts = np.cumsum(sizes) - sizes
-    places = np.arange(int(sizes.sum())) + np.repeat(auctions.offsets[rows] - firsts, sizes)
+    places, offsets = auctions.places_of(rows)
+    sizes = np.diff(offsets)
     names: IdArray = block.rows.original_ads(auctions.ads[places])
     is_chosen = np.asarray(names == np.repeat(ads, sizes), np.bool_)
     owners = np.repeat(np.arange(len(rows)), sizes)

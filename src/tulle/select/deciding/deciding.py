@@ -99,6 +99,11 @@ def decide(
     )
     sources = inspect_sources([auctions])
     requests = read_requests(auctions, columns, config)
+    if not len(requests.is_personalised):
+        raise DataError(
+            f"no auction of {auctions.name} has an ad with a server score of reserve="
+            f"{config.pricing.reserve:g} or more; lower the reserve."
+        )
     release = OneRelease(
         plan=plan,
         kind=SELECTIONS,
@@ -162,6 +167,7 @@ class _ChoiceDraw:
             plan=self.plan,
             settings=settings_text(self.config),
             num_requests=len(self.requests.is_personalised),
+            num_without_ad=self.requests.num_without_ad,
             num_personalised=int(self.requests.is_personalised.sum()),
             columns={name: _COLUMNS[name] for name in names},
             table=files.table.name,
@@ -184,6 +190,8 @@ class _ChoiceDraw:
         """Each block with its part of all requests and the places that were drawn."""
         first = 0
         for block in self._blocks():
+            if not len(block.auctions):
+                continue
             part = slice(first, first + len(block.auctions))
             is_personalised = self.requests.is_personalised[part]
             places = draw_places(block, self.config.mechanism, is_personalised, rng=self.rng)

@@ -3,8 +3,8 @@
 import numpy as np
 
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
-from tulle.select.auctions import IntArray
-from tulle.select.billing.reserve import BoolArray, Eligible, keep_candidates
+from tulle.select.auctions import BoolArray, IntArray
+from tulle.select.billing.reserve import Eligible, keep_candidates
 from tulle.select.deciding.auction_blocks import AuctionBlock
 from tulle.select.deciding.requests import shortlist_sizes
 from tulle.select.mechanism_table import DecidingMechanism

@@ -23,10 +23,12 @@ from tulle.privacy.units import Adjacency
 from tulle.runs.release_books import ReleaseCharge, ReleaseKind
 from tulle.runs.release_files import ReleaseFiles
 from tulle.runs.release_once import OneRelease, release_once
+from tulle.select.auctions import BoolArray, IntArray
 from tulle.select.deciding.auction_blocks import AuctionBlock, read_whole_batch
 from tulle.select.deciding.chosen_ads import ChosenAds
+from tulle.select.deciding.drawn_settings import check_drawn_by
 from tulle.select.deciding.evaluation_plan import EvaluationConfig, make_evaluation_plan
-from tulle.select.deciding.requests import personalised_requests
+from tulle.select.deciding.requests import personalised_requests, shortlist_sizes
 from tulle.select.deciding.selection_record import SelectionRecord
 from tulle.select.evaluation.decision_log import DecisionLog
 from tulle.select.evaluation.on_device_evaluation import (
@@ -34,6 +36,8 @@ from tulle.select.evaluation.on_device_evaluation import (
     check_evaluation,
     release_estimate,
 )
+from tulle.select.selection_config import SelectionConfig
+from tulle.select.server_ranks import server_ranks
 from tulle.select.settings_file import settings_text
 
 EVALUATIONS = ReleaseKind(
@@ -159,6 +163,7 @@ class _EvaluationDraw:
             plan=self._plan,
             settings=settings_text(self._config.target),
             num_requests=len(block.auctions),
+            num_without_ad=len(block.rows) - len(block.auctions),
             num_personalised=result.num_decisions,
             columns=_MEANINGS,
             table=files.table.name,
@@ -171,6 +176,7 @@ class _EvaluationDraw:
 
 
 def _read_log(config: EvaluationConfig, files: EvaluationFiles) -> tuple[AuctionBlock, DecisionLog]:
+    check_drawn_by(config.logging, files.choices)
     block = read_whole_batch(
         files.auctions, files.columns, reserve=config.logging.pricing.reserve, with_device=True
     )
@@ -188,6 +194,7 @@ def _read_log(config: EvaluationConfig, files: EvaluationFiles) -> tuple[Auction
     clicked = found[0].raw_is_clicked
     if clicked is None:
         raise DataError("clicks of the shown ads are needed.")
+    _check_possible(config.logging, block, places, requests.is_personalised)
     device = block.device_clicks()
     users = np.arange(len(places)) if requests.users is None else requests.users
     log = DecisionLog(
@@ -201,10 +208,24 @@ def _read_log(config: EvaluationConfig, files: EvaluationFiles) -> tuple[Auction
     return block, log
 
 
+def _check_possible(
+    logging: SelectionConfig, block: AuctionBlock, places: IntArray, is_personalised: BoolArray
+) -> None:
+    """Refuses choices that the selection never makes. Public data tell."""
+    ranks = server_ranks(block.auctions)[places]
+    sizes = shortlist_sizes(logging.mechanism, block.auctions)
+    if np.any(ranks >= np.where(is_personalised, sizes, 1)):
+        raise DataError(
+            "a choice is of an ad that these settings never show in its auction; give the settings "
+            "that the choices were drawn by."
+        )
+
+
 def _numbers(result: EvaluationResult) -> dict[str, Any]:
     return {
         "clicks_per_decision": result.estimate.value,
-        "interval": [result.interval.low, result.interval.high],
+        # Clicks of a decision are between 0 and 1, whatever noise says.
+        "interval": [max(result.interval.low, 0.0), min(result.interval.high, 1.0)],
         "noise_stddev": result.estimate.noise_stddev,
         "sampling_stddev": result.sampling_stddev,
         "num_decisions": result.num_decisions,

@@ -41,6 +41,12 @@ class EvaluationConfig:
                 "behind a shuffler choices are not linked to auctions; let each device add its "
                 "own term with release_estimate()."
             )
+        if self.target.pricing.reserve != self.logging.pricing.reserve:
+            raise ConfigError(
+                f"reserve={self.target.pricing.reserve:g} of the target is not that of the logging "
+                f"selection, {self.logging.pricing.reserve:g}; other ads would take part. What is "
+                "evaluated is another mechanism on the same decisions."
+            )
         for name in ("logging", "target"):
             if isinstance(getattr(self, name).mechanism, SlotMechanism):
                 raise ConfigError(f"{name} has several slots; one slot can be evaluated.")

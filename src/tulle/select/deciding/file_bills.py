@@ -24,6 +24,7 @@ from tulle.select.billing.reserve import keep_candidates
 from tulle.select.cells import Cells, finalist_cells
 from tulle.select.deciding.auction_blocks import AuctionBlock, read_blocks, read_whole_batch
 from tulle.select.deciding.chosen_ads import ChosenAds, FoundChoices, ids_like
+from tulle.select.deciding.drawn_settings import check_drawn_by
 from tulle.select.deciding.requests import shortlist_sizes
 from tulle.select.selection_config import SelectionConfig
 from tulle.select.server_ranks import server_ranks
@@ -36,6 +37,8 @@ class FileBill:
     bill: Bill
     ads: tuple[Any, ...]
     """One for each line of the bill."""
+    num_without_choice: int
+    """Auctions with an eligible ad and no choice: nobody pays for them."""
 
 
 def bill_file(
@@ -72,6 +75,7 @@ def bill_file(
             f"pricing {config.pricing.name!r} charges for impressions; leave out clicks, which "
             "nothing protects."
         )
+    check_drawn_by(config, choices)
     reserve = config.pricing.reserve
     blocks = read_blocks(auctions, columns, reserve=reserve, with_device=False)
     if config.pricing.is_posted:
@@ -83,7 +87,9 @@ def bill_file(
     chosen: ChosenAds | None = None
     bills: list[Bill] = []
     names: dict[int, Any] = {}
+    num_auctions = 0
     for block in blocks:
+        num_auctions += len(block.auctions)
         chosen = chosen or ChosenAds.read(choices, clicks, like=block)
         prices = candidate_prices(config, block)
         for found in chosen.of_block(block):
@@ -93,7 +99,11 @@ def bill_file(
         raise DataError(f"{auctions.name} has no auctions; there is nothing to bill.")
     chosen.check_all_found(choices)
     bill = merge_bills(bills)
-    return FileBill(bill=bill, ads=tuple(names[line.ad] for line in bill.lines))
+    return FileBill(
+        bill=bill,
+        ads=tuple(names[line.ad] for line in bill.lines),
+        num_without_choice=num_auctions - chosen.num_auctions,
+    )
 
 
 def candidate_prices(config: SelectionConfig, block: AuctionBlock) -> AdPrices:
@@ -175,4 +185,6 @@ def _bill_counts(config: SelectionConfig, block: AuctionBlock, path: Path) -> Fi
         ),
         posted.price_list,
     )
-    return FileBill(bill=bill, ads=tuple(names[line.ad] for line in bill.lines))
+    return FileBill(
+        bill=bill, ads=tuple(names[line.ad] for line in bill.lines), num_without_choice=0
+    )

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from tulle.data.auction_files import AuctionColumns
 from tulle.errors import DataError
 from tulle.privacy.units import Owner
-from tulle.select.auctions import Auctions, IntArray
+from tulle.select.auctions import Auctions, BoolArray, IntArray
 from tulle.select.baselines.greedy import NonPersonalised
-from tulle.select.cells import BoolArray, Cells, finalist_cells
+from tulle.select.cells import Cells, finalist_cells
 from tulle.select.deciding.auction_blocks import AuctionBlock, read_blocks
 from tulle.select.floors.finalists import finalist_sizes
 from tulle.select.mechanism_table import DecidingMechanism
@@ -35,6 +35,8 @@ class Requests:
     """[auctions], a number for each user; None if decisions are protected one by one."""
     cells: Cells | None
     """Of equal finalists; None without a shuffler."""
+    num_without_ad: int
+    """Auctions of the file in which no ad reaches the reserve."""
 
 
 def read_requests(path: Path, columns: AuctionColumns, config: SelectionConfig) -> Requests:
@@ -59,7 +61,9 @@ def personalised_requests(config: SelectionConfig, blocks: Iterable[AuctionBlock
     is_by_user = config.unit.owner is Owner.USER
     sizes, users, consents = _Parts(), _Users(), _Parts()
     cells = None if config.shuffle is None else _CellNumbers()
+    num_without_ad = 0
     for block in blocks:
+        num_without_ad += len(block.rows) - len(block.auctions)
         found = shortlist_sizes(config.mechanism, block.auctions)
         sizes.add(found)
         consents.add(_consents(block, config))
@@ -72,7 +76,12 @@ def personalised_requests(config: SelectionConfig, blocks: Iterable[AuctionBlock
     is_personalised = config.accounting.personalised(
         sizes.joined(np.int64), users=all_users, cells=all_cells, among=consents.joined(np.bool_)
     )
-    return Requests(is_personalised=is_personalised, users=all_users, cells=all_cells)
+    return Requests(
+        is_personalised=is_personalised,
+        users=all_users,
+        cells=all_cells,
+        num_without_ad=num_without_ad,
+    )
 
 
 def shortlist_sizes(mechanism: DecidingMechanism, auctions: Auctions) -> IntArray:

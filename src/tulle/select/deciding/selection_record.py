@@ -25,6 +25,8 @@ class SelectionRecord:
     """The settings file of the selection, as text."""
     num_requests: int
     """Auctions with an eligible ad."""
+    num_without_ad: int
+    """Auctions in which no ad reaches the reserve."""
     num_personalised: int
     """Those whose private scores were used."""
     columns: Mapping[str, str]
@@ -51,7 +53,7 @@ class SelectionRecord:
             raise ConfigError(f"format={found!r} is not {_FORMAT!r}.")
         for name in ("settings", "table", "table_sha256", "randomness"):
             check_text(name, fields[name])
-        for name in ("num_requests", "num_personalised"):
+        for name in ("num_requests", "num_without_ad", "num_personalised"):
             check_count(name, fields[name], least=0)
         is_secure = fields["is_secure"] is True
         return cls(**fields | {"plan": Plan.from_dict(fields["plan"]), "is_secure": is_secure})

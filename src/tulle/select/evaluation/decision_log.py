@@ -11,8 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tulle.errors import ConfigError, DataError
-from tulle.select.auctions import Auctions, FloatArray, IntArray, check_click_probs
-from tulle.select.cells import BoolArray
+from tulle.select.auctions import (
+    Auctions,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    check_click_probs,
+)
 
 EXPORTED_COLUMNS = ("user", "ad", "clicked")
 

@@ -22,8 +22,8 @@ from tulle.privacy.events import Composed, Event
 from tulle.privacy.fields import check_count
 from tulle.privacy.release import Interval, Release
 from tulle.privacy.units import Adjacency
-from tulle.select.auctions import Auctions, FloatArray, IntArray
-from tulle.select.cells import BoolArray, first_decisions
+from tulle.select.auctions import Auctions, BoolArray, FloatArray, IntArray
+from tulle.select.cells import first_decisions
 from tulle.select.decision_accounting import DecisionAccounting
 from tulle.select.evaluation.decision_log import DecisionLog
 from tulle.select.evaluation.device_terms import Estimator, TermRange, device_terms, term_range

@@ -12,8 +12,7 @@ import numpy as np
 
 from tulle.errors import ConfigError
 from tulle.mechanisms.thresholds import WORD_VALUES
-from tulle.select.auctions import Auctions, FloatArray, IntArray
-from tulle.select.cells import BoolArray
+from tulle.select.auctions import Auctions, BoolArray, FloatArray, IntArray
 from tulle.select.floors.finalists import finalist_sizes
 from tulle.select.floors.floor_mechanism import FloorMechanism
 from tulle.select.floors.shortlist import Shortlist

@@ -9,7 +9,7 @@ import numpy as np
 
 from tulle.mechanisms.entropy import Words
 from tulle.mechanisms.thresholds import WORD_VALUES
-from tulle.select.auctions import FloatArray, IntArray
+from tulle.select.auctions import FloatArray
 from tulle.select.floors.greedy_fill import cap_factor, infeasible_floors
 
 _MOST = np.uint64(WORD_VALUES - 1)
@@ -42,19 +42,6 @@ def fill_rows(floors: Words, raw_scores: FloatArray, *, epsilon: float) -> Words
     filled = np.empty_like(words)
     np.put_along_axis(filled, order, words, axis=1)
     return filled
-
-
-def draw_rows(words: Words, drawn: Words) -> IntArray:
-    """[rows], the candidate that each drawn word leads to."""
-    chosen: IntArray = words.argmax(axis=1)
-    is_open = np.ones(len(drawn), np.bool_)
-    left = drawn.copy()
-    for column in range(words.shape[1]):
-        is_hit = is_open & (left < words[:, column])
-        chosen[is_hit] = column
-        is_open &= ~is_hit
-        left -= words[:, column]  # below zero only where it is not looked at again
-    return chosen
 
 
 def cap_words(floors: Words, epsilon: float) -> Words:

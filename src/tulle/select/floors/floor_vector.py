@@ -15,10 +15,11 @@ from tulle.mechanisms.thresholds import WORD_VALUES
 from tulle.privacy.events import Composed, EpsilonDelta, Event
 from tulle.privacy.fields import check_count
 from tulle.select.auctions import Auctions, FloatArray, IntArray, SizeGroup
-from tulle.select.floors.filled_rows import draw_rows, fill_rows
+from tulle.select.floors.filled_rows import fill_rows
 from tulle.select.floors.finalists import finalist_groups
 from tulle.select.floors.greedy_fill import check_epsilon, floor_words
 from tulle.select.raw_scores import check_raw_scores
+from tulle.select.word_draw import draw_rows
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -66,6 +66,11 @@ class MarketSample:
     @property
     def gain(self) -> float:
         """By how much personalisation raises welfare, as a share of the baseline."""
+        if self.baseline.welfare == 0:
+            raise DataError(
+                "the gain is a share of what the server's winners are worth, and they are worth "
+                "nothing here: their bids or click chances are all 0; give others."
+            )
         return self.ideal.welfare / self.baseline.welfare - 1
 
     def metrics(self, mechanism: SelectionMechanism) -> MarketMetrics:
@@ -93,18 +98,10 @@ class MarketSample:
 
     def subset(self, rows: IntArray) -> "MarketSample":
         """Some of the auctions, in the given order."""
-        sizes = self.auctions.sizes[rows]
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
-        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
-        places = np.repeat(self.auctions.offsets[rows], sizes) + within
+        places, offsets = self.auctions.places_of(rows)
         return dataclasses.replace(
             self,
-            auctions=Auctions(
-                offsets=offsets,
-                ads=self.auctions.ads[places],
-                bids=self.auctions.bids[places],
-                server_click_probs=self.auctions.server_click_probs[places],
-            ),
+            auctions=self.auctions.take(places, offsets),
             device=DeviceClicks(click_probs=self.device.click_probs[places]),
         )
 

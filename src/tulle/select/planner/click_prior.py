@@ -38,7 +38,14 @@ class LogitNormalPrior:
 
     def mean_click_probs(self, public_logits: FloatArray) -> FloatArray:
         """What a calibrated server predicts, to 1e-12 relative."""
-        return self._click_moments(public_logits, power=1)
+        # A sum over equal steps: for a smooth function that ends at 0 on both sides its error
+        # falls exponentially in the number of steps.
+        deviates = np.arange(-_LARGEST_DEVIATE, _LARGEST_DEVIATE + _DEVIATE_STEP, _DEVIATE_STEP)
+        weights = np.exp(-(deviates**2) / 2)
+        means = np.zeros(np.shape(public_logits))
+        for deviate, weight in zip(deviates, weights / weights.sum(), strict=True):
+            means += weight * logistic(public_logits + self.private_stddev * deviate)
+        return means
 
     def public_logits(self, server_click_probs: FloatArray) -> FloatArray:
         """The public part behind a calibrated prediction, to 1e-5; -infinity for a chance of 0,
@@ -70,21 +77,6 @@ class LogitNormalPrior:
     ) -> FloatArray:
         """Scores of devices whose private part is so many standard deviations."""
         return np.asarray(bids * logistic(logits + self.private_stddev * deviates))
-
-    def click_prob_variances(self, public_logits: FloatArray) -> FloatArray:
-        """Variance of the device's chance around the server's."""
-        means = self.mean_click_probs(public_logits)
-        return np.maximum(self._click_moments(public_logits, power=2) - means**2, 0.0)
-
-    def _click_moments(self, logits: FloatArray, *, power: int) -> FloatArray:
-        # A sum over equal steps: for a smooth function that ends at 0 on both sides its error
-        # falls exponentially in the number of steps.
-        deviates = np.arange(-_LARGEST_DEVIATE, _LARGEST_DEVIATE + _DEVIATE_STEP, _DEVIATE_STEP)
-        weights = np.exp(-(deviates**2) / 2)
-        moments = np.zeros(np.shape(logits))
-        for deviate, weight in zip(deviates, weights / weights.sum(), strict=True):
-            moments += weight * logistic(logits + self.private_stddev * deviate) ** power
-        return moments
 
 
 def private_stddev_of_sample(auctions: Auctions, device: DeviceClicks) -> float:

@@ -7,23 +7,10 @@ whose mean is its server score; with k = 1 nothing is integrated.
 
 import numpy as np
 
-from tulle.select.auctions import Auctions, FloatArray
+from tulle.select.auctions import FloatArray
 from tulle.select.planner.click_prior import LogitNormalPrior
-from tulle.select.planner.ranked_rows import RankedRows, map_ranked_rows
+from tulle.select.planner.ranked_rows import RankedRows
 from tulle.select.planner.score_nodes import FINE_STEP, ScoreNodes, score_nodes
-
-
-def expected_best_scores(auctions: Auctions, prior: LogitNormalPrior) -> FloatArray:
-    """[candidates], at the place of the candidate of rank k: E max over ranks up to k.
-
-    Args:
-      auctions: The public side; ranks are by server score.
-      prior: What devices may find.
-    """
-    best = np.empty(auctions.num_candidates)
-    for rows, values in map_ranked_rows(lambda r: best_scores(r, prior), auctions, prior):
-        best[rows.places] = values
-    return best
 
 
 def best_scores(

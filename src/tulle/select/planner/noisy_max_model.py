@@ -13,6 +13,7 @@ import numpy as np
 
 from tulle.select.auctions import FloatArray
 from tulle.select.baselines.noisy_max_probs import NoiseKind
+from tulle.select.baselines.unit_nodes import unit_nodes
 from tulle.select.planner.click_prior import LogitNormalPrior, logistic
 from tulle.select.planner.ranked_rows import RankedRows
 
@@ -130,11 +131,10 @@ def _panel(
     rows: RankedRows, prior: LogitNormalPrior, left: FloatArray, right: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """[parts, rows, candidates] each: chances, clicks and private parts between two of them."""
-    points, weights = np.polynomial.legendre.leggauss(_NUM_PARTS)
-    points, weights = (array[:, np.newaxis, np.newaxis] for array in (points, weights))
-    halves = (right - left) / 2
-    deviates = left + halves * (points + 1)
-    chances = weights * halves * np.exp(-(deviates**2) / 2) / math.sqrt(2 * math.pi)
+    nodes, weights = (array[:, np.newaxis, np.newaxis] for array in unit_nodes(_NUM_PARTS))
+    widths = right - left
+    deviates = left + widths * nodes
+    chances = weights * widths * np.exp(-(deviates**2) / 2) / math.sqrt(2 * math.pi)
     probs = logistic(rows.logits + prior.private_stddev * deviates)
     return chances, chances * probs, deviates
 

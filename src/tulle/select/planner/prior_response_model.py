@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 
-from tulle.select.auctions import Auctions, FloatArray
-from tulle.select.baselines.finalist_auctions import BoolArray, FinalistAuctions
+from tulle.select.auctions import Auctions, BoolArray, FloatArray
+from tulle.select.baselines.finalist_auctions import FinalistAuctions
 from tulle.select.baselines.prior_response import PriorResponse
 from tulle.select.planner.candidate_outcomes import CandidateOutcomes, outcomes_of_rows
 from tulle.select.planner.click_prior import LogitNormalPrior

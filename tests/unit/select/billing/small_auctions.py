@@ -1,8 +1,12 @@
 """Small auctions to bill, and markets with calibrated server predictions."""
 
+from collections import Counter
+
 import numpy as np
 
 from tulle.select.auctions import Auctions, DeviceClicks, FloatArray, IntArray
+from tulle.select.billing.choices import Choices
+from tulle.select.billing.posted_prices import CellCounts
 
 
 def auctions_of(*auctions: list[tuple[int, float, float]]) -> Auctions:
@@ -64,6 +68,20 @@ def rows_of(auctions: Auctions) -> list[IntArray]:
     """The places of each auction's candidates."""
     bounds = zip(auctions.offsets[:-1], auctions.offsets[1:], strict=True)
     return [np.arange(first, last) for first, last in bounds]
+
+
+def choices_at(auctions: Auctions, places: IntArray) -> Choices:
+    """The candidate at one place of each auction."""
+    return Choices(auctions=np.arange(len(auctions)), ads=auctions.ads[places])
+
+
+def counts_of(choices: Choices, cells: IntArray) -> CellCounts:
+    """How often each ad was chosen in each cell, as a shuffler adds them up."""
+    counts = Counter(zip(cells[choices.auctions].tolist(), choices.ads.tolist(), strict=True))
+    pairs = np.array(list(counts), np.int64).reshape(-1, 2)
+    return CellCounts(
+        cells=pairs[:, 0], ads=pairs[:, 1], impressions=np.array(list(counts.values()), np.int64)
+    )
 
 
 def _chance(logits: FloatArray) -> FloatArray:

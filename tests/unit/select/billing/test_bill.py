@@ -20,10 +20,10 @@ from tulle.select.billing.bill import (
     bill_impressions,
     merge_bills,
 )
-from tulle.select.billing.choices import Choices, choices_at
+from tulle.select.billing.choices import Choices
 from tulle.select.billing.posted_prices import CellCounts, PostedPrices
 from tulle.select.billing.prices import PricingRule, price_candidates
-from unit.select.billing.small_auctions import auctions_of, random_auctions, rows_of
+from unit.select.billing.small_auctions import auctions_of, choices_at, random_auctions, rows_of
 
 SECOND, PER_CLICK = PricingRule.SECOND_PRICE, PricingRule.SECOND_PRICE_PER_CLICK
 

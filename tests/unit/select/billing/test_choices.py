@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tulle.errors import ConfigError, DataError
-from tulle.select.billing.choices import Choices, choices_at
+from tulle.errors import DataError
+from tulle.select.billing.choices import Choices
 from unit.select.billing.small_auctions import auctions_of, random_auctions, rows_of
 
 TWO = auctions_of([(1, 2.0, 0.5), (2, 3.0, 0.5)], [(2, 1.0, 0.5), (987654, 1.0, 0.5)])
@@ -24,12 +24,6 @@ def test_every_choice_is_found_in_its_own_auction() -> None:
     numbers = rng.permutation(200)[:150]
     choices = Choices(auctions=numbers, ads=auctions.ads[places[numbers]])
     assert np.array_equal(choices.places(auctions), places[numbers])
-
-
-def test_what_a_mechanism_gives_comes_back_as_places() -> None:
-    auctions = random_auctions(50, seed=6)
-    places = auctions.offsets[1:] - 1
-    assert np.array_equal(choices_at(auctions, places).places(auctions), places)
 
 
 def test_no_choices_have_no_places() -> None:
@@ -56,13 +50,6 @@ def test_an_unknown_auction_is_refused(auction: int) -> None:
 def test_an_ad_that_is_twice_in_its_auction_is_refused() -> None:
     with pytest.raises(DataError, match="or one twice"):
         choices_of((0, 1)).places(auctions_of([(1, 2.0, 0.5), (1, 3.0, 0.5)]))
-
-
-def test_places_outside_their_auction_are_refused() -> None:
-    with pytest.raises(DataError, match="no candidate"):
-        choices_at(TWO, np.array([2, 3]))
-    with pytest.raises(ConfigError, match="one chosen candidate"):
-        choices_at(TWO, np.array([0]))
 
 
 def test_choices_of_unequal_length_are_refused() -> None:

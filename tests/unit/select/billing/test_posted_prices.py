@@ -11,16 +11,14 @@ from tulle.errors import ConfigError, DataError
 from tulle.select.ad_prices import AdPrices, PaidEvent
 from tulle.select.auctions import Auctions, IntArray
 from tulle.select.billing.bill import bill_counts, bill_impressions
-from tulle.select.billing.choices import Choices, choices_at
 from tulle.select.billing.money import to_micros
 from tulle.select.billing.posted_prices import (
     CellCounts,
     PostedPrices,
-    count_choices,
     post_prices,
 )
 from tulle.select.billing.prices import PricingRule, price_candidates
-from unit.select.billing.small_auctions import auctions_of
+from unit.select.billing.small_auctions import auctions_of, choices_at, counts_of
 
 SETS = ([3, 5, 8], [3, 8], [5, 3, 9, 1])
 
@@ -70,7 +68,7 @@ def test_counts_at_posted_prices_give_the_bill_of_the_choices() -> None:
     posted = post_prices(auctions, second_prices(auctions), cells)
     rng = np.random.default_rng(4)
     choices = choices_at(auctions, auctions.offsets[:-1] + rng.integers(0, auctions.sizes))
-    counts = count_choices(choices, cells)
+    counts = counts_of(choices, cells)
     assert counts.impressions.sum() == 500
     by_choice = bill_impressions(auctions, posted.prices(auctions, cells), choices)
     assert bill_counts(counts, posted) == by_choice
@@ -165,7 +163,5 @@ def test_counts_and_cells_that_do_not_fit_are_refused() -> None:
         post_prices(auctions, second_prices(auctions), cells[1:])
     with pytest.raises(ConfigError, match="same candidates"):
         post_prices(auctions, AdPrices(amounts=np.ones(1), paid_event=PaidEvent.IMPRESSION), cells)
-    with pytest.raises(DataError, match="has no cell"):
-        count_choices(Choices(auctions=np.array([30]), ads=np.array([3])), cells)
     with pytest.raises(DataError, match="impressions"):
         CellCounts(cells=np.array([1]), ads=np.array([1]), impressions=np.array([-1]))

@@ -14,6 +14,7 @@ from tulle.errors import ConfigError, DataError
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.privacy.units import Adjacency, Scope, Unit
 from tulle.runs.release_books import ReleaseCharge
+from tulle.runs.release_files import record_path
 from tulle.select.auctions import Auctions
 from tulle.select.baselines.greedy import NonPersonalised
 from tulle.select.deciding.evaluating import EvaluationFiles, evaluate_files
@@ -124,14 +125,17 @@ def expected_result(config: EvaluationConfig, log: Logged) -> EvaluationResult:
 def test_files_give_the_estimate_of_their_arrays(
     tmp_path: Path, config: SelectionConfig, estimator: Estimator
 ) -> None:
-    log = logged(tmp_path, config, auction_table(200, seed=1, num_users=50, has_refusals=True))
+    table = auction_table(200, seed=1, num_users=50, has_refusals=True)
+    # Numbers in no order, so that what is found by number must be put back in that of the file.
+    table = table.with_columns(auction_id=pl.col("auction_id") * 7919 % 1_000_003)
+    log = logged(tmp_path, config, table)
     evaluation = EvaluationConfig(logging=config, target=TARGET, epsilon=1.0, estimator=estimator)
     record, numbers, is_stored = evaluate(evaluation, log, tmp_path / "value.json")
     expected = expected_result(evaluation, log)
     assert not is_stored
     assert numbers == {
         "clicks_per_decision": expected.estimate.value,
-        "interval": [expected.interval.low, expected.interval.high],
+        "interval": [max(expected.interval.low, 0.0), min(expected.interval.high, 1.0)],
         "noise_stddev": expected.estimate.noise_stddev,
         "sampling_stddev": expected.sampling_stddev,
         "num_decisions": expected.num_decisions,
@@ -198,6 +202,7 @@ def test_other_files_are_another_evaluation(tmp_path: Path, changed: str) -> Non
         other = log.table.with_columns(p_device=pl.col("p_device") / 2)
         write_table(other, log.files.auctions)
     elif changed == "choices":
+        record_path(log.files.choices).unlink()
         write_table(log.choices.reverse(), log.files.choices)
     else:
         write_table(log.choices[:3].select("auction_id"), log.files.clicks)
@@ -276,8 +281,8 @@ class TestFiles:
     @pytest.mark.parametrize("kept", [slice(0, 50), slice(50, 100)])
     def test_choices_of_some_auctions_are_refused(self, tmp_path: Path, kept: slice) -> None:
         log = logged(tmp_path, selection(), auction_table(100, seed=1))
+        record_path(log.files.choices).unlink()
         write_table(log.choices[kept], log.files.choices)
-        write_table(log.choices[:0].select("auction_id"), log.files.clicks)
         write_table(log.choices[kept][:1].select("auction_id"), log.files.clicks)
         with pytest.raises(DataError, match="not one choice for each auction"):
             evaluate(self.CONFIG, log, tmp_path / "value.json")

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 from tulle.errors import ConfigError, DataError
+from tulle.runs.release_files import record_path
 from tulle.select.ad_prices import PaidEvent
 from tulle.select.billing.prices import PricingRule
 from tulle.select.deciding import file_bills
@@ -360,8 +361,13 @@ class TestRefusals:
 
     def test_choices_of_another_reserve(self, files: tuple[Path, Path, pl.DataFrame]) -> None:
         auctions, choices, _ = files
+        other = selection(pricing=Pricing(reserve=0.3))
+        with pytest.raises(DataError, match="drawn by other settings"):
+            bill(other, auctions, choices)
+        # Without the record the auctions themselves tell.
+        record_path(choices).unlink()
         with pytest.raises(DataError, match=r"reserve|no eligible candidate"):
-            bill(selection(pricing=Pricing(reserve=0.3)), auctions, choices)
+            bill(other, auctions, choices)
 
     def test_a_choice_that_is_there_twice(
         self, tmp_path: Path, files: tuple[Path, Path, pl.DataFrame]
@@ -400,6 +406,7 @@ class TestRefusals:
         self, tmp_path: Path, files: tuple[Path, Path, pl.DataFrame]
     ) -> None:
         auctions, choices, _ = files
+        record_path(choices).unlink()
         clicks = write_table(pl.DataFrame({"auction_id": [7]}), tmp_path / "clicks.csv")
         per_click = selection(
             pricing=Pricing(rule=PricingRule.FIRST_PRICE_PER_CLICK, reserve=RESERVE)

@@ -17,6 +17,7 @@ RECORD = SelectionRecord(
     plan=make_selection_plan(selection(), COLUMNS),
     settings=settings_text(selection()),
     num_requests=7,
+    num_without_ad=2,
     num_personalised=0,
     columns={"ad": "shown"},
     table="choices.parquet",

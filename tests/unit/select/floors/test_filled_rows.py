@@ -1,13 +1,12 @@
-"""The vectorised fill has the words of the exact one, and draws by them."""
+"""The vectorised fill has the words of the exact one."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statistical.randomizer_checks import exact_chances
 from tulle.errors import ConfigError
-from tulle.select.floors.filled_rows import cap_words, draw_rows, fill_rows
+from tulle.select.floors.filled_rows import cap_words, fill_rows
 from tulle.select.floors.greedy_fill import WORD_VALUES, Floors, cap_factor, fill, floor_words
 
 EXTREMES = [0, 1, 2, 3, 2**32 - 1, 2**32, 2**32 + 1, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1]
@@ -41,24 +40,6 @@ def test_rows_have_the_words_of_the_exact_fill(
         exact = Floors(epsilon=epsilon, words=tuple(floors[row].tolist()))
         filled = fill(exact, scores[row].tolist())
         assert words[row].tolist() == [min(w, WORD_VALUES - 1) for w in filled]
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        [WORD_VALUES // 4, WORD_VALUES // 2, WORD_VALUES // 4],
-        [0, WORD_VALUES // 3, 0, WORD_VALUES - WORD_VALUES // 3, 0],
-        [WORD_VALUES - 1, 1],
-        [1, WORD_VALUES - 2, 1],
-        [0, WORD_VALUES, 0],
-        [WORD_VALUES],
-    ],
-)
-def test_every_word_leads_to_one_candidate_with_its_exact_chance(words: list[int]) -> None:
-    kept = np.array([[min(entry, WORD_VALUES - 1) for entry in words]], np.uint64)
-    chances = exact_chances(lambda word: int(draw_rows(kept, np.array([word], dtype=np.uint64))[0]))
-    found = [chances.get(column, 0) * WORD_VALUES for column in range(len(words))]
-    assert found == words
 
 
 @pytest.mark.parametrize("floors", [[[2**63, 2**63 + 1]], [[2**60, 2**60]], [[0, 0]]])

@@ -72,7 +72,7 @@ def verdicts(claims: list[ClaimVerdict], claim: str, condition: str = "") -> lis
         ("beats clipped", "tuned for welfare; welfare", [OTHER, OTHER, HOLDS]),
         ("very low epsilon", "against gamma 1", [HOLDS, HOLDS, OTHER]),
         ("very low epsilon", "against gamma tuned", [FAILS, FAILS, OTHER]),
-        ("below no personalisation", "gamma 1", [HOLDS, HOLDS, HOLDS]),
+        ("below no personalisation", "gamma 1", [FAILS, FAILS, FAILS]),
         ("below no personalisation", "tuned", [FAILS, FAILS, FAILS]),
         ("near 0.8", "welfare", [FAILS, HOLDS, HOLDS]),
     ],
@@ -136,7 +136,7 @@ def test_a_sweep_without_the_claims_epsilons_is_refused(
 def test_results_are_plain_data(found: dict[str, MarketExperiments]) -> None:
     market = found["search, 15 candidates"]
     data = json.loads(json.dumps(market.to_dict(), allow_nan=False))
-    assert len(data["epsilon_rows"]) == len(market.epsilon_rows) == 4 * 2 * 10
+    assert len(data["epsilon_rows"]) == len(market.epsilon_rows) == 4 * 2 * 11
     assert len(data["finalist_rows"]) == 15
     assert data["counts"] == {"num_candidates": [15], "shares": [1.0]}
     claim = judge_claims([market], score_rows=(), grid_rows=())[0]

@@ -105,7 +105,7 @@ def test_devices_that_know_nothing_more_have_nothing_to_gain(
     mixed = dataclasses.replace(sample, device=device)
     assert mixed.gain == 0.0
     assert mixed.ideal == mixed.baseline
-    with pytest.raises(ConfigError, match="personalisation adds nothing"):
+    with pytest.raises(ConfigError, match="no gain to share"):
         mixed.captured_share(mixed.ideal)
 
 
@@ -115,6 +115,19 @@ def test_the_gain_is_that_of_the_reference(market: SyntheticMarket, sample_of: S
     expected = {0.4: 0.122, 1.0: 0.441 if market.num_candidates == 15 else 0.229}
     # The reference drew 250 auctions, which leaves it an error of about a point.
     assert sample.gain == pytest.approx(expected[market.private_stddev], abs=0.02)
+
+
+@pytest.mark.parametrize("field", ["bids", "click_probs"])
+def test_a_gain_over_nothing_is_refused(field: str) -> None:
+    sample = ragged_sample(PricingRule.SECOND_PRICE)
+    nothing = np.zeros(sample.auctions.num_candidates)
+    worthless = (
+        dataclasses.replace(sample, auctions=dataclasses.replace(sample.auctions, bids=nothing))
+        if field == "bids"
+        else dataclasses.replace(sample, device=DeviceClicks(click_probs=nothing))
+    )
+    with pytest.raises(DataError, match="bids or click chances are all 0; give others"):
+        _ = worthless.gain
 
 
 def test_second_prices_an_impression_never_pay_more_than_the_server_winners_do(

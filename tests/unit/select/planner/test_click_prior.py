@@ -16,20 +16,14 @@ STDDEVS = (0.01, 0.4, 1.0, 2.5)
 
 @pytest.mark.parametrize("stddev", STDDEVS)
 @pytest.mark.parametrize("logit", [-12.0, -3.5, 0.0, 4.0])
-def test_moments_agree_with_adaptive_integration(stddev: float, logit: float) -> None:
+def test_means_agree_with_adaptive_integration(stddev: float, logit: float) -> None:
     prior = LogitNormalPrior(private_stddev=stddev)
 
-    def moment(power: int, centre: float = 0.0) -> float:
-        def at(part: float) -> float:
-            prob = 1 / (1 + math.exp(-(logit + stddev * part)))
-            return float((prob - centre) ** power * stats.norm.pdf(part))
+    def at(part: float) -> float:
+        return float(stats.norm.pdf(part)) / (1 + math.exp(-(logit + stddev * part)))
 
-        return float(integrate.quad(at, -12, 12, epsabs=0, epsrel=1e-11, limit=400)[0])
-
-    mean = float(prior.mean_click_probs(np.array([logit]))[0])
-    assert mean == pytest.approx(moment(1), rel=1e-9)
-    variance = float(prior.click_prob_variances(np.array([logit]))[0])
-    assert variance == pytest.approx(moment(2, mean), rel=1e-6)
+    exact = integrate.quad(at, -12, 12, epsabs=0, epsrel=1e-11, limit=400)[0]
+    assert prior.mean_click_probs(np.array([logit]))[0] == pytest.approx(exact, rel=1e-9)
 
 
 @given(st.floats(-14, 9), st.floats(0.01, 2.5))

@@ -3,7 +3,8 @@ import pytest
 
 from tulle.select.auctions import Auctions
 from tulle.select.planner.click_prior import LogitNormalPrior
-from tulle.select.planner.expected_max import expected_best_scores
+from tulle.select.planner.expected_max import best_scores
+from tulle.select.planner.ranked_rows import map_ranked_rows
 from tulle.select.server_ranks import server_ranks
 from unit.select.planner.small_markets import (
     drawn_click_probs,
@@ -11,6 +12,14 @@ from unit.select.planner.small_markets import (
     ragged_auctions,
     repeated_auction,
 )
+
+
+def expected_best_scores(auctions: Auctions, prior: LogitNormalPrior) -> np.ndarray:
+    """[candidates], at the place of the candidate of rank k: E max over ranks up to k."""
+    best = np.empty(auctions.num_candidates)
+    for rows, values in map_ranked_rows(lambda rows: best_scores(rows, prior), auctions, prior):
+        best[rows.places] = values
+    return best
 
 
 def exact_best_scores(auctions: Auctions, stddev: float) -> np.ndarray:
