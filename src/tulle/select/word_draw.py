@@ -13,6 +13,10 @@ def draw_rows(words: Words, drawn: Words) -> IntArray:
       words: [rows, candidates], 2^64 in each row; one candidate that has all of them is kept as
         2^64 - 1, and gets the last word as the fullest.
       drawn: [rows], uniform.
+
+    Privacy:
+      Unit: one decision of a device, replace. Each candidate has exactly its words out of 2^64.
+      Event: that of the mechanism that made the words. Relies on: fresh words for every draw.
     """
     chosen: IntArray = words.argmax(axis=1)
     is_open = np.ones(len(drawn), np.bool_)
