@@ -1,6 +1,5 @@
 """`tulle labels release`: a table whose labels are noisy."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from tulle.cli.labels_noise import noise_of, open_table
 from tulle.cli.labels_options import ReleaseCommandOptions
 from tulle.cli.ledger_options import charge_of
 from tulle.cli.option_class import command_taking
+from tulle.cli.release_output import print_facts, write_card_beside
 
 if TYPE_CHECKING:
     from tulle.labels.release.releasing import ReleaseResult
@@ -35,9 +35,7 @@ def release(options: ReleaseCommandOptions) -> None:
     """
     from tulle.labels.release.releasing import ReleaseOptions, release_labels
     from tulle.mechanisms.entropy import SeededNoise, release_rng
-    from tulle.report.card_file import write_card
     from tulle.report.labels_card import labels_card
-    from tulle.runs.whole_files import reporting_disk_errors
 
     charge = charge_of(options, default_purpose="labels")
     table = open_table(options)
@@ -57,20 +55,18 @@ def release(options: ReleaseCommandOptions) -> None:
             ),
         )
     card = labels_card(result.record)
-    card_name = f"{options.out.stem}.card"
-    with reporting_disk_errors(options.out.with_name(f"{card_name}.json")):
-        write_card(options.out.parent, card, name=card_name)
-    _print_result(result, card, card_name, as_json=options.as_json)
+    card_path = write_card_beside(options.out, card)
+    _print_result(result, card, card_path, as_json=options.as_json)
 
 
-def _print_result(result: "ReleaseResult", card: "Card", card_name: str, *, as_json: bool) -> None:
+def _print_result(result: "ReleaseResult", card: "Card", card_path: Path, *, as_json: bool) -> None:
     from tulle.runs.release_files import record_path
 
     record, plan = result.record, result.record.plan
     facts: dict[str, object] = {
         "table": str(result.table),
         "record": str(record_path(result.table)),
-        "card": str(Path(result.table).with_name(f"{card_name}.json")),
+        "card": str(card_path),
         "rows": record.num_rows,
         "mechanism": plan.settings["mechanism"],
         "unit": str(plan.guarantee.unit),
@@ -79,16 +75,8 @@ def _print_result(result: "ReleaseResult", card: "Card", card_name: str, *, as_j
         "stored_before": result.is_stored,
         "verdict": card.verdict,
     }
-    if as_json:
-        typer.echo(json.dumps(facts, allow_nan=False))
-        return
-    for name, value in facts.items():
-        is_count = isinstance(value, int) and not isinstance(value, bool)
-        shown = f"{value:,}" if is_count else value
-        if isinstance(value, list):
-            shown = ", ".join(value)
-        typer.echo(f"{name.replace('_', ' '):<16}{shown}")
-    if result.is_stored:
+    print_facts(facts, as_json=as_json)
+    if result.is_stored and not as_json:
         typer.echo("nothing was spent: the stored release was returned.", err=True)
 
 

@@ -1,7 +1,6 @@
 """`tulle select decide`: auctions in, choices out."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ from tulle.cli.clean_stop import stopping_cleanly
 from tulle.cli.data_progress import showing_progress
 from tulle.cli.ledger_options import LedgerOptions, charge_of
 from tulle.cli.option_class import command_taking
+from tulle.cli.release_output import print_facts, write_card_beside
 from tulle.cli.select_options import AuctionsFile, ColumnOptions, OutputOptions, SelectionFile
 
 if TYPE_CHECKING:
@@ -48,9 +48,7 @@ def decide(options: DecideCommandOptions) -> None:
     Choices leave exactly as drawn, so counts and bills need no further noise.
     """
     from tulle.mechanisms.entropy import SeededNoise, release_rng
-    from tulle.report.card_file import write_card
     from tulle.report.select_card import select_card
-    from tulle.runs.whole_files import reporting_disk_errors
     from tulle.select.deciding.deciding import DecideOptions
     from tulle.select.deciding.deciding import decide as decide_file
     from tulle.select.settings_file import read_settings
@@ -73,20 +71,18 @@ def decide(options: DecideCommandOptions) -> None:
             ),
         )
     card = select_card(result.record)
-    card_name = f"{options.out.stem}.card"
-    with reporting_disk_errors(options.out.with_name(f"{card_name}.json")):
-        write_card(options.out.parent, card, name=card_name)
-    _print_result(result, card, card_name, as_json=options.as_json)
+    card_path = write_card_beside(options.out, card)
+    _print_result(result, card, card_path, as_json=options.as_json)
 
 
-def _print_result(result: "DecideResult", card: "Card", card_name: str, *, as_json: bool) -> None:
+def _print_result(result: "DecideResult", card: "Card", card_path: Path, *, as_json: bool) -> None:
     from tulle.runs.release_files import record_path
 
     record = result.record
     facts: dict[str, object] = {
         "choices": str(result.table),
         "record": str(record_path(result.table)),
-        "card": str(result.table.with_name(f"{card_name}.json")),
+        "card": str(card_path),
         "auctions": record.num_requests,
         "without_ad": record.num_without_ad,
         "personalised": record.num_personalised,
@@ -95,12 +91,9 @@ def _print_result(result: "DecideResult", card: "Card", card_name: str, *, as_js
         "stored_before": result.is_stored,
         "verdict": card.verdict,
     }
+    print_facts(facts, as_json=as_json)
     if as_json:
-        typer.echo(json.dumps(facts, allow_nan=False))
         return
-    for name, value in facts.items():
-        is_count = isinstance(value, int) and not isinstance(value, bool)
-        typer.echo(f"{name.replace('_', ' '):<16}{f'{value:,}' if is_count else value}")
     if not record.num_personalised and record.plan.guarantee.epsilon > 0:
         typer.echo(
             "no decision was personalised: see consent, least_finalists and min_cell_size of the "

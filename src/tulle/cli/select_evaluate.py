@@ -10,6 +10,7 @@ import typer
 from tulle.cli.clean_stop import stopping_cleanly
 from tulle.cli.ledger_options import LedgerOptions, charge_of
 from tulle.cli.option_class import command_taking
+from tulle.cli.release_output import write_card_beside
 from tulle.cli.select_options import AuctionsFile, ChoicesFile, ColumnOptions, SelectionFile
 from tulle.errors import ConfigError
 
@@ -57,9 +58,7 @@ def evaluate_selection(options: EvaluateOptions) -> None:
     give biased estimates and are not offered.
     """
     from tulle.mechanisms.entropy import SeededNoise, release_rng
-    from tulle.report.card_file import write_card
     from tulle.report.select_card import select_card
-    from tulle.runs.whole_files import reporting_disk_errors
     from tulle.select.deciding.evaluating import EvaluationFiles, evaluate_files
     from tulle.select.deciding.evaluation_plan import EvaluationConfig
     from tulle.select.settings_file import read_settings
@@ -88,9 +87,7 @@ def evaluate_selection(options: EvaluateOptions) -> None:
             again=options.again,
         )
     card = select_card(record)
-    name = f"{options.out.stem}.card"
-    with reporting_disk_errors(options.out.with_name(f"{name}.json")):
-        write_card(options.out.parent, card, name=name)
+    write_card_beside(options.out, card)
     facts = {
         **numbers,
         "target": config.target.mechanism.name,

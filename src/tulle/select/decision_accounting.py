@@ -16,9 +16,8 @@ from tulle.privacy import events
 from tulle.privacy.fields import check_count
 from tulle.privacy.guarantee import Guarantee
 from tulle.privacy.units import Adjacency, Scope, TrustModel, Unit
-from tulle.select.auctions import IntArray
+from tulle.select.auctions import BoolArray, IntArray
 from tulle.select.cells import (
-    BoolArray,
     Cells,
     first_decisions,
     first_in_cell,
