@@ -131,7 +131,9 @@ MODELLED: list[tuple[SelectionMechanism, Outcomes]] = [
 ]
 
 
-@pytest.mark.parametrize(("mechanism", "outcomes"), MODELLED, ids=lambda case: str(case)[:70])
+@pytest.mark.parametrize(
+    ("mechanism", "outcomes"), MODELLED, ids=lambda case: getattr(case, "name", "model")
+)
 def test_impressions_and_clicks_agree_with_drawn_devices(
     mechanism: SelectionMechanism, outcomes: Outcomes
 ) -> None:
