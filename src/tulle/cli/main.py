@@ -7,12 +7,14 @@ import typer
 from tulle import __version__
 from tulle.cli.account import account_app
 from tulle.cli.account_plan import check_plan
+from tulle.cli.audit import audit_app
 from tulle.cli.budget import budget_app
 from tulle.cli.data import data_app
 from tulle.cli.demo import demo
 from tulle.cli.labels import labels_app
 from tulle.cli.measure import measure_app
 from tulle.cli.plan import PLAN_EPILOG, plan_command
+from tulle.cli.report import REPORT_EPILOG, report_command
 from tulle.cli.select import select_app
 from tulle.cli.train import TRAIN_EPILOG, train_command
 from tulle.errors import (
@@ -38,6 +40,7 @@ account_app.command(
     "plan", epilog="Example: tulle account plan plan.json --header impressions.csv"
 )(check_plan)
 app.add_typer(account_app)
+app.add_typer(audit_app)
 app.add_typer(budget_app)
 app.add_typer(data_app)
 app.add_typer(labels_app)
@@ -46,6 +49,7 @@ app.add_typer(select_app)
 app.command(epilog="Example: tulle demo --output demo-run")(demo)
 app.command("plan", epilog=PLAN_EPILOG)(plan_command)
 app.command("train", epilog=TRAIN_EPILOG)(train_command)
+app.command("report", epilog=REPORT_EPILOG)(report_command)
 
 _INTERRUPTED = 130
 _EXIT_CODES: tuple[tuple[type[TulleError], int], ...] = (

@@ -105,7 +105,9 @@ class Card:
             "claim": guarantee_to_dict(plan.guarantee)
             | {
                 "sentence": claim_sentence(plan.guarantee, reasons),
-                "not_protected": list(unprotected_facts(plan, measured_on)),
+                "not_protected": list(
+                    unprotected_facts(plan, measured_on, has_audit=self.audit is not None)
+                ),
             },
             "columns": plan.columns.to_dict(),
             "mechanism": {

@@ -42,7 +42,7 @@ def new_figure(title: str) -> Iterator[tuple["Figure", "Axes"]]:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError:
-        raise ConfigError("--plot needs matplotlib; pip install 'tulle[report]'.") from None
+        raise ConfigError("plots need matplotlib; pip install 'tulle[report]'.") from None
 
     with mpl.rc_context():
         # Not the settings of whoever runs it.

@@ -61,7 +61,9 @@ def claim_sentence(guarantee: Guarantee, reasons: Sequence[str]) -> str:
     )
 
 
-def unprotected_facts(plan: Plan, measured_on: Sequence[str] = ()) -> tuple[str, ...]:
+def unprotected_facts(
+    plan: Plan, measured_on: Sequence[str] = (), *, has_audit: bool = False
+) -> tuple[str, ...]:
     """What the headline of a plan does not protect, one sentence each."""
     guarantee, columns = plan.guarantee, plan.columns
     facts = ["The settings and every other entry of this card: they are public."]
@@ -82,6 +84,8 @@ def unprotected_facts(plan: Plan, measured_on: Sequence[str] = ()) -> tuple[str,
     facts += [
         f"The data behind the utility figures: {data}." for data in dict.fromkeys(measured_on)
     ]
+    if has_audit:
+        facts.append("The result of the audit: it was counted without noise.")
     facts.append("Facts about people in general, which would show without any one unit too.")
     return tuple(facts)
 

@@ -123,7 +123,7 @@ def test_a_plot_without_matplotlib_says_what_to_install(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     given = ["--past", str(tmp_path / "past.csv"), "--plot", str(tmp_path / "errors.svg")]
     assert run_with(["measure", "plan", str(path), *given]) == 2
-    assert "--plot needs matplotlib; pip install 'tulle[report]'" in capsys.readouterr().err
+    assert "plots need matplotlib; pip install 'tulle[report]'" in capsys.readouterr().err
 
 
 def test_levels_and_private_slices_are_told_in_words(

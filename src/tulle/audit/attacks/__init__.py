@@ -1,0 +1,1 @@
+"""Attacks on made-up data, whose truth is known, beside what privacy allows any attacker."""

@@ -1,0 +1,70 @@
+"""`tulle report`: one page about what was released."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tulle.cli.option_class import command_taking
+from tulle.cli.release_output import print_facts
+
+REPORT_EPILOG = (
+    "Example: tulle report runs/monday --compare runs/tuesday"
+    "\n\nExample: tulle report runs/monday --baseline runs/raw --output compared.html"
+    "\n\nExample: tulle report results (a folder with measurement.json)"
+    "\n\nExample: tulle report noisy.parquet (labels or choices, with their .release.json)"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """Options of a report."""
+
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="A run folder, a measurement, a simulation, a released table, or the JSON of a "
+            "selection plan."
+        ),
+    ]
+    compare: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="RUN", help="Another private run on the same test rows; may be repeated."
+        ),
+    ] = None
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN", help="A non-private run to compare with. Then the page is not private."
+        ),
+    ] = None
+    output: Annotated[
+        Path | None, typer.Option(help="The page (.html) [default: report.html beside the data].")
+    ] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+
+
+def report(options: ReportOptions) -> None:
+    """Write one self-contained HTML page about a run, a measurement, labels or choices.
+
+    Verdict and claim first, then utility, released values with intervals, budget and card. A
+    Markdown file goes beside it. The page needs no network and runs no script. Nothing is spent.
+    """
+    from tulle.report.report_files import page_of, report_path, write_report
+
+    page = page_of(options.path, compared=options.compare or (), baseline=options.baseline)
+    has_baseline = options.baseline is not None
+    output = options.output or report_path(options.path, has_baseline=has_baseline)
+    html, markdown = write_report(page, output)
+    facts: dict[str, object] = {
+        "report": str(html),
+        "markdown": str(markdown),
+        "figures": len(page.charts),
+        "verdict": page.verdict,
+    }
+    print_facts(facts, as_json=options.as_json)
+
+
+report_command = command_taking(ReportOptions, report)

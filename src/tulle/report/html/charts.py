@@ -1,0 +1,135 @@
+"""Charts as data: what is drawn, and the same numbers as a table.
+
+A chart knows nothing of HTML. Whoever cannot see it reads its table.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from tulle.errors import DataError
+from tulle.report.html.tables import Table
+
+MOST_BARS = 30
+"""Of one chart; more do not fit a phone."""
+_MOST_ROWS = 200
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bar:
+    """One value with the range that holds it. None where nothing is known."""
+
+    label: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BarChart:
+    """Bars below one another; only the first `MOST_BARS` are drawn."""
+
+    name: str
+    value_name: str
+    bars: tuple[Bar, ...]
+    is_percent: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.bars:
+            raise DataError(f"chart {self.name!r} has no bar; leave it out.")
+
+    def to_table(self) -> Table:
+        """The same numbers."""
+        has_ranges = any(bar.low is not None or bar.high is not None for bar in self.bars)
+        head = ("", self.value_name, "from", "to") if has_ranges else ("", self.value_name)
+        rows = [(bar.label, bar.value, bar.low, bar.high)[: len(head)] for bar in self.bars]
+        return _cut_table(head, rows)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Axis:
+    """What an axis shows."""
+
+    name: str
+    is_log: bool = False
+    is_percent: bool = False
+    low: float | None = None
+    """Where it begins at least; values beyond it are cut off."""
+    high: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Curve:
+    """Points of one kind, joined or not."""
+
+    label: str
+    xs: tuple[float, ...]
+    ys: tuple[float, ...]
+    has_line: bool = True
+
+    def __post_init__(self) -> None:
+        if len(self.xs) != len(self.ys):
+            raise DataError(
+                f"{self.label!r} has {len(self.ys)} values for {len(self.xs)} places; give as many."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CurveChart:
+    """Curves over one axis. Those without points are left out."""
+
+    name: str
+    x_axis: Axis
+    y_axis: Axis
+    curves: tuple[Curve, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "curves", tuple(curve for curve in self.curves if curve.xs))
+        if not self.curves:
+            raise DataError(f"chart {self.name!r} has no point; leave it out.")
+
+    def to_table(self) -> Table:
+        """One row a place where every curve has at most one value there, else one a point."""
+        if any(len(set(curve.xs)) < len(curve.xs) for curve in self.curves):
+            rows: list[tuple[object, ...]] = [
+                (curve.label, x, y)
+                for curve in self.curves
+                for x, y in zip(curve.xs, curve.ys, strict=True)
+            ]
+            return _cut_table(("", self.x_axis.name, self.y_axis.name), rows)
+        values = [dict(zip(curve.xs, curve.ys, strict=True)) for curve in self.curves]
+        places = sorted({x for curve in self.curves for x in curve.xs})
+        rows = [(x, *(found.get(x) for found in values)) for x in places]
+        return _cut_table((self.x_axis.name, *(curve.label for curve in self.curves)), rows)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MatrixChart:
+    """Chances as shades: one row for each input, one column for each output."""
+
+    name: str
+    row_name: str
+    column_name: str
+    row_labels: tuple[str, ...]
+    column_labels: tuple[str, ...]
+    values: tuple[tuple[float, ...], ...]
+
+    def __post_init__(self) -> None:
+        shape = {len(row) for row in self.values}
+        if len(self.values) != len(self.row_labels) or shape != {len(self.column_labels)}:
+            raise DataError(f"chart {self.name!r} needs one value for each row and column.")
+
+    def to_table(self) -> Table:
+        """The same numbers."""
+        rows = [
+            (label, *values) for label, values in zip(self.row_labels, self.values, strict=True)
+        ]
+        return _cut_table((f"{self.row_name} \\ {self.column_name}", *self.column_labels), rows)
+
+
+Chart = BarChart | CurveChart | MatrixChart
+
+
+def _cut_table(head: Sequence[str], rows: Sequence[tuple[object, ...]]) -> Table:
+    return Table(
+        head=tuple(head), rows=tuple(rows[:_MOST_ROWS]), num_left_out=len(rows[_MOST_ROWS:])
+    )

@@ -1,0 +1,73 @@
+"""Marks of an inline SVG: text that is always escaped, and numbers of fixed length.
+
+Colors are fixed and meant for a light panel, so a chart looks alike in light and dark pages.
+"""
+
+from tulle.report.html.escaping import escape_html
+
+WIDTH = 380.0
+"""Of every chart, in its own units: at 390 pixels letters stay legible."""
+INK, FAINT, GRID, AXIS = "#1b1f24", "#57606a", "#e3e6ea", "#8c959f"
+LETTER_WIDTH = 7.0
+"""About, in small letters."""
+
+
+def svg_document(name: str, height: float, marks: list[str]) -> str:
+    """A whole SVG with its name for those who do not see it."""
+    title = escape_html(name)
+    return (
+        f'<svg viewBox="0 0 {_n(WIDTH)} {_n(height)}" role="img" aria-label="{title}">'
+        f"<title>{title}</title>{''.join(marks)}</svg>"
+    )
+
+
+def line(x1: float, y1: float, x2: float, y2: float, *, color: str, width: float = 1) -> str:
+    """A straight line."""
+    return (
+        f'<line x1="{_n(x1)}" y1="{_n(y1)}" x2="{_n(x2)}" y2="{_n(y2)}" stroke="{color}" '
+        f'stroke-width="{_n(width)}"/>'
+    )
+
+
+def path(points: list[tuple[float, float]], *, color: str, dashes: str = "") -> str:
+    """A line through points."""
+    places = " ".join(f"{_n(x)},{_n(y)}" for x, y in points)
+    dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
+    return (
+        f'<polyline points="{places}" fill="none" stroke="{color}" stroke-width="1.8" '
+        f'stroke-linejoin="round"{dashed}/>'
+    )
+
+
+def box(x: float, y: float, width: float, height: float, *, color: str, opacity: float = 1) -> str:
+    """A filled rectangle."""
+    return (
+        f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(max(width, 0.5))}" height="{_n(height)}" '
+        f'fill="{color}" fill-opacity="{_n(opacity)}"/>'
+    )
+
+
+def dot(x: float, y: float, *, color: str, radius: float = 2.6) -> str:
+    """A round mark."""
+    return f'<circle cx="{_n(x)}" cy="{_n(y)}" r="{_n(radius)}" fill="{color}"/>'
+
+
+def text(x: float, y: float, words: str, *, anchor: str = "start", color: str = INK) -> str:
+    """Words on one line; anchor is start, middle or end."""
+    # Lines behind dark letters are hidden by a white rim.
+    rim = "" if color == "#ffffff" else ' stroke="#ffffff" stroke-width="3" paint-order="stroke"'
+    return (
+        f'<text x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}" fill="{color}" '
+        f'font-size="12"{rim}>{escape_html(words)}</text>'
+    )
+
+
+def shortened(words: str, *, width: float) -> str:
+    """Words that fit a width, with an ellipsis where they were cut."""
+    room = max(4, int(width / LETTER_WIDTH))
+    return words if len(words) <= room else f"{words[: room - 1]}…"
+
+
+def _n(value: float) -> str:
+    """Two decimals, without a minus before a zero."""
+    return f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")

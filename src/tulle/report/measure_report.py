@@ -1,0 +1,176 @@
+"""The page of a measurement: released numbers, how sure they are, and what they cost.
+
+Everything comes from the record of the measurement, which is public. Numbers stand as they were
+released; sizes of slices are released sizes, never raw ones.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tulle.accounting.accountant import pld_epsilon
+from tulle.privacy.fields import null_if_infinite
+from tulle.report.card import Card
+from tulle.report.html.card_sections import card_page
+from tulle.report.html.charts import Axis, Bar, BarChart, Curve, CurveChart
+from tulle.report.html.page import Block, Figure, Page, Paragraph, Section
+from tulle.report.html.tables import Table
+
+if TYPE_CHECKING:
+    from tulle.measure.queries.answer_table import AnswerTable
+    from tulle.measure.queries.measure_record import MeasureRecord
+
+_ALL, _SUM = "(all)", "(sum)"
+"""Of what is counted: everything, or the slices that are listed or were found."""
+_MOST_ROWS = 200
+_MOST_NUMBERS = 6
+_LEAST_TOGETHER = 4
+"""Numbers of a single slice that share a chart; fewer have one each, as their scales differ."""
+
+
+def measure_page(record: "MeasureRecord", card: Card) -> Page:
+    """The page of a measurement.
+
+    Privacy:
+      Shows the record and the card alone; both are public.
+    """
+    sections = [section for table in record.tables for section in _table_sections(table)]
+    return card_page(
+        card, title=f"Measurement: {record.plan.name}", sections=[*sections, *_budget(record)]
+    )
+
+
+def _table_sections(table: "AnswerTable") -> list[Section]:
+    rows = list(table.plain_rows())
+    title = f"Released: {table.name}"
+    if not rows:
+        return [Section(title, (Paragraph("No slice had enough units to be found."),))]
+    slices = table.slice_columns
+    blocks: list[Block] = [
+        Paragraph(f"Intervals hold the bounded number with a chance of {table.confidence:.0%}.")
+    ]
+    numbers = list(dict.fromkeys(row["number"] for row in rows))
+    if len(numbers) == len(rows) >= _LEAST_TOGETHER:
+        blocks.append(Figure(_one_slice_chart(table.name, rows)))
+    else:
+        for number in numbers[:_MOST_NUMBERS]:
+            own = [row for row in rows if row["number"] == number]
+            name = f"{table.name}: {number}"
+            blocks.append(Figure(_value_chart(name, number, own, slices)))
+            blocks += _level_figures(name, own, slices)
+        if more := len(numbers[_MOST_NUMBERS:]):
+            blocks.append(Paragraph(f"{more} more kinds of numbers are in the table alone."))
+    blocks += _error_figures(table.name, rows)
+    blocks.append(_released_table(rows, slices))
+    return [Section(title, tuple(blocks))]
+
+
+def _value_chart(
+    name: str, number: str, rows: Sequence[dict[str, Any]], slices: Sequence[str]
+) -> BarChart:
+    bars = tuple(
+        Bar(label=_slice_name(row, slices), value=row["value"], low=row["low"], high=row["high"])
+        for row in rows
+    )
+    return BarChart(name=name, value_name=number, bars=bars)
+
+
+def _one_slice_chart(name: str, rows: Sequence[dict[str, Any]]) -> BarChart:
+    """Many numbers of one slice, such as frequencies."""
+    bars = tuple(
+        Bar(label=row["number"], value=row["value"], low=row["low"], high=row["high"])
+        for row in rows
+    )
+    return BarChart(name=name, value_name="released numbers", bars=bars)
+
+
+def _slice_name(row: dict[str, Any], slices: Sequence[str]) -> str:
+    if not slices:
+        return _ALL
+    return ", ".join(str(row[name]) for name in slices if row[name] is not None) or _SUM
+
+
+def _error_figures(name: str, rows: Sequence[dict[str, Any]]) -> list[Block]:
+    """Relative error over released size, one cloud for each kind of number."""
+    curves = []
+    for number in dict.fromkeys(row["number"] for row in rows):
+        points = [
+            (row["value"], row["noise_stddev"] / row["value"])
+            for row in rows
+            if row["number"] == number
+            and row["value"] is not None
+            and row["value"] > 0
+            and row["noise_stddev"] not in (None, 0)
+        ]
+        xs, ys = tuple(x for x, _ in points), tuple(y for _, y in points)
+        curves.append(Curve(label=number, xs=xs, ys=ys, has_line=False))
+    if not any(curve.xs for curve in curves):
+        return []
+    chart = CurveChart(
+        name=f"{name}: relative error by size",
+        x_axis=Axis(name="released number", is_log=True),
+        y_axis=Axis(name="standard deviation of the noise over the number", is_log=True),
+        curves=tuple(curves),
+    )
+    return [Figure(chart, "Numbers of 0 and below are left out.")]
+
+
+def _level_figures(name: str, rows: Sequence[dict[str, Any]], slices: Sequence[str]) -> list[Block]:
+    """A hierarchy: noise and totals of each level, after they were made to add up."""
+    if "level" not in rows[0]:
+        return []
+    levels = sorted({row["level"] for row in rows if row["level"] is not None})
+    noise, totals = [], []
+    for level in levels:
+        own = [row for row in rows if row["level"] == level]
+        by = [column for column in slices if any(row[column] is not None for row in own)]
+        label = f"level {level}: by {', '.join(by)}" if by else f"level {level}: {_SUM}"
+        stddevs = [row["noise_stddev"] for row in own if row["noise_stddev"] is not None]
+        if stddevs:
+            mean = math.sqrt(math.fsum(s * s for s in stddevs) / len(stddevs))
+            noise.append(Bar(label=label, value=mean))
+        totals += [
+            Bar(label=f"{label}, {kind}", value=math.fsum(row[key] or 0.0 for row in own))
+            for kind, key in (("consistent", "value"), ("not below 0", "nonnegative"))
+            if key in rows[0]
+        ]
+    charts = [
+        (f"{name}: noise by level", "standard deviation of a number", noise, ""),
+        (
+            f"{name}: totals by level",
+            "sum of the level",
+            totals,
+            "Each level sums to the same: numbers were made to add up.",
+        ),
+    ]
+    return [
+        Figure(BarChart(name=title, value_name=value_name, bars=tuple(bars)), caption)
+        for title, value_name, bars, caption in charts
+        if bars
+    ]
+
+
+def _released_table(rows: Sequence[dict[str, Any]], slices: Sequence[str]) -> Table:
+    head = (*slices, "number", "value", "low", "high", "noise_stddev")
+    shown = tuple(
+        tuple(_SUM if name in slices and row[name] is None else row[name] for name in head)
+        for row in rows[:_MOST_ROWS]
+    )
+    names = tuple(name.replace("noise_stddev", "noise (stddev)") for name in head)
+    return Table(head=names, rows=shown, num_left_out=len(rows[_MOST_ROWS:]))
+
+
+def _budget(record: "MeasureRecord") -> tuple[Section, ...]:
+    """What each table costs on its own."""
+    guarantee = record.plan.guarantee
+    if not guarantee.is_private or not record.tables:
+        return ()
+    bars = tuple(
+        Bar(
+            label=table.name,
+            value=null_if_infinite(pld_epsilon(table.event, guarantee.delta, guarantee.adjacency)),
+        )
+        for table in record.tables
+    )
+    chart = BarChart(name="Budget split", value_name="epsilon of the table alone", bars=bars)
+    return (Section("Budget", (Figure(chart, f"At delta={guarantee.delta:g}."),)),)

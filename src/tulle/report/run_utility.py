@@ -1,0 +1,138 @@
+"""How good a run is on its test rows, beside other runs on the same rows.
+
+These figures are exact. The card of each run names the rows as not protected.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from tulle.errors import ConfigError, DataError
+from tulle.report.card import Card
+from tulle.report.html.charts import Axis, Bar, BarChart, Curve, CurveChart
+from tulle.report.html.page import Block, Figure, Paragraph, Section
+from tulle.report.html.tables import Table
+from tulle.report.training_card import read_result, relative_auc_loss
+from tulle.report.wording import print_up
+from tulle.runs.folder import RunFolder
+
+_NAME = "AUC loss with 95% intervals"
+_VALUE = "AUC loss, less is better"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class CardedRun:
+    """A finished run and its card."""
+
+    folder: RunFolder
+    card: Card
+
+
+def utility_section(
+    run: CardedRun, *, compared: Sequence[CardedRun] = (), baseline: RunFolder | None = None
+) -> Section:
+    """The section about utility.
+
+    Args:
+      run: What the page is about.
+      compared: Other private runs.
+      baseline: A non-private run.
+
+    Privacy:
+      Figures on test rows are not protected, as the card says. The figure against a baseline
+      tells about the raw training rows: the page must say so.
+
+    Raises:
+      ConfigError: A compared run is not private, or the baseline is.
+      DataError: One of them was tested on other rows, or on none.
+    """
+    folder, card = run.folder, run.card
+    others = [other.folder for other in compared]
+    if not card.utility:
+        if compared or baseline is not None:
+            raise DataError(f"run {folder.path.name} was tested on no rows; compare another run.")
+        return Section("Utility", (Paragraph("Not measured: there were no test rows."),))
+    for other in others:
+        _check_comparable(folder, other)
+    blocks: list[Block] = [
+        Paragraph(
+            f"Measured on {card.utility[0].measured_on}. These figures are exact and not protected."
+        )
+    ]
+    if compared:
+        text = "Each epsilon is of one run. Whoever releases all of these runs spends the sum."
+        blocks.append(Paragraph(text))
+    bars = [_bar(shown) for shown in (folder, *others)]
+    if baseline is not None:
+        relative = relative_auc_loss(folder, baseline)
+        blocks.append(Paragraph(f"AUC loss against no privacy: {relative:+.2f} percent."))
+        bars.append(_bar(baseline))
+    blocks.append(Figure(BarChart(name=_NAME, value_name=_VALUE, bars=tuple(bars))))
+    blocks += _over_epsilon((folder, *others), baseline)
+    return Section("Utility", (*blocks, _figures(card)))
+
+
+def _figures(card: Card) -> Table:
+    rows = tuple(
+        (
+            figure.name,
+            figure.value,
+            None if figure.interval is None else figure.interval.low,
+            None if figure.interval is None else figure.interval.high,
+        )
+        for figure in card.utility
+    )
+    return Table(head=("figure", "value", "from", "to"), rows=rows)
+
+
+def _check_comparable(folder: RunFolder, other: RunFolder) -> None:
+    if not other.plan.is_private:
+        raise ConfigError(
+            f"run {other.path.name} is not private; name it with --baseline, not --compare."
+        )
+    own, found = read_result(folder)["metrics"], read_result(other)["metrics"]
+    names = ("num_rows", "num_positives")
+    if found is None or any(found[name] != own[name] for name in names):
+        raise DataError(
+            f"run {other.path.name} was tested on other rows, or on none; train it on the same "
+            "data with the same test rows."
+        )
+
+
+def _bar(run: RunFolder) -> Bar:
+    result, about = read_result(run), "no privacy"
+    if run.plan.is_private:
+        about = f"{result['method']}, epsilon {print_up(run.plan.guarantee.epsilon)}"
+    low, high = result["metrics"]["auc_loss_interval"]
+    return Bar(
+        label=f"{run.path.name} ({about})",
+        value=result["metrics"]["auc_loss"],
+        low=low,
+        high=high,
+    )
+
+
+def _over_epsilon(runs: Sequence[RunFolder], baseline: RunFolder | None) -> list[Block]:
+    """AUC loss over epsilon, one curve a method, if there is more than one epsilon."""
+    points: dict[str, list[tuple[float, float]]] = {}
+    for run in runs:
+        result = read_result(run)
+        point = (run.plan.guarantee.epsilon, result["metrics"]["auc_loss"])
+        points.setdefault(result["method"], []).append(point)
+    epsilons = {epsilon for found in points.values() for epsilon, _ in found}
+    if len(epsilons) < 2:
+        return []
+    curves = [_curve(method, sorted(found)) for method, found in points.items()]
+    if baseline is not None:
+        level = read_result(baseline)["metrics"]["auc_loss"]
+        curves.append(_curve("no privacy", [(epsilon, level) for epsilon in sorted(epsilons)]))
+    chart = CurveChart(
+        name="Privacy and utility",
+        x_axis=Axis(name="epsilon"),
+        y_axis=Axis(name=_VALUE),
+        curves=tuple(curves),
+    )
+    return [Figure(chart)]
+
+
+def _curve(label: str, points: Sequence[tuple[float, float]]) -> Curve:
+    return Curve(label=label, xs=tuple(x for x, _ in points), ys=tuple(y for _, y in points))

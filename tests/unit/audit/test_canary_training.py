@@ -1,0 +1,139 @@
+"""Whole training runs by the public path: right ones pass, half the noise does not.
+
+Rows have ids of their own, so the model itself shows what a step did for each of them: an
+attacker who sees the model sees nearly as much as one who sees the steps. With rows that share
+their features the model alone gives away far less, and half the noise could not be told.
+"""
+
+import math
+
+import numpy as np
+import pytest
+
+from tulle.accounting.noise_scaling import with_noise_scaled
+from tulle.audit.canary_audit import OneRunResult, audit_canaries
+from tulle.audit.canary_training import TrainingAudit, audit_training
+from tulle.data.prepared.format import PreparedFeature
+from tulle.data.schema import Schema
+from tulle.errors import ConfigError
+from tulle.mechanisms.entropy import SeededNoise
+from tulle.privacy.units import Adjacency
+from tulle.train.configs import (
+    Accounting,
+    DpSgdConfig,
+    NonPrivateConfig,
+    RandomizedLabelsConfig,
+    TrainConfig,
+)
+from tulle.train.examples import ExampleSet
+from tulle.train.models.logistic_regression import LogisticRegression
+from tulle.train.optimizers.adam import Adam
+from tulle.train.optimizers.sgd import SGD
+from tulle.train.phases import LabelPhase, PlainPhase, PrivatePhase
+from tulle.train.run_options import RunOptions
+from unit.train.small_data import make_examples
+
+NUM_ROWS = 6000
+NAMES = tuple(f"id{number}" for number in range(8))
+
+
+def rows_of_their_own(num_rows: int = NUM_ROWS) -> ExampleSet:
+    """Eight features, each with another id in every row."""
+    return ExampleSet(
+        features=tuple(
+            PreparedFeature(name=name, role="public", num_ids=num_rows, table=name)
+            for name in NAMES
+        ),
+        columns=Schema(label="click", public=NAMES, sensitive=(), unit=None).roles,
+        public_features=np.tile(np.arange(num_rows, dtype=np.int32)[:, None], len(NAMES)),
+        sensitive_features=None,
+        labels=np.zeros(num_rows, np.float32),
+    )
+
+
+def one_step(noise_multiplier: float) -> TrainConfig:
+    phase = PrivatePhase(
+        epochs=0.8,
+        batch_size=9 * NUM_ROWS // 10,
+        clip_norm=0.5,
+        optimizer=SGD(learning_rate=1.0, momentum=0.0),
+        noise_multiplier=noise_multiplier,
+        monitor_share=0.0,
+    )
+    config = DpSgdConfig(model=LogisticRegression(), private_phase=phase)
+    return config.calibrate(epsilon=3, delta=1e-5)
+
+
+def audit_step(noise_multiplier: float) -> TrainingAudit:
+    return audit_training(
+        rows_of_their_own(),
+        one_step(noise_multiplier),
+        num_canaries=NUM_ROWS,
+        rng=SeededNoise(3),
+        options=RunOptions(seed=4),
+    )
+
+
+@pytest.mark.parametrize("noise_multiplier", [1.0, 2.0])
+def test_a_right_run_keeps_its_claim_and_gives_something_away(noise_multiplier: float) -> None:
+    audit = audit_step(noise_multiplier)
+    assert not audit.result.is_violated
+    assert 1.5 < audit.result.curve_lower_bound < audit.result.claimed_epsilon
+    assert audit.result.claimed_epsilon == pytest.approx(
+        audit.run.plan.plan.guarantee.epsilon, rel=1e-3
+    )
+
+
+@pytest.mark.parametrize("claimed_noise", [1.0, 2.0])
+def test_a_run_with_half_the_noise_of_its_claim_is_caught(claimed_noise: float) -> None:
+    result = behind_the_claim(audit_step(claimed_noise / 2), 2.0)
+    assert result.is_violated
+    assert result.curve_lower_bound > result.claimed_epsilon
+
+
+def behind_the_claim(audit: TrainingAudit, noise_factor: float) -> OneRunResult:
+    """The same guesses, held against a claim of more noise than there was."""
+    claimed = with_noise_scaled(audit.run.plan.plan.event, noise_factor)
+    return audit_canaries(audit.scores, audit.canaries.coins, claimed, Adjacency.REPLACE)
+
+
+def small_label_config(epsilon: float) -> TrainConfig:
+    phase = LabelPhase(epochs=3, batch_size=100, optimizer=Adam(learning_rate=0.3))
+    config = RandomizedLabelsConfig(model=LogisticRegression(), label_phase=phase)
+    return config.calibrate(epsilon=epsilon)
+
+
+@pytest.mark.parametrize(("epsilon", "is_wrong"), [(1.0, False), (2.0, True)])
+def test_randomized_labels_keep_their_claim_and_twice_its_epsilon_is_caught(
+    epsilon: float, is_wrong: bool
+) -> None:
+    audit = audit_training(
+        rows_of_their_own(2000),
+        small_label_config(epsilon),
+        num_canaries=2000,
+        rng=SeededNoise(5),
+        options=RunOptions(seed=6),
+    )
+    assert audit.result.delta == 0
+    assert not audit.result.is_violated
+    assert behind_the_claim(audit, epsilon).is_violated == is_wrong
+
+
+def test_a_run_without_privacy_gives_its_coins_away() -> None:
+    phase = PlainPhase(epochs=5, batch_size=100, optimizer=Adam(learning_rate=0.3))
+    audit = audit_training(
+        rows_of_their_own(1000),
+        NonPrivateConfig(model=LogisticRegression(), phase=phase),
+        num_canaries=1000,
+        rng=SeededNoise(1),
+    )
+    assert math.isinf(audit.result.claimed_epsilon)
+    assert audit.result.guesses.num_correct == audit.result.guesses.num_guesses
+    assert audit.result.curve_lower_bound > 5
+    assert not audit.result.is_violated
+
+
+def test_accounting_of_the_papers_is_no_claim_about_labels() -> None:
+    config = DpSgdConfig(accounting=Accounting.PAPER_RDP).calibrate(epsilon=3, delta=1e-5)
+    with pytest.raises(ConfigError, match="accounting='paper'"):
+        audit_training(make_examples(), config, num_canaries=10, rng=SeededNoise(1))

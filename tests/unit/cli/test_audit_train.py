@@ -1,0 +1,103 @@
+"""`tulle audit train` trains on coins, guesses them, and puts what it found on the card."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tulle.accounting.budget import Budget
+from tulle.accounting.ledger import Ledger
+from tulle.cli.audit import audit_app
+from tulle.cli.audit_train import _coins_source
+from tulle.errors import BudgetExceededError, ConfigError
+from tulle.mechanisms.entropy import SeededNoise
+from tulle.privacy.units import Adjacency, Unit
+from tulle.report.card_file import read_card
+
+DATA = "--data synth:search --rows 900 --synth-seed 1 --quiet --canaries 300"
+
+
+def facts_of(text: str, runs: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert audit_app(f"train {text} --runs {runs} --json".split(), standalone_mode=False) in (
+        0,
+        None,
+    )
+    facts: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return facts
+
+
+def test_a_private_run_has_its_audit_on_the_card(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = f"{DATA} --method rr --epsilon 2 --name one"
+    facts = facts_of(options, tmp_path, capsys)
+    assert facts["claimed_epsilon"] == 2
+    assert facts["canaries"] == 300
+    assert 0 <= facts["curve_lower_bound"] <= 2
+    assert not facts["is_violated"]
+    card = read_card(tmp_path / "one" / "card.json")
+    assert card.audit is not None
+    assert card.audit.claim == 2
+    assert card.audit.lower_bound == facts["curve_lower_bound"]
+    assert card.audit.confidence == 0.95
+    assert "300 label canaries" in card.audit.method
+    assert "300 label canaries" in (tmp_path / "one" / "card.md").read_text()
+
+
+def test_a_run_without_privacy_has_no_claim(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = facts_of(f"{DATA} --method nonprivate", tmp_path, capsys)
+    assert facts["claimed_epsilon"] is None
+    assert not facts["is_violated"]
+    card = read_card(Path(facts["card"]))
+    assert card.audit is not None
+    assert not card.audit.refutes_claim
+    assert card.verdict.startswith("NOT A PRIVATE RELEASE")
+
+
+def test_coins_and_noise_of_a_seeded_run_are_different_words() -> None:
+    coins, noise = _coins_source(7).words(4), SeededNoise(7).words(4)
+    assert not set(coins.tolist()) & set(noise.tolist())
+    assert _coins_source(7).words(4).tolist() == coins.tolist()
+    assert _coins_source(None).is_secure
+
+
+def test_what_cannot_be_charged_is_refused_before_training(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--purpose"):
+        audit_app(f"train {DATA} --epsilon 2 --purpose x".split(), standalone_mode=False)
+    command = f"train {DATA} --method nonprivate --ledger {tmp_path / 'l.db'} --runs {tmp_path}"
+    with pytest.raises(ConfigError, match="cannot be charged"):
+        audit_app(command.split(), standalone_mode=False)
+    assert not (tmp_path / "audit-nonprivate-search").exists()
+
+
+def test_the_ledger_pays_for_an_audit_like_for_any_run_and_refuses_the_second(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "ledger.db"
+    ledger = Ledger.create(path)
+    ledger.create_budget(
+        Budget(
+            name="all",
+            unit=Unit.example(),
+            adjacency=Adjacency.REPLACE,
+            epsilon=1.5,
+            delta=1e-6,
+            purpose="training",
+        )
+    )
+    command = f"{DATA} --model lr --method rr --epsilon 1 --ledger {path}"
+    facts_of(command, tmp_path, capsys)
+    assert len(ledger.spends("all")) == 1
+    with pytest.raises(BudgetExceededError):
+        facts_of(command, tmp_path, capsys)
+    assert len(ledger.spends("all")) == 1
+
+
+def test_a_false_alarm_that_is_no_chance_is_refused_before_training(tmp_path: Path) -> None:
+    command = f"train {DATA} --model lr --method rr --epsilon 1 --runs {tmp_path}"
+    with pytest.raises(ConfigError, match="false_alarm_prob=2"):
+        audit_app(f"{command} --false-alarm-prob 2 --name one".split(), standalone_mode=False)
+    assert not (tmp_path / "one").exists()

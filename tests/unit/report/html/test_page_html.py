@@ -1,0 +1,119 @@
+"""Pages are whole, quiet and self-contained, whatever names the release has."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tulle.report.html import page_html, svg_marks
+from tulle.report.html.charts import Bar, BarChart
+from tulle.report.html.page import Bullets, Code, Figure, Page, Paragraph, Section
+from tulle.report.html.page_html import render_html
+from tulle.report.html.tables import Table
+from unit.report.html.html_checks import faults_of, text_of
+from unit.report.html.sample_releases import HOSTILE, KINDS, RUN_FACT, pages
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
+    return pages(tmp_path_factory.mktemp("releases"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_is_well_formed_and_asks_for_nothing(made: dict[str, Page], kind: str) -> None:
+    assert faults_of(render_html(made[kind])) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_hostile_names_are_shown_as_text(made: dict[str, Page], kind: str) -> None:
+    html = render_html(made[kind])
+    assert "<script" not in html
+    assert HOSTILE in text_of(html)
+
+
+@pytest.mark.parametrize("module", [page_html, svg_marks])
+def test_a_page_without_escaping_is_caught(
+    made: dict[str, Page], monkeypatch: pytest.MonkeyPatch, module: object
+) -> None:
+    monkeypatch.setattr(module, "escape_html", lambda words: words)
+    assert faults_of(render_html(made["measurement"]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_figure_is_drawn_and_named(made: dict[str, Page], kind: str) -> None:
+    page = made[kind]
+    html = render_html(page)
+    assert (
+        len(page.charts)
+        == {
+            "run": 6,
+            "measurement": 7,
+            "labels": 3,
+            "choices": 1,
+            "plan": 4,
+            "simulation": 8,
+        }[kind]
+    )
+    assert html.count("<svg ") == html.count("</svg>") == len(page.charts)
+    shown = text_of(html)
+    for chart in page.charts:
+        assert " ".join(chart.name.split()) in shown
+    assert not re.search(r'="[^"]*\b(nan|inf)\b', html)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_release_gives_the_same_bytes(
+    made: dict[str, Page], tmp_path: Path, kind: str
+) -> None:
+    again = pages(tmp_path)[kind]
+    strip = r"\d{4}-\d\d-\d\dT[\d:+]+"  # The card of a run says when it was made.
+    assert re.sub(strip, "", render_html(again)) == re.sub(strip, "", render_html(made[kind]))
+    assert render_html(again) == render_html(again)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_verdict_comes_first(made: dict[str, Page], kind: str) -> None:
+    page = made[kind]
+    html = render_html(page)
+    body = html[html.index("<body>") :]
+    assert body.index("<strong>") < body.index("<section>")
+    private = kind in ("run", "measurement", "labels", "choices")
+    assert page.verdict.startswith("Private release: epsilon=2") == private
+    assert ('class="verdict private"' in body) == private
+    assert ('class="verdict open"' in body) == (kind == "simulation")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_facts_that_tie_a_run_to_its_data_are_on_no_page(made: dict[str, Page], kind: str) -> None:
+    assert RUN_FACT not in render_html(made[kind])
+
+
+def test_a_page_forbids_scripts_and_requests_itself(made: dict[str, Page]) -> None:
+    head = render_html(made["run"]).split("<body>")[0]
+    assert "default-src 'none'" in head
+    assert "script-src" not in head
+    assert "prefers-color-scheme: dark" in head
+    assert "width=device-width" in head
+
+
+def test_every_kind_of_block_is_shown() -> None:
+    chart = BarChart(name="a chart", value_name="euros", bars=(Bar(label="x", value=2.0),))
+    blocks = (
+        Paragraph("a paragraph"),
+        Bullets(("one", "two")),
+        Code("some code", "line 1\nline 2"),
+        Figure(chart, "a caption"),
+        Table(head=("name", "size"), rows=(("a", 1234), ("b", None)), num_left_out=7),
+        Table(head=("empty",), rows=()),
+    )
+    page = Page(title="t", verdict="v", is_private=None, sections=(Section("a section", blocks),))
+    html = render_html(page)
+    assert faults_of(html) == []
+    for words in ("a paragraph", "one", "some code", "a caption", "1,234", "7 more rows", "None."):
+        assert words in text_of(html)
+    assert "line 1\nline 2" in html
+
+
+def test_marks_without_a_shape_cannot_turn_text_around() -> None:
+    page = Page(title="safe\u202eevil", verdict="v", is_private=None)
+    assert "\u202e" not in render_html(page)
