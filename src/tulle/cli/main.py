@@ -15,6 +15,7 @@ from tulle.cli.labels import labels_app
 from tulle.cli.measure import measure_app
 from tulle.cli.plan import PLAN_EPILOG, plan_command
 from tulle.cli.report import REPORT_EPILOG, report_command
+from tulle.cli.reproduce import REPRODUCE_EPILOG, reproduce_command
 from tulle.cli.select import select_app
 from tulle.cli.train import TRAIN_EPILOG, train_command
 from tulle.errors import (
@@ -50,6 +51,7 @@ app.command(epilog="Example: tulle demo --output demo-run")(demo)
 app.command("plan", epilog=PLAN_EPILOG)(plan_command)
 app.command("train", epilog=TRAIN_EPILOG)(train_command)
 app.command("report", epilog=REPORT_EPILOG)(report_command)
+app.command("reproduce", epilog=REPRODUCE_EPILOG)(reproduce_command)
 
 _INTERRUPTED = 130
 _EXIT_CODES: tuple[tuple[type[TulleError], int], ...] = (

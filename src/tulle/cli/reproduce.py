@@ -1,0 +1,136 @@
+"""`tulle reproduce`: published experiments run again, ours beside the published figures."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tulle.cli.measure_progress import showing_steps
+from tulle.cli.option_class import command_taking
+from tulle.errors import ConfigError, RunStateError
+
+if TYPE_CHECKING:
+    from tulle.report.reproduction.reproducing import Reproduction
+    from tulle.report.reproduction.settings import Scale
+
+REPRODUCE_EPILOG = (
+    "Example: tulle reproduce apple-fig3"
+    "\n\nExample: tulle reproduce ppai24-table2 --data criteo_attribution.tsv.gz --out table2"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReproduceOptions:
+    """Options of a reproduction."""
+
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="[TARGET]", help="What to run; without it, all are listed."),
+    ] = None
+    data: Annotated[
+        Path | None, typer.Option(help="Your copy of the data [default: a synthetic set].")
+    ] = None
+    scale: Annotated[
+        str, typer.Option(help="reduced (minutes on two cores), or paper (hours, or a GPU).")
+    ] = "reduced"
+    seed: Annotated[int, typer.Option(min=0, help="Of synthetic data, noise and weights.")] = 1
+    out: Annotated[
+        Path | None, typer.Option(help="New folder for reproduction.json and reproduction.md.")
+    ] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")] = False
+
+
+def reproduce(options: ReproduceOptions) -> None:
+    """Run a published experiment and judge each of its claims.
+
+    Prints our figures beside the published ones, and for each claim whether it holds, does
+    not hold, or cannot be compared. Nothing is protected: use synthetic data, public logs, or
+    people who agreed.
+    """
+    if options.target is None:
+        _list_targets(as_json=options.as_json)
+        return
+    found = _run(options, options.target)
+    if options.out is not None:
+        _write(options.out, found)
+    if options.as_json:
+        typer.echo(json.dumps(found.to_dict(), allow_nan=False))
+        return
+    from tulle.report.reproduction.showing import reproduction_text
+
+    typer.echo(reproduction_text(found))
+    if options.out is not None:
+        typer.echo(f"results   {options.out}")
+
+
+def _run(options: ReproduceOptions, name: str) -> "Reproduction":
+    from tulle.cli.train_settings import require_torch
+    from tulle.report.reproduction.experiments import EXPERIMENTS, TRAINED
+    from tulle.report.reproduction.published import published_target
+    from tulle.report.reproduction.reproducing import reproduce as run
+    from tulle.report.reproduction.settings import ReproductionSettings
+
+    published_target(name)
+    scale = _scale(options.scale)
+    if options.out is not None and options.out.exists():
+        raise RunStateError(f"{options.out.name} exists already; name a new folder.")
+    if name in TRAINED:
+        require_torch()
+    with showing_steps(quiet=options.quiet) as say:
+        settings = ReproductionSettings(data=options.data, scale=scale, seed=options.seed, say=say)
+        return run(name, settings, experiments=EXPERIMENTS)
+
+
+def _scale(text: str) -> "Scale":
+    from tulle.privacy.fields import did_you_mean
+    from tulle.report.reproduction.settings import Scale
+
+    names = [scale.value for scale in Scale]
+    if text not in names:
+        raise ConfigError(
+            f"--scale {text} is unknown{did_you_mean(text, names)}; use one of {', '.join(names)}."
+        )
+    return Scale(text)
+
+
+def _list_targets(*, as_json: bool) -> None:
+    from tulle.report.reproduction.published import published_targets
+
+    targets = published_targets()
+    if as_json:
+        rows = [
+            {
+                "target": target.name,
+                "title": target.title,
+                "document": target.document,
+                "claims": [claim.text for claim in target.claims],
+            }
+            for target in targets
+        ]
+        typer.echo(json.dumps(rows, allow_nan=False))
+        return
+    width = max(len(target.name) for target in targets)
+    document = ""
+    for target in targets:
+        if target.document != document:
+            document = target.document
+            typer.echo(document)
+        typer.echo(f"  {target.name:<{width}}  {target.title}, {len(target.claims)} claims")
+    typer.echo(f"run one: tulle reproduce {targets[0].name}")
+
+
+def _write(out: Path, found: "Reproduction") -> None:
+    from tulle.report.reproduction.showing import reproduction_markdown
+    from tulle.runs.whole_files import reporting_disk_errors, write_text
+
+    with reporting_disk_errors(out):
+        out.mkdir(parents=True)
+        facts = json.dumps(found.to_dict(), indent=2, allow_nan=False)
+        write_text(out / "reproduction.json", facts + "\n")
+        write_text(out / "reproduction.md", reproduction_markdown(found))
+
+
+reproduce_command = command_taking(ReproduceOptions, reproduce)
