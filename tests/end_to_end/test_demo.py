@@ -63,6 +63,26 @@ def test_the_figures_of_the_demo_are_those_of_its_runs(facts: dict[str, Any]) ->
         assert all(figure.baseline is None for figure in card.utility)
 
 
+def test_the_other_jobs_are_done_and_on_one_page(facts: dict[str, Any]) -> None:
+    folder = pathlib.Path(facts["folder"])
+    cards = {
+        "noisy-labels.card.json": "for the labels of one example",
+        "campaign/card.json": "for one user (add-remove)",
+        "auction/choices.card.json": "for the sensitive columns of one impression",
+    }
+    page = pathlib.Path(facts["report"])
+    text = " ".join(page.read_text(encoding="utf-8").split())
+    for name, who in cards.items():
+        verdict = read_card(folder / name).verdict
+        assert verdict.startswith("Private release: epsilon=3")
+        assert who in verdict
+        assert verdict in text
+    assert read_card(folder / "hybrid" / "card.json").verdict in text
+    assert "NOT A PRIVATE RELEASE" not in text
+    assert text.count("<svg") >= 10
+    assert not (folder / "nonprivate" / "report.html").exists()
+
+
 @pytest.mark.slow
 def test_demo_shows_table_card_and_paths_and_runs_beside_an_earlier_one(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
@@ -90,7 +110,9 @@ def test_a_seed_makes_the_demo_repeatable_and_not_private(
     found = []
     for _ in range(2):
         assert run_with([*command, "--output", str(tmp_path / "run")]) == 0
-        found.append(json.loads(capsys.readouterr().out)["rows"])
+        facts = json.loads(capsys.readouterr().out)
+        assert "NOT A PRIVATE RELEASE" in pathlib.Path(facts["report"]).read_text(encoding="utf-8")
+        found.append(facts["rows"])
     for row, other in zip(*found, strict=True):
         assert row["verdict"].startswith("NOT A PRIVATE RELEASE")
         assert row["auc_loss"] == pytest.approx(other["auc_loss"], abs=1e-4)

@@ -9,6 +9,7 @@ import typer
 from tulle.cli.data_log import FeatureOptions
 from tulle.cli.data_progress import showing_progress
 from tulle.cli.demo_output import DemoRow, demo_row, print_demo
+from tulle.cli.demo_releases import release_all, write_demo_page
 from tulle.cli.demo_settings import (
     BASELINE,
     LOG_SEED,
@@ -16,6 +17,7 @@ from tulle.cli.demo_settings import (
     DemoSettings,
     demo_settings,
 )
+from tulle.cli.measure_progress import showing_steps
 from tulle.cli.train_data import ChosenData, chosen_data
 from tulle.cli.train_planning import plan_line, plan_run
 from tulle.cli.train_progress import showing_training
@@ -49,10 +51,11 @@ def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")] = False,
 ) -> None:
-    """Train four methods on a made-up search log at epsilon 3: one table, and a card each.
+    """All four jobs on made-up data at epsilon 3: one table, a card each, and one page.
 
-    Without privacy, on randomized labels, with DP-SGD, and with Hybrid. All is kept in the
-    output folder, as `tulle train` would leave it.
+    Trains without privacy, on randomized labels, with DP-SGD and with Hybrid; releases labels,
+    measures a campaign, decides auctions. All is kept in the output folder, as the commands
+    would leave it; report.html shows what is private of it.
     """
     require_torch()
     settings = demo_settings(rows, quick=quick)
@@ -72,6 +75,7 @@ def demo(
                 quiet=quiet,
             )
             table = [runs.train(name, config) for name, config in settings.configs().items()]
+        page = _release_others(folder, log, table, seed=seed, quiet=quiet)
     except RunInterruptedError:
         raise RunInterruptedError(
             f"stopped as asked; what was finished is in {folder}. Run `tulle demo` again to "
@@ -83,8 +87,24 @@ def demo(
         "train_rows": train_rows.num_rows,
         "test_rows": 0 if test_rows is None else test_rows.num_rows,
         "seed": seed,
+        "report": str(page),
     }
     print_demo(table, folder, facts, as_json=as_json)
+
+
+def _release_others(
+    folder: Path, log: Path, table: list[DemoRow], *, seed: int | None, quiet: bool
+) -> Path:
+    """Labels, a campaign and an auction, and one page about everything private."""
+    from tulle.mechanisms.entropy import SeededNoise, release_rng
+
+    with showing_steps(quiet=quiet) as say:
+        say("releasing labels, measuring a campaign, deciding auctions")
+        rng = release_rng() if seed is None else SeededNoise(seed)
+        releases = release_all(folder, log, rng=rng)
+        say("writing the report")
+        runs = [Path(row.run) for row in reversed(table) if row.epsilon is not None]
+        return write_demo_page(folder, runs, releases)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)

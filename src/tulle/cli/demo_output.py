@@ -79,6 +79,7 @@ def print_demo(rows: list[DemoRow], folder: Path, facts: dict[str, Any], *, as_j
     typer.echo(f"log        {facts['log']}")
     for row in rows:
         typer.echo(f"{row.method:<11}{row.run}, card {Path(row.card).with_suffix('.md')}")
+    typer.echo(f"report     {facts['report']}")
 
 
 def _cells(row: DemoRow) -> tuple[str, ...]:
