@@ -19,13 +19,14 @@ from tulle.data.synth import shapes
 from tulle.data.synth.write_logs import write_log
 from tulle.labels.release.label_noise import UnitNoise
 from tulle.labels.release.label_table import LabelTable
-from tulle.labels.release.releasing import ReleaseOptions, release_labels
+from tulle.labels.release.releasing import release_labels
 from tulle.labels.units.unit_planner import plan_units
 from tulle.mechanisms.entropy import release_rng
 from tulle.privacy.units import Adjacency, Unit
 from tulle.report.card_file import write_card
 from tulle.report.labels_card import labels_card
 from tulle.runs.release_books import ReleaseCharge
+from tulle.runs.release_once import ReleaseOptions
 
 EPSILON = 2.0
 UNIT = Unit.user()

@@ -18,9 +18,10 @@ from tulle.privacy.units import Adjacency, Unit
 from tulle.report.card_file import write_card
 from tulle.report.select_card import select_card
 from tulle.runs.release_books import ReleaseCharge
+from tulle.runs.release_once import ReleaseOptions
 from tulle.select.billing.prices import PricingRule, price_candidates
 from tulle.select.deciding.auction_blocks import first_auctions
-from tulle.select.deciding.deciding import DecideOptions, decide
+from tulle.select.deciding.deciding import decide
 from tulle.select.deciding.file_bills import bill_file
 from tulle.select.planner.click_prior import LogitNormalPrior
 from tulle.select.planner.plan_selection import plan_selection
@@ -58,7 +59,7 @@ def main(folder: pathlib.Path) -> None:
         name="ads", unit=Unit.impression(), adjacency=Adjacency.REPLACE, epsilon=EPSILON, delta=0.0
     )
     ledger.create_budget(budget)
-    options = DecideOptions(charge=ReleaseCharge(ledger=ledger, purpose="select"))
+    options = ReleaseOptions(charge=ReleaseCharge(ledger=ledger, purpose="select"))
     for _ in range(2):
         result = decide(
             config, auctions, choices, columns=COLUMNS, rng=release_rng(), options=options

@@ -14,8 +14,9 @@ from tulle.cli.option_class import command_taking
 from tulle.cli.release_output import print_facts, write_card_beside
 
 if TYPE_CHECKING:
-    from tulle.labels.release.releasing import ReleaseResult
+    from tulle.labels.release.release_record import ReleaseRecord
     from tulle.report.card import Card
+    from tulle.runs.release_once import Released
 
 RELEASE_EPILOG = (
     "Example: tulle labels release clicks.parquet --schema schema.toml --mechanism rr --epsilon 2 "
@@ -33,9 +34,10 @@ def release(options: ReleaseCommandOptions) -> None:
     All labels are checked first; then the ledger is charged; then noise is drawn, once. The
     same command with the same ledger gives back the stored table and spends nothing.
     """
-    from tulle.labels.release.releasing import ReleaseOptions, release_labels
+    from tulle.labels.release.releasing import release_labels
     from tulle.mechanisms.entropy import SeededNoise, release_rng
     from tulle.report.labels_card import labels_card
+    from tulle.runs.release_once import ReleaseOptions
 
     charge = charge_of(options, default_purpose="labels")
     table = open_table(options)
@@ -59,7 +61,9 @@ def release(options: ReleaseCommandOptions) -> None:
     _print_result(result, card, card_path, as_json=options.as_json)
 
 
-def _print_result(result: "ReleaseResult", card: "Card", card_path: Path, *, as_json: bool) -> None:
+def _print_result(
+    result: "Released[ReleaseRecord]", card: "Card", card_path: Path, *, as_json: bool
+) -> None:
     from tulle.runs.release_files import record_path
 
     record, plan = result.record, result.record.plan

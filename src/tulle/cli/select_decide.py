@@ -15,7 +15,8 @@ from tulle.cli.select_options import AuctionsFile, ColumnOptions, OutputOptions,
 
 if TYPE_CHECKING:
     from tulle.report.card import Card
-    from tulle.select.deciding.deciding import DecideResult
+    from tulle.runs.release_once import Released
+    from tulle.select.deciding.selection_record import SelectionRecord
 
 DECIDE_EPILOG = (
     "Example: tulle select decide selection.toml auctions.parquet --out choices.parquet"
@@ -49,7 +50,7 @@ def decide(options: DecideCommandOptions) -> None:
     """
     from tulle.mechanisms.entropy import SeededNoise, release_rng
     from tulle.report.select_card import select_card
-    from tulle.select.deciding.deciding import DecideOptions
+    from tulle.runs.release_once import ReleaseOptions
     from tulle.select.deciding.deciding import decide as decide_file
     from tulle.select.settings_file import read_settings
 
@@ -66,7 +67,7 @@ def decide(options: DecideCommandOptions) -> None:
             options.out,
             columns=options.columns(),
             rng=rng,
-            options=DecideOptions(
+            options=ReleaseOptions(
                 charge=charge, again=options.again, watch=lambda rows: report(rows, 0, 0)
             ),
         )
@@ -75,7 +76,9 @@ def decide(options: DecideCommandOptions) -> None:
     _print_result(result, card, card_path, as_json=options.as_json)
 
 
-def _print_result(result: "DecideResult", card: "Card", card_path: Path, *, as_json: bool) -> None:
+def _print_result(
+    result: "Released[SelectionRecord]", card: "Card", card_path: Path, *, as_json: bool
+) -> None:
     from tulle.runs.release_files import record_path
 
     record = result.record

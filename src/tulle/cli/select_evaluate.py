@@ -59,6 +59,7 @@ def evaluate_selection(options: EvaluateOptions) -> None:
     """
     from tulle.mechanisms.entropy import SeededNoise, release_rng
     from tulle.report.select_card import select_card
+    from tulle.runs.release_once import ReleaseOptions
     from tulle.select.deciding.evaluating import EvaluationFiles, evaluate_files
     from tulle.select.deciding.evaluation_plan import EvaluationConfig
     from tulle.select.settings_file import read_settings
@@ -78,21 +79,22 @@ def evaluate_selection(options: EvaluateOptions) -> None:
         columns=options.columns(),
     )
     with stopping_cleanly("stopped as asked, nothing is out; run the same command again."):
-        record, numbers, is_stored = evaluate_files(
+        released, numbers = evaluate_files(
             config,
             files,
             options.out,
             rng=release_rng() if options.seed is None else SeededNoise(options.seed),
-            charge=charge_of(options, default_purpose="select"),
-            again=options.again,
+            options=ReleaseOptions(
+                charge=charge_of(options, default_purpose="select"), again=options.again
+            ),
         )
-    card = select_card(record)
+    card = select_card(released.record)
     write_card_beside(options.out, card)
     facts = {
         **numbers,
         "target": config.target.mechanism.name,
-        "guarantee": str(record.plan.guarantee),
-        "stored_before": is_stored,
+        "guarantee": str(released.record.plan.guarantee),
+        "stored_before": released.is_stored,
         "verdict": card.verdict,
         "file": str(options.out),
     }

@@ -238,15 +238,13 @@ def _config(options: PlanSelectionOptions, outlook: "SelectionOutlook") -> "Sele
     from tulle.select.baselines.greedy import NonPersonalised
     from tulle.select.decision_accounting import Shuffle
     from tulle.select.floors.floor_mechanism import FloorMechanism
-    from tulle.select.floors.shortlist import Cutoff, TopCandidates
-    from tulle.select.selection_config import Consent, SelectionConfig
+    from tulle.select.selection_config import Consent, SelectionConfig, shows_one_ad
     from tulle.select.settings_file import read_pricing
 
     best = outlook.recommended(max(outlook.epsilons)).mechanism
     # The server's winner alone costs nothing; a response over one ad would be charged.
-    one_ad = (Cutoff(gamma=0.0), TopCandidates(num_finalists=1))
     mechanism: DecidingMechanism = NonPersonalised()
-    if isinstance(best, FloorMechanism) and best.shortlist not in one_ad:
+    if isinstance(best, FloorMechanism) and not shows_one_ad(best):
         mechanism = best
     shuffle = None
     if options.min_cell_size is not None:

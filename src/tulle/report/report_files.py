@@ -111,7 +111,7 @@ def _folder_page(path: Path) -> Page:
     for name in _FOLDER_FILES:
         if (path / name).exists():
             return _file_page(path / name)
-    raise DataError(f"{path.name} holds nothing that has a page; name {_KINDS}.")
+    raise DataError(f"{path.name or path} holds nothing that has a page; name {_KINDS}.")
 
 
 def _file_page(path: Path) -> Page:

@@ -20,6 +20,7 @@ from tulle.accounting.budget import Span
 from tulle.accounting.ledger import Ledger, OpenSpend
 from tulle.accounting.ledger_rows import Spend, SpendStatus
 from tulle.errors import ConfigError, RunStateError
+from tulle.privacy.conditions import Assumption, Status
 from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency
 
@@ -37,6 +38,20 @@ class ReleaseKind:
     """Of the key's file beside the ledger."""
     adjacency: Adjacency | None = None
     """The only one under which budgets can count them; None if any can."""
+
+
+def paid_once(what: str) -> Assumption:
+    """What a card may say of a release on the books.
+
+    Args:
+      what: Is released, e.g. "measurement".
+    """
+    return Assumption(
+        statement=f"The same {what} is not drawn a second time without being paid.",
+        status=Status.ENFORCED,
+        evidence="The ledger knows it by a keyed hash of data and plan, and what was given out by "
+        "a hash; a repeated command returns that.",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

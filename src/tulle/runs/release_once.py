@@ -21,6 +21,9 @@ from tulle.runs.release_books import (
 )
 from tulle.runs.release_files import Record, ReleaseFiles
 
+Watch = Callable[[int], None]
+"""Takes the rows done so far."""
+
 
 class Draw(Protocol[Record]):
     """Makes one table and its record."""
@@ -36,6 +39,26 @@ class Draw(Protocol[Record]):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ReleaseOptions:
+    """Bookkeeping of a release. None of it changes what is promised."""
+
+    charge: ReleaseCharge | None = None
+    again: bool = False
+    """Pay and draw again although the ledger has this release already."""
+    watch: Watch | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Released(Generic[Record]):
+    """A released table and how it came about."""
+
+    table: Path
+    record: Record
+    is_stored: bool
+    """True if it was released before, so that nothing was spent or drawn."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class OneRelease(Generic[Record]):
     """What is released where, and who pays for it."""
 
@@ -44,17 +67,15 @@ class OneRelease(Generic[Record]):
     out: Path
     """Of the table."""
     parse_record: Callable[[str], Record]
-    charge: ReleaseCharge | None
-    again: bool
-    """Pay and draw again although the ledger has this release already."""
+    options: ReleaseOptions
 
     def files(self, path: Path, tag: str) -> ReleaseFiles[Record]:
         """The files of a draw under a name."""
         return ReleaseFiles(path, tag, self.parse_record)
 
 
-def release_once(release: OneRelease[Record], draw: Draw[Record]) -> tuple[Record, bool]:
-    """The record of the table, and whether it was released before.
+def release_once(release: OneRelease[Record], draw: Draw[Record]) -> Released[Record]:
+    """Draws the table, or finds it if it was released before.
 
     Privacy:
       Event: that of the plan, charged before the first draw. Relies on: the hidden files are
@@ -64,7 +85,7 @@ def release_once(release: OneRelease[Record], draw: Draw[Record]) -> tuple[Recor
       SpendRefusedError: A budget does not cover it. Nothing was spent.
       RunStateError: The file exists, or an earlier release of the same is gone.
     """
-    if release.charge is None:
+    if release.options.charge is None:
         files = release.files(release.out, secrets.token_hex(8))
         files.refuse_existing()
         files.discard_all()
@@ -76,13 +97,13 @@ def release_once(release: OneRelease[Record], draw: Draw[Record]) -> tuple[Recor
         except BaseException:
             files.discard()
             raise
-        return record, False
-    with open_books(release.charge, release.kind) as books:
+        return _released(release, record, is_stored=False)
+    with open_books(release.options.charge, release.kind) as books:
         release_id = books.release_id(release.plan, draw.digest())
         files = release.files(release.out, release_id)
-        paid = None if release.again else books.paid(release_id)
+        paid = None if release.options.again else books.paid(release_id)
         if paid is not None and paid.is_out:
-            return _stored(release, paid, files), True
+            return _released(release, _stored(release, paid, files), is_stored=True)
         files.refuse_existing()
         if paid is None:
             books.check(release.plan)
@@ -97,7 +118,11 @@ def release_once(release: OneRelease[Record], draw: Draw[Record]) -> tuple[Recor
         record = _write(draw, files)
         spend.mark_released(released_as=released_as(record.table_sha256, release.out))
         files.put_in_place()
-    return record, False
+    return _released(release, record, is_stored=False)
+
+
+def _released(release: OneRelease[Record], record: Record, *, is_stored: bool) -> Released[Record]:
+    return Released(table=release.out, record=record, is_stored=is_stored)
 
 
 def _write(draw: Draw[Record], files: ReleaseFiles[Record]) -> Record:

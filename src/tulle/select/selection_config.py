@@ -98,7 +98,7 @@ class SelectionConfig:
                 f"epsilon={self.mechanism.epsilon:g} is above {MAX_EPSILON:g}: no draw of 64 bits "
                 "would ever miss the favourite. Lower it."
             )
-        if _shows_one_ad(self.mechanism):
+        if shows_one_ad(self.mechanism):
             raise ConfigError(
                 f"mechanism {self.mechanism.name!r} leaves one ad to choose from, and a decision "
                 'would be charged for nothing; use kind = "non-personalised".'
@@ -160,7 +160,7 @@ class SelectionConfig:
         return not self.pricing.is_posted and self.pricing.rule.paid_event is PaidEvent.CLICK
 
 
-def _shows_one_ad(mechanism: DecidingMechanism) -> bool:
+def shows_one_ad(mechanism: DecidingMechanism) -> bool:
     """True if a shortlist keeps the server's winner alone, in every auction."""
     if isinstance(mechanism, NonPersonalised):
         return False

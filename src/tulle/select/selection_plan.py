@@ -10,6 +10,7 @@ from tulle.privacy.guarantee import Guarantee
 from tulle.privacy.plan import Claim, Plan
 from tulle.privacy.settings import Scalar
 from tulle.privacy.units import Adjacency, Owner, Scope, TrustModel, Unit
+from tulle.runs.release_books import paid_once
 from tulle.select.baselines.greedy import NonPersonalised
 from tulle.select.billing.server_view import UserData, what_the_server_observes
 from tulle.select.mechanism_table import mechanism_table
@@ -167,12 +168,5 @@ def _assumptions(config: SelectionConfig, has_ledger: bool) -> tuple[Assumption,
             )
         )
     if has_ledger:
-        made.append(
-            Assumption(
-                statement="The same selection is not drawn a second time without being paid.",
-                status=Status.ENFORCED,
-                evidence="The ledger knows it by a keyed hash of files and plan, and its choices "
-                "by a hash; a repeated command returns them.",
-            )
-        )
+        made.append(paid_once("selection"))
     return tuple(made)

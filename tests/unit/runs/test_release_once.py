@@ -20,7 +20,7 @@ from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency, Scope, TrustModel, Unit
 from tulle.runs.release_books import ReleaseCharge, ReleaseKind
 from tulle.runs.release_files import ReleaseFiles
-from tulle.runs.release_once import OneRelease, release_once
+from tulle.runs.release_once import OneRelease, ReleaseOptions, release_once
 
 KIND = ReleaseKind(name="draw", key_ending="draw-key", adjacency=Adjacency.REPLACE)
 
@@ -113,8 +113,7 @@ def one(out: Path, ledger: Ledger | None = None, **changes: Any) -> OneRelease[R
         "kind": KIND,
         "out": out,
         "parse_record": parse,
-        "charge": charge,
-        "again": False,
+        "options": ReleaseOptions(charge=charge, again=changes.pop("again", False)),
     }
     return OneRelease(**given | changes)
 
@@ -127,7 +126,8 @@ def test_data_are_looked_at_before_and_drawn_after_the_payment(
     tmp_path: Path, ledger: Ledger
 ) -> None:
     draw = Draw(ledger)
-    record, is_stored = release_once(one(tmp_path / "t.csv", ledger), draw)
+    released = release_once(one(tmp_path / "t.csv", ledger), draw)
+    record, is_stored = released.record, released.is_stored
     assert draw.steps == [("check", 0), ("write", 1), ("written", 1)]
     assert not is_stored
     assert record.number == 1
@@ -139,7 +139,8 @@ def test_data_are_looked_at_before_and_drawn_after_the_payment(
 def test_a_repeated_command_finds_the_first_table(tmp_path: Path, ledger: Ledger) -> None:
     draw = Draw(ledger)
     for place, (name, expected) in enumerate([("t.csv", False), ("t.csv", True), ("u.csv", True)]):
-        record, is_stored = release_once(one(tmp_path / name, ledger), draw)
+        released = release_once(one(tmp_path / name, ledger), draw)
+        record, is_stored = released.record, released.is_stored
         assert (is_stored, record.number, record.table) == (expected, 1, name), place
     assert draw.num_draws == 1
     assert (tmp_path / "u.csv").read_text() == "draw 1"
@@ -149,11 +150,12 @@ def test_a_repeated_command_finds_the_first_table(tmp_path: Path, ledger: Ledger
 def test_a_payment_that_is_asked_for_again_draws_again(tmp_path: Path, ledger: Ledger) -> None:
     draw = Draw(ledger)
     release_once(one(tmp_path / "t.csv", ledger), draw)
-    record, is_stored = release_once(one(tmp_path / "u.csv", ledger, again=True), draw)
+    released = release_once(one(tmp_path / "u.csv", ledger, again=True), draw)
+    record, is_stored = released.record, released.is_stored
     assert (is_stored, record.number) == (False, 2)
     assert len(ledger.spends("all")) == 2
     # From now on the later one is the stored one.
-    record, _ = release_once(one(tmp_path / "u.csv", ledger), draw)
+    record = release_once(one(tmp_path / "u.csv", ledger), draw).record
     assert record.number == 2
 
 
@@ -238,7 +240,7 @@ def test_another_plan_or_other_data_are_another_release(
         other = dataclasses.replace(other, plan=draw.plan)
     else:
         draw.data = b"other data"
-    _, is_stored = release_once(other, draw)
+    is_stored = release_once(other, draw).is_stored
     assert not is_stored
     assert len(ledger.spends("all")) == 2
 
@@ -254,7 +256,7 @@ def test_a_stored_table_that_was_changed_is_not_returned(tmp_path: Path, ledger:
 
 def test_a_record_of_another_plan_is_not_returned(tmp_path: Path, ledger: Ledger) -> None:
     draw = Draw(ledger)
-    record, _ = release_once(one(tmp_path / "t.csv", ledger), draw)
+    record = release_once(one(tmp_path / "t.csv", ledger), draw).record
     forged = dataclasses.replace(record, plan=make_plan("others"))
     (tmp_path / "t.release.json").write_text(forged.to_json())
     with pytest.raises(RunStateError, match="gone or changed"):
@@ -288,7 +290,7 @@ def test_without_a_ledger_every_command_draws(tmp_path: Path) -> None:
     draw = Draw(None)
     (tmp_path / ".t.csv.0123456789abcdef.unreleased").write_text("left by a killed try")
     for name in ("t.csv", "u.csv"):
-        _, is_stored = release_once(one(tmp_path / name), draw)
+        is_stored = release_once(one(tmp_path / name), draw).is_stored
         assert not is_stored
     assert draw.num_draws == 2
     assert visible(tmp_path) == ["t.csv", "t.release.json", "u.csv", "u.release.json"]

@@ -1,7 +1,7 @@
 """One pass of noise over the labels of a table, after all of them were looked at."""
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,7 @@ from tulle.labels.units.unit_labels import UnitNoisyLabels, check_binary_labels
 from tulle.labels.units.unit_rows import UnitRows
 from tulle.mechanisms.binary_channel import BinaryChannel
 from tulle.mechanisms.entropy import NoiseSource
-
-Watch = Callable[[int], None]
-"""Takes the rows written so far."""
+from tulle.runs.release_once import Watch
 
 
 class Drawing:

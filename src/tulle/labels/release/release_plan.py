@@ -15,6 +15,7 @@ from tulle.privacy.guarantee import Guarantee
 from tulle.privacy.plan import Plan
 from tulle.privacy.settings import Scalar
 from tulle.privacy.units import Adjacency, Owner, Scope, TrustModel
+from tulle.runs.release_books import paid_once
 
 
 def make_release_plan(
@@ -166,14 +167,7 @@ def _assumptions(noise: LabelNoise, has_ledger: bool) -> tuple[Assumption, ...]:
         ),
     ]
     if has_ledger:
-        made.append(
-            Assumption(
-                statement="The same release is not drawn a second time without being paid.",
-                status=Status.ENFORCED,
-                evidence="The ledger knows it by a keyed hash of files, schema and plan, and its "
-                "table by a hash; a repeated command returns that table.",
-            )
-        )
+        made.append(paid_once("release of labels"))
     if isinstance(noise, RowNoise) and noise.rests_on_prior:
         made.append(
             Assumption(

@@ -6,7 +6,7 @@ from pathlib import Path
 from tulle.data.source_files import content_sha256
 from tulle.errors import ConfigError
 from tulle.labels.release import noisy_table
-from tulle.labels.release.drawing import Drawing, Watch
+from tulle.labels.release.drawing import Drawing
 from tulle.labels.release.label_noise import (
     LabelNoise,
     UnitNoise,
@@ -19,32 +19,12 @@ from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency
 from tulle.runs.release_books import ReleaseCharge, ReleaseKind
 from tulle.runs.release_files import ReleaseFiles
-from tulle.runs.release_once import OneRelease, release_once
+from tulle.runs.release_once import OneRelease, Released, ReleaseOptions, release_once
 
 # Rows and public columns go out as they are: only replace speaks of that.
 LABEL_RELEASES = ReleaseKind(
     name="label release", key_ending="label-key", adjacency=Adjacency.REPLACE
 )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ReleaseOptions:
-    """Bookkeeping of a release. None of it changes what is promised."""
-
-    charge: ReleaseCharge | None = None
-    again: bool = False
-    """Pay and draw again although the ledger has this release already."""
-    watch: Watch | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ReleaseResult:
-    """A released table and how it came about."""
-
-    table: Path
-    record: ReleaseRecord
-    is_stored: bool
-    """True if it was released before, so that nothing was spent or drawn."""
 
 
 def release_labels(
@@ -54,7 +34,7 @@ def release_labels(
     *,
     rng: NoiseSource,
     options: ReleaseOptions | None = None,
-) -> ReleaseResult:
+) -> Released[ReleaseRecord]:
     """Writes a table of public columns and noisy labels, with its record beside it.
 
     Args:
@@ -95,11 +75,9 @@ def release_labels(
         kind=LABEL_RELEASES,
         out=out,
         parse_record=ReleaseRecord.from_json,
-        charge=options.charge,
-        again=options.again,
+        options=options,
     )
-    record, is_stored = release_once(release, _LabelDraw(drawing, plan, table))
-    return ReleaseResult(table=out, record=record, is_stored=is_stored)
+    return release_once(release, _LabelDraw(drawing, plan, table))
 
 
 @dataclasses.dataclass(frozen=True)

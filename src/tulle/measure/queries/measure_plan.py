@@ -19,6 +19,7 @@ from tulle.privacy.guarantee import Guarantee
 from tulle.privacy.plan import Plan
 from tulle.privacy.settings import Scalar
 from tulle.privacy.units import Adjacency, Scope, TrustModel
+from tulle.runs.release_books import paid_once
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -281,14 +282,7 @@ def _assumptions(circumstances: Circumstances) -> tuple[Assumption, ...]:
         ),
     ]
     if circumstances.has_ledger:
-        made.append(
-            Assumption(
-                statement="The same measurement is not drawn a second time without being paid.",
-                status=Status.ENFORCED,
-                evidence="The ledger knows it by a keyed hash of log and plan, and its numbers "
-                "by a hash; a repeated command returns them.",
-            )
-        )
+        made.append(paid_once("measurement"))
     if circumstances.has_exported_totals:
         made.append(
             Assumption(

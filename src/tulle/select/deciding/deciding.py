@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,15 @@ from tulle.errors import ConfigError, DataError
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency
-from tulle.runs.release_books import ReleaseCharge, ReleaseKind
+from tulle.runs.release_books import ReleaseKind
 from tulle.runs.release_files import ReleaseFiles
-from tulle.runs.release_once import OneRelease, release_once
+from tulle.runs.release_once import (
+    OneRelease,
+    Released,
+    ReleaseOptions,
+    Watch,
+    release_once,
+)
 from tulle.select.deciding.auction_blocks import AuctionBlock, read_blocks
 from tulle.select.deciding.cell_counts import CellTally
 from tulle.select.deciding.drawing import draw_places, rehearse
@@ -31,9 +37,6 @@ from tulle.select.settings_file import settings_text
 
 SELECTIONS = ReleaseKind(name="selection", key_ending="select-key", adjacency=Adjacency.REPLACE)
 
-Watch = Callable[[int], None]
-"""Takes the auctions decided so far."""
-
 _COLUMNS = {
     "auction_id": "The auction, as in the input.",
     "slot": "The place on the page, from 0; public data order the ads of a page.",
@@ -43,26 +46,6 @@ _COLUMNS = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DecideOptions:
-    """Bookkeeping of decisions. None of it changes what is promised."""
-
-    charge: ReleaseCharge | None = None
-    again: bool = False
-    """Pay and draw again although the ledger has this selection already."""
-    watch: Watch | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DecideResult:
-    """A file of choices and how they came about."""
-
-    table: Path
-    record: SelectionRecord
-    is_stored: bool
-    """True if they were drawn before, so that nothing was spent or drawn."""
-
-
 def decide(
     config: SelectionConfig,
     auctions: Path,
@@ -70,8 +53,8 @@ def decide(
     *,
     columns: AuctionColumns,
     rng: NoiseSource,
-    options: DecideOptions | None = None,
-) -> DecideResult:
+    options: ReleaseOptions | None = None,
+) -> Released[SelectionRecord]:
     """Draws the ads of all auctions and writes choices, or counts of cells behind a shuffler.
 
     Args:
@@ -92,7 +75,7 @@ def decide(
       SpendRefusedError: A budget does not cover it. Nothing was spent.
       RunStateError: The file exists, or an earlier draw of the same is gone.
     """
-    options = options or DecideOptions()
+    options = options or ReleaseOptions()
     _check_out(out, auctions)
     plan = make_selection_plan(
         config, columns, has_ledger=options.charge is not None, noise_source=rng.description
@@ -109,8 +92,7 @@ def decide(
         kind=SELECTIONS,
         out=out,
         parse_record=SelectionRecord.from_json,
-        charge=options.charge,
-        again=options.again,
+        options=options,
     )
     draw = _ChoiceDraw(
         config=config,
@@ -122,8 +104,7 @@ def decide(
         rng=rng,
         watch=options.watch,
     )
-    record, is_stored = release_once(release, draw)
-    return DecideResult(table=out, record=record, is_stored=is_stored)
+    return release_once(release, draw)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -20,9 +20,9 @@ from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.intervals import check_confidence
 from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency
-from tulle.runs.release_books import ReleaseCharge, ReleaseKind
+from tulle.runs.release_books import ReleaseKind
 from tulle.runs.release_files import ReleaseFiles
-from tulle.runs.release_once import OneRelease, release_once
+from tulle.runs.release_once import OneRelease, Released, ReleaseOptions, release_once
 from tulle.select.auctions import BoolArray, IntArray
 from tulle.select.deciding.auction_blocks import AuctionBlock, read_whole_batch
 from tulle.select.deciding.chosen_ads import ChosenAds
@@ -78,42 +78,40 @@ def evaluate_files(
     out: Path,
     *,
     rng: NoiseSource,
-    charge: ReleaseCharge | None = None,
-    again: bool = False,
-) -> tuple[SelectionRecord, dict[str, Any], bool]:
-    """Writes the estimate as JSON, with its record; gives both and whether they were stored.
+    options: ReleaseOptions | None = None,
+) -> tuple[Released[SelectionRecord], dict[str, Any]]:
+    """Writes the estimate as JSON, with its record; gives the release and its numbers.
 
     Args:
       config: What is evaluated.
       files: Auctions with predictions of devices, choices and clicks.
       out: The new JSON file.
       rng: Source of the noise. Sensitive: never log or save its state.
-      charge: Which ledger pays.
-      again: Pay and draw again although the ledger has this evaluation already.
+      options: Ledger.
 
     Privacy:
       Unit: that of the logging selection, replace: predictions and clicks change, requests and
       choices stay. Event: two discrete Laplace sums, charged before the first draw. The choices
       themselves were paid when they were drawn.
     """
+    options = options or ReleaseOptions()
     if out.suffix != ".json":
         raise ConfigError(f"out={str(out)!r} must end in .json, which it will be.")
     if not out.parent.is_dir():
         raise ConfigError(f"out={str(out)!r} is in no folder that exists; make it first.")
     plan = make_evaluation_plan(
-        config, files.columns, noise_source=rng.description, has_ledger=charge is not None
+        config, files.columns, noise_source=rng.description, has_ledger=options.charge is not None
     )
     release = OneRelease(
         plan=plan,
         kind=EVALUATIONS,
         out=out,
         parse_record=SelectionRecord.from_json,
-        charge=charge,
-        again=again,
+        options=options,
     )
     draw = _EvaluationDraw(config, files, plan, inspect_sources(files.paths), rng)
-    record, is_stored = release_once(release, draw)
-    return record, json.loads(out.read_text(encoding="utf-8")), is_stored
+    released = release_once(release, draw)
+    return released, json.loads(out.read_text(encoding="utf-8"))
 
 
 class _EvaluationDraw:

@@ -12,6 +12,7 @@ from tulle.privacy.conditions import Assumption, Bound, Status
 from tulle.privacy.plan import Plan
 from tulle.privacy.settings import Scalar
 from tulle.privacy.units import Adjacency, Owner, Scope, TrustModel
+from tulle.runs.release_books import paid_once
 from tulle.select.evaluation.device_terms import Estimator
 from tulle.select.evaluation.on_device_evaluation import OnDeviceEvaluation
 from tulle.select.selection_config import SelectionConfig
@@ -133,11 +134,5 @@ def _assumptions(has_ledger: bool) -> tuple[Assumption, ...]:
         ),
     ]
     if has_ledger:
-        made.append(
-            Assumption(
-                statement="The same evaluation is not drawn a second time without being paid.",
-                status=Status.ENFORCED,
-                evidence="The ledger knows it by a keyed hash of files and plan.",
-            )
-        )
+        made.append(paid_once("evaluation"))
     return tuple(made)

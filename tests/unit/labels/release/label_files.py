@@ -15,10 +15,12 @@ from tulle.data.schema import Kind, Schema
 from tulle.labels.binary_response import BinaryResponse
 from tulle.labels.release.label_noise import LabelNoise, RowNoise
 from tulle.labels.release.label_table import LabelTable
-from tulle.labels.release.releasing import ReleaseOptions, ReleaseResult, release_labels
+from tulle.labels.release.release_record import ReleaseRecord
+from tulle.labels.release.releasing import release_labels
 from tulle.mechanisms.entropy import release_rng
 from tulle.privacy.units import Adjacency, Unit
 from tulle.runs.release_books import ReleaseCharge
+from tulle.runs.release_once import Released, ReleaseOptions
 
 ROWS = RowNoise(mechanism=BinaryResponse(epsilon=1.0))
 SCHEMA = Schema(
@@ -82,7 +84,7 @@ def ledger_with(
 
 def release(
     clicks: Path, out: Path, ledger: Ledger | None, *, again: bool = False, noise: LabelNoise = ROWS
-) -> ReleaseResult:
+) -> Released[ReleaseRecord]:
     charge = None if ledger is None else ReleaseCharge(ledger=ledger, purpose="labels")
     options = ReleaseOptions(charge=charge, again=again)
     return release_labels(clicks_table(clicks), noise, out, rng=release_rng(), options=options)

@@ -29,13 +29,14 @@ from tulle.labels.release.label_noise import (
 )
 from tulle.labels.release.label_table import LabelTable
 from tulle.labels.release.release_plan import make_release_plan
-from tulle.labels.release.releasing import ReleaseOptions, release_labels
+from tulle.labels.release.releasing import release_labels
 from tulle.labels.units.unit_response import JointResponse, PerRowResponse
 from tulle.labels.units.unit_rows import UnitRows
 from tulle.mechanisms.entropy import SeededNoise, release_rng
 from tulle.privacy.conditions import Status
 from tulle.privacy.units import Unit
 from tulle.runs.release_books import ReleaseCharge
+from tulle.runs.release_once import ReleaseOptions
 from unit.labels.release.label_files import (
     ROWS,
     clicks_table,

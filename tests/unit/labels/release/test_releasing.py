@@ -17,11 +17,12 @@ from tulle.labels.release.label_noise import (
     RowNoise,
 )
 from tulle.labels.release.release_record import ReleaseRecord
-from tulle.labels.release.releasing import ReleaseOptions, release_labels
+from tulle.labels.release.releasing import release_labels
 from tulle.mechanisms.entropy import SeededNoise, release_rng
 from tulle.privacy.units import Unit
 from tulle.runs.release_books import ReleaseCharge
 from tulle.runs.release_files import ReleaseFiles, read_record
+from tulle.runs.release_once import ReleaseOptions
 from unit.labels.release.label_files import (
     ROWS,
     clicks_table,

@@ -14,8 +14,10 @@ from tulle.data.auction_files import AuctionColumns, read_auctions
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.privacy.units import Adjacency, Unit
 from tulle.runs.release_books import ReleaseCharge
+from tulle.runs.release_once import Released, ReleaseOptions
 from tulle.select.deciding import auction_blocks
-from tulle.select.deciding.deciding import DecideOptions, DecideResult, decide
+from tulle.select.deciding.deciding import decide
+from tulle.select.deciding.selection_record import SelectionRecord
 from tulle.select.floors.floor_mechanism import FloorMechanism
 from tulle.select.selection_config import Consent, SelectionConfig
 
@@ -109,7 +111,7 @@ def decide_seeded(
     seed: int = 5,
     charge: ReleaseCharge | None = None,
     again: bool = False,
-) -> DecideResult:
+) -> Released[SelectionRecord]:
     """Repeatable decisions."""
     return decide(
         config,
@@ -117,7 +119,7 @@ def decide_seeded(
         out,
         columns=COLUMNS,
         rng=SeededNoise(seed),
-        options=DecideOptions(charge=charge, again=again),
+        options=ReleaseOptions(charge=charge, again=again),
     )
 
 

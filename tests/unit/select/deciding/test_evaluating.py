@@ -15,6 +15,7 @@ from tulle.mechanisms.entropy import SeededNoise
 from tulle.privacy.units import Adjacency, Scope, Unit
 from tulle.runs.release_books import ReleaseCharge
 from tulle.runs.release_files import record_path
+from tulle.runs.release_once import ReleaseOptions
 from tulle.select.auctions import Auctions
 from tulle.select.baselines.greedy import NonPersonalised
 from tulle.select.deciding.evaluating import EvaluationFiles, evaluate_files
@@ -81,7 +82,11 @@ def auctions_of(table: pl.DataFrame) -> Auctions:
 
 
 def evaluate(config: EvaluationConfig, log: Logged, out: Path, **options: Any) -> Any:
-    return evaluate_files(config, log.files, out, rng=SeededNoise(8), **options)
+    """Record, numbers, and whether they were stored."""
+    released, numbers = evaluate_files(
+        config, log.files, out, rng=SeededNoise(8), options=ReleaseOptions(**options)
+    )
+    return released.record, numbers, released.is_stored
 
 
 def expected_result(config: EvaluationConfig, log: Logged) -> EvaluationResult:

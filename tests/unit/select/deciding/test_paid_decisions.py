@@ -14,7 +14,8 @@ from tulle.mechanisms.entropy import SeededNoise, Words
 from tulle.privacy import events
 from tulle.privacy.units import Adjacency, Unit
 from tulle.runs.release_books import ReleaseCharge
-from tulle.select.deciding.deciding import DecideOptions, decide
+from tulle.runs.release_once import ReleaseOptions
+from tulle.select.deciding.deciding import decide
 from tulle.select.decision_accounting import Shuffle
 from tulle.select.floors.floor_mechanism import FloorMechanism
 from tulle.select.selection_config import Consent, Pricing
@@ -164,7 +165,7 @@ class WatchedNoise(SeededNoise):
 def test_the_ledger_is_charged_before_the_first_draw(tmp_path: Path, auctions: Path) -> None:
     ledger = make_ledger(tmp_path)
     rng = WatchedNoise(ledger)
-    options = DecideOptions(charge=charge(ledger))
+    options = ReleaseOptions(charge=charge(ledger))
     out = tmp_path / "choices.parquet"
     decide(selection(), auctions, out, columns=COLUMNS, rng=rng, options=options)
     assert rng.spends_at_first_draw == 1
@@ -193,7 +194,7 @@ def test_another_column_of_consent_is_another_release(tmp_path: Path) -> None:
             tmp_path / f"{name}.parquet",
             columns=AuctionColumns(consent=name),
             rng=SeededNoise(1),
-            options=DecideOptions(charge=charge(ledger)),
+            options=ReleaseOptions(charge=charge(ledger)),
         )
         assert not result.is_stored
     assert len(ledger.spends("all")) == 2

@@ -10,6 +10,7 @@ from tulle.accounting.ledger import Ledger
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.runs.release_books import ReleaseCharge
+from tulle.runs.release_once import ReleaseOptions
 from tulle.select.baselines.noisy_max import NoiseKind, NoisyMax
 from tulle.select.baselines.score_bounds import ScaledScores
 from tulle.select.deciding.evaluating import EvaluationFiles, evaluate_files
@@ -108,14 +109,20 @@ def test_a_target_that_was_never_shown_costs_nothing(tmp_path: Path) -> None:
     ledger = make_ledger(tmp_path)
     out = tmp_path / "evaluation.json"
     with pytest.raises(ConfigError, match="never shows"):
-        evaluate_files(config, files_of(tmp_path), out, rng=SeededNoise(1), charge=charge(ledger))
+        evaluate_files(
+            config,
+            files_of(tmp_path),
+            out,
+            rng=SeededNoise(1),
+            options=ReleaseOptions(charge=charge(ledger)),
+        )
     assert ledger.spends("all") == ()
 
 
 def test_nobody_clicking_is_a_number_like_others(tmp_path: Path) -> None:
     config, _ = evaluation(tmp_path, 4, 2)
     out = tmp_path / "evaluation.json"
-    _, numbers, _ = evaluate_files(config, files_of(tmp_path), out, rng=SeededNoise(1))
+    _, numbers = evaluate_files(config, files_of(tmp_path), out, rng=SeededNoise(1))
     low, high = numbers["interval"]
     assert low == 0.0  # noise may say less, clicks can not be
     assert high <= 1.0
