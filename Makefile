@@ -58,7 +58,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PIP) install --quiet -c constraints.txt -e ".[train]"
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
-	@sh .ci/install-java
-	$(PIP) install --quiet -c constraints.txt -e ".[train,report,spark,sketches,dev]"
+$(VENV)/.installed-dev: $(VENV)/.installed .ci/install-test-tools
+	@sh .ci/install-test-tools
+	$(PIP) install --quiet -c constraints.txt -e ".[train,report,spark,sketches,studio,dev]"
 	@touch $@

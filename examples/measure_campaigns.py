@@ -1,6 +1,6 @@
-"""Measure campaigns under a user's budget, and compare with what the noise-free log says.
+"""Measure campaigns under a user's budget, and find the same numbers again for nothing.
 
-    python examples/measure_campaigns.py OUTPUT_FOLDER
+    python examples/measure_campaigns.py [OUTPUT_FOLDER]
 
 The log is made up and the settings are those of measure_campaigns.toml beside this file. The
 steps are those of a real measurement: plan before reading, charge the ledger once, read numbers
@@ -27,6 +27,9 @@ from tulle.report.measure_card import measure_card
 from tulle.runs.release_books import ReleaseCharge
 
 SETTINGS = pathlib.Path(__file__).with_suffix(".toml")
+BUDGET = Budget(
+    name="measurement", unit=Unit.user(), adjacency=Adjacency.ADD_OR_REMOVE, epsilon=2.0, delta=0.0
+)
 
 
 def make_log(folder: pathlib.Path) -> None:
@@ -34,21 +37,6 @@ def make_log(folder: pathlib.Path) -> None:
     folder.mkdir()
     files = folder / "impressions.csv", folder / "conversions.csv"
     write_impression_logs(ImpressionConfig(num_users=20_000), *files, seed=0)
-
-
-def make_ledger(path: pathlib.Path) -> Ledger:
-    """A ledger in which each user has the budget of one measurement."""
-    ledger = Ledger.create(path)
-    ledger.create_budget(
-        Budget(
-            name="measurement",
-            unit=Unit.user(),
-            adjacency=Adjacency.ADD_OR_REMOVE,
-            epsilon=2.0,
-            delta=0.0,
-        )
-    )
-    return ledger
 
 
 def main(folder: pathlib.Path) -> None:
@@ -59,17 +47,14 @@ def main(folder: pathlib.Path) -> None:
     for expected in expected_errors(make_measure_plan(config)):
         print(f"{expected.query}: {expected.number} +- {expected.noise_stddev:.3g}")
 
-    charge = ReleaseCharge(ledger=make_ledger(folder / "ledger.db"), purpose="measure")
+    ledger = Ledger.create(folder / "ledger.db")
+    ledger.create_budget(BUDGET)
+    options = MeasureOptions(charge=ReleaseCharge(ledger=ledger, purpose="measure"))
     for _ in range(2):
         with open_engine() as engine:
-            result = measure(
-                config,
-                folder,
-                engine,
-                rng=release_rng(),
-                options=MeasureOptions(charge=charge),
-            )
+            result = measure(config, folder, engine, rng=release_rng(), options=options)
         print("found again, nothing spent" if result.is_stored else "measured")
+
     card = measure_card(result.record)
     write_card(folder, card)
     print(card.verdict)
@@ -78,4 +63,4 @@ def main(folder: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]))
+    main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "measured"))

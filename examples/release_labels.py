@@ -1,6 +1,6 @@
 """Release the labels of a log under a user's budget, and use them without any framework.
 
-    python examples/release_labels.py OUTPUT_FOLDER
+    python examples/release_labels.py [OUTPUT_FOLDER]
 
 The log is made up. Replace `make_table` by your own table and schema. The steps are those of
 a real release: public row counts choose the mechanism, the ledger is charged before the first
@@ -28,63 +28,44 @@ from tulle.report.labels_card import labels_card
 from tulle.runs.release_books import ReleaseCharge
 from tulle.runs.release_once import ReleaseOptions
 
-EPSILON = 2.0
-UNIT = Unit.user()
+BUDGET = Budget(
+    name="labels", unit=Unit.user(), adjacency=Adjacency.REPLACE, epsilon=2.0, delta=0.0
+)
 
 
 def make_table(folder: pathlib.Path) -> LabelTable:
     """A made-up log of impressions and conversions."""
     log = folder / "log.parquet"
     write_log(shapes.ATTRIBUTION, log, num_rows=100_000, seed=0)
-    return LabelTable(paths=(log,), layout=ATTRIBUTION, unit=UNIT)
+    return LabelTable(paths=(log,), layout=ATTRIBUTION, unit=BUDGET.unit)
 
 
-def make_ledger(path: pathlib.Path) -> Ledger:
-    """A ledger in which each user has the budget of one release."""
-    ledger = Ledger.create(path)
-    ledger.create_budget(
-        Budget(
-            name="labels",
-            unit=UNIT,
-            adjacency=Adjacency.REPLACE,
-            epsilon=EPSILON,
-            delta=0.0,
-        )
-    )
-    return ledger
+def conversion_rate(released: pathlib.Path) -> float:
+    """An estimate from noisy labels; conversions beyond the cap of a user are not counted."""
+    noisy = pl.read_parquet(released, columns=["target", "weight"])
+    return float((noisy["target"] * noisy["weight"]).sum() / noisy["weight"].sum())
 
 
 def main(folder: pathlib.Path) -> None:
-    """Plans, releases twice for one price, and compares a campaign's rate with the truth."""
+    """Plans, releases twice for one price, and estimates a rate."""
     folder.mkdir(parents=True)
     table = make_table(folder)
-    plan = plan_units(table.unit_rows().length_counts(), epsilon=EPSILON)
-    best = plan.recommended
+    best = plan_units(table.unit_rows().length_counts(), epsilon=BUDGET.epsilon).recommended
     print(f"mechanism {best.mechanism.name}, noise variance {best.mean_variance:.3f} a row")
 
-    charge = ReleaseCharge(ledger=make_ledger(folder / "ledger.db"), purpose="labels")
+    ledger = Ledger.create(folder / "ledger.db")
+    ledger.create_budget(BUDGET)
+    options = ReleaseOptions(charge=ReleaseCharge(ledger=ledger, purpose="labels"))
     noise = UnitNoise(mechanism=best.mechanism)
     for name in ("noisy.parquet", "copy.parquet"):
-        result = release_labels(
-            table,
-            noise,
-            folder / name,
-            rng=release_rng(),
-            options=ReleaseOptions(charge=charge),
-        )
+        result = release_labels(table, noise, folder / name, rng=release_rng(), options=options)
         print(f"{name}: {'found' if result.is_stored else 'drawn'}")
+
     card = labels_card(result.record)
     write_card(folder, card)
     print(card.verdict)
-
-    raw = pl.read_parquet(folder / "log.parquet", columns=["conversion"])
-    noisy = pl.read_parquet(folder / "noisy.parquet")
-    weighted = (noisy["target"] * noisy["weight"]).sum() / noisy["weight"].sum()
-    print(f"conversion rate {weighted:.4f} from noisy labels, {raw['conversion'].mean():.4f} raw;")
-    print("conversions beyond the cap of a user are not counted")
+    print(f"conversion rate {conversion_rate(folder / 'noisy.parquet'):.4f} from noisy labels")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2 or pathlib.Path(sys.argv[1]).exists():
-        raise SystemExit("usage: python examples/release_labels.py NEW_FOLDER")
-    main(pathlib.Path(sys.argv[1]))
+    main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "released"))

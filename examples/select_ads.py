@@ -1,6 +1,6 @@
 """Plan, decide and bill a private selection of ads on made-up auctions.
 
-    python examples/select_ads.py OUTPUT_FOLDER
+    python examples/select_ads.py [OUTPUT_FOLDER]
 
 The mechanism is planned from public data alone. A ledger pays for the decisions once: the second
 `decide` finds the stored choices and spends nothing.
@@ -71,4 +71,4 @@ def main(folder: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]))
+    main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "selected"))

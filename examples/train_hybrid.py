@@ -1,6 +1,6 @@
 """Train on a prepared dataset under a budget, and write the card.
 
-    python examples/train_hybrid.py OUTPUT_FOLDER
+    python examples/train_hybrid.py [OUTPUT_FOLDER]
 
 The log is made up. Replace `prepare_log` by your own log and layout. The steps are those of
 a real release: the plan is known before training, the ledger is charged once, the run can
@@ -10,6 +10,7 @@ be resumed, and the card says what is promised.
 import pathlib
 import sys
 
+from tulle import train
 from tulle.accounting.budget import Budget
 from tulle.accounting.ledger import Ledger
 from tulle.data.features.feature_plan import hash_all
@@ -24,26 +25,15 @@ from tulle.privacy.units import Adjacency, Unit
 from tulle.report.card_file import write_card
 from tulle.report.training_card import training_card
 from tulle.runs.folder import RunFolder
-from tulle.train import (
-    MLP,
-    Adam,
-    ExampleSet,
-    HybridConfig,
-    LabelPhase,
-    LedgerCharge,
-    PrivatePhase,
-    RunOptions,
-    fit,
-    make_plan,
+
+BUDGET = Budget(
+    name="rows", unit=Unit.example(), adjacency=Adjacency.REPLACE, epsilon=3.0, delta=1e-7
 )
-
-EPSILON, DELTA = 3.0, 1e-7
-
-CONFIG = HybridConfig(
-    model=MLP(embedding_dim=8, public_hidden=(32,), common_hidden=(32, 16)),
-    label_phase=LabelPhase(epochs=2.0, batch_size=256, optimizer=Adam(learning_rate=2e-3)),
-    private_phase=PrivatePhase(epochs=4.0, batch_size=4096, clip_norm=1.0),
-).calibrate(epsilon=EPSILON, delta=DELTA)
+CONFIG = train.HybridConfig(
+    model=train.MLP(embedding_dim=8, public_hidden=(32,), common_hidden=(32, 16)),
+    label_phase=train.LabelPhase(epochs=2.0, batch_size=256),
+    private_phase=train.PrivatePhase(epochs=4.0, batch_size=4096, clip_norm=1.0),
+).calibrate(epsilon=BUDGET.epsilon, delta=BUDGET.delta)
 
 
 def prepare_log(folder: pathlib.Path) -> PreparedDataset:
@@ -54,21 +44,6 @@ def prepare_log(folder: pathlib.Path) -> PreparedDataset:
     return prepare(LogFiles(paths=(log,), layout=SEARCH), features, folder / "prepared").dataset
 
 
-def make_ledger(path: pathlib.Path) -> Ledger:
-    """A ledger in which each row has the budget of one such run."""
-    ledger = Ledger.create(path)
-    ledger.create_budget(
-        Budget(
-            name="rows",
-            unit=Unit.example(),
-            adjacency=Adjacency.REPLACE,
-            epsilon=EPSILON,
-            delta=DELTA,
-        )
-    )
-    return ledger
-
-
 def main(folder: pathlib.Path) -> None:
     """Plans, trains, writes the card, and looks at the ledger."""
     folder.mkdir(parents=True)
@@ -76,22 +51,26 @@ def main(folder: pathlib.Path) -> None:
     train_rows, test_rows = split_at_random(
         dataset.num_rows, fractions=(0.8, 0.2), key=b"rows of the example"
     )
-    train, test = ExampleSet.of(dataset, train_rows), ExampleSet.of(dataset, test_rows)
-
-    plan = make_plan(train, CONFIG)
+    examples = train.ExampleSet.of(dataset, train_rows)
+    plan = train.make_plan(examples, CONFIG)
     print(f"plan: {plan.plan.guarantee}, noise multiplier {plan.noise_multiplier:.2f}")
 
-    charge = LedgerCharge(ledger=make_ledger(folder / "ledger.db"))
-    options = RunOptions(folder=folder / "run", charge=charge, test_name="a fifth of the rows")
-    result = fit(train, plan, test=test, options=options)
+    ledger = Ledger.create(folder / "ledger.db")
+    ledger.create_budget(BUDGET)
+    charge = train.LedgerCharge(ledger=ledger)
+    options = train.RunOptions(
+        folder=folder / "run", charge=charge, test_name="a fifth of the rows"
+    )
+    test = train.ExampleSet.of(dataset, test_rows)
+    result = train.fit(examples, plan, test=test, options=options)
     print(f"AUC loss {result.metrics.auc_loss:.3f} after {plan.num_private_steps} private steps")
 
     card = training_card(RunFolder.open(folder / "run"))
     write_card(folder / "run", card)
     print(card.verdict)
-    left = charge.ledger.state("rows").left_epsilon
-    print(f"left in the ledger for these rows: epsilon={left:.2g} of {EPSILON:g}")
+    left = ledger.state(BUDGET.name).left_epsilon
+    print(f"left in the ledger for these rows: epsilon={left:.2g} of {BUDGET.epsilon:g}")
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "train-hybrid"))
+    main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "trained"))

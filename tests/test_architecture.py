@@ -24,7 +24,8 @@ LAYERS = {
     "select": 4,
     "audit": 5,
     "report": 6,
-    "cli": 7,
+    "studio": 7,
+    "cli": 8,
 }
 
 FENCES = {
@@ -37,6 +38,8 @@ FENCES = {
     "polars": ("data", "measure", "labels"),
     "matplotlib": ("report",),
     "jinja2": ("report",),
+    "starlette": ("studio",),
+    "uvicorn": ("studio",),
     "typer": ("cli",),
     "rich": ("cli",),
     "pickle": (),

@@ -11,6 +11,8 @@ from tulle.report.card_file import read_card
 pytestmark = pytest.mark.slow
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+MOST_LINES = 79
 
 
 def run(script: str, *arguments: str) -> str:
@@ -25,6 +27,12 @@ def auc_loss_in(text: str) -> float:
     found = re.search(r"AUC loss (0\.\d+)", text)
     assert found is not None, text
     return float(found[1])
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_an_example_is_short_and_is_run_here(script: pathlib.Path) -> None:
+    assert len(script.read_text().splitlines()) <= MOST_LINES
+    assert f'run("{script.name}"' in pathlib.Path(__file__).read_text()
 
 
 def test_three_lines_train_a_private_model() -> None:
@@ -75,3 +83,13 @@ def test_ads_are_selected_once_under_a_budget_and_billed(tmp_path: pathlib.Path)
     assert card.verdict.startswith("Private release: epsilon=2, delta=0")
     (spend,) = Ledger.open(tmp_path / "out" / "ledger.db").spends("ads")
     assert spend.request.event == card.plan.event
+
+
+def test_two_weeks_of_counts_are_paid_from_two_windows(tmp_path: pathlib.Path) -> None:
+    text = run("weekly_conversions.py", str(tmp_path / "out"))
+    assert len(re.findall(r"2026-01-\d\d: \[", text)) == 2
+    card = read_card(tmp_path / "out" / "card.json")
+    assert card.verdict in text
+    assert card.verdict.startswith("Private release: epsilon=1, delta=0 for the labels of one user")
+    spends = Ledger.open(tmp_path / "out" / "ledger.db").spends("ads")
+    assert [spend.status for spend in spends] == ["released", "released"]

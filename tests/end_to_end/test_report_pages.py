@@ -15,8 +15,11 @@ from typing import Any
 
 import pytest
 
+from tulle.report.html.joined_page import joined_page
 from tulle.report.html.page_html import render_html
-from unit.report.html.sample_releases import KINDS, pages
+from tulle.report.labels_report import labels_page
+from unit.report.html.sample_releases import KINDS, labels_record, pages, small_card
+from unit.report.test_label_channels import described
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = [
@@ -27,9 +30,22 @@ WIDTHS = (390, 1280)
 LEAST_LETTER_PIXELS = 12.0
 """Height of a line of text in a chart; letters of 10 pixels have such a line."""
 LOST_PIXELS = 1.0
+LEAST_CONTRAST = 4.5
+"""Of letters against their panel: what WCAG 2 asks for text of this size."""
 
 _MEASURE = """
 <script>
+function light(color) {
+  const parts = color.match(/[0-9.]+/g).slice(0, 3).map(part => part / 255);
+  const [r, g, b] = parts.map(p => p <= 0.04045 ? p / 12.92 : ((p + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+function contrast(frame, words) {
+  const style = element => frame.contentWindow.getComputedStyle(element);
+  const panel = light(style(words.closest("figure")).backgroundColor);
+  const letters = light(style(words).fill);
+  return (Math.max(panel, letters) + 0.05) / (Math.min(panel, letters) + 0.05);
+}
 addEventListener("load", () => {
   const found = {};
   for (const frame of document.querySelectorAll("iframe")) {
@@ -45,6 +61,7 @@ addEventListener("load", () => {
       figures: [...page.querySelectorAll("figure svg")].filter(s => s.clientHeight > 40).length,
       letters: Math.min(...words.map(t => t.getBoundingClientRect().height)),
       outside: outside.map(t => t.textContent), background: view.backgroundColor,
+      contrasts: words.filter(t => t.hasAttribute("stroke")).map(t => contrast(frame, t)),
       panel: frame.contentWindow.getComputedStyle(page.querySelector("figure")).backgroundColor,
     };
   }
@@ -128,12 +145,29 @@ def test_a_page_fits_a_phone_and_a_desk(tmp_path: Path, texts: dict[str, str], k
         assert page["outside"] == []
 
 
-def test_dark_pages_keep_light_panels(tmp_path: Path, texts: dict[str, str]) -> None:
+def test_the_picture_of_every_mechanism_fits_a_phone_and_a_desk(tmp_path: Path) -> None:
+    made = [
+        labels_page(labels_record(**mechanism), small_card()) for mechanism in described().values()
+    ]
+    text = render_html(joined_page("labels", made))
+    for width, page in measured(tmp_path, text).items():
+        assert page["figures"] == text.count("<svg ") >= 2 * len(made)
+        assert page["scroll"] <= int(width)
+        assert page["letters"] >= LEAST_LETTER_PIXELS
+        assert page["outside"] == []
+
+
+def test_pages_and_their_panels_are_dark_where_the_reader_is(
+    tmp_path: Path, texts: dict[str, str]
+) -> None:
     light = measured(tmp_path, texts["run"], "--blink-settings=preferredColorScheme=1")["390"]
     dark = measured(tmp_path, texts["run"], "--blink-settings=preferredColorScheme=0")["390"]
     assert light["background"] == "rgb(255, 255, 255)"
     assert dark["background"] == "rgb(15, 20, 25)"
-    assert dark["panel"] == light["panel"] == "rgb(255, 255, 255)"
+    assert light["panel"] == "rgb(255, 255, 255)"
+    assert dark["panel"] == "rgb(22, 28, 35)"
+    for page in (light, dark):
+        assert min(page["contrasts"]) >= LEAST_CONTRAST
 
 
 def test_the_checks_can_fail(tmp_path: Path, texts: dict[str, str]) -> None:

@@ -47,7 +47,10 @@ class Question:
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.noise is None):
-            raise ConfigError("give either an epsilon or a noise: one is found from the other.")
+            raise ConfigError(
+                "give either an epsilon or a noise (--noise-multiplier, --response-epsilon or "
+                "--local-epsilon): one is found from the other."
+            )
         for name in ("epsilon", "noise"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:

@@ -66,7 +66,8 @@ class Budget:
         if span is None:
             raise ConfigError(
                 f"at=None cannot be charged to budget {self.name!r}, which renews for each "
-                f"{self.unit}; say with at=… (and until=…) which time the data are from."
+                f"{self.unit}; say with --at (and --until), at=… (and until=…), which time the "
+                "data are from."
             )
         windows = range(span.first_micros // length, span.last_micros // length + 1)
         if len(windows) > _MAX_WINDOWS_PER_SPEND:

@@ -5,6 +5,7 @@ multiplier that was calibrated is accounted by the same event when it is used.
 """
 
 import dataclasses
+import math
 
 from tulle.errors import ConfigError
 from tulle.privacy.events import (
@@ -59,6 +60,13 @@ class BatchSampling:
     def sampling_prob(self) -> float:
         """The chance of one row to enter one batch."""
         return self.batch_size / self.num_examples
+
+
+def steps_of_epochs(epochs: float, *, num_examples: int, batch_size: int) -> int:
+    """Batches of this expected size that make so many passes over the rows."""
+    if not 0 < epochs < math.inf:
+        raise ConfigError(f"epochs={epochs} must be a finite number > 0.")
+    return math.ceil(epochs * num_examples / batch_size)
 
 
 def dpsgd_event(sampling: BatchSampling, noise_multiplier: float) -> Event:

@@ -1,0 +1,1 @@
+"""Attacks on what is claimed: audits of training, of mechanisms and of labels."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tulle.errors import ConfigError
+from tulle.privacy.fields import did_you_mean
 
 if TYPE_CHECKING:
     from tulle.accounting.answers import Answer, Question
@@ -244,7 +245,11 @@ def _question(
     try:
         method = Method(accountant)
     except ValueError:
-        raise ConfigError(f"accountant={accountant!r} is unknown; use pld or rdp.") from None
+        known = [method.value for method in Method]
+        raise ConfigError(
+            f"accountant={accountant!r} is unknown{did_you_mean(accountant, known)}; "
+            f"use {' or '.join(known)}."
+        ) from None
     return Question(
         epsilon=epsilon,
         noise=noise,
@@ -270,16 +275,18 @@ def _sampling(
     max_batch_size: int | None,
     sampler: str,
 ) -> "BatchSampling":
-    from tulle.accounting.training_events import BatchSampling
+    from tulle.accounting.training_events import BatchSampling, steps_of_epochs
 
-    if sampler not in {"poisson", "fixed-size"}:
-        raise ConfigError(f"sampler={sampler!r} is unknown; use poisson or fixed-size.")
+    samplers = ("poisson", "fixed-size")
+    if sampler not in samplers:
+        raise ConfigError(
+            f"sampler={sampler!r} is unknown{did_you_mean(sampler, samplers)}; "
+            f"use {' or '.join(samplers)}."
+        )
     if (steps is None) == (epochs is None):
         raise ConfigError("give either --steps or --epochs: how long the run is.")
     if epochs is not None:
-        if not 0 < epochs < math.inf:
-            raise ConfigError(f"epochs={epochs} must be a finite number > 0.")
-        steps = math.ceil(epochs * num_examples / batch_size)
+        steps = steps_of_epochs(epochs, num_examples=num_examples, batch_size=batch_size)
     return BatchSampling(
         num_examples=num_examples,
         batch_size=batch_size,

@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
-from tulle.errors import DataError
+from tulle.errors import DataError, reason_of
 
 
 def check_plan(
-    plan: Annotated[Path, typer.Argument(help="A plan as JSON.")],
+    plan: Annotated[
+        Path, typer.Argument(help="The plan.json of a run, or what `tulle plan --finished` wrote.")
+    ],
     header: Annotated[
         Path | None,
         typer.Option(help="A CSV file; its first line must have every column of the plan."),
@@ -24,7 +26,7 @@ def check_plan(
     from tulle.privacy.plan import Plan
     from tulle.privacy.rounding import round_up
 
-    loaded = Plan.from_json(_read(plan))
+    loaded = Plan.from_dict(_plan_in(plan))
     epsilons = verify_plan(loaded)
     if header is not None:
         loaded.columns.check_against(_header_columns(header))
@@ -41,13 +43,18 @@ def check_plan(
         typer.echo(f"  {claim.guarantee}: its event gives epsilon={round_up(epsilon, 6):.6g}")
 
 
-def _read(path: Path) -> str:
+def _plan_in(path: Path) -> object:
+    """What the file says; of a finished training plan, the plan in it."""
+    from tulle.privacy.fields import parse_json
+
     try:
-        return path.read_text(encoding="utf-8")
+        data = parse_json(path.name, path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
-            f"{path} cannot be read: {error}; give a plan that Plan.to_json() wrote."
+            f"{path} cannot be read: {reason_of(error)}; give the plan.json of a run, or what "
+            "`tulle plan --finished FILE` wrote."
         ) from None
+    return data["plan"] if isinstance(data, dict) and "plan" in data else data
 
 
 def _header_columns(path: Path) -> list[str]:
@@ -55,7 +62,8 @@ def _header_columns(path: Path) -> list[str]:
         with path.open(encoding="utf-8", newline="") as file:
             columns = next(csv.reader(file), [])
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read: {error}; give a CSV file with a header.") from None
+        shown = error if isinstance(error, csv.Error) else reason_of(error)
+        raise DataError(f"{path} cannot be read: {shown}; give a CSV file with a header.") from None
     if not columns:
         raise DataError(f"{path} is empty; give a CSV file with a header.")
     return columns

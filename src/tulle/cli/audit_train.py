@@ -18,7 +18,7 @@ from tulle.cli.train_planning import plan_line, plan_run
 from tulle.cli.train_processes import CACHE
 from tulle.cli.train_progress import showing_training
 from tulle.cli.train_settings import read_settings, require_torch
-from tulle.errors import ConfigError
+from tulle.errors import ConfigError, RunInterruptedError, RunStateError
 
 if TYPE_CHECKING:
     from tulle.audit.canary_training import TrainingAudit
@@ -32,7 +32,11 @@ AUDIT_TRAIN_EPILOG = (
     "\n\nExample: tulle audit train --data synth:search --rows 20000 --method nonprivate"
 )
 
-_STOPPED = "stopped as asked; the coins are gone, so start the audit anew under another --name."
+_ANEW = (
+    "An audit cannot be resumed, because its coins are kept nowhere: run it under another --name, "
+    "or without one. What a ledger was charged stays spent."
+)
+_STOPPED = f"stopped as asked. {_ANEW}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,7 +71,8 @@ def audit_train(options: AuditTrainOptions) -> None:
     audit. Its model was trained on coins too, so it is not for serving. An attacker who sees
     the model alone proves little; a bound below the claim is no proof that the claim is loose.
     Counts of right guesses are exact: where the model reads sensitive columns, show them only to
-    those who may see the rows. Ends with exit code 1 if the claim is violated.
+    those who may see the rows. An audit that was interrupted cannot be resumed; start it anew.
+    Ends with exit code 1 if the claim is violated.
     """
     require_torch()
     if options.purpose is not None and options.ledger is None:
@@ -81,12 +86,20 @@ def audit_train(options: AuditTrainOptions) -> None:
         if not options.quiet:
             typer.echo(plan_line(made), err=True)
         base = f"audit-{made.plan.settings['method']}-{data.name}"
-        path = new_run(options.runs, options.name, base)
+        path = _new_run(options, base)
         audit = _run(made, data, path, options)
         found = _write_card(audit, path)
     _print(audit, found, path, as_json=options.as_json)
     if audit.result.is_violated:
         raise typer.Exit(1)
+
+
+def _new_run(options: AuditTrainOptions, base: str) -> Path:
+    """A folder for the audit: what an earlier one left is never gone on with."""
+    try:
+        return new_run(options.runs, options.name, base)
+    except RunStateError:
+        raise RunStateError(f"run {options.name} is there already. {_ANEW}") from None
 
 
 def _run(
@@ -98,14 +111,17 @@ def _run(
     charge = _charge(made, options)
     train_rows, _ = data.examples()
     with showing_training(quiet=options.quiet) as watch:
-        return audit_training(
-            train_rows,
-            made,
-            num_canaries=options.canaries,
-            rng=_coins_source(options.seed),
-            options=RunOptions(folder=path, seed=options.seed, charge=charge, watch=watch),
-            false_alarm_prob=options.false_alarm_prob,
-        )
+        try:
+            return audit_training(
+                train_rows,
+                made,
+                num_canaries=options.canaries,
+                rng=_coins_source(options.seed),
+                options=RunOptions(folder=path, seed=options.seed, charge=charge, watch=watch),
+                false_alarm_prob=options.false_alarm_prob,
+            )
+        except RunInterruptedError:
+            raise RunInterruptedError(_STOPPED) from None
 
 
 def _charge(made: "TrainPlan", options: AuditTrainOptions) -> "LedgerCharge | None":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tulle.cli.time_spans import span_of
-from tulle.errors import ConfigError
+from tulle.errors import ConfigError, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -161,7 +161,8 @@ def _event(text: str) -> "Event":
         return event_from_json(Path(text[1:]).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"--event {text} cannot be read: {error}; give an event as JSON or a file that has one."
+            f"--event {text} cannot be read: {reason_of(error)}; give an event as JSON, or @ and "
+            "a file that has one."
         ) from None
 
 

@@ -9,6 +9,8 @@ from tulle.cli.labels_release import RELEASE_EPILOG, release_command
 labels_app = typer.Typer(
     name="labels",
     help="Release labels once under label differential privacy, and train anywhere.",
+    epilog="A made-up log to try it on, with --layout attribution: "
+    "tulle data synth attribution --rows 5000 --output log.parquet",
     no_args_is_help=True,
 )
 labels_app.command("release", epilog=RELEASE_EPILOG)(release_command)

@@ -17,6 +17,7 @@ from tulle.cli.plan import PLAN_EPILOG, plan_command
 from tulle.cli.report import REPORT_EPILOG, report_command
 from tulle.cli.reproduce import REPRODUCE_EPILOG, reproduce_command
 from tulle.cli.select import select_app
+from tulle.cli.studio import STUDIO_EPILOG, studio
 from tulle.cli.train import TRAIN_EPILOG, train_command
 from tulle.errors import (
     BudgetExceededError,
@@ -52,6 +53,7 @@ app.command("plan", epilog=PLAN_EPILOG)(plan_command)
 app.command("train", epilog=TRAIN_EPILOG)(train_command)
 app.command("report", epilog=REPORT_EPILOG)(report_command)
 app.command("reproduce", epilog=REPRODUCE_EPILOG)(reproduce_command)
+app.command(epilog=STUDIO_EPILOG)(studio)
 
 _INTERRUPTED = 130
 _EXIT_CODES: tuple[tuple[type[TulleError], int], ...] = (
@@ -90,17 +92,26 @@ def run_with(arguments: list[str]) -> int:
         if message.startswith("Usage:"):  # Called without arguments: this is the help.
             typer.echo(message, err=True)
             return 2
-        return _fail(message, 2)
+        return _fail(_with_way_out(message, error), 2)
     except (KeyboardInterrupt, typer.Abort):
         result = _INTERRUPTED
     except BrokenPipeError:
         raise
     except OSError as error:
-        return _fail(f"{error.strerror or error}; what was finished before is whole.", 1)
+        name = "" if error.filename is None else f"{error.filename}: "
+        return _fail(f"{name}{error.strerror or error}; what was finished before is whole.", 1)
     # typer catches the key itself in most places and says nothing.
     if result == _INTERRUPTED:
         return _fail("interrupted", _INTERRUPTED)
     return result if isinstance(result, int) else 0
+
+
+def _with_way_out(message: str, error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return message
+    end = "" if message.endswith((".", "?")) else "."
+    return f"{message}{end} See `{context.command_path} --help`."
 
 
 def _fail(message: str, code: int) -> int:

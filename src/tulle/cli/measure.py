@@ -13,7 +13,8 @@ from tulle.cli.measure_w3c import W3C_CONFORMANCE_EPILOG, w3c_conformance
 measure_app = typer.Typer(
     name="measure",
     help="Measure campaigns: attribution, slices, hierarchies, reach, browser APIs.",
-    epilog="Start with: tulle measure plan campaigns.toml",
+    epilog="Start with: tulle measure plan campaigns.toml\n\n"
+    "A made-up log to try it on: tulle data synth impressions --rows 5000 --output log",
     no_args_is_help=True,
 )
 measure_app.command("run", epilog=RUN_EPILOG)(run_command)

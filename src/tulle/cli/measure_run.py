@@ -127,13 +127,17 @@ def release(
     from tulle.measure.queries.releasing import MeasureOptions, measure
     from tulle.measure.queries.table_files import FORMS, write_tables
     from tulle.mechanisms.entropy import SeededNoise, release_rng
+    from tulle.privacy.fields import did_you_mean
     from tulle.report.card_file import write_card
     from tulle.report.measure_card import measure_card
     from tulle.runs.whole_files import reporting_disk_errors
 
     charge = charge_of(output, default_purpose="measure")
     if output.form not in FORMS:
-        raise ConfigError(f"--format {output.form} is unknown; use one of {', '.join(FORMS)}.")
+        raise ConfigError(
+            f"--format {output.form} is unknown{did_you_mean(output.form, FORMS)}; "
+            f"use one of {', '.join(FORMS)}."
+        )
     by_name = {query.name: query for query in file.config.queries}
     histories = {n: read_history(p, by_name[n]) for n, p in file.history_paths.items()}
     rng = release_rng() if output.seed is None else SeededNoise(output.seed)

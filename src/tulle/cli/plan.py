@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tulle.train.train_plan import TrainPlan
 
 PLAN_EPILOG = (
-    "Example: tulle plan --data synth:search --method hybrid --epsilon 3"
+    "Example: tulle plan --data synth:search --rows 20000 --method hybrid --epsilon 3"
     "\n\nExample: tulle plan --data prepared --config run.toml --finished plan.json"
 )
 

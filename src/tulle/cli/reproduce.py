@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tulle.cli.clean_stop import stopping_cleanly
 from tulle.cli.measure_progress import showing_steps
 from tulle.cli.option_class import command_taking
-from tulle.errors import ConfigError, RunStateError
+from tulle.errors import ConfigError, RunInterruptedError, RunStateError
 
 if TYPE_CHECKING:
     from tulle.report.reproduction.reproducing import Reproduction
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 REPRODUCE_EPILOG = (
     "Example: tulle reproduce apple-fig3"
     "\n\nExample: tulle reproduce ppai24-table2 --data criteo_attribution.tsv.gz --out table2"
+)
+
+_STOPPED = (
+    "stopped as asked; a reproduction keeps nothing on the way, so run the same command anew."
 )
 
 
@@ -79,9 +84,12 @@ def _run(options: ReproduceOptions, name: str) -> "Reproduction":
         raise RunStateError(f"{options.out.name} exists already; name a new folder.")
     if name in TRAINED:
         require_torch()
-    with showing_steps(quiet=options.quiet) as say:
+    with stopping_cleanly(_STOPPED), showing_steps(quiet=options.quiet) as say:
         settings = ReproductionSettings(data=options.data, scale=scale, seed=options.seed, say=say)
-        return run(name, settings, experiments=EXPERIMENTS)
+        try:
+            return run(name, settings, experiments=EXPERIMENTS)
+        except RunInterruptedError:
+            raise RunInterruptedError(_STOPPED) from None
 
 
 def _scale(text: str) -> "Scale":

@@ -11,6 +11,8 @@ from tulle.cli.select_simulate import SIMULATE_EPILOG, simulate_command
 select_app = typer.Typer(
     name="select",
     help="Select ads on devices, privately, and bill them exactly.",
+    epilog="Made-up auctions to try it on, planned with --consent everyone: "
+    "tulle data synth auctions --rows 2000 --output auctions.parquet",
     no_args_is_help=True,
 )
 select_app.command("plan", epilog=PLAN_SELECTION_EPILOG)(plan_selection_command)

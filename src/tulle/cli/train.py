@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tulle.train.train_plan import TrainPlan
 
 TRAIN_EPILOG = (
-    "Example: tulle train --data synth:search --method hybrid --epsilon 3 --delta 1e-7"
+    "Example: tulle train --data synth:search --rows 20000 --method hybrid --epsilon 3"
     "\n\nExample: tulle train --data prepared --config run.toml --resume"
     "\n\nExample: tulle train --data prepared --method dp-sgd --epsilon 1 --noise banded --bands 16"
     "\n\nExample: tulle train --data prepared --method label-projection --epsilon 0.5"

@@ -166,6 +166,11 @@ def _prepared(choice: DataChoice) -> "PreparedDataset":
             )
     folder = Path(choice.source)
     if not folder.is_dir():
+        if folder.with_name(f"{folder.name}.partial").is_dir():
+            raise DataError(
+                f"--data {choice.source} is not whole yet; give its `tulle data prepare` again, "
+                "which goes on where it was stopped."
+            )
         raise DataError(
             f"--data {choice.source} is no folder; prepare a log with `tulle data prepare`, or use "
             f"one of {', '.join(_SYNTH + name for name in _SYNTH_LOGS)}."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tulle.cli.train_data import ChosenData
 from tulle.cli.train_settings import TrainSettings
-from tulle.errors import ConfigError, RunStateError
+from tulle.errors import ConfigError, RunStateError, reason_of
 
 if TYPE_CHECKING:
     from tulle.train.configs import TrainConfig
@@ -72,7 +72,7 @@ def read_finished(path: Path) -> "TrainPlan":
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"--finished-plan {path} cannot be read: {error}; make it with "
+            f"--finished-plan {path} cannot be read: {reason_of(error)}; make it with "
             "`tulle plan --finished FILE`."
         ) from None
     return train_plan_from_json(text)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tulle.cli.noise_settings import set_noise
 from tulle.cli.train_options import SettingOptions
-from tulle.errors import ConfigError, TulleError
+from tulle.errors import ConfigError, TulleError, reason_of
+from tulle.privacy.fields import did_you_mean
 
 if TYPE_CHECKING:
     from tulle.train.configs import TrainConfig
@@ -123,7 +124,9 @@ def read_file(path: Path | None) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"--config {path} cannot be read: {error}; give a TOML file.") from None
+        raise ConfigError(
+            f"--config {path} cannot be read: {reason_of(error)}; give a TOML file."
+        ) from None
 
 
 def data_choice(options: SettingOptions, file: dict[str, Any]) -> DataChoice:
@@ -203,7 +206,7 @@ def given_settings(options: SettingOptions) -> list[str]:
 
 def _of_method(method: str, file: dict[str, Any], *, is_other: bool) -> dict[str, Any]:
     """The part of the file that is for this method, as a copy that may be changed."""
-    from tulle.privacy.fields import check_fields, did_you_mean
+    from tulle.privacy.fields import check_fields
     from tulle.train.configs import METHOD_NAMES
 
     keys = {
@@ -267,7 +270,10 @@ def _set_optimizer(
 def _set_model(data: dict[str, Any], name: str) -> None:
     kind = _MODELS.get(name)
     if kind is None:
-        raise ConfigError(f"--model {name} is unknown; use one of {', '.join(_MODELS)}.")
+        raise ConfigError(
+            f"--model {name} is unknown{did_you_mean(name, _MODELS)}; "
+            f"use one of {', '.join(_MODELS)}."
+        )
     if data.get("model", {}).get("kind") != kind:
         data["model"] = {"kind": kind}
 
@@ -305,7 +311,8 @@ def _split(text: str) -> dict[str, Any]:
         return {"kind": name, key: float(number)}
     except (KeyError, ValueError):
         raise ConfigError(
-            f"--split {text} is unknown; use paper, ratio:0.25 or epsilon:1.2."
+            f"--split {text} is unknown{did_you_mean(kind, ('paper', *keys))}; "
+            "use paper, ratio:0.25 or epsilon:1.2."
         ) from None
 
 
@@ -314,7 +321,9 @@ def _accounting(text: str) -> str:
 
     known = {"replace": Accounting.REPLACE_PLD, "paper": Accounting.PAPER_RDP}
     if text not in known:
-        raise ConfigError(f"--accounting {text} is unknown; use {' or '.join(known)}.")
+        raise ConfigError(
+            f"--accounting {text} is unknown{did_you_mean(text, known)}; use {' or '.join(known)}."
+        )
     return known[text].value
 
 

@@ -1,0 +1,1 @@
+"""Logs on their way to training: schemas, bounds, samplers, splits."""

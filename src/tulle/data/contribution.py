@@ -243,7 +243,11 @@ def windows_of(times: ArrayLike, *, window_seconds: int, start: float = 0) -> In
 
 
 def checked_unit_ids(raw_unit_ids: ArrayLike) -> NDArray[np.int64] | NDArray[np.uint64]:
-    """A vector of whole numbers, one for each row."""
+    """A vector of whole numbers, one for each row.
+
+    Privacy:
+      Releases nothing: the error shows no id.
+    """
     unit_ids = np.asarray(raw_unit_ids)
     if unit_ids.ndim != 1 or unit_ids.dtype.kind not in "iu":
         raise DataError(

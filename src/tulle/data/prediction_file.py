@@ -78,6 +78,10 @@ def read_predictions(path: Path, num_rows: int) -> tuple[NDArray[np.int64], NDAr
       DataError: It cannot be read, has no rows, missing values, a row twice or a row that
         the table does not have, or a probability is not in [0, 1].
     """
+    if not path.is_file():
+        raise DataError(
+            f"{path.name} is no file; name predictions as `tulle train --predictions` writes them."
+        )
     try:
         table = pl.read_parquet(path, columns=["row", "probability"], glob=False)
         rows = table["row"].cast(pl.Int64).to_numpy()

@@ -5,8 +5,10 @@ memory at a time, however long the log is. Vocabularies need a counting pass
 before; what it costs is charged once, also if the work is interrupted later.
 """
 
+import contextlib
 import dataclasses
 import functools
+import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -35,7 +37,7 @@ from tulle.data.row_arrays import RowArrays
 from tulle.data.schema import Schema
 from tulle.data.source_files import SourceFile, inspect_sources
 from tulle.data.units import check_units, drop_rows_without_unit
-from tulle.errors import ConfigError, DataError
+from tulle.errors import BudgetExceededError, ConfigError, DataError
 from tulle.privacy.event_json import event_to_dict
 from tulle.privacy.units import Owner
 
@@ -141,7 +143,10 @@ def prepare(
     settings = _settings(log, features, config, payment) | {
         "set of input files": [source.to_dict() for source in sources]
     }
-    with hold_partial(folder, settings, resume=resume) as partial:
+    with (
+        hold_partial(folder, settings, resume=resume) as partial,
+        _clearing_what_is_useless(partial, is_paid=payment is not None),
+    ):
         encoder = _encoder(log, features, config, payment, partial)
         work = _Work(log=log, encoder=encoder, config=config)
         with DatasetWriter(partial, work.contents()) as writer:
@@ -166,6 +171,18 @@ def begun_plan(folder: Path) -> FeaturePlan | None:
     """
     settings = begun_settings(folder)
     return None if settings is None else FeaturePlan.from_dict(settings.get(_PLAN))
+
+
+@contextlib.contextmanager
+def _clearing_what_is_useless(partial: PartialFolder, *, is_paid: bool) -> Iterator[None]:
+    """After a refusal nothing without a row is kept: it would stand in the way of the next try."""
+    try:
+        yield
+    except (DataError, BudgetExceededError):
+        is_charged = is_paid and (partial.data / ENCODER_FILE).exists()
+        if not is_charged and not partial.read_progress().num_rows:
+            shutil.rmtree(partial.folder)
+        raise
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -78,6 +78,10 @@ def split_by_unit(
       raw_unit_ids: The unit of each row, as whole numbers.
       fractions: Chance of each part; they add up to 1.
       key: At least 16 bytes. A unit keeps its part when other data come with the same key.
+
+    Privacy:
+      Releases nothing: the part of a unit is fixed by its id and the key alone, so that no other
+      unit can change it.
     """
     unit_ids = checked_unit_ids(raw_unit_ids)
     hashes = hash_columns(key, "split by unit", unit_ids.astype(np.int64))

@@ -1,0 +1,1 @@
+"""Labels with noise: label differential privacy, by row and by unit."""

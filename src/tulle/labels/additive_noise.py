@@ -50,7 +50,11 @@ class AdditiveLabels:
         return f"{self.word}-clipped" if self.clip else self.word
 
     def check_labels(self, raw_labels: NDArray[Any]) -> None:
-        """Refuses labels outside of the declared range, without showing them."""
+        """Refuses labels outside of the declared range, without showing them.
+
+        Privacy:
+          Releases nothing: the error shows none of the labels.
+        """
         self.grid.check(raw_labels)
 
 

@@ -72,7 +72,11 @@ class BinaryResponse:
         return float(self.channel.debiased_targets(reports).mean())
 
     def check_labels(self, raw_labels: NDArray[Any]) -> None:
-        """Refuses labels other than 0 and 1, without showing them."""
+        """Refuses labels other than 0 and 1, without showing them.
+
+        Privacy:
+          Releases nothing: the error shows none of the labels.
+        """
         _checked_bits(raw_labels)
 
     def release(self, raw_labels: NDArray[Any], *, rng: NoiseSource) -> NoisyLabels:

@@ -98,7 +98,11 @@ class ClassResponse:
         return np.asarray((spread - drift**2) / self._gain**2)
 
     def check_labels(self, raw_labels: NDArray[Any]) -> None:
-        """Refuses labels that are not a class, without showing them."""
+        """Refuses labels that are not a class, without showing them.
+
+        Privacy:
+          Releases nothing: the error shows none of the labels.
+        """
         self._checked(raw_labels)
 
     def release(self, raw_labels: NDArray[Any], *, rng: NoiseSource) -> NoisyLabels:
@@ -167,7 +171,11 @@ class ClassResponse:
 
 
 def checked_classes(raw_labels: NDArray[Any], num_classes: int) -> IntArray:
-    """Labels as whole numbers below `num_classes`; else an error that hides them."""
+    """Labels as whole numbers below `num_classes`; else an error that hides them.
+
+    Privacy:
+      Releases nothing: the error shows none of the labels.
+    """
     labels = np.asarray(raw_labels)
     if labels.dtype.kind in "biuf":
         if not labels.size:

@@ -56,6 +56,9 @@ class LabelGrid:
     def index_of(self, raw_labels: ArrayLike) -> IntArray:
         """The place of each label among the values, the nearest one where it lies between.
 
+        Privacy:
+          Releases nothing: places are as sensitive as the labels.
+
         Raises:
           DataError: A label is missing, not a number, or outside [low, high].
         """
@@ -64,7 +67,11 @@ class LabelGrid:
         return np.clip(places, 0, self.num_values - 1)
 
     def check(self, raw_labels: ArrayLike) -> FloatArray:
-        """The labels as floats; refuses what is outside of the declared range."""
+        """The labels as floats; refuses what is outside of the declared range.
+
+        Privacy:
+          Releases nothing: the error shows none of the labels.
+        """
         labels = np.asarray(raw_labels)
         if labels.dtype.kind not in "biuf":
             raise DataError(

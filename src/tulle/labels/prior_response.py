@@ -140,7 +140,11 @@ class PriorResponse:
         return np.asarray(ranks < self._num_reported_in(ranks.size))
 
     def check_labels(self, raw_labels: NDArray[Any]) -> None:
-        """Refuses labels that are not a class, without showing them."""
+        """Refuses labels that are not a class, without showing them.
+
+        Privacy:
+          Releases nothing: the error shows none of the labels.
+        """
         checked_classes(raw_labels, self.num_classes)
 
     def release(self, raw_labels: NDArray[Any], *, rng: NoiseSource) -> NoisyLabels:

@@ -44,10 +44,19 @@ class RowMechanism(Protocol):
         """What one noisy label of a unit costs."""
 
     def check_labels(self, raw_labels: NDArray[Any]) -> None:
-        """Refuses labels outside of the declared values, without showing them."""
+        """Refuses labels outside of the declared values, without showing them.
+
+        Privacy:
+          Releases nothing: the error shows none of the labels.
+        """
 
     def release(self, raw_labels: NDArray[Any], *, rng: NoiseSource) -> NoisyLabels:
-        """Draws one noisy label a row, once."""
+        """Draws one noisy label a row, once.
+
+        Privacy:
+          Unit: one label, replace. Local: each label is noised on its own. Event: that of `event`.
+          Relies on: one label a unit, drawn once.
+        """
 
     def describe(self) -> dict[str, Any]:
         """Settings and the channel's numbers as plain data, for whoever trains on the labels."""

@@ -1,0 +1,1 @@
+"""Measurement of campaigns with noise: slices, hierarchies, reach, browser reports."""

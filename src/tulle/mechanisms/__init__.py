@@ -1,0 +1,1 @@
+"""Randomizers, one a file, that draw exactly from the operating system's entropy."""

@@ -101,7 +101,11 @@ def variance_per_report(config: FrequencyConfig, *, frequency: float = 0.0) -> f
 
 
 def check_held_values(raw_values: ArrayLike, num_values: int) -> IntArray:
-    """The values as integers from 0 to num_values - 1; else an error that hides them."""
+    """The values as integers from 0 to num_values - 1; else an error that hides them.
+
+    Privacy:
+      Releases nothing: the error shows none of the values.
+    """
     values = np.asarray(raw_values)
     if values.dtype.kind not in "iub" and values.size:
         raise DataError(

@@ -101,7 +101,11 @@ def select_keys(
 
 
 def check_unit_counts(raw_unit_counts: ArrayLike) -> NDArray[np.int64]:
-    """The counts as integers >= 0; else an error that hides them."""
+    """The counts as integers >= 0; else an error that hides them.
+
+    Privacy:
+      Releases nothing: the error shows none of the counts.
+    """
     counts = np.asarray(raw_unit_counts)
     if counts.size == 0:
         counts = counts.astype(np.int64)

@@ -49,7 +49,12 @@ class Lattice:
         return math.ldexp(1.0, self.exponent)
 
     def multiples(self, raw_values: ArrayLike) -> IntArray:
-        """The nearest grid point of each value, in grid widths."""
+        """The nearest grid point of each value, in grid widths.
+
+        Privacy:
+          Releases nothing: multiples are as sensitive as the values. Rounding moves two neighbours
+          apart by at most one width in each value; the contribution must be widened by that.
+        """
         values = _exact_floats(np.asarray(raw_values))
         if not np.isfinite(values).all():
             raise DataError(

@@ -1,0 +1,1 @@
+"""The words of a guarantee: units, adjacency, events, plans and releases."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from tulle.errors import ConfigError
 from tulle.privacy import events
-from tulle.privacy.fields import canonical_json, check_fields, parse_json
+from tulle.privacy.fields import canonical_json, check_fields, did_you_mean, parse_json
 
 _EVENT_CLASSES: dict[str, type[events.Event]] = {
     cls.__name__: cls
@@ -52,8 +52,11 @@ def event_from_dict(data: object) -> events.Event:
     kind = data["kind"]
     cls = _EVENT_CLASSES.get(kind) if isinstance(kind, str) else None
     if cls is None:
-        known = ", ".join(sorted(_EVENT_CLASSES))
-        raise ConfigError(f"event kind={kind!r} is unknown; known are {known}.")
+        known = sorted(_EVENT_CLASSES)
+        raise ConfigError(
+            f"event kind={kind!r} is unknown{did_you_mean(kind, known)}; "
+            f"known are {', '.join(known)}."
+        )
     fields = dataclasses.fields(cls)
     required = [f.name for f in fields if f.default is dataclasses.MISSING]
     optional = ["kind", *(f.name for f in fields if f.name not in required)]

@@ -36,6 +36,18 @@ def check_fields(
     return data
 
 
+def check_format(what: str, data: object, *known: str) -> None:
+    """Refuses what another version wrote, before its keys are looked at.
+
+    What has no format at all is left to `check_fields`.
+    """
+    if isinstance(data, dict) and "format" in data and data["format"] not in known:
+        raise ConfigError(
+            f"{what} format={data['format']!r} is not {' or '.join(map(repr, known))}; "
+            "read it with the tulle that wrote it, or make it anew with this one."
+        )
+
+
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """A suggestion to put behind an unknown name, empty if nothing is close."""
     close = difflib.get_close_matches(str(name), list(known), n=1)
@@ -80,8 +92,11 @@ def check_choice(name: str, value: object, choices: type[_Choice]) -> _Choice:
     for choice in choices:
         if choice.value == value:
             return choice
-    known = ", ".join(repr(choice.value) for choice in choices)
-    raise ConfigError(f"{name}={value!r} is unknown; use one of {known}.")
+    known = [str(choice.value) for choice in choices]
+    raise ConfigError(
+        f"{name}={value!r} is unknown{did_you_mean(value, known)}; "
+        f"use one of {', '.join(map(repr, known))}."
+    )
 
 
 def null_if_infinite(value: float) -> float | None:

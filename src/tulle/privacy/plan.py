@@ -20,6 +20,7 @@ from tulle.privacy.fields import (
     canonical_json,
     check_choice,
     check_fields,
+    check_format,
     check_list,
     check_text,
     parse_json,
@@ -94,12 +95,8 @@ class Plan:
     def from_dict(cls, data: object) -> "Plan":
         """Reads what `to_dict` wrote. Every key must be there and none besides."""
         names = [field.name for field in dataclasses.fields(cls)]
+        check_format("plan", data, PLAN_FORMAT)
         fields = check_fields("plan", data, ("format", *names))
-        if fields["format"] != PLAN_FORMAT:
-            raise ConfigError(
-                f"plan format={fields['format']!r} is not {PLAN_FORMAT!r}; "
-                "read it with the tulle that wrote it, or make the plan anew."
-            )
         return cls(
             name=fields["name"],
             mechanism=fields["mechanism"],

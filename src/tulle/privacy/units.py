@@ -9,6 +9,7 @@ import enum
 import re
 
 from tulle.errors import ConfigError
+from tulle.privacy.fields import did_you_mean
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 
@@ -97,10 +98,11 @@ class Unit:
         try:
             owner = Owner(re.sub(r"\s*[x*×]\s*(?=advertiser|publisher)", " x ", owner_text.strip()))
         except ValueError:
-            choices = ", ".join(repr(o.value) for o in Owner)
+            known = [owner.value for owner in Owner]
             raise ConfigError(
-                f"unit={text!r} is unknown; use one of {choices}, optionally with "
-                "a window such as 'user per 7 days'."
+                f"unit={text!r} is unknown{did_you_mean(owner_text, known)}; use one of "
+                f"{', '.join(map(repr, known))}, optionally with a window such as "
+                "'user per 7 days'."
             ) from None
         if not separator:
             return cls(owner)
@@ -154,8 +156,11 @@ class Adjacency(enum.Enum):
         try:
             return cls(name)
         except ValueError:
-            choices = ", ".join(a.value for a in cls)
-            raise ConfigError(f"adjacency={text!r} is unknown; use one of {choices}.") from None
+            known = [adjacency.value for adjacency in cls]
+            raise ConfigError(
+                f"adjacency={text!r} is unknown{did_you_mean(name, known)}; "
+                f"use one of {', '.join(known)}."
+            ) from None
 
     @property
     def meaning(self) -> str:

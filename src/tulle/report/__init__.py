@@ -1,0 +1,1 @@
+"""Cards, plots and pages about what was released; reads finished runs only."""

@@ -4,8 +4,8 @@ Everything comes from the record of the measurement, which is public. Numbers st
 released; sizes of slices are released sizes, never raw ones.
 """
 
-import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tulle.accounting.accountant import pld_epsilon
@@ -15,13 +15,13 @@ from tulle.report.html.card_sections import card_page
 from tulle.report.html.charts import Axis, Bar, BarChart, Curve, CurveChart
 from tulle.report.html.page import Block, Figure, Page, Paragraph, Section
 from tulle.report.html.tables import Table
+from tulle.report.tree_figures import SUM, slice_name, tree_figures
 
 if TYPE_CHECKING:
     from tulle.measure.queries.answer_table import AnswerTable
     from tulle.measure.queries.measure_record import MeasureRecord
 
-_ALL, _SUM = "(all)", "(sum)"
-"""Of what is counted: everything, or the slices that are listed or were found."""
+_ALL = "(all)"
 _MOST_ROWS = 200
 _MOST_NUMBERS = 6
 _LEAST_TOGETHER = 4
@@ -36,8 +36,28 @@ def measure_page(record: "MeasureRecord", card: Card) -> Page:
     """
     sections = [section for table in record.tables for section in _table_sections(table)]
     return card_page(
-        card, title=f"Measurement: {record.plan.name}", sections=[*sections, *_budget(record)]
+        card,
+        title=f"Measurement: {record.plan.name}",
+        sections=[*sections, *_budget(record)],
+        facts=_facts(record),
     )
+
+
+def _facts(record: "MeasureRecord") -> list[tuple[str, str]]:
+    """How much was released, and how sure half of it is."""
+    rows = [row for table in record.tables for row in table.plain_rows()]
+    facts = [("numbers", f"{len(rows):,}"), ("tables", f"{len(record.tables):,}")]
+    errors = [error for row in rows if (error := _relative_error(row)) is not None]
+    if errors:
+        words = f"{statistics.median(errors):.0%} of the number"
+        facts.append(("noise in numbers above 0, median", words))
+    return facts
+
+
+def _relative_error(row: Mapping[str, Any]) -> float | None:
+    """Noise over released size; None where one of them is not known or 0."""
+    value, stddev = row["value"], row["noise_stddev"]
+    return stddev / value if value is not None and value > 0 and stddev else None
 
 
 def _table_sections(table: "AnswerTable") -> list[Section]:
@@ -55,24 +75,21 @@ def _table_sections(table: "AnswerTable") -> list[Section]:
     else:
         for number in numbers[:_MOST_NUMBERS]:
             own = [row for row in rows if row["number"] == number]
-            name = f"{table.name}: {number}"
-            blocks.append(Figure(_value_chart(name, number, own, slices)))
-            blocks += _level_figures(name, own, slices)
+            blocks.append(Figure(_value_chart(number, own, slices)))
+            blocks += tree_figures(number, own, slices)
         if more := len(numbers[_MOST_NUMBERS:]):
             blocks.append(Paragraph(f"{more} more kinds of numbers are in the table alone."))
-    blocks += _error_figures(table.name, rows)
+    blocks += _error_figures(rows)
     blocks.append(_released_table(rows, slices))
     return [Section(title, tuple(blocks))]
 
 
-def _value_chart(
-    name: str, number: str, rows: Sequence[dict[str, Any]], slices: Sequence[str]
-) -> BarChart:
+def _value_chart(number: str, rows: Sequence[Mapping[str, Any]], slices: Sequence[str]) -> BarChart:
     bars = tuple(
         Bar(label=_slice_name(row, slices), value=row["value"], low=row["low"], high=row["high"])
         for row in rows
     )
-    return BarChart(name=name, value_name=number, bars=bars)
+    return BarChart(name=f"{number}, with intervals", value_name=number, bars=bars)
 
 
 def _one_slice_chart(name: str, rows: Sequence[dict[str, Any]]) -> BarChart:
@@ -84,76 +101,36 @@ def _one_slice_chart(name: str, rows: Sequence[dict[str, Any]]) -> BarChart:
     return BarChart(name=name, value_name="released numbers", bars=bars)
 
 
-def _slice_name(row: dict[str, Any], slices: Sequence[str]) -> str:
-    if not slices:
-        return _ALL
-    return ", ".join(str(row[name]) for name in slices if row[name] is not None) or _SUM
+def _slice_name(row: Mapping[str, Any], slices: Sequence[str]) -> str:
+    return slice_name(row, slices) if slices else _ALL
 
 
-def _error_figures(name: str, rows: Sequence[dict[str, Any]]) -> list[Block]:
+def _error_figures(rows: Sequence[dict[str, Any]]) -> list[Block]:
     """Relative error over released size, one cloud for each kind of number."""
     curves = []
     for number in dict.fromkeys(row["number"] for row in rows):
         points = [
-            (row["value"], row["noise_stddev"] / row["value"])
+            (row["value"], error)
             for row in rows
-            if row["number"] == number
-            and row["value"] is not None
-            and row["value"] > 0
-            and row["noise_stddev"] not in (None, 0)
+            if row["number"] == number and (error := _relative_error(row)) is not None
         ]
         xs, ys = tuple(x for x, _ in points), tuple(y for _, y in points)
         curves.append(Curve(label=number, xs=xs, ys=ys, has_line=False))
     if not any(curve.xs for curve in curves):
         return []
     chart = CurveChart(
-        name=f"{name}: relative error by size",
+        name="Relative error by size",
         x_axis=Axis(name="released number", is_log=True),
-        y_axis=Axis(name="standard deviation of the noise over the number", is_log=True),
+        y_axis=Axis(name="noise (standard deviation) over the number", is_log=True),
         curves=tuple(curves),
     )
     return [Figure(chart, "Numbers of 0 and below are left out.")]
 
 
-def _level_figures(name: str, rows: Sequence[dict[str, Any]], slices: Sequence[str]) -> list[Block]:
-    """A hierarchy: noise and totals of each level, after they were made to add up."""
-    if "level" not in rows[0]:
-        return []
-    levels = sorted({row["level"] for row in rows if row["level"] is not None})
-    noise, totals = [], []
-    for level in levels:
-        own = [row for row in rows if row["level"] == level]
-        by = [column for column in slices if any(row[column] is not None for row in own)]
-        label = f"level {level}: by {', '.join(by)}" if by else f"level {level}: {_SUM}"
-        stddevs = [row["noise_stddev"] for row in own if row["noise_stddev"] is not None]
-        if stddevs:
-            mean = math.sqrt(math.fsum(s * s for s in stddevs) / len(stddevs))
-            noise.append(Bar(label=label, value=mean))
-        totals += [
-            Bar(label=f"{label}, {kind}", value=math.fsum(row[key] or 0.0 for row in own))
-            for kind, key in (("consistent", "value"), ("not below 0", "nonnegative"))
-            if key in rows[0]
-        ]
-    charts = [
-        (f"{name}: noise by level", "standard deviation of a number", noise, ""),
-        (
-            f"{name}: totals by level",
-            "sum of the level",
-            totals,
-            "Each level sums to the same: numbers were made to add up.",
-        ),
-    ]
-    return [
-        Figure(BarChart(name=title, value_name=value_name, bars=tuple(bars)), caption)
-        for title, value_name, bars, caption in charts
-        if bars
-    ]
-
-
 def _released_table(rows: Sequence[dict[str, Any]], slices: Sequence[str]) -> Table:
     head = (*slices, "number", "value", "low", "high", "noise_stddev")
     shown = tuple(
-        tuple(_SUM if name in slices and row[name] is None else row[name] for name in head)
+        tuple(SUM if name in slices and row[name] is None else row[name] for name in head)
         for row in rows[:_MOST_ROWS]
     )
     names = tuple(name.replace("noise_stddev", "noise (stddev)") for name in head)

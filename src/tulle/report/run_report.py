@@ -6,17 +6,19 @@ protected. A baseline is a model of the raw rows: a page with one is not a priva
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tulle.privacy.fields import null_if_infinite
 from tulle.privacy.settings import Scalar
+from tulle.quality.estimate import Estimate
 from tulle.report.card import Card
 from tulle.report.html.card_sections import card_page
 from tulle.report.html.charts import Axis, Bar, BarChart, Curve, CurveChart
 from tulle.report.html.page import Block, Figure, Page, Section
 from tulle.report.html.tables import is_number
-from tulle.report.run_utility import CardedRun, utility_section
+from tulle.report.run_utility import CardedRun, utility_facts, utility_section
 from tulle.report.training_card import read_result
 from tulle.report.wording import NOT_PRIVATE
 from tulle.runs.folder import RunFolder
@@ -52,7 +54,12 @@ def run_page(
         *_calibration(result),
         *_budget(card, records),
     ]
-    page = card_page(card, title=f"Training run: {folder.path.name}", sections=sections)
+    page = card_page(
+        card,
+        title=f"Training run: {folder.path.name}",
+        sections=sections,
+        facts=utility_facts(run, baseline),
+    )
     reasons = [
         f"The page shows {other.folder.path.name}, which is no private release: {reason}"
         for other in compared
@@ -126,18 +133,33 @@ def _calibration(result: Mapping[str, Any]) -> tuple[Section, ...]:
         return ()
     predictions = tuple(float(row["mean_prediction"]) for row in deciles)
     labels = tuple(float(row["mean_label"]) for row in deciles)
-    ends = (min(*predictions, *labels), max(*predictions, *labels))
+    ranges = tuple(_label_range(row) for row in deciles)
+    ends = (min(predictions), max(predictions))
     chart = CurveChart(
         name="Calibration by decile",
         x_axis=Axis(name="mean prediction"),
         y_axis=Axis(name="mean label"),
         curves=(
-            Curve(label="deciles of the test rows", xs=predictions, ys=labels, has_line=False),
-            Curve(label="perfect", xs=ends, ys=ends),
+            Curve(
+                label="deciles of the test rows",
+                xs=predictions,
+                ys=labels,
+                has_line=False,
+                ranges=ranges,
+            ),
+            Curve(label="perfect", xs=ends, ys=ends, is_reference=True),
         ),
     )
-    caption = "Test rows by prediction, in ten parts. Exact, and not protected."
+    caption = "Test rows by prediction, in ten parts, with 95% intervals. Not protected."
     return (Section("Calibration", (Figure(chart, caption),)),)
+
+
+def _label_range(row: Mapping[str, Any]) -> tuple[float, float]:
+    """Of the mean of labels 0 and 1, over the luck of the rows."""
+    mean, num_rows = float(row["mean_label"]), int(row["num_rows"])
+    spread = math.sqrt(max(mean * (1 - mean), 0.0) / max(num_rows - 1, 1))
+    low, high = Estimate(value=mean, standard_error=spread).interval
+    return max(low, 0.0), min(high, 1.0)
 
 
 def _budget(card: Card, records: Sequence[Mapping[str, Scalar]]) -> tuple[Section, ...]:

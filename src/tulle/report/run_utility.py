@@ -17,6 +17,8 @@ from tulle.runs.folder import RunFolder
 
 _NAME = "AUC loss with 95% intervals"
 _VALUE = "AUC loss, less is better"
+_Point = tuple[float, float, tuple[float, float]]
+"""Epsilon, value and the interval around it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,14 +63,31 @@ def utility_section(
     if compared:
         text = "Each epsilon is of one run. Whoever releases all of these runs spends the sum."
         blocks.append(Paragraph(text))
-    bars = [_bar(shown) for shown in (folder, *others)]
+    bars = [_bar(folder, is_muted=False), *(_bar(other) for other in others)]
     if baseline is not None:
-        relative = relative_auc_loss(folder, baseline)
-        blocks.append(Paragraph(f"AUC loss against no privacy: {relative:+.2f} percent."))
         bars.append(_bar(baseline))
     blocks.append(Figure(BarChart(name=_NAME, value_name=_VALUE, bars=tuple(bars))))
     blocks += _over_epsilon((folder, *others), baseline)
     return Section("Utility", (*blocks, _figures(card)))
+
+
+def utility_facts(run: CardedRun, baseline: RunFolder | None) -> list[tuple[str, str]]:
+    """The figures that a reader wants first: AUC loss, its distance to a baseline, calibration.
+
+    Privacy:
+      As `utility_section`.
+    """
+    if not run.card.utility:
+        return []
+    metrics = read_result(run.folder)["metrics"]
+    low, high = metrics["auc_loss_interval"]
+    interval = f"{metrics['auc_loss']:.3f} ({low:.3f} to {high:.3f})"
+    facts = [("AUC loss, with 95% interval", interval)]
+    if baseline is not None:
+        relative = relative_auc_loss(run.folder, baseline)
+        facts.append(("AUC loss against no privacy", f"{relative:+.1f}%"))
+    facts.append(("mean prediction over mean label", f"{metrics['calibration']:.3f}"))
+    return facts
 
 
 def _figures(card: Card) -> Table:
@@ -98,7 +117,7 @@ def _check_comparable(folder: RunFolder, other: RunFolder) -> None:
         )
 
 
-def _bar(run: RunFolder) -> Bar:
+def _bar(run: RunFolder, *, is_muted: bool = True) -> Bar:
     result, about = read_result(run), "no privacy"
     if run.plan.is_private:
         about = f"{result['method']}, epsilon {print_up(run.plan.guarantee.epsilon)}"
@@ -108,31 +127,36 @@ def _bar(run: RunFolder) -> Bar:
         value=result["metrics"]["auc_loss"],
         low=low,
         high=high,
+        is_muted=is_muted,
     )
 
 
 def _over_epsilon(runs: Sequence[RunFolder], baseline: RunFolder | None) -> list[Block]:
     """AUC loss over epsilon, one curve a method, if there is more than one epsilon."""
-    points: dict[str, list[tuple[float, float]]] = {}
+    points: dict[str, list[_Point]] = {}
     for run in runs:
         result = read_result(run)
-        point = (run.plan.guarantee.epsilon, result["metrics"]["auc_loss"])
+        metrics = result["metrics"]
+        low, high = metrics["auc_loss_interval"]
+        point = (run.plan.guarantee.epsilon, metrics["auc_loss"], (low, high))
         points.setdefault(result["method"], []).append(point)
-    epsilons = {epsilon for found in points.values() for epsilon, _ in found}
+    epsilons = {point[0] for found in points.values() for point in found}
     if len(epsilons) < 2:
         return []
     curves = [_curve(method, sorted(found)) for method, found in points.items()]
     if baseline is not None:
         level = read_result(baseline)["metrics"]["auc_loss"]
-        curves.append(_curve("no privacy", [(epsilon, level) for epsilon in sorted(epsilons)]))
+        xs = (min(epsilons), max(epsilons))
+        curves.append(Curve(label="no privacy", xs=xs, ys=(level, level), is_reference=True))
     chart = CurveChart(
         name="Privacy and utility",
         x_axis=Axis(name="epsilon"),
         y_axis=Axis(name=_VALUE),
         curves=tuple(curves),
     )
-    return [Figure(chart)]
+    return [Figure(chart, "With 95% intervals. Upwards is worse, leftwards more private.")]
 
 
-def _curve(label: str, points: Sequence[tuple[float, float]]) -> Curve:
-    return Curve(label=label, xs=tuple(x for x, _ in points), ys=tuple(y for _, y in points))
+def _curve(label: str, points: Sequence[_Point]) -> Curve:
+    xs, ys, ranges = zip(*points, strict=True)
+    return Curve(label=label, xs=xs, ys=ys, ranges=ranges)

@@ -5,9 +5,11 @@ seen no device. A simulation shows expectations over devices without noise, and 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tulle.errors import DataError
+from tulle.quality.estimate import Estimate
 from tulle.report.card import Card
 from tulle.report.html.card_sections import card_page
 from tulle.report.html.charts import Axis, Bar, BarChart, Chart, Curve, CurveChart
@@ -53,7 +55,11 @@ def choices_page(record: "SelectionRecord", card: Card) -> Page:
             Code("Settings of the selection", record.settings),
         ),
     )
-    return card_page(card, title=f"Choices: {record.table}", sections=(choices,))
+    facts = [
+        ("auctions", f"{record.num_requests:,}"),
+        ("personalised", f"{record.num_personalised / max(record.num_requests, 1):.1%}"),
+    ]
+    return card_page(card, title=f"Choices: {record.table}", sections=(choices,), facts=facts)
 
 
 def plan_page(name: str, plan: Row) -> Page:
@@ -76,6 +82,14 @@ def plan_page(name: str, plan: Row) -> Page:
         reasons=(_DEVICES,) if from_devices else (),
         sentence=f"Expected results on {plan['num_auctions']:,} auctions and {source}.",
         sections=(_captured_by_plan(plan["options"]), _recommended(plan), *_plan_texts(plan)),
+        facts=tuple(
+            (
+                f"captured at epsilon {row['for_epsilon']:g}",
+                f"{row['captured_share']:.1%} of the gain",
+            )
+            for row in plan["recommended"]
+            if row.get("captured_share") is not None
+        ),
     )
 
 
@@ -100,6 +114,7 @@ def simulation_page(simulation: Row) -> Page:
             _money(simulation),
             _claims(simulation.get("claims", ())),
         ),
+        facts=_most_captured(simulation["epsilon_rows"]),
     )
 
 
@@ -118,7 +133,7 @@ def _captured_by_plan(options: Sequence[Row]) -> Section:
     ]
     best = _best_by_epsilon(options)
     if len(best) > 1:
-        charts.insert(0, _curves("Captured gain by epsilon", "epsilon", best, lambda _: "best"))
+        charts.insert(0, _curves("Captured gain by epsilon", "epsilon", best, lambda _: ""))
     return _section_of("Captured gain", charts)
 
 
@@ -143,6 +158,20 @@ def _captured_in_market(simulation: Row) -> Section:
                 _epsilon_name,
             ),
         ],
+    )
+
+
+def _most_captured(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
+    """The best at three epsilons, under the first rule of prices."""
+    own = [row for row in rows if row["rule"] == rows[0]["rule"] and row["mechanism"] != CLIPPED]
+    best = _best_by_epsilon(own)
+    chosen = sorted({0, len(best) // 2, len(best) - 1}) if best else []
+    return tuple(
+        (
+            f"most captured at epsilon {best[place]['epsilon']:g}",
+            f"{best[place]['captured_share']:.1%} of the gain",
+        )
+        for place in chosen
     )
 
 
@@ -186,17 +215,26 @@ def _recommended(plan: Row) -> Section:
         (name, epsilon, *(metrics[metric] for metric in _METRICS))
         for name, epsilon, metrics in found
     )
-    bars = tuple(
-        Bar(
-            label=f"{metric}: {name if epsilon is None else f'best at epsilon {epsilon:g}'}",
-            value=metrics[metric],
+    figures = [
+        Figure(
+            BarChart(
+                name=f"{metric.capitalize()} of an auction",
+                value_name=f"expected {metric}, in the unit of bids",
+                bars=tuple(
+                    Bar(
+                        label=name if epsilon is None else f"best at epsilon {epsilon:g}",
+                        value=metrics[metric],
+                        is_muted=epsilon is None,
+                    )
+                    for name, epsilon, metrics in found
+                ),
+            ),
+            "Exact expectations over the choices, for these auctions.",
         )
         for metric in ("revenue", "surplus")
-        for name, epsilon, metrics in found
-    )
-    chart = BarChart(name="Revenue and surplus", value_name="expected, an auction", bars=bars)
+    ]
     head = ("selection", "epsilon", *(metric.replace("_", " ") for metric in _METRICS))
-    return Section("Revenue and surplus", (Figure(chart), Table(head=head, rows=rows)))
+    return Section("Revenue and surplus", (*figures, Table(head=head, rows=rows)))
 
 
 def _plan_texts(plan: Row) -> list[Section]:
@@ -238,9 +276,9 @@ def _curves(
         return None
     curves = []
     for label in dict.fromkeys(map(label_of, known)):
-        own = sorted((row[setting], row[value]) for row in known if label_of(row) == label)
-        xs, ys = tuple(float(x) for x, _ in own), tuple(float(y) for _, y in own)
-        curves.append(Curve(label=label, xs=xs, ys=ys))
+        own = sorted((row for row in known if label_of(row) == label), key=itemgetter(setting))
+        xs, ys = (tuple(float(row[name]) for row in own) for name in (setting, value))
+        curves.append(Curve(label=label, xs=xs, ys=ys, ranges=_ranges(own, value)))
     is_share = value == "captured_share"
     return CurveChart(
         name=name,
@@ -254,11 +292,26 @@ def _curves(
     )
 
 
+def _ranges(rows: Sequence[Row], value: str) -> tuple[tuple[float, float], ...]:
+    """95% intervals over the luck of the auctions, where all have a standard error."""
+    errors = [row.get(f"{value}_error") for row in rows]
+    if None in errors:
+        return ()
+    return tuple(
+        Estimate(value=row[value], standard_error=row[f"{value}_error"]).interval for row in rows
+    )
+
+
 def _epsilon_name(row: Row) -> str:
     return f"epsilon {row['epsilon']:g}"
 
 
+def _interval_words(chart: Chart) -> str:
+    has_ranges = isinstance(chart, CurveChart) and any(curve.ranges for curve in chart.curves)
+    return "With 95% intervals over the luck of the auctions." if has_ranges else ""
+
+
 def _section_of(title: str, charts: Sequence[Chart | None]) -> Section:
-    figures = tuple(Figure(chart) for chart in charts if chart is not None)
+    figures = tuple(Figure(chart, _interval_words(chart)) for chart in charts if chart is not None)
     nothing = (Paragraph("Personalisation has nothing to gain in these auctions."),)
     return Section(title, figures or nothing)

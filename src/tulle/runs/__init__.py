@@ -1,0 +1,1 @@
+"""Run folders: settings, records, checkpoints, and releases that are paid once."""

@@ -105,8 +105,8 @@ class RunFolder:
             is_run = (folder / _RUN).exists()
         if not is_run:
             raise RunStateError(
-                f"{folder.name} is no run: it has no {_RUN}; begin one without --resume, or name "
-                "the folder of a run."
+                f"{folder.name} is no run: it has no {_RUN}; name the folder of a run, or begin "
+                "one (`tulle train` without --resume)."
             )
         run = _read_run(folder / _RUN)
         settings = _read_bytes(folder / _SETTINGS)
@@ -288,15 +288,16 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _read_run(path: Path) -> dict[str, Any]:
     try:
-        run = check_fields(_RUN, parse_json(_RUN, _read_bytes(path).decode()), _RUN_KEYS)
+        stored = parse_json(_RUN, _read_bytes(path).decode())
+        if isinstance(stored, dict) and stored.get("format", _FORMAT) != _FORMAT:
+            raise RunStateError(
+                f"{path.parent.name}/{_RUN} has format={stored['format']!r}, not {_FORMAT!r}; use "
+                "the tulle that wrote it, or begin a run of another name."
+            )
+        run = check_fields(_RUN, stored, _RUN_KEYS)
         Settings(run["facts"])
     except (ConfigError, UnicodeDecodeError) as error:
         raise _changed(path) from error
-    if run["format"] != _FORMAT:
-        raise RunStateError(
-            f"{path.parent.name}/{_RUN} has format={run['format']!r}, not {_FORMAT!r}; use the "
-            "tulle that wrote it, or begin a run of another name."
-        )
     if not isinstance(run["run_id"], str) or not _RUN_ID.fullmatch(run["run_id"]):
         raise _changed(path)
     return run

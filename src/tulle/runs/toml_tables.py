@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from tulle.errors import ConfigError, DataError
+from tulle.errors import ConfigError, DataError, reason_of
 from tulle.privacy.fields import check_count, did_you_mean
 from tulle.privacy.units import parse_seconds
 
@@ -27,9 +27,11 @@ def read_toml(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise DataError(f"{path.name} does not exist; name a settings file.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path.name} cannot be read: {error}.") from None
+        raise DataError(
+            f"{path.name} cannot be read: {reason_of(error)}; name a settings file."
+        ) from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path.name} is not TOML: {error}.") from None
+        raise ConfigError(f"{path.name} is not TOML: {error}; correct it.") from None
 
 
 def check_table(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tulle.durable_files import stage_text, sync_folder
-from tulle.errors import ConfigError, DataError, RunStateError
+from tulle.errors import ConfigError, DataError, RunStateError, reason_of
 
 _Read = TypeVar("_Read")
 
@@ -57,8 +57,10 @@ def read_whole(path: Path, parse: Callable[[str], _Read], *, what: str, way_out:
         return parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"{path.name} does not exist; {way_out}.") from None
-    except (ConfigError, OSError, UnicodeDecodeError) as error:
+    except ConfigError as error:
         raise DataError(f"{path.name} cannot be read as {what}: {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path.name} cannot be read as {what}: {reason_of(error)}.") from error
 
 
 @contextlib.contextmanager

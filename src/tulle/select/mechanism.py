@@ -27,7 +27,17 @@ class SelectionMechanism(Protocol):
         """What one decision costs that has at least so many ads to choose from."""
 
     def selection_probs(self, auctions: Auctions, raw_scores: FloatArray) -> FloatArray:
-        """[candidates], the exact chance of each. As sensitive as the scores."""
+        """[candidates], the exact chance of each. As sensitive as the scores.
+
+        Privacy:
+          Releases nothing: the chances are as sensitive as the scores.
+        """
 
     def choose(self, auctions: Auctions, raw_scores: FloatArray, *, rng: NoiseSource) -> IntArray:
-        """[auctions], the place of the chosen candidate in the arrays of all candidates."""
+        """[auctions], the place of the chosen candidate in the arrays of all candidates.
+
+        Privacy:
+          Unit: the private data of one device in one decision, replace. Local: each choice is
+          drawn on its own. Event: that of `event`. Relies on: the choice is all that leaves, and
+          is drawn once.
+        """

@@ -13,7 +13,7 @@ from tulle.data.prepared.format import PreparedFeature
 from tulle.errors import ConfigError
 from tulle.privacy.columns import ColumnRoles
 from tulle.privacy.event_json import event_from_dict, event_to_dict
-from tulle.privacy.fields import canonical_json, check_fields, check_list, parse_json
+from tulle.privacy.fields import canonical_json, check_fields, check_format, check_list, parse_json
 from tulle.privacy.plan import Plan
 from tulle.train.config_data import config_from_dict, config_to_dict
 from tulle.train.configs import StepsConfig
@@ -50,12 +50,9 @@ def train_plan_from_json(text: str) -> TrainPlan:
       ConfigError: It is no such plan, its noise does not give the event it claims, or (where
         the accountant is installed) its event not the epsilon.
     """
-    data = check_fields("train plan", parse_json("train plan", text), _KEYS)
-    if data["format"] != _FORMAT:
-        raise ConfigError(
-            f"train plan format={data['format']!r} is not {_FORMAT!r}; "
-            "read it with the tulle that wrote it, or make the plan anew."
-        )
+    stored = parse_json("train plan", text)
+    check_format("train plan", stored, _FORMAT)
+    data = check_fields("train plan", stored, _KEYS)
     config, shape = config_from_dict(data["config"]), _shape_from_dict(data["shape"])
     sampler = None
     if data["noise_multiplier"] is not None and isinstance(config, StepsConfig):

@@ -101,6 +101,9 @@ def start_updates(
         or save its state.
       memory: Of correlated noise.
 
+    Privacy:
+      The noise of every step is that of `settings`, on sums that clipping bounded.
+
     Raises:
       ConfigError: Lazy noise is asked for where it is not exact, or a lattice is too coarse.
     """

@@ -28,6 +28,9 @@ def sum_noise(
       rng: Source of all other noise. Sensitive: never log or save its state.
       memory: Of correlated noise.
 
+    Privacy:
+      The noise is that of `settings`, on sums that clipping bounded. Relies on: added once a step.
+
     Raises:
       ConfigError: Noise that is not added to sums.
     """

@@ -9,7 +9,7 @@ import dataclasses
 import enum
 
 from tulle.errors import ConfigError
-from tulle.privacy.fields import check_choice, check_count, check_fields
+from tulle.privacy.fields import check_choice, check_count, check_fields, did_you_mean
 from tulle.privacy.units import Unit
 
 MOST_ROWS_PER_USER = 10_000
@@ -131,7 +131,10 @@ def unit_from_dict(data: object) -> UnitLevel:
         check_fields("example unit", data, ("kind",))
         return ExampleLevel()
     if kind != "user":
-        raise ConfigError(f"unit kind={kind!r} is unknown; use example or user.")
+        raise ConfigError(
+            f"unit kind={kind!r} is unknown{did_you_mean(kind, ('example', 'user'))}; "
+            "use example or user."
+        )
     names = [field.name for field in dataclasses.fields(UserLevel)]
     fields = dict(check_fields("user unit", data, ("kind",), names))
     del fields["kind"]

@@ -1,6 +1,8 @@
 """`tulle audit train` trains on coins, guesses them, and puts what it found on the card."""
 
 import json
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,12 @@ from tulle.accounting.budget import Budget
 from tulle.accounting.ledger import Ledger
 from tulle.cli.audit import audit_app
 from tulle.cli.audit_train import _coins_source
-from tulle.errors import BudgetExceededError, ConfigError
+from tulle.cli.main import run_with
+from tulle.errors import BudgetExceededError, ConfigError, RunInterruptedError, RunStateError
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.privacy.units import Adjacency, Unit
 from tulle.report.card_file import read_card
+from tulle.train.host_engine import HostEngine
 
 DATA = "--data synth:search --rows 900 --synth-seed 1 --quiet --canaries 300"
 
@@ -101,3 +105,38 @@ def test_a_false_alarm_that_is_no_chance_is_refused_before_training(tmp_path: Pa
     with pytest.raises(ConfigError, match="false_alarm_prob=2"):
         audit_app(f"{command} --false-alarm-prob 2 --name one".split(), standalone_mode=False)
     assert not (tmp_path / "one").exists()
+
+
+def test_an_interrupted_audit_is_never_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = f"{DATA} --model lr --method dp-sgd --epsilon 2 --batch-size 100 --name one"
+    command = f"train {options} --runs {tmp_path}".split()
+    with monkeypatch.context() as patch:
+        patch.setattr(HostEngine, "take", _stopping_after_a_step(HostEngine.take))
+        with pytest.raises(RunInterruptedError, match=r"cannot be resumed.*another --name"):
+            audit_app(command, standalone_mode=False)
+    assert (tmp_path / "one" / "run.json").exists()
+    assert not (tmp_path / "one" / "card.json").exists()
+    # The same command again is told the way out, and changes nothing.
+    before = _contents(tmp_path / "one")
+    with pytest.raises(RunStateError, match=r"one is there already\. An audit cannot be resumed"):
+        audit_app(command, standalone_mode=False)
+    # Its labels are partly coins, so a plain run does not go on with it either.
+    resumed = options.replace(" --canaries 300", "") + f" --runs {tmp_path} --resume"
+    assert run_with(f"train {resumed}".split()) != 0
+    assert "data_fingerprint" in capsys.readouterr().err
+    assert _contents(tmp_path / "one") == before
+    assert facts_of(options.replace("--name one", "--name two"), tmp_path, capsys)
+
+
+def _stopping_after_a_step(take: Callable[..., Any]) -> Callable[..., Any]:
+    def stop(*args: Any) -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        return take(*args)
+
+    return stop
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -127,8 +127,8 @@ def test_data_that_break_the_contract_have_their_exit_code(
     write_log(folder / "small.csv", ["bad", *lines(9)])
     assert run(PREPARE) == 4
     assert "small.csv line 2" in capsys.readouterr().err
-    assert run(f"{PREPARE} --skip-bad-lines") == 4  # begun without
-    assert run(f"{PREPARE} --skip-bad-lines --no-resume --json") == 0
+    assert not (folder / "out.partial").exists()
+    assert run(f"{PREPARE} --skip-bad-lines --json") == 0
     assert json.loads(capsys.readouterr().out)["bad_lines_left_out"] == 1
     assert run(PREPARE) == 4
     assert "out exists already" in capsys.readouterr().err

@@ -59,7 +59,7 @@ def test_a_comparison_goes_where_it_is_told(
     shown = capsys.readouterr().out
     assert "NOT A PRIVATE RELEASE" in shown
     assert str(output) in shown
-    assert "+25.00 percent" in output.read_text()
+    assert "+25.0%" in output.read_text()
     assert not (tmp_path / "run/report.html").exists()
 
 

@@ -7,8 +7,8 @@ import pytest
 import typer
 
 from tulle.cli.reproduce import reproduce_command
-from tulle.errors import ConfigError, DataError, RunStateError
-from tulle.report.reproduction import market_runs
+from tulle.errors import ConfigError, DataError, RunInterruptedError, RunStateError
+from tulle.report.reproduction import experiments, market_runs
 from tulle.report.reproduction.published import published_targets
 
 APP = typer.Typer()
@@ -75,3 +75,15 @@ def test_json_and_the_folder_say_the_same(capsys: pytest.CaptureFixture[str]) ->
 def test_a_mistake_leads_to_the_fix(arguments: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         run(f"{arguments} --quiet")
+
+
+def test_an_interruption_says_that_nothing_can_be_gone_on_with(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def stop(_: object) -> None:
+        raise RunInterruptedError("run the same command with --resume to go on.")
+
+    monkeypatch.setitem(experiments.EXPERIMENTS, "apple-fig4", stop)  # type: ignore[arg-type]
+    with pytest.raises(RunInterruptedError, match="keeps nothing on the way"):
+        run("apple-fig4 --out found")
+    assert list(tmp_path.iterdir()) == []

@@ -64,7 +64,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(f"{command} --help") == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"Example: tulle {command} --data synth:search --method hybrid --epsilon 3" in shown
+    assert f"Example: tulle {command} --data synth:search --rows 20000 --method hybrid" in shown
     assert "--max-rows-per-user" in shown
 
 

@@ -1,0 +1,1 @@
+"""From values of columns to feature ids."""

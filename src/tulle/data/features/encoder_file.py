@@ -65,12 +65,13 @@ def read_encoder_files(folder: Path) -> tuple[FeaturePlan, Vocabularies, str]:
             f"no encoder can be read from {folder}: {type(error).__name__} at {SETTINGS_FILE}; "
             "write one with Encoder.to_files()."
         ) from None
-    fields = check_fields("encoder", parse_json(SETTINGS_FILE, text), _KEYS)
-    if fields["format"] != _FORMAT:
+    stored = parse_json(SETTINGS_FILE, text)
+    if isinstance(stored, dict) and stored.get("format", _FORMAT) != _FORMAT:
         raise DataError(
-            f"the encoder in {folder} has format={fields['format']!r}, this tulle reads "
+            f"the encoder in {folder} has format={stored['format']!r}, this tulle reads "
             f"{_FORMAT}; use the version that wrote it."
         )
+    fields = check_fields("encoder", stored, _KEYS)
     plan = FeaturePlan.from_dict(fields["plan"])
     columns = check_list("vocabulary_columns", fields["vocabulary_columns"])
     event = fields["vocabulary_event"]

@@ -1,0 +1,1 @@
+"""Layouts of log files, and readers that stream them."""

@@ -71,8 +71,9 @@ def detect_form(path: Path) -> FileForm:
     except OSError as error:
         raise DataError(f"{path.name} cannot be read: {error.strerror}.") from error
     if found is not named:
+        content = found.value if found is not FileForm.PLAIN else _plain_content(path)
         raise DataError(
-            f"{path.name} is {named.value} by its name and {found.value} by its content; "
+            f"{path.name} is {named.value} by its name and {content} by its content; "
             "rename it, or fetch it again if it was cut off."
         )
     return found
@@ -116,6 +117,10 @@ class _ZstdFile:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _plain_content(path: Path) -> str:
+    return FileForm.PLAIN.value if path.stat().st_size else "empty"
 
 
 def _form_by_content(path: Path, named: FileForm) -> FileForm:

@@ -1,0 +1,1 @@
+"""Prepared datasets: folders of arrays that training reads."""

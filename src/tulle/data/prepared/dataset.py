@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tulle.data.prepared.format import HEAD_FILE, ArrayFile, Head, PreparedFeature
 from tulle.data.schema import Schema
-from tulle.errors import ConfigError, DataError
+from tulle.errors import ConfigError, DataError, reason_of
 from tulle.privacy.events import Event
 from tulle.privacy.fields import parse_json
 
@@ -187,7 +187,7 @@ def _read_object(folder: Path, name: str) -> dict[str, object]:
             f"{folder.name} is not a prepared dataset: it has no {name}; {_PREPARE_AGAIN}."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{folder.name}/{name} cannot be read: {error}.") from None
+        raise DataError(f"{folder.name}/{name} cannot be read: {reason_of(error)}.") from None
     data = parse_json(f"{folder.name}/{name}", text)
     if not isinstance(data, dict):
         raise ConfigError("it is not a JSON object")

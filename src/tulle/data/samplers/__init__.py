@@ -1,0 +1,1 @@
+"""Batches, each sampler with the event that accounts for it."""

@@ -69,7 +69,11 @@ class Sampler(Protocol):
         """What all steps cost if each of them releases `noise`."""
 
     def batches(self, rng: NoiseSource, *, first_step: int = 0) -> Iterator[Batch]:
-        """The batches from `first_step` on."""
+        """The batches from `first_step` on.
+
+        Privacy:
+          Which rows come is secret: the amplification that `event` counts relies on it.
+        """
 
 
 def padded_batch(rows: IntArray, physical_size: int, expected_size: float) -> Batch:

@@ -29,6 +29,9 @@ def sample_rows(num_rows: int, sampling_prob: float, *, rng: NoiseSource) -> Int
       sampling_prob: The chance asked for. The one realised differs from it by a few
         units in the last place; account with `accounted_prob(sampling_prob)`.
       rng: Source of the coins. Sensitive: never log or save its state.
+
+    Privacy:
+      The rows drawn are secret: amplification by sampling relies on it.
     """
     if sampling_prob == 1:
         return np.arange(num_rows)

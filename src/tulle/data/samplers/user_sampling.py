@@ -139,6 +139,9 @@ def group_rows(raw_unit_ids: ArrayLike) -> UserRows:
 
     Args:
       raw_unit_ids: The user of each row, as whole numbers.
+
+    Privacy:
+      Releases nothing: the groups are as sensitive as the ids.
     """
     unit_ids = checked_unit_ids(raw_unit_ids)
     if unit_ids.size == 0:

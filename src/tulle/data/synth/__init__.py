@@ -1,0 +1,1 @@
+"""Synthetic logs in the shapes of public ones."""

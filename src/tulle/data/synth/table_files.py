@@ -21,7 +21,7 @@ from polars.exceptions import PolarsError
 from tulle.data.formats.archives import FileForm, form_by_name
 from tulle.data.parquet_stream import sink_tables
 from tulle.durable_files import sync_folder
-from tulle.errors import ConfigError, DataError
+from tulle.errors import ConfigError, DataError, reason_of
 
 _GZIP_LEVEL = 4
 
@@ -78,8 +78,9 @@ def _staged(path: Path) -> Iterator[Path]:
         yield hidden
     except (OSError, PolarsError) as error:  # polars has no error of its own for a full disk.
         hidden.unlink(missing_ok=True)
+        shown = reason_of(error) if isinstance(error, OSError) else str(error)
         raise DataError(
-            f"{path.name} cannot be written: {error}; make room, or choose another folder."
+            f"{path.name} cannot be written: {shown}; make room, or choose another folder."
         ) from None
     except BaseException:
         hidden.unlink(missing_ok=True)

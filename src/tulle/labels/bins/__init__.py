@@ -1,0 +1,1 @@
+"""Randomized response on bins of numeric labels."""

@@ -58,7 +58,11 @@ class BinResponse:
         return self.response.event()
 
     def check_labels(self, raw_labels: NDArray[Any]) -> None:
-        """Refuses labels outside of the declared range, without showing them."""
+        """Refuses labels outside of the declared range, without showing them.
+
+        Privacy:
+          Releases nothing: the error shows none of the labels.
+        """
         self.grid.check(raw_labels)
 
     @property

@@ -1,0 +1,1 @@
+"""Labels from the event-level reports of a browser."""

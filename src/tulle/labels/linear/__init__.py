@@ -1,0 +1,1 @@
+"""A linear model from noisy sums of labels."""

@@ -1,0 +1,1 @@
+"""The release of a table's labels: checked, paid, drawn once and written."""

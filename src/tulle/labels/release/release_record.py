@@ -10,8 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tulle.errors import ConfigError
-from tulle.privacy.fields import check_count, check_fields, check_text, parse_json
+from tulle.privacy.fields import check_count, check_fields, check_format, check_text, parse_json
 from tulle.privacy.plan import Plan
 
 _FORMAT = "tulle label release 1"
@@ -54,9 +53,9 @@ class ReleaseRecord:
     @classmethod
     def from_json(cls, text: str) -> "ReleaseRecord":
         """Reads what `to_json` wrote."""
-        fields = check_fields("release record", parse_json("release record", text), _KEYS)
-        if fields["format"] != _FORMAT:
-            raise ConfigError(f"format={fields['format']!r} is not {_FORMAT!r}.")
+        data = parse_json("release record", text)
+        check_format("release record", data, _FORMAT)
+        fields = check_fields("release record", data, _KEYS)
         names = ("description", "is_secure")
         randomness = check_fields("randomness", fields["randomness"], names)
         return cls(

@@ -1,0 +1,1 @@
+"""The unbiased randomizer of least variance for numeric labels, by linear programming."""

@@ -94,7 +94,11 @@ class UnbiasedResponse:
         return EpsilonDelta(epsilon=self.epsilon)
 
     def check_labels(self, raw_labels: NDArray[Any]) -> None:
-        """Refuses labels outside of the declared range, without showing them."""
+        """Refuses labels outside of the declared range, without showing them.
+
+        Privacy:
+          Releases nothing: the error shows none of the labels.
+        """
         self.grid.check(raw_labels)
 
     def mean(self, labels: ArrayLike) -> FloatArray:

@@ -1,0 +1,1 @@
+"""Noisy labels that protect all rows of a unit together."""

@@ -37,7 +37,11 @@ class UnitNoisyLabels:
 
 
 def check_binary_labels(raw_labels: ArrayLike, num_rows: int) -> Bits:
-    """The labels as bytes of 0 and 1, one for each row; else an error that hides them."""
+    """The labels as bytes of 0 and 1, one for each row; else an error that hides them.
+
+    Privacy:
+      Releases nothing: the error shows none of the labels.
+    """
     labels = np.asarray(raw_labels)
     if labels.shape != (num_rows,):
         raise DataError(

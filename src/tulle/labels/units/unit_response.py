@@ -74,7 +74,12 @@ class UnitMechanism(Protocol):
         rng: NoiseSource,
         key: bytes | None = None,
     ) -> UnitNoisyLabels:
-        """Draws the noisy labels of all units, once."""
+        """Draws the noisy labels of all units, once.
+
+        Privacy:
+          Unit: all labels of one unit, replace. Event: that of `event`. Relies on: all rows of a
+          unit in one group, drawn once.
+        """
 
     def describe(self) -> dict[str, Any]:
         """Settings as plain data."""

@@ -1,0 +1,1 @@
+"""Conversions attributed to impressions, with bounded contributions."""

@@ -1,0 +1,1 @@
+"""Clips and budget shares chosen from a past period."""

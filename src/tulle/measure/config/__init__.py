@@ -1,0 +1,1 @@
+"""Settings of a measurement, read from a file."""

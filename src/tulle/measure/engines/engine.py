@@ -15,6 +15,7 @@ import polars as pl
 
 from tulle.errors import ConfigError
 from tulle.measure.ad_log import TableSource
+from tulle.privacy.fields import did_you_mean
 
 Rows = Mapping[str, Any]
 """Columns by name: lists or arrays of one length."""
@@ -114,8 +115,9 @@ def open_engine(
         )
     if _SPARK_MASTER.fullmatch(where) is None:
         raise ConfigError(
-            f"engine={where!r} is unknown; use 'duckdb', 'local[2]', 'local[*]' or a Spark master "
-            "such as 'spark://host:7077' or 'yarn'."
+            f"engine={where!r} is unknown{did_you_mean(where, ('duckdb', 'local[2]', 'yarn'))}; "
+            "use 'duckdb', 'local[2]', 'local[*]' or a Spark master such as "
+            "'spark://host:7077' or 'yarn'."
         )
     if memory_limit is not None or num_threads is not None or spill_folder is not None:
         raise ConfigError(

@@ -9,6 +9,7 @@ from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
 from tulle.errors import ConfigError
+from tulle.privacy.fields import did_you_mean
 
 DIALECTS = ("duckdb", "spark", "bigquery", "snowflake", "trino")
 
@@ -32,7 +33,10 @@ def translate(sql: str, dialect: str, *, is_pretty: bool = False) -> str:
 def check_dialect(dialect: str) -> None:
     """Refuses a dialect that nothing is known about."""
     if dialect not in DIALECTS:
-        raise ConfigError(f"dialect={dialect!r} is unknown; use one of {', '.join(DIALECTS)}.")
+        raise ConfigError(
+            f"dialect={dialect!r} is unknown{did_you_mean(dialect, DIALECTS)}; "
+            f"use one of {', '.join(DIALECTS)}."
+        )
 
 
 def _own_words(node: exp.Expression, dialect: str) -> exp.Expression:

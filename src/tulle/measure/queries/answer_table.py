@@ -17,8 +17,10 @@ FloatArray = npt.NDArray[np.float64]
 
 NUMBER_COLUMNS = ("number", "value", "low", "high", "noise_stddev")
 """Behind the columns of the slices. Where nothing is known, low and high are infinite."""
-RESULT_COLUMNS = (*NUMBER_COLUMNS, "level", "nonnegative")
-"""All columns that are no slices; the last two are those of a hierarchy."""
+MEASURED_COLUMNS = ("measured_value", "measured_stddev")
+"""Of a hierarchy: a number as its noise left it, before all were made to add up."""
+RESULT_COLUMNS = (*NUMBER_COLUMNS, "level", "nonnegative", *MEASURED_COLUMNS)
+"""All columns that are no slices; those after the numbers are of a hierarchy."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

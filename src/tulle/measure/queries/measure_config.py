@@ -9,7 +9,7 @@ from tulle.measure.attribution.data_driven import ChannelGame, DataDrivenConfig
 from tulle.measure.attribution.rules import ChannelWeights
 from tulle.measure.queries.query import Query
 from tulle.mechanisms.intervals import check_confidence
-from tulle.privacy.fields import check_finite, check_text
+from tulle.privacy.fields import check_finite, check_text, did_you_mean
 from tulle.privacy.units import Unit
 
 NOISE_LAWS = ("laplace", "gaussian")
@@ -47,7 +47,10 @@ class MeasureConfig:
         if not 0 <= check_finite("delta", self.delta) < 1e-2:
             raise ConfigError(f"delta={self.delta} must be in [0, 0.01), e.g. 1e-9.")
         if self.noise not in NOISE_LAWS:
-            raise ConfigError(f"noise={self.noise!r} is unknown; use laplace or gaussian.")
+            raise ConfigError(
+                f"noise={self.noise!r} is unknown{did_you_mean(self.noise, NOISE_LAWS)}; "
+                "use laplace or gaussian."
+            )
         if not 0 < self.key_share < 1:
             raise ConfigError(f"key_share={self.key_share} must be in (0, 1), e.g. 0.25.")
         check_confidence(self.confidence)

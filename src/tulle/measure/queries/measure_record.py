@@ -13,17 +13,32 @@ from typing import Any
 import polars as pl
 
 from tulle.errors import ConfigError
-from tulle.measure.queries.answer_table import AnswerTable
+from tulle.measure.queries.answer_table import MEASURED_COLUMNS, AnswerTable
 from tulle.privacy.event_json import event_from_dict, event_to_dict
-from tulle.privacy.fields import check_fields, check_finite, check_list, check_text, parse_json
+from tulle.privacy.fields import (
+    check_fields,
+    check_finite,
+    check_format,
+    check_list,
+    check_text,
+    parse_json,
+)
 from tulle.privacy.plan import Plan
 from tulle.runs.whole_files import read_whole
 
-_FORMAT = "tulle measurement 1"
+_FORMAT = "tulle measurement 2"
+_READ_FORMATS = ("tulle measurement 1", _FORMAT)
+"""Hierarchies of the first have no numbers as they were measured."""
 _KEYS = ("format", "plan", "randomness", "tables")
 _TABLE_KEYS = ("name", "confidence", "event", "columns", "values")
 # What JSON writes as null: no estimate, no bound below, none above, unknown noise.
-_ABSENT = {"value": math.nan, "low": -math.inf, "high": math.inf, "noise_stddev": math.inf}
+_ABSENT = {
+    "value": math.nan,
+    "low": -math.inf,
+    "high": math.inf,
+    "noise_stddev": math.inf,
+    **dict(zip(MEASURED_COLUMNS, (math.nan, math.inf), strict=True)),
+}
 
 _PLAIN_TYPES: dict[Any, tuple[type, ...]] = {
     pl.Float64: (float, int),
@@ -63,9 +78,9 @@ class MeasureRecord:
     @classmethod
     def from_json(cls, text: str) -> "MeasureRecord":
         """Reads what `to_json` wrote."""
-        fields = check_fields("measurement", parse_json("measurement", text), _KEYS)
-        if fields["format"] != _FORMAT:
-            raise ConfigError(f"format={fields['format']!r} is not {_FORMAT!r}.")
+        data = parse_json("measurement", text)
+        check_format("measurement", data, *_READ_FORMATS)
+        fields = check_fields("measurement", data, _KEYS)
         randomness = check_fields("randomness", fields["randomness"], ("description", "is_secure"))
         return cls(
             plan=Plan.from_dict(fields["plan"]),

@@ -101,7 +101,12 @@ class RawTotals:
             self._add_up(source, config.attribution)
 
     def released(self, rng: NoiseSource) -> MeasureRecord:
-        """Draws the noise of every table."""
+        """Draws the noise of every table.
+
+        Privacy:
+          Unit and event: those of the plan, which is paid before. Relies on: drawn once, and
+          totals whose contributions are bounded as the plan says.
+        """
         tables: list[AnswerTable] = []
         confidence = self._plan.config.confidence
         if self._plan.config.data_driven is not None:

@@ -6,12 +6,22 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from tulle.measure.queries.answer_table import Answer, AnswerTable, FloatArray, answer_frame
+from tulle.measure.queries.answer_table import (
+    MEASURED_COLUMNS,
+    Answer,
+    AnswerTable,
+    FloatArray,
+    answer_frame,
+)
 from tulle.measure.queries.private_slices import chosen_slices, steps_of
 from tulle.measure.queries.query import Query
 from tulle.measure.queries.step_noise import StepNoise
 from tulle.measure.slice_jobs import IntArray, SliceJob, SliceTotals
-from tulle.measure.trees.consistency import consistent_estimate, consistent_variances
+from tulle.measure.trees.consistency import (
+    TreeEstimate,
+    consistent_estimate,
+    consistent_variances,
+)
 from tulle.measure.trees.day_tree import day_tree, running_totals
 from tulle.measure.trees.nonnegative import NonnegativeEstimate, nonnegative_estimate
 from tulle.measure.trees.slice_tree import SliceTree
@@ -85,7 +95,8 @@ class TreeQuery:
         slices = chosen_slices(found.slices, found.raw_unit_counts, self.selection, rng=rng)
         if slices.height == 0:  # no slice passed the private choice
             frame = answer_frame(slices, [_no_answer(self._number)])
-            frame = frame.with_columns(level=pl.lit(0, pl.Int64), nonnegative=pl.lit(0.0))
+            floats = [pl.lit(0.0).alias(name) for name in ("nonnegative", *MEASURED_COLUMNS)]
+            frame = frame.with_columns(pl.lit(0, pl.Int64).alias("level"), *floats)
         else:
             estimate = self._estimate(self.tree(slices), steps_of(found, slices)[:, 0], rng)
             frame = self._frame(slices, estimate, confidence)
@@ -117,19 +128,33 @@ class TreeQuery:
     ) -> pl.DataFrame:
         unbiased = estimate.unbiased
         if self.query.has_running_totals:
-            days = unbiased.tree.leaf_nodes
-            by_day = unbiased.values[days], unbiased.variances[days]
-            answers = [
-                self._answer(self._number, *by_day, confidence),
-                self._answer(f"running {self._number}", *running_totals(unbiased), confidence),
-            ]
-            return answer_frame(slices, answers)
+            return self._day_frame(slices, unbiased, confidence)
         keys = unbiased.tree.keys
         answer = self._answer(self._number, unbiased.values, unbiased.variances, confidence)
         return answer_frame(slices if keys is None else keys, [answer]).with_columns(
             pl.Series("level", unbiased.tree.levels),
             pl.Series("nonnegative", estimate.values * self._size),
+            *self._as_measured(unbiased.noisy_totals, unbiased.noise_variances),
         )
+
+    def _day_frame(
+        self, slices: pl.DataFrame, unbiased: TreeEstimate, confidence: float
+    ) -> pl.DataFrame:
+        days = unbiased.tree.leaf_nodes
+        by_day = unbiased.values[days], unbiased.variances[days]
+        answers = [
+            self._answer(self._number, *by_day, confidence),
+            self._answer(f"running {self._number}", *running_totals(unbiased), confidence),
+        ]
+        # Every other row is a running total, which nobody measured.
+        noisy, variances = np.full(2 * len(days), np.nan), np.full(2 * len(days), np.inf)
+        noisy[::2], variances[::2] = unbiased.noisy_totals[days], unbiased.noise_variances[days]
+        return answer_frame(slices, answers).with_columns(self._as_measured(noisy, variances))
+
+    def _as_measured(self, noisy: FloatArray, variances: FloatArray) -> list[pl.Series]:
+        """Numbers in front of consistency: post-processing of the same noise, so public."""
+        values = (noisy * self._size, np.sqrt(variances) * self._size)
+        return [pl.Series(name, v) for name, v in zip(MEASURED_COLUMNS, values, strict=True)]
 
     @property
     def _size(self) -> float:

@@ -1,0 +1,1 @@
+"""Reach and frequency, of one party and of several."""

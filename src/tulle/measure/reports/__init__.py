@@ -1,0 +1,1 @@
+"""Summary reports of a browser, and the noise of their aggregation."""

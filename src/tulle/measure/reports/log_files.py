@@ -35,7 +35,9 @@ def load_columns(table: str, frame: pl.LazyFrame, names: Iterable[str]) -> pl.Da
                 )
         loaded = frame.select(wanted).collect()
     except pl.exceptions.PolarsError:
-        raise DataError(f"{table} cannot be read as Parquet or CSV with a header.") from None
+        raise DataError(
+            f"{table} cannot be read; give a Parquet file, or CSV whose first line is a header."
+        ) from None
     if not len(loaded):
         raise DataError(f"{table} have no rows; there is nothing to simulate.")
     return loaded

@@ -1,0 +1,1 @@
+"""Hierarchies of slices: noise by level, and trees made consistent."""

@@ -35,6 +35,8 @@ class TreeEstimate:
     """[nodes]"""
     noise_variances: FloatArray
     """[nodes], of what the estimate was made from; infinite where nothing was measured."""
+    noisy_totals: FloatArray
+    """[nodes], what the estimate was made from; not a number where nothing was measured."""
 
     def variance_of(self, weights: npt.ArrayLike) -> float:
         """The variance of the sum of weights * values, [nodes] each."""
@@ -72,6 +74,7 @@ def consistent_estimate(
         values=least_squares(tree, noisy, known_variances),
         variances=final_variances,
         noise_variances=known_variances,
+        noisy_totals=np.where(np.isfinite(known_variances), noisy, np.nan),
     )
 
 

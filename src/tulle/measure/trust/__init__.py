@@ -1,0 +1,1 @@
+"""Counts by trust model: central, shuffled, local."""

@@ -1,6 +1,6 @@
 """Bars below one another, each with its range: readable on a phone however long its label."""
 
-import math
+from collections.abc import Sequence
 
 from tulle.report.html.charts import MOST_BARS, Axis, Bar, BarChart
 from tulle.report.html.scales import Scale, scale_of, tick_text, ticks
@@ -10,6 +10,7 @@ from tulle.report.html.svg_marks import (
     GRID,
     INK,
     LETTER_WIDTH,
+    SERIES,
     WIDTH,
     box,
     line,
@@ -17,10 +18,9 @@ from tulle.report.html.svg_marks import (
     svg_document,
     text,
 )
-from tulle.report.html.tables import short_number
+from tulle.report.html.tables import common_decimals, number_text
 
 _ROW, _TOP, _BOTTOM, _SIDE = 38.0, 8.0, 44.0, 8.0
-_BAR_COLOR = "#0072b2"
 
 
 def bars_svg(chart: BarChart) -> str:
@@ -31,8 +31,9 @@ def bars_svg(chart: BarChart) -> str:
     axis = Axis(name=chart.value_name, is_percent=chart.is_percent)
     scale = scale_of(axis, [0.0, *ends], start=_SIDE, end=WIDTH - _SIDE)
     marks = _axis(chart, scale, bottom)
-    for number, bar in enumerate(drawn):
-        marks += _bar(bar, scale, _TOP + _ROW * number, is_percent=chart.is_percent)
+    words = _bar_texts(drawn, is_percent=chart.is_percent)
+    for number, (bar, value) in enumerate(zip(drawn, words, strict=True)):
+        marks += _bar(bar, value, scale, _TOP + _ROW * number)
     return svg_document(chart.name, bottom + _BOTTOM, marks)
 
 
@@ -42,7 +43,7 @@ def _axis(chart: BarChart, scale: Scale, bottom: float) -> list[str]:
         place = scale.place(value)
         marks.append(line(place, _TOP, place, bottom, color=AXIS if value == 0 else GRID))
         words = tick_text(value, is_percent=chart.is_percent)
-        half = LETTER_WIDTH * len(words) / 2
+        half = LETTER_WIDTH * (len(words) + 1) / 2
         middle = min(max(place, half), WIDTH - half)
         marks.append(text(middle, bottom + 16, words, anchor="middle", color=FAINT))
     name = shortened(chart.value_name, width=WIDTH)
@@ -50,8 +51,7 @@ def _axis(chart: BarChart, scale: Scale, bottom: float) -> list[str]:
     return marks
 
 
-def _bar(bar: Bar, scale: Scale, top: float, *, is_percent: bool) -> list[str]:
-    value = _bar_text(bar, is_percent=is_percent)
+def _bar(bar: Bar, value: str, scale: Scale, top: float) -> list[str]:
     room = WIDTH - 2 * _SIDE - LETTER_WIDTH * (len(value) + 2)
     marks = [
         text(_SIDE, top + 14, shortened(bar.label, width=room)),
@@ -60,7 +60,8 @@ def _bar(bar: Bar, scale: Scale, top: float, *, is_percent: bool) -> list[str]:
     if bar.value is None:
         return marks
     start, end = sorted((scale.place(0.0), scale.place(bar.value)))
-    marks.append(box(start, top + 20, end - start, 11, color=_BAR_COLOR, opacity=0.75))
+    color = AXIS if bar.is_muted else SERIES[0]
+    marks.append(box(start, top + 20, end - start, 11, color=color, opacity=0.75))
     if bar.low is not None and bar.high is not None:
         low, high, middle = scale.place(bar.low), scale.place(bar.high), top + 25.5
         marks.append(line(low, middle, high, middle, color=INK, width=1.6))
@@ -68,17 +69,30 @@ def _bar(bar: Bar, scale: Scale, top: float, *, is_percent: bool) -> list[str]:
     return marks
 
 
-def _bar_text(bar: Bar, *, is_percent: bool) -> str:
+def _bar_texts(bars: Sequence[Bar], *, is_percent: bool) -> list[str]:
+    """Values and ranges in words, with as many decimals in all of them."""
+    unit = 100 if is_percent else 1
+    values = [unit * bar.value for bar in bars if bar.value is not None]
+    # Two digits of the noise: more would say nothing.
+    widths = [unit * width / 4 for bar in bars if (width := _width(bar)) > 0]
+    decimals = common_decimals(values)
+    if widths and (found := common_decimals(widths, digits=2)) is not None:
+        decimals = found if decimals is None else min(decimals, found)
+    if is_percent:
+        decimals = 1 if decimals is None else min(decimals, 1)
+    return [_bar_text(bar, unit, decimals, "%" if is_percent else "") for bar in bars]
+
+
+def _width(bar: Bar) -> float:
+    """Of its range; 0 where there is none."""
+    return 0.0 if bar.low is None or bar.high is None else bar.high - bar.low
+
+
+def _bar_text(bar: Bar, unit: int, decimals: int | None, sign: str) -> str:
     if bar.value is None:
         return "unknown"
-    if bar.low is None or bar.high is None or not bar.low < bar.high:
-        return f"{100 * bar.value:.1f}%" if is_percent else short_number(bar.value)
-    # Two digits of the noise: more would say nothing.
-    unit = 100 if is_percent else 1
-    decimals = min(6, max(0, 1 - math.floor(math.log10(unit * (bar.high - bar.low) / 4))))
     value, low, high = (
-        f"{round(unit * end, decimals) + 0.0:,.{decimals}f}"
+        None if end is None else number_text(unit * end, decimals)
         for end in (bar.value, bar.low, bar.high)
     )
-    sign = "%" if is_percent else ""
-    return f"{value}{sign} ({low} to {high})"
+    return f"{value}{sign} ({low} to {high})" if _width(bar) > 0 else f"{value}{sign}"

@@ -12,13 +12,20 @@ from tulle.report.html.tables import Table
 _NUMBERS_OF_CLAIM = ("epsilon", "delta", "unit", "adjacency", "scope")
 
 
-def card_page(card: Card, *, title: str, sections: Sequence[Section]) -> Page:
+def card_page(
+    card: Card,
+    *,
+    title: str,
+    sections: Sequence[Section],
+    facts: Sequence[tuple[str, str]] = (),
+) -> Page:
     """A page that begins with the verdict of a card and ends with the rest of it.
 
     Args:
       card: Of the release.
       title: Above the verdict.
       sections: Between claim and conditions.
+      facts: How useful the release is, in few numbers.
     """
     data = card.to_dict()
     return Page(
@@ -27,6 +34,7 @@ def card_page(card: Card, *, title: str, sections: Sequence[Section]) -> Page:
         is_private=data["is_private"],
         reasons=tuple(data["reasons"]),
         sentence=data["claim"]["sentence"],
+        facts=tuple(facts),
         sections=(_claim(data["claim"]), *sections, *_card_sections(data)),
     )
 

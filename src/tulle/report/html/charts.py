@@ -22,6 +22,8 @@ class Bar:
     value: float | None
     low: float | None = None
     high: float | None = None
+    is_muted: bool = False
+    """Drawn paler: what others are compared with."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,12 +67,18 @@ class Curve:
     xs: tuple[float, ...]
     ys: tuple[float, ...]
     has_line: bool = True
+    ranges: tuple[tuple[float, float], ...] = ()
+    """Low and high around each value; empty where none are known."""
+    is_reference: bool = False
+    """A grey line that others are compared with."""
 
     def __post_init__(self) -> None:
-        if len(self.xs) != len(self.ys):
-            raise DataError(
-                f"{self.label!r} has {len(self.ys)} values for {len(self.xs)} places; give as many."
-            )
+        for found in (self.ys, self.ranges or self.ys):
+            if len(self.xs) != len(found):
+                raise DataError(
+                    f"{self.label!r} has {len(found)} values for {len(self.xs)} places; give as "
+                    "many."
+                )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,14 +96,18 @@ class CurveChart:
             raise DataError(f"chart {self.name!r} has no point; leave it out.")
 
     def to_table(self) -> Table:
-        """One row a place where every curve has at most one value there, else one a point."""
-        if any(len(set(curve.xs)) < len(curve.xs) for curve in self.curves):
+        """One row a place where every curve has one plain value there at most, else one a point."""
+        has_ranges = any(curve.ranges for curve in self.curves)
+        if has_ranges or any(len(set(curve.xs)) < len(curve.xs) for curve in self.curves):
+            head = ("", self.x_axis.name, self.y_axis.name, "from", "to")[: 5 if has_ranges else 3]
             rows: list[tuple[object, ...]] = [
-                (curve.label, x, y)
+                (curve.label, x, y, *ends)[: len(head)]
                 for curve in self.curves
-                for x, y in zip(curve.xs, curve.ys, strict=True)
+                for x, y, ends in zip(
+                    curve.xs, curve.ys, curve.ranges or [(None, None)] * len(curve.xs), strict=True
+                )
             ]
-            return _cut_table(("", self.x_axis.name, self.y_axis.name), rows)
+            return _cut_table(head, rows)
         values = [dict(zip(curve.xs, curve.ys, strict=True)) for curve in self.curves]
         places = sorted({x for curve in self.curves for x in curve.xs})
         rows = [(x, *(found.get(x) for found in values)) for x in places]

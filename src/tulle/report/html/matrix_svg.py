@@ -5,6 +5,8 @@ from tulle.report.html.svg_marks import (
     FAINT,
     INK,
     LETTER_WIDTH,
+    ON_SHADE,
+    SERIES,
     WIDTH,
     box,
     shortened,
@@ -13,7 +15,6 @@ from tulle.report.html.svg_marks import (
 )
 
 _TOP, _RIGHT, _MOST_HEIGHT = 44.0, 8.0, 320.0
-_SHADE = "#0072b2"
 _LEAST_SIDE_WITH_NUMBER = 34.0
 _DARK = 0.6
 """Share of the largest chance from which on numbers are white."""
@@ -34,13 +35,12 @@ def matrix_svg(chart: MatrixChart) -> str:
         for column, value in enumerate(values):
             x, y = left + column * width, _TOP + row * height
             shade = value / most if most > 0 else 0.0
-            marks.append(box(x, y, width, height, color=_SHADE, opacity=shade))
+            marks.append(box(x, y, width, height, color=SERIES[0], opacity=shade))
             if min(width, height * 1.8) >= _LEAST_SIDE_WITH_NUMBER:
-                color = "#ffffff" if shade >= _DARK else INK
+                color = ON_SHADE if shade >= _DARK else INK
                 words = f"{100 * value:.3g}%"
-                marks.append(
-                    text(x + width / 2, y + height / 2 + 4, words, anchor="middle", color=color)
-                )
+                middle = x + width / 2, y + height / 2 + 4
+                marks.append(text(*middle, words, anchor="middle", color=color, has_rim=False))
     bottom = _TOP + height * len(chart.values)
     marks.append(text(8, bottom + 20, shortened(f"row: {chart.row_name}", width=WIDTH)))
     return svg_document(chart.name, bottom + 30, marks)

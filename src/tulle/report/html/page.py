@@ -64,6 +64,8 @@ class Page:
     reasons: tuple[str, ...] = ()
     sentence: str = ""
     """The claim in plain words."""
+    facts: tuple[tuple[str, str], ...] = ()
+    """What a reader wants to know first, beside the claim: few names and values in words."""
     sections: tuple[Section, ...] = ()
 
     def __post_init__(self) -> None:

@@ -3,19 +3,20 @@
 A policy in its head forbids every script and every request, whatever text the page holds.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from tulle.report.html.bar_svg import bars_svg
 from tulle.report.html.charts import MOST_BARS, BarChart, Chart, CurveChart
-from tulle.report.html.curve_svg import curves_svg
+from tulle.report.html.curve_svg import curves_svg, is_cut
 from tulle.report.html.escaping import escape_html
 from tulle.report.html.matrix_svg import matrix_svg
 from tulle.report.html.page import Block, Bullets, Code, Figure, Page, Paragraph, Section
 from tulle.report.html.style import STYLE
-from tulle.report.html.tables import Table, is_number, shown
+from tulle.report.html.tables import Table, is_number, shown_column
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+_MANY_BARS = 12
 _TONES = {True: "verdict private", False: "verdict open", None: "verdict"}
 
 
@@ -46,16 +47,34 @@ def _verdict(page: Page) -> str:
     reasons = _bullets(page.reasons) if page.reasons else ""
     return (
         f'<div class="{_TONES[page.is_private]}"><strong>{escape_html(page.verdict)}</strong>'
-        f"{reasons}{sentence}</div>"
+        f"{reasons}{sentence}{_facts(page)}</div>"
     )
+
+
+def _facts(page: Page) -> str:
+    if not page.facts:
+        return ""
+    items = "".join(
+        f"<div><dt>{escape_html(name)}</dt><dd>{escape_html(words)}</dd></div>"
+        for name, words in page.facts
+    )
+    return f"<dl>{items}</dl>"
 
 
 def _section(section: Section) -> str:
     parts = [f"<section>\n<h2>{escape_html(section.title)}</h2>\n"]
-    for is_figure, blocks in groupby(section.blocks, lambda block: isinstance(block, Figure)):
+    for is_figure, group in groupby(section.blocks, lambda block: isinstance(block, Figure)):
+        blocks = list(group)
         inside = "\n".join(map(_block, blocks))
-        parts.append(f'<div class="figures">\n{inside}\n</div>\n' if is_figure else f"{inside}\n")
+        kind = "figures packed" if any(map(_is_tall, blocks)) else "figures"
+        parts.append(f'<div class="{kind}">\n{inside}\n</div>\n' if is_figure else f"{inside}\n")
     return "".join([*parts, "</section>\n"])
+
+
+def _is_tall(block: Block) -> bool:
+    """Whether a figure would leave a hole beside it, were the others not packed."""
+    chart = block.chart if isinstance(block, Figure) else None
+    return isinstance(chart, BarChart) and len(chart.bars) > _MANY_BARS
 
 
 def _block(block: Block) -> str:
@@ -73,6 +92,8 @@ def _figure(figure: Figure) -> str:
     caption = f" {escape_html(figure.caption)}" if figure.caption else ""
     if isinstance(chart, BarChart) and len(chart.bars) > MOST_BARS:
         caption += f" The first {MOST_BARS} of {len(chart.bars):,}."
+    if isinstance(chart, CurveChart) and is_cut(chart):
+        caption += " What lies beyond the axis is in the numbers below."
     return (
         f"<figure><figcaption><b>{escape_html(chart.name)}</b>{caption}</figcaption>"
         f"{chart_svg(chart)}{_details('Numbers', _table(chart.to_table()))}</figure>"
@@ -90,12 +111,14 @@ def _bullets(items: Iterable[str]) -> str:
 def _table(table: Table) -> str:
     if not table.rows:
         return "<p>None.</p>"
-    kinds = [_kind([row[place] for row in table.rows]) for place in range(len(table.head))]
+    columns = list(zip(*table.rows, strict=True))
+    kinds = [_kind(column) for column in columns]
     head = "".join(
         f'<th scope="col" class="{kind}">{escape_html(name)}</th>'
         for name, kind in zip(table.head, kinds, strict=True)
     )
-    rows = "\n".join(f"<tr>{''.join(map(_cell, row, kinds))}</tr>" for row in table.rows)
+    texts = zip(*map(shown_column, columns), strict=True)
+    rows = "\n".join(f"<tr>{''.join(map(_cell, row, kinds))}</tr>" for row in texts)
     more = f"<p>{table.num_left_out:,} more rows are left out.</p>" if table.num_left_out else ""
     return (
         f'<div class="scroll"><table><thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody>'
@@ -103,11 +126,11 @@ def _table(table: Table) -> str:
     )
 
 
-def _kind(values: list[object]) -> str:
+def _kind(values: Sequence[object]) -> str:
     """Numbers stand to the right where a column has nothing else."""
     found = [value for value in values if value is not None]
     return "number" if found and all(map(is_number, found)) else "text"
 
 
-def _cell(value: object, kind: str) -> str:
-    return f'<td class="{kind}">{escape_html(shown(value))}</td>'
+def _cell(words: str, kind: str) -> str:
+    return f'<td class="{kind}">{escape_html(words)}</td>'

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from tulle.report.card_markdown import escape
 from tulle.report.html.page import Block, Bullets, Code, Figure, Page, Paragraph
-from tulle.report.html.tables import Table, shown
+from tulle.report.html.tables import Table, shown_column
 
 
 def render_markdown(page: Page) -> str:
@@ -15,6 +15,8 @@ def render_markdown(page: Page) -> str:
     parts.append(escape(page.title))
     if page.sentence:
         parts.append(escape(page.sentence))
+    if page.facts:
+        parts.append(_bullets(f"{name}: {words}" for name, words in page.facts))
     for section in page.sections:
         parts.append(f"## {escape(section.title)}")
         parts += map(_block, section.blocks)
@@ -44,6 +46,7 @@ def _table(table: Table) -> str:
     if not table.rows:
         return "None."
     lines = [f"| {' | '.join(map(escape, table.head))} |", f"|{'---|' * len(table.head)}"]
-    lines += [f"| {' | '.join(escape(shown(value)) for value in row)} |" for row in table.rows]
+    columns = [shown_column(column) for column in zip(*table.rows, strict=True)]
+    lines += [f"| {' | '.join(map(escape, row))} |" for row in zip(*columns, strict=True)]
     more = f"\n\n{table.num_left_out:,} more rows are left out." if table.num_left_out else ""
     return "\n".join(lines) + more

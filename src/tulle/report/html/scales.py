@@ -23,7 +23,11 @@ class Scale:
 
     def place(self, value: float) -> float:
         """Where a value is; beyond an end it is at the end."""
-        low, high, found = self.low, self.high, min(max(value, self.low), self.high)
+        return self.free_place(min(max(value, self.low), self.high))
+
+    def free_place(self, value: float) -> float:
+        """Where a value is, or would be beyond the ends."""
+        low, high, found = self.low, self.high, value
         if self.is_log:
             low, high, found = math.log(low), math.log(high), math.log(found)
         return self.start + (self.end - self.start) * (found - low) / (high - low)

@@ -1,13 +1,21 @@
 """Marks of an inline SVG: text that is always escaped, and numbers of fixed length.
 
-Colors are fixed and meant for a light panel, so a chart looks alike in light and dark pages.
+Colors are those of the page, light or dark; outside of one they are those of a light page.
 """
 
 from tulle.report.html.escaping import escape_html
 
 WIDTH = 380.0
 """Of every chart, in its own units: at 390 pixels letters stay legible."""
-INK, FAINT, GRID, AXIS = "#1b1f24", "#57606a", "#e3e6ea", "#8c959f"
+INK, FAINT = "var(--ink, #1b1f24)", "var(--faint, #57606a)"
+GRID, AXIS = "var(--grid, #e3e6ea)", "var(--axis, #8c959f)"
+PANEL, ON_SHADE = "var(--panel, #ffffff)", "#ffffff"
+SERIES = (
+    *("var(--series-1, #0072b2)", "var(--series-2, #d55e00)", "var(--series-3, #009e73)"),
+    *("var(--series-4, #cc79a7)", "var(--series-5, #e69f00)", "var(--series-6, #56b4e9)"),
+    *(INK, AXIS),
+)
+"""Okabe and Ito's colors; paler ones on dark pages."""
 LETTER_WIDTH = 7.0
 """About, in small letters."""
 
@@ -47,15 +55,22 @@ def box(x: float, y: float, width: float, height: float, *, color: str, opacity:
     )
 
 
-def dot(x: float, y: float, *, color: str, radius: float = 2.6) -> str:
+def dot(x: float, y: float, *, color: str, radius: float) -> str:
     """A round mark."""
     return f'<circle cx="{_n(x)}" cy="{_n(y)}" r="{_n(radius)}" fill="{color}"/>'
 
 
-def text(x: float, y: float, words: str, *, anchor: str = "start", color: str = INK) -> str:
-    """Words on one line; anchor is start, middle or end."""
-    # Lines behind dark letters are hidden by a white rim.
-    rim = "" if color == "#ffffff" else ' stroke="#ffffff" stroke-width="3" paint-order="stroke"'
+def text(
+    x: float,
+    y: float,
+    words: str,
+    *,
+    anchor: str = "start",
+    color: str = INK,
+    has_rim: bool = True,
+) -> str:
+    """Words on one line; anchor is start, middle or end. A rim hides lines behind the letters."""
+    rim = f' stroke="{PANEL}" stroke-width="3" paint-order="stroke"' if has_rim else ""
     return (
         f'<text x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}" fill="{color}" '
         f'font-size="12"{rim}>{escape_html(words)}</text>'

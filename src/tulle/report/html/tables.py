@@ -3,9 +3,16 @@
 import dataclasses
 import json
 import math
+from collections.abc import Sequence
 from typing import TypeGuard
 
 _LEAST_PLAIN, _MOST_PLAIN = 1e-4, 1e15
+_DIGITS = 5
+_MOST_SPREAD = 1e4
+"""Of the sizes in a column whose numbers have as many decimals."""
+
+NOTHING = "–"
+"""Where a column of numbers has none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,6 +40,43 @@ def shown(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
+def shown_column(values: Sequence[object]) -> list[str]:
+    """The values of a column; numbers have as many decimals, so that points are below points."""
+    numbers = [value for value in values if is_number(value)]
+    if len(numbers) + list(values).count(None) < len(values) or not numbers:
+        return [shown(value) for value in values]
+    if all(isinstance(value, int) for value in numbers):
+        decimals: int | None = 0
+    else:
+        decimals = common_decimals(numbers)
+    return [number_text(value, decimals) if is_number(value) else NOTHING for value in values]
+
+
+def common_decimals(values: Sequence[float], *, digits: int = _DIGITS) -> int | None:
+    """As few as show all values with so many digits of the largest; None if they differ much."""
+    sizes = [abs(value) for value in values if math.isfinite(value) and value != 0]
+    if not sizes:
+        return 0
+    least, most = min(sizes), max(sizes)
+    if least < _LEAST_PLAIN or most >= _MOST_PLAIN or most > _MOST_SPREAD * least:
+        return None
+    # Two digits of the smallest, however large the others are.
+    needed = max(digits - 1 - math.floor(math.log10(most)), 1 - math.floor(math.log10(least)), 0)
+    rounded = [round(value, needed) for value in sizes]
+    return next(
+        decimals
+        for decimals in range(needed + 1)
+        if all(round(value, decimals) == value for value in rounded)
+    )
+
+
+def number_text(value: float, decimals: int | None) -> str:
+    """With so many decimals, and commas between thousands; None: five digits."""
+    if decimals is None or not math.isfinite(value):
+        return short_number(value)
+    return f"{round(value, decimals) + 0.0:,.{decimals}f}"
+
+
 def short_number(value: float) -> str:
     """Five digits, with commas between thousands."""
     if not math.isfinite(value):
@@ -40,7 +84,7 @@ def short_number(value: float) -> str:
     size = abs(value)
     if value == 0 or not _LEAST_PLAIN <= size < _MOST_PLAIN:
         return f"{value + 0.0:.4g}"
-    decimals = max(0, 4 - math.floor(math.log10(size)))
+    decimals = max(0, _DIGITS - 1 - math.floor(math.log10(size)))
     text = f"{value:,.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 

@@ -20,6 +20,7 @@ from tulle.report.reproduction.training_runs import (
     run_model_size,
     run_search_figure,
     run_user_table,
+    run_vocabulary,
 )
 from tulle.report.reproduction.tree_runs import run_hierarchy
 
@@ -42,6 +43,7 @@ TRAINED: Mapping[str, Experiment] = {
     "adkdd24-fig2": run_search_figure,
     "adkdd24-fig3": run_budget_ratio,
     "adkdd24-fig4": run_model_size,
+    "adkdd24-fig5": run_vocabulary,
 }
 """Those that train models and so need torch."""
 EXPERIMENTS: Mapping[str, Experiment] = {**_COMPUTED, **TRAINED}

@@ -15,7 +15,6 @@ from tulle.select.market.verdicts import Verdict, verdict_of
 
 _STANDARD_ERRORS = 2.0
 _MOST_REASONS = 3
-TOO_CLOSE = "the best two are too close for a run of this size"
 _FIRST_TO_LAST = (Verdict.DOES_NOT_HOLD, Verdict.NOT_COMPARABLE, Verdict.HOLDS)
 # Sums of steps such as 0.05 do not all come out exactly.
 _ROUNDING = 1e-9
@@ -92,6 +91,22 @@ def clear_least(figures: Mapping[float, OwnFigure]) -> float | None:
     best = figures[least]
     is_clear = all(_decides(best, figures[other]) for other in others)
     return least if is_clear else None
+
+
+def tied_text(name: str, figures: Mapping[float, OwnFigure]) -> str:
+    """Why there is no clearly least figure: which settings share that place.
+
+    Args:
+      name: Of the figure that is missing for it.
+      figures: By setting, as for `clear_least`.
+    """
+    best = min(figures.values(), key=lambda figure: figure.value)
+    tied = [
+        f"{setting:g} ({figure_text(figure.value, figure.error)})"
+        for setting, figure in figures.items()
+        if not _decides(best, figure)
+    ]
+    return f"{name}: too close for a run of this size are {' and '.join(tied)}"
 
 
 def figure_text(value: float, error: float | None = None) -> str:

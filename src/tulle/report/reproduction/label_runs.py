@@ -14,8 +14,8 @@ from tulle.labels.units.unit_response import PerRowResponse, RowShare
 from tulle.labels.units.unit_rows import UnitRows, group_rows, single_rows
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.privacy.units import Owner, Unit
-from tulle.report.reproduction.auc_figures import relative_loss, tested
-from tulle.report.reproduction.judging import TOO_CLOSE, Findings, OwnFigure, clear_least
+from tulle.report.reproduction.auc_figures import at_chance, relative_loss, tested
+from tulle.report.reproduction.judging import Findings, OwnFigure, clear_least, tied_text
 from tulle.report.reproduction.log_rows import LogRows, log_rows
 from tulle.report.reproduction.public_logs import public_attribution_log
 from tulle.report.reproduction.settings import ReproductionSettings
@@ -86,31 +86,33 @@ def run_units(settings: ReproductionSettings) -> Findings:
         baseline = training.baseline(_DEEP_RATE)
         for epsilon in _PAPER_UNIT_EPSILONS if settings.is_paper else _UNIT_EPSILONS:
             settings.say(f"train by unit, epsilon {epsilon:g}")
-            by_cap = {
-                float(cap): training.relative_loss(
-                    _capped(epsilon, cap), rows_of(rows, Owner.USER), baseline
+            runs = {
+                f"user, cap {cap}, epsilon {epsilon:g}": training.on_plain_reports(
+                    _capped(epsilon, cap), rows_of(rows, Owner.USER)
                 )
                 for cap in _CAPS
             }
-            impression = training.relative_loss(
-                _capped(epsilon, 1), rows_of(rows, Owner.EXAMPLE), baseline
+            runs[f"impression, epsilon {epsilon:g}"] = training.on_plain_reports(
+                _capped(epsilon, 1), rows_of(rows, Owner.EXAMPLE)
             )
-            figures[f"impression, epsilon {epsilon:g}"] = impression
-            for cap, loss in by_cap.items():
-                figures[f"user, cap {cap:g}, epsilon {epsilon:g}"] = loss
+            losses = {name: relative_loss(metrics, baseline) for name, metrics in runs.items()}
+            by_cap = {float(cap): losses[f"user, cap {cap}, epsilon {epsilon:g}"] for cap in _CAPS}
+            figures |= losses
+            missing |= at_chance(runs)
             figures[f"user, best cap, epsilon {epsilon:g}"] = min(
                 by_cap.values(), key=lambda loss: loss.value
             )
             best, name = clear_least(by_cap), f"best cap of a user, epsilon {epsilon:g}"
             if best is None:
-                missing[name] = TOO_CLOSE
+                missing[name] = tied_text(name, by_cap)
             else:
                 figures[name] = OwnFigure(value=best)
         settings.say("train by unit of a user and a partner")
         for owner in (Owner.EXAMPLE, Owner.USER_ADVERTISER, Owner.USER_PUBLISHER, Owner.USER):
-            response = _capped(_ORDER_EPSILON, 1)
-            loss = training.relative_loss(response, rows_of(rows, owner), baseline)
-            figures[f"units, {_OWNER_WORDS[owner]}, epsilon {_ORDER_EPSILON:g}"] = loss
+            metrics = training.on_plain_reports(_capped(_ORDER_EPSILON, 1), rows_of(rows, owner))
+            name = f"units, {_OWNER_WORDS[owner]}, epsilon {_ORDER_EPSILON:g}"
+            figures[name] = relative_loss(metrics, baseline)
+            missing |= at_chance({name: metrics})
         return Findings(figures=figures, missing=missing, setting=rows.described())
 
 
@@ -159,12 +161,9 @@ class _LabelTraining:
         )
         return model.evaluate(self.rows.test)
 
-    def relative_loss(
-        self, response: PerRowResponse, unit_rows: UnitRows, baseline: "QualityMetrics"
-    ) -> OwnFigure:
-        """AUC loss above the baseline's in per cent, on reports as they are."""
-        metrics = self.on_reports(response, unit_rows, False, _DEEP_RATE)
-        return relative_loss(metrics, baseline)
+    def on_plain_reports(self, response: PerRowResponse, unit_rows: UnitRows) -> "QualityMetrics":
+        """On reports as they are, at the rate of perceptrons."""
+        return self.on_reports(response, unit_rows, False, _DEEP_RATE)
 
     def _noisy(self, response: PerRowResponse, unit_rows: UnitRows) -> "ExampleSet":
         seed = 1_000_003 * self.settings.seed + round(1000 * response.epsilon)

@@ -19,8 +19,12 @@ from tulle.errors import DataError
 from tulle.report.reproduction.settings import ReproductionSettings
 
 if TYPE_CHECKING:
+    from tulle.accounting.ledger import Ledger
+    from tulle.data.features.encoder import Encoder
     from tulle.data.features.feature_plan import FeaturePlan
+    from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
     from tulle.data.formats.layout import Layout
+    from tulle.data.logs import LogFiles
     from tulle.data.synth.shape import SynthShape
     from tulle.train.examples import ExampleSet
 
@@ -33,6 +37,20 @@ _PAPER_FRACTIONS = (0.8, 0.2)
 _FRACTIONS = (0.5, 0.5)
 """Of a reduced run: test rows cost next to nothing, and few of them leave claims open."""
 _LEAST_ROWS = 1_000
+_COUNT_NOISE_MULTIPLIER = 4.0
+_COUNT_EPSILON, _COUNT_DELTA = 3.0, 1e-9
+"""Of counts of sensitive values; the values are protected too, so it raises thresholds below
+about 115 rows."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MinCounts:
+    """Least rows of a value that has an id of its own, instead of hashing."""
+
+    public: int
+    sensitive: int | None
+    """Of noisy counts, whose cost is part of what models are calibrated to. None: sensitive
+    values are hashed all the same."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,12 +64,21 @@ class LogKind:
     """Of the published experiment."""
     public_bins: int = 100_000
     sensitive_bins: int = 50_000
+    min_counts: MinCounts | None = None
+    """None: every value is hashed into the bins."""
 
     def feature_plan(self) -> "FeaturePlan":
-        """Every feature hashed, one table a role."""
-        from tulle.data.features.feature_plan import hash_all
+        """Every feature hashed, or by its frequent values; one table a role."""
+        from tulle.data.features.feature_plan import hash_all, vocabulary_all
 
-        return hash_all(self.layout.schema, self.public_bins, self.sensitive_bins, salt=_SALT)
+        schema, counts = self.layout.schema, self.min_counts
+        hashed = hash_all(schema, self.public_bins, self.sensitive_bins, salt=_SALT)
+        if counts is None:
+            return hashed
+        if counts.sensitive is not None:
+            return vocabulary_all(schema, counts.public, counts.sensitive, salt=_SALT)
+        public = vocabulary_all(schema, counts.public, salt=_SALT).of_role("public")
+        return dataclasses.replace(hashed, features=(*public, *hashed.of_role("sensitive")))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -79,6 +106,10 @@ class LogRows:
         names = [feature.name for feature in self.train.features]
         ids = self.train.public_features[:, names.index(column)]
         return np.asarray(ids if self.train.rows is None else ids[self.train.rows], dtype=np.int64)
+
+    def num_ids(self, role: str) -> int:
+        """Of the table that the features of a role share."""
+        return max(each.num_ids for each in self.train.features if each.role == role)
 
     def described(self) -> str:
         """In one line; sizes are public."""
@@ -114,7 +145,8 @@ def log_rows(
             write_log(kind.shape, log, num_rows=most, seed=settings.seed)
         settings.say("prepare the log")
         files = LogFiles(paths=(log,), layout=kind.layout)
-        dataset = prepare(files, kind.feature_plan(), Path(work) / "prepared").dataset
+        encoder = _encoder(kind.feature_plan(), files, Path(work), settings.seed)
+        dataset = prepare(files, encoder, Path(work) / "prepared").dataset
         # The published runs take whole logs, and a smaller one takes the first rows.
         num_rows = dataset.num_rows if settings.is_paper else min(dataset.num_rows, most)
         if num_rows < _LEAST_ROWS:
@@ -130,3 +162,43 @@ def log_rows(
             test=ExampleSet.of(dataset, test),
             name=f"synthetic {kind.layout.name} log" if settings.data is None else log.name,
         )
+
+
+def _encoder(plan: "FeaturePlan", files: "LogFiles", work: Path, seed: int) -> "Encoder":
+    """Counts the values of a plan that keeps frequent ones, with noise that can be repeated."""
+    from tulle.data.features.encoder import build_encoder
+    from tulle.data.features.vocabulary import fit_vocabularies
+    from tulle.mechanisms.entropy import SeededNoise
+
+    private, ledger = _payment(work) if plan.vocabularies("sensitive") else (None, None)
+    vocabularies = fit_vocabularies(
+        lambda: (block.table for block in files.blocks()),
+        plan,
+        private=private,
+        ledger=ledger,
+        rng=SeededNoise(seed),
+    )
+    return build_encoder(plan, vocabularies)
+
+
+def _payment(work: Path) -> tuple["PrivateVocabularyConfig", "Ledger"]:
+    """Noise of counts, and a ledger for the time of the experiment."""
+    from tulle.accounting.budget import Budget
+    from tulle.accounting.ledger import Ledger
+    from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
+    from tulle.privacy.units import Adjacency, Unit
+
+    private = PrivateVocabularyConfig(
+        unit=Unit.example(), noise_multiplier=_COUNT_NOISE_MULTIPLIER, delta=_COUNT_DELTA
+    )
+    ledger = Ledger.create(work / "ledger.db")
+    ledger.create_budget(
+        Budget(
+            name="counts",
+            unit=private.unit,
+            adjacency=Adjacency.REPLACE,
+            epsilon=_COUNT_EPSILON,
+            delta=10 * _COUNT_DELTA,
+        )
+    )
+    return private, ledger

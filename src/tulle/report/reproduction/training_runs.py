@@ -7,8 +7,8 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from tulle.report.reproduction.auc_figures import at_chance, auc_loss, relative_loss
-from tulle.report.reproduction.judging import TOO_CLOSE, Findings, OwnFigure, clear_least
-from tulle.report.reproduction.log_rows import LogKind, log_rows
+from tulle.report.reproduction.judging import Findings, OwnFigure, clear_least, tied_text
+from tulle.report.reproduction.log_rows import LogKind, LogRows, MinCounts, log_rows
 from tulle.report.reproduction.private_training import PrivateTraining, TrainingSize
 from tulle.report.reproduction.public_logs import attribution_log, display_log, search_log
 from tulle.report.reproduction.settings import ReproductionSettings
@@ -24,6 +24,7 @@ _CAP_EPSILONS, _CAPS, _PAPER_CAPS = (1.0, 5.0), (1, 5), (1, 2, 5, 10)
 _FIGURE_EPSILONS, _PAPER_FIGURE_EPSILONS = (1.0, 4.0, 8.0, 12.0), (1.0, 2.0, 4.0, 8.0, 12.0)
 _SHARES, _PAPER_SHARES = (0.0, 0.25, 0.5, 1.0), (0.0, 0.25, 0.5, 0.75, 1.0)
 _SIZE_EPSILON, _SMALLER_EPSILON = 12.0, 8.0
+_MIN_COUNTS, _PAPER_MIN_COUNTS, _PUBLIC_MIN_COUNT = (256, 1024), (256, 1024, 4096), 16
 _PARTS = {"full size": 1, "a tenth": 10, "a fiftieth": 50}
 
 
@@ -131,8 +132,6 @@ def run_budget_ratio(settings: ReproductionSettings) -> Findings:
     Privacy:
       Not a private release: noise is from a fixed seed.
     """
-    from tulle.train import RatioSplit
-
     paper = TrainingSize(private_epochs=64.0, plain_epochs=16.0)
     figures: dict[str, OwnFigure] = {}
     missing: dict[str, str] = {}
@@ -145,20 +144,18 @@ def run_budget_ratio(settings: ReproductionSettings) -> Findings:
         )
         for epsilon in _PAPER_FIGURE_EPSILONS if settings.is_paper else _FIGURE_EPSILONS:
             settings.say(f"train by share of labels, epsilon {epsilon:g}")
-            losses = {}
-            for share in _PAPER_SHARES if settings.is_paper else _SHARES:
-                if share == 0:
-                    metrics = training.dp_sgd(epsilon)
-                elif share == 1:
-                    metrics = training.randomized_labels(epsilon)
-                else:
-                    metrics = training.hybrid(epsilon, split=RatioSplit(label_share=share))
-                key = f"AUC loss, share {share:g}, epsilon {epsilon:g}"
-                figures[key] = losses[share] = auc_loss(metrics)
-                missing |= at_chance({key: metrics})
+            shares = _PAPER_SHARES if settings.is_paper else _SHARES
+            runs = {share: _with_share(training, epsilon, share) for share in shares}
+            losses = {share: auc_loss(metrics) for share, metrics in runs.items()}
+            keys = {share: f"AUC loss, share {share:g}, epsilon {epsilon:g}" for share in shares}
+            figures |= {keys[share]: loss for share, loss in losses.items()}
+            too_small = at_chance({keys[share]: metrics for share, metrics in runs.items()})
+            missing |= too_small
             best, name = clear_least(losses), f"best share, epsilon {epsilon:g}"
-            if best is None:
-                missing[name] = TOO_CLOSE
+            if too_small:
+                missing[name] = next(iter(too_small.values()))
+            elif best is None:
+                missing[name] = tied_text(name, losses)
             else:
                 figures[name] = OwnFigure(value=best)
         return Findings(figures=figures, missing=missing, setting=rows.described())
@@ -170,34 +167,82 @@ def run_model_size(settings: ReproductionSettings) -> Findings:
     Privacy:
       Not a private release: noise is from a fixed seed.
     """
-    paper = TrainingSize(private_epochs=50.0, plain_epochs=10.0)
-    figures: dict[str, OwnFigure] = {}
-    losses = {}
+    runs: dict[str, QualityMetrics] = {}
     setting = ""
     for name, part in _PARTS.items():
         kind = display_log(is_paper=settings.is_paper)
         kind = dataclasses.replace(kind, sensitive_bins=kind.sensitive_bins // part)
         with log_rows(kind, settings) as rows:
-            training = PrivateTraining(
-                rows=rows,
-                settings=settings,
-                model=_factorization_machine(settings),
-                size=paper if settings.is_paper else _REDUCED,
-            )
+            training = _display_machine(rows, settings)
             setting = setting or rows.described()
             settings.say(f"train a private model of {name}")
-            metrics = training.hybrid(_SIZE_EPSILON)
-            losses[name] = metrics
-            figures[f"AUC loss, {name}, epsilon {_SIZE_EPSILON:g}"] = auc_loss(metrics)
-            if part == 1:
-                figures[f"AUC loss, {name}, epsilon {_SMALLER_EPSILON:g}"] = auc_loss(
-                    training.hybrid(_SMALLER_EPSILON)
-                )
-    full = losses["full size"]
-    for name, part in _PARTS.items():
-        if part > 1:
-            figures[f"increase of the AUC loss, {name}"] = relative_loss(losses[name], full)
-    return Findings(figures=figures, setting=setting)
+            for epsilon in (_SIZE_EPSILON, _SMALLER_EPSILON) if part == 1 else (_SIZE_EPSILON,):
+                runs[f"AUC loss, {name}, epsilon {epsilon:g}"] = training.hybrid(epsilon)
+    figures = {name: auc_loss(metrics) for name, metrics in runs.items()}
+    missing = at_chance(runs)
+    full, *smaller = (f"AUC loss, {name}, epsilon {_SIZE_EPSILON:g}" for name in _PARTS)
+    for name, loss in zip(list(_PARTS)[1:], smaller, strict=True):
+        increase = f"increase of the AUC loss, {name}"
+        figures[increase] = relative_loss(runs[loss], runs[full])
+        if reasons := [missing[each] for each in (full, loss) if each in missing]:
+            missing[increase] = reasons[0]
+    return Findings(figures=figures, missing=missing, setting=setting)
+
+
+def run_vocabulary(settings: ReproductionSettings) -> Findings:
+    """Factorization machines on frequent sensitive values, and on as many bins of hashes.
+
+    Privacy:
+      Not a private release: noise is from a fixed seed.
+    """
+    figures: dict[str, OwnFigure] = {}
+    missing: dict[str, str] = {}
+    setting = ""
+    for threshold in _PAPER_MIN_COUNTS if settings.is_paper else _MIN_COUNTS:
+        kind = display_log(is_paper=settings.is_paper)
+        counts = MinCounts(public=_PUBLIC_MIN_COUNT, sensitive=threshold)
+        with log_rows(dataclasses.replace(kind, min_counts=counts), settings) as rows:
+            setting = setting or rows.described()
+            settings.say(f"train on values of {threshold} rows or more")
+            kept = _display_machine(rows, settings).hybrid(_SIZE_EPSILON)
+            kind = dataclasses.replace(
+                kind,
+                min_counts=dataclasses.replace(counts, sensitive=None),
+                sensitive_bins=rows.num_ids("sensitive"),
+            )
+        with log_rows(kind, settings) as rows:
+            settings.say("train on as many bins of hashes")
+            hashed = _display_machine(rows, settings).hybrid(_SIZE_EPSILON)
+        end = f"threshold {threshold}"
+        runs = {f"AUC loss, vocabulary, {end}": kept, f"AUC loss, hashing, {end}": hashed}
+        difference = f"AUC loss of hashing above that of a vocabulary, {end}"
+        figures |= {name: auc_loss(metrics) for name, metrics in runs.items()}
+        figures[difference] = relative_loss(hashed, kept)
+        figures[f"sensitive ids, {end}"] = OwnFigure(value=kind.sensitive_bins)
+        if too_small := at_chance(runs):
+            missing |= too_small | {difference: next(iter(too_small.values()))}
+    return Findings(figures=figures, missing=missing, setting=setting)
+
+
+def _with_share(training: PrivateTraining, epsilon: float, share: float) -> "QualityMetrics":
+    """Both ends of the split are methods of their own."""
+    from tulle.train import RatioSplit
+
+    if share == 0:
+        return training.dp_sgd(epsilon)
+    if share == 1:
+        return training.randomized_labels(epsilon)
+    return training.hybrid(epsilon, split=RatioSplit(label_share=share))
+
+
+def _display_machine(rows: LogRows, settings: ReproductionSettings) -> PrivateTraining:
+    paper = TrainingSize(private_epochs=50.0, plain_epochs=10.0)
+    return PrivateTraining(
+        rows=rows,
+        settings=settings,
+        model=_factorization_machine(settings),
+        size=paper if settings.is_paper else _REDUCED,
+    )
 
 
 def _table(

@@ -24,7 +24,11 @@ class Greedy:
         return NonPrivate()
 
     def selection_probs(self, auctions: Auctions, raw_scores: FloatArray) -> FloatArray:
-        """[candidates], 1 for the favourite. As sensitive as the scores."""
+        """[candidates], 1 for the favourite. As sensitive as the scores.
+
+        Privacy:
+          Releases nothing: chances of 0 and 1 name the favourite.
+        """
         probs = np.zeros(auctions.num_candidates)
         probs[favourites(auctions, check_raw_scores(auctions, raw_scores))] = 1.0
         return probs
@@ -56,7 +60,11 @@ class NonPersonalised:
         return Composed(())
 
     def selection_probs(self, auctions: Auctions, raw_scores: FloatArray) -> FloatArray:
-        """[candidates], 1 for the server's winner."""
+        """[candidates], 1 for the server's winner.
+
+        Privacy:
+          The chances depend on public scores alone.
+        """
         check_raw_scores(auctions, raw_scores)
         probs = np.zeros(auctions.num_candidates)
         probs[favourites(auctions, auctions.server_scores)] = 1.0

@@ -29,7 +29,11 @@ class ScoreBound(Protocol):
         """Least and largest score, [candidates] each."""
 
     def bounded(self, finalists: Auctions, raw_scores: FloatArray) -> FloatArray:
-        """[candidates], within the box. As sensitive as the scores."""
+        """[candidates], within the box. As sensitive as the scores.
+
+        Privacy:
+          Releases nothing: bounded scores are as sensitive as the scores.
+        """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import math
 
 from tulle.accounting.accountant import guarantee
 from tulle.accounting.plan_check import verify_plan
@@ -51,6 +52,8 @@ class EvaluationConfig:
         for name in ("logging", "target"):
             if isinstance(getattr(self, name).mechanism, SlotMechanism):
                 raise ConfigError(f"{name} has several slots; one slot can be evaluated.")
+        if not 0 < self.epsilon < math.inf:
+            raise ConfigError(f"epsilon={self.epsilon} must be > 0 and finite, e.g. 1.0.")
         self.evaluation()
 
     @property

@@ -103,7 +103,8 @@ def _consents(block: AuctionBlock, config: SelectionConfig) -> BoolArray:
     if block.rows.consents is None:
         raise DataError(
             "the auctions have no column 'consent', which says who agreed to personalised ads; "
-            'name it with --consent-column, or set [privacy] consent = "everyone" if all did.'
+            'name it with --consent-column; or, if all did, set [privacy] consent = "everyone", '
+            "for a plan --consent everyone."
         )
     return block.rows.consents[block.kept]
 

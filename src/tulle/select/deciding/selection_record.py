@@ -9,8 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tulle.errors import ConfigError
-from tulle.privacy.fields import check_count, check_fields, check_text, parse_json
+from tulle.privacy.fields import check_count, check_fields, check_format, check_text, parse_json
 from tulle.privacy.plan import Plan
 
 _FORMAT = "tulle selection 1"
@@ -48,9 +47,9 @@ class SelectionRecord:
         """Reads what `to_json` wrote."""
         names = [field.name for field in dataclasses.fields(cls)]
         data = parse_json("selection record", text)
+        check_format("selection record", data, _FORMAT)
         fields: dict[str, Any] = dict(check_fields("selection record", data, ("format", *names)))
-        if (found := fields.pop("format")) != _FORMAT:
-            raise ConfigError(f"format={found!r} is not {_FORMAT!r}.")
+        del fields["format"]
         for name in ("settings", "table", "table_sha256", "randomness"):
             check_text(name, fields[name])
         for name in ("num_requests", "num_without_ad", "num_personalised"):

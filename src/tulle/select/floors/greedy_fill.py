@@ -100,6 +100,9 @@ def floor_value(floor_probs: ArrayLike, raw_scores: ArrayLike, *, epsilon: float
       floor_probs: m, adding up to at most 1 and at least e^-epsilon.
       raw_scores: s, one for each floor.
       epsilon: Largest log-likelihood ratio of a choice.
+
+    Privacy:
+      Releases nothing: the value is as sensitive as the scores.
     """
     check_epsilon(epsilon)
     floors, scores = np.asarray(floor_probs, np.float64), np.asarray(raw_scores, np.float64)

@@ -1,0 +1,1 @@
+"""Inner loops of a private step in C."""

@@ -40,7 +40,11 @@ class RowShard(Protocol):
         ...
 
     def toss(self, step: int, rng: NoiseSource) -> IntArray:
-        """Which of its rows, or of its users, come to this step; counted among its own."""
+        """Which of its rows, or of its users, come to this step; counted among its own.
+
+        Privacy:
+          Who comes is secret: amplification by sampling relies on it.
+        """
         ...
 
     def batch(self, chosen: IntArray) -> Batch | UserBatch:

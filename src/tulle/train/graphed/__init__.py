@@ -1,0 +1,1 @@
+"""Private steps recorded once and replayed on a GPU."""

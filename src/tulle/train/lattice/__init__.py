@@ -1,0 +1,1 @@
+"""Training noise as whole multiples of one grid."""

@@ -1,0 +1,1 @@
+"""Models in towers of public and sensitive features, and their gradients by example."""

@@ -1,0 +1,1 @@
+"""Optimizers that take sums with noise."""

@@ -1,0 +1,1 @@
+"""Training on public features whose label noise is projected."""

@@ -1,0 +1,1 @@
+"""Private choice of the table rows that a step may change."""

@@ -144,7 +144,7 @@ def test_files_that_are_not_there_or_not_files_are_refused_at_once(tmp_path: Pat
         ("log.csv", zstandard.compress(b"y,a,b\n"), "plain text by its name and zstd by"),
         ("log.csv.gz", b"y,a,b\n", "gzip by its name and plain text by"),
         ("log.csv.gz", zstandard.compress(b"y,a,b\n"), "gzip by its name and zstd by"),
-        ("log.csv.zst", b"", "zstd by its name and plain text by its content.*cut off"),
+        ("log.csv.zst", b"", "zstd by its name and empty by its content.*cut off"),
         ("log.parquet", b"y,a,b\n", "Parquet by its name and plain text by"),
     ],
 )

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tulle.errors import ConfigError, DataError
-from tulle.measure.queries.answer_table import AnswerTable
+from tulle.measure.queries.answer_table import MEASURED_COLUMNS, AnswerTable
 from tulle.measure.queries.measure_record import MeasureRecord, read_measurement
 from tulle.measure.queries.table_files import write_tables
 from unit.measure.queries.small_measurements import plan_of, settings
@@ -23,6 +23,8 @@ FRAME = pl.DataFrame(
         "noise_stddev": [0.7, math.inf, 1.0, 1.0, math.inf, 1e-9],
         "level": [0, 1, 2, 3, 4, 5],
         "nonnegative": [1.5, 0.0, 0.0, 0.3, 1e300, 0.0],
+        "measured_value": [2.5, math.nan, -4.0, 0.25, math.nan, 0.0],
+        "measured_stddev": [1.5, math.inf, 2.0, 1.0, math.inf, 1.0],
     }
 )
 
@@ -49,6 +51,25 @@ def test_every_number_comes_back_exactly(tmp_path: Path) -> None:
         assert table.frame.equals(FRAME, null_equal=True)
         assert table.confidence == 0.9
         assert table.event == record.plan.event
+
+
+def test_a_file_of_the_first_version_is_read_without_what_it_lacks(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, settings("conversions")).plan
+    frame = FRAME.drop(MEASURED_COLUMNS)
+    table = AnswerTable(name="one", frame=frame, event=plan.event, confidence=0.9)
+    text = MeasureRecord(plan=plan, tables=(table,), randomness="dice", is_secure=True).to_json()
+    first = text.replace('"tulle measurement 2"', '"tulle measurement 1"')
+    assert first != text
+    (read,) = MeasureRecord.from_json(first).tables
+    assert read.frame.equals(frame, null_equal=True)
+
+
+def test_a_file_of_a_later_version_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    path = tmp_path / "measurement.json"
+    text = record_of(tmp_path, "one").to_json().replace("measurement 2", "measurement 3")
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match="read it with the tulle that wrote it"):
+        read_measurement(path)
 
 
 def test_a_table_without_rows_comes_back(tmp_path: Path) -> None:

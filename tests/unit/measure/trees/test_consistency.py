@@ -43,6 +43,8 @@ def test_values_and_variances_are_those_of_dense_least_squares(unmeasured: float
         np.testing.assert_allclose(estimate.values, matrix @ leaves, rtol=0, atol=1e-12 * scale)
         expected = np.einsum("ij,jk,ik->i", matrix, covariance, matrix)
         np.testing.assert_allclose(estimate.variances, expected, rtol=1e-11)
+        kept = np.where(np.isfinite(variances), noisy, np.nan)
+        np.testing.assert_array_equal(estimate.noisy_totals, kept)
 
 
 @pytest.mark.parametrize("unmeasured", [0.0, 0.5])

@@ -6,7 +6,7 @@ _VOID = {"meta", "br", "hr", "link", "img", "input"}
 _TAGS = {
     *("html", "head", "meta", "title", "style", "body", "main", "section", "footer", "div"),
     *("h1", "h2", "p", "ul", "li", "strong", "b", "pre", "details", "summary", "figure"),
-    *("figcaption", "table", "thead", "tbody", "tr", "th", "td"),
+    *("figcaption", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td"),
     *("svg", "line", "polyline", "rect", "circle", "text"),
 }
 _ATTRIBUTES = {

@@ -124,6 +124,8 @@ def measure_record() -> MeasureRecord:
             "noise_stddev": [2.5, 4.0, math.inf],
             "level": [0, 1, 1],
             "nonnegative": [30.5, 20.5, 10.0],
+            "measured_value": [33.0, 19.0, 8.0],
+            "measured_stddev": [3.0, 4.0, 12.0],
         }
     )
     reach = pl.DataFrame(

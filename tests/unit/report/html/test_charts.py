@@ -6,6 +6,7 @@ import pytest
 
 from tulle.errors import DataError
 from tulle.report.html.charts import MOST_BARS, Axis, Bar, BarChart, Curve, CurveChart, MatrixChart
+from tulle.report.html.curve_svg import is_cut
 from tulle.report.html.page_html import chart_svg
 
 
@@ -61,6 +62,69 @@ def test_points_of_a_curve_are_where_their_values_are() -> None:
     assert (xs[2] - xs[0]) / (xs[1] - xs[0]) == pytest.approx(4, rel=0.01)
     assert (ys[0] - ys[2]) / (ys[0] - ys[1]) == pytest.approx(3, rel=0.01)
     assert svg.count("<polyline") == 2  # the curve, and its mark in the legend
+
+
+def _chart(*curves: Curve, low: float | None = None) -> CurveChart:
+    return CurveChart(
+        name="n", x_axis=Axis(name="x"), y_axis=Axis(name="y", low=low), curves=curves
+    )
+
+
+def test_values_beyond_the_axis_are_not_drawn_at_its_end() -> None:
+    curve = Curve(label="", xs=(0.0, 1.0, 2.0), ys=(1.0, 0.0, -9.0))
+    svg = chart_svg(_chart(curve, low=-1.0))
+    assert svg.count("<circle") == 2
+    (places,) = re.findall(r'points="([^"]+)"', svg)
+    *_, last_x, last_y = map(float, places.replace(",", " ").split())
+    bottom = max(_numbers(svg, "line", "y1"))
+    xs = _numbers(svg, "circle", "cx")
+    assert last_y == pytest.approx(bottom, abs=0.1)
+    # The line is cut where it leaves the frame, soon after its second point.
+    assert xs[1] < last_x < xs[1] + 0.2 * (xs[1] - xs[0])
+    assert is_cut(_chart(curve, low=-1.0))
+    assert not is_cut(_chart(curve))
+
+
+def test_ranges_of_a_curve_reach_from_low_to_high_and_are_in_its_table() -> None:
+    curve = Curve(label="c", xs=(1.0, 2.0), ys=(5.0, 6.0), ranges=((4.0, 8.0), (5.0, 7.0)))
+    svg = chart_svg(_chart(curve))
+    dots = _numbers(svg, "circle", "cy")
+    spans = [
+        (float(y1), float(y2))
+        for x1, y1, x2, y2 in re.findall(
+            r'<line x1="([\d.]+)" y1="([\d.]+)" x2="([\d.]+)" y2="([\d.]+)"[^>]*width="1.4"', svg
+        )
+        if x1 == x2
+    ]
+    (low, high), _ = spans
+    step = dots[0] - dots[1]
+    assert low - dots[0] == pytest.approx(step, rel=0.01)
+    assert dots[0] - high == pytest.approx(3 * step, rel=0.01)
+    assert _chart(curve).to_table().rows == (("c", 1.0, 5.0, 4.0, 8.0), ("c", 2.0, 6.0, 5.0, 7.0))
+    with pytest.raises(DataError, match="as many"):
+        Curve(label="c", xs=(1.0, 2.0), ys=(5.0, 6.0), ranges=((4.0, 8.0),))
+
+
+def test_a_reference_is_a_grey_line_without_dots() -> None:
+    own = Curve(label="own", xs=(0.0, 1.0), ys=(0.0, 1.0))
+    reference = Curve(label="level", xs=(0.0, 1.0), ys=(0.5, 0.5), is_reference=True)
+    svg = chart_svg(_chart(own, reference))
+    assert svg.count("<circle") == 3  # two points of the other curve, and its mark in the legend
+    assert svg.count('stroke-dasharray="4 4"') == 2
+
+
+def test_bars_to_compare_with_are_paler() -> None:
+    bars = (Bar(label="a", value=1.0), Bar(label="b", value=1.0, is_muted=True))
+    svg = chart_svg(BarChart(name="n", value_name="v", bars=bars))
+    own, other = re.findall(r'<rect [^>]*fill="([^"]+)"', svg)
+    assert own != other
+
+
+def test_numbers_of_bars_have_as_many_decimals() -> None:
+    bars = (Bar(label="a", value=2.0, low=1.0, high=3.0), Bar(label="b", value=12.345))
+    svg = chart_svg(BarChart(name="n", value_name="v", bars=bars))
+    assert ">2.0 (1.0 to 3.0)<" in svg
+    assert ">12.3<" in svg
 
 
 def test_the_table_of_curves_has_a_column_for_each() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from tulle.report.html import page_html, svg_marks
 from tulle.report.html.charts import Bar, BarChart
+from tulle.report.html.escaping import escape_html
 from tulle.report.html.page import Bullets, Code, Figure, Page, Paragraph, Section
 from tulle.report.html.page_html import render_html
 from tulle.report.html.tables import Table
@@ -47,10 +48,10 @@ def test_every_figure_is_drawn_and_named(made: dict[str, Page], kind: str) -> No
         len(page.charts)
         == {
             "run": 6,
-            "measurement": 7,
+            "measurement": 8,
             "labels": 3,
             "choices": 1,
-            "plan": 4,
+            "plan": 5,
             "simulation": 8,
         }[kind]
     )
@@ -112,6 +113,34 @@ def test_every_kind_of_block_is_shown() -> None:
     for words in ("a paragraph", "one", "some code", "a caption", "1,234", "7 more rows", "None."):
         assert words in text_of(html)
     assert "line 1\nline 2" in html
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_page_begins_with_what_the_release_is_worth(made: dict[str, Page], kind: str) -> None:
+    html = render_html(made[kind])
+    assert made[kind].facts
+    for name, words in made[kind].facts:
+        assert f"<dt>{name}</dt><dd>{escape_html(words)}</dd>" in html
+    assert html.index("<dl>") < html.index("<section>")
+
+
+def test_a_tall_chart_is_packed_with_its_neighbours() -> None:
+    def section_with(num_bars: int) -> str:
+        bars = tuple(Bar(label=f"b{n}", value=1.0) for n in range(num_bars))
+        chart = BarChart(name="n", value_name="v", bars=bars)
+        section = Section("s", (Figure(chart),))
+        return render_html(Page(title="t", verdict="v", is_private=None, sections=(section,)))
+
+    assert 'class="figures packed"' in section_with(20)
+    assert 'class="figures"' in section_with(5)
+
+
+def test_numbers_of_a_column_have_as_many_decimals() -> None:
+    table = Table(head=("name", "size"), rows=(("a", 1.5), ("b", 10.25), ("c", None)))
+    page = Page(title="t", verdict="v", is_private=None, sections=(Section("s", (table,)),))
+    html = render_html(page)
+    for words in ("1.50", "10.25", "–"):
+        assert f'<td class="number">{words}</td>' in html
 
 
 def test_marks_without_a_shape_cannot_turn_text_around() -> None:

@@ -3,13 +3,10 @@
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tulle.errors import ConfigError, DataError, RunStateError
-from tulle.labels.class_response import ClassResponse
-from tulle.labels.units.unit_response import PerRowResponse
 from tulle.report.html.charts import BarChart, Chart, CurveChart, MatrixChart
 from tulle.report.html.page import Page
 from tulle.report.html.page_html import render_html
@@ -48,7 +45,7 @@ def points_of(page: Page, name: str) -> dict[str, list[tuple[float, float]]]:
 
 def test_released_values_stand_with_their_intervals() -> None:
     page = measure_page(measure_record(), small_card())
-    assert bars_of(page, ": conversions") == {
+    assert bars_of(page, "conversions, with intervals") == {
         "(sum)": (30.0, 25.0, 35.0),
         f"region {HOSTILE}": (20.0, 12.0, 28.0),
         "b": (10.0, None, None),
@@ -64,18 +61,20 @@ def test_released_values_stand_with_their_intervals() -> None:
 def test_relative_errors_are_noise_over_released_size() -> None:
     page = measure_page(measure_record(), small_card())
     # A number with unknown noise, and one below 0, have no relative error.
-    assert points_of(page, f"by {HOSTILE}: relative error") == {
-        "conversions": [(30.0, 2.5 / 30), (20.0, 0.2)]
-    }
-    assert [x for x, _ in points_of(page, "reach: relative error")["reach"]] == [100.0]
+    levels, reach = (chart for chart in page.charts if chart.name == "Relative error by size")
+    assert isinstance(levels, CurveChart)
+    assert isinstance(reach, CurveChart)
+    (curve,) = levels.curves
+    assert (curve.xs, curve.ys) == ((30.0, 20.0), (2.5 / 30, 0.2))
+    assert [curve.xs for curve in reach.curves] == [(100.0,), (40.0,), (12.0,)]
 
 
-def test_levels_of_a_tree_have_their_noise_and_their_totals() -> None:
+def test_the_first_facts_are_how_much_and_how_sure() -> None:
     page = measure_page(measure_record(), small_card())
-    noise = bars_of(page, "noise by level")
-    assert [value for value, _, _ in noise.values()] == [2.5, 4.0]
-    totals = {name: value for name, (value, _, _) in bars_of(page, "totals by level").items()}
-    assert list(totals.values()) == pytest.approx([30.0, 30.5, 30.0, 30.5])
+    facts = dict(page.facts)
+    assert (facts["numbers"], facts["tables"]) == ("7", "3")
+    # 2.5 / 30, 4 / 20, 5 / 100, 5 / 40 and 5 / 12.
+    assert facts["noise in numbers above 0, median"] == "12% of the number"
 
 
 def test_each_table_has_its_own_price() -> None:
@@ -93,115 +92,18 @@ def test_a_channel_of_bits_is_that_of_the_record() -> None:
     assert chart.values[1] == pytest.approx((1 - keep, keep))
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "labels"),
-    [
-        (ClassResponse(epsilon=2.0, num_classes=4).describe(), ("0", "1", "2", "3")),
-        (
-            {"mechanism": "rr-on-bins", "epsilon": 2.0, "bin_lows": [0.0, 220.0]}
-            | {"realised_epsilon": 2.0},
-            ("from 0", "from 220"),
-        ),
-        (
-            {
-                "mechanism": "unbiased",
-                "epsilon": 2.0,
-                "atoms": [0.0, 10.0],
-                "outputs": [-5.0, 15.0],
-                "channel": [[0.7, 0.3], [0.3, 0.7]],
-            },
-            ("0", "10"),
-        ),
-    ],
-)
-def test_every_row_of_a_channel_sums_to_one(
-    mechanism: dict[str, Any], labels: tuple[str, ...]
-) -> None:
-    chart = named(labels_page(labels_record(**mechanism), small_card()), "Channel")
-    assert isinstance(chart, MatrixChart)
-    assert chart.row_labels == labels
-    for row in chart.values:
-        assert math.fsum(row) == pytest.approx(1.0)
-    if "channel" not in mechanism:
-        # Epsilon is 2, and the picture must show just that.
-        assert chart.values[0][0] / chart.values[1][0] == pytest.approx(math.exp(2.0))
-
-
-def test_many_outputs_are_summed_in_groups_and_lose_no_chance() -> None:
-    outputs = [float(n) for n in range(200)]
-    mechanism = {
-        "mechanism": "unbiased",
-        "epsilon": 2.0,
-        "atoms": outputs,
-        "outputs": outputs,
-        "channel": [[1 / 200] * 200] * 200,
-    }
-    chart = named(labels_page(labels_record(**mechanism), small_card()), "Channel")
-    assert isinstance(chart, MatrixChart)
-    assert (len(chart.row_labels), len(chart.column_labels)) == (50, 50)
-    assert chart.values[0] == pytest.approx((1 / 50,) * 50)
-
-
-def test_noise_of_units_is_shown_by_their_rows() -> None:
-    mechanism = {
-        "mechanism": "joint-rr",
-        "epsilon": 2.0,
-        "max_conversions_per_unit": 1,
-        "max_rows_per_unit": 4,
-        "assumed_base_rate": 0.05,
-    }
-    page = labels_page(labels_record(**mechanism), small_card())
-    points = points_of(page, "Channel of a row")
-    for rows, chance in points["label 1"]:
-        # One report among rows + 1 vectors: the right one with chance e^2 / (e^2 + rows).
-        assert chance == pytest.approx(math.exp(2) / (math.exp(2) + rows))
-    assert [rows for rows, _ in points["label 0"]] == [1, 2, 3, 4]
-    (variances,) = points_of(page, "Variance of a target").values()
-    values = [value for _, value in variances]
-    assert values == sorted(values)
-
-
-def test_rows_that_share_epsilon_get_less_of_it_each() -> None:
-    mechanism = PerRowResponse(epsilon=2.0, max_rows_per_unit=5)
-    page = labels_page(labels_record(**mechanism.describe()), small_card())
-    points = points_of(page, "Channel of a row")["label 1"]
-    assert [rows for rows, _ in points] == [1, 2, 3, 4, 5]
-    for rows, chance in points:
-        assert chance == pytest.approx(1 / (1 + math.exp(-2 / rows)))
-
-
-def test_variance_of_bits_is_beside_that_of_laplace_noise() -> None:
+def test_labels_begin_with_how_often_a_report_is_true() -> None:
     page = labels_page(labels_record(), small_card())
-    values = [value for value, _, _ in bars_of(page, "Variance of a target").values()]
-    assert values == [0.18, 0.5]
-    curves = points_of(page, "Variance over epsilon")
-    (own,) = curves["this release"]
-    assert own == (2.0, pytest.approx(math.exp(2) / (math.exp(2) - 1) ** 2))
-    assert own in [(x, pytest.approx(y)) for x, y in curves["randomized response"]]
+    facts = dict(page.facts)
+    assert facts["rows"] == "5,000"
+    assert facts["reports that are the truth"] == f"{math.exp(2) / (1 + math.exp(2)):.1%}"
+    assert facts["noise in a target, standard deviation"] == "0.42426"
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "values"),
-    [
-        (
-            {"mechanism": "laplace", "epsilon": 2.0, "noise_scale": 200.0, "clip": False}
-            | {"grid": {"low": 0.0, "high": 400.0}},
-            [80_000.0, 80_000.0],
-        ),
-        (
-            {"mechanism": "unbiased", "epsilon": 2.0, "low": 0.0, "high": 400.0}
-            | {"expected_variance": 31_000.0, "largest_bias": 1e-13},
-            [31_000.0, 80_000.0],
-        ),
-    ],
-)
-def test_variance_of_numbers_is_that_of_the_record(
-    mechanism: dict[str, Any], values: list[float]
-) -> None:
-    page = labels_page(labels_record(**mechanism), small_card())
-    found = [value for value, _, _ in bars_of(page, "Variance of a target").values()]
-    assert found == values
-    assert "Largest bias" not in render_html(page)
+def test_a_mechanism_without_a_picture_says_so() -> None:
+    page = labels_page(labels_record(mechanism="other", epsilon=1.0), small_card())
+    assert "There is no picture" in render_html(page)
+    assert "states no variance" in render_html(page)
 
 
 def test_choices_are_counted_by_public_data_alone() -> None:
@@ -211,11 +113,16 @@ def test_choices_are_counted_by_public_data_alone() -> None:
 
 def test_a_plan_shows_the_captured_gain_over_epsilon_gamma_and_finalists() -> None:
     page = plan_page("plan", selection_plan())
-    best = points_of(page, "Captured gain by epsilon")["best"]
+    best = points_of(page, "Captured gain by epsilon")[""]
     assert best == [(1.0, pytest.approx(0.6)), (3.0, pytest.approx(0.8))]
     by_gamma = points_of(page, "Captured gain by cutoff gamma")
     assert by_gamma["epsilon 1"] == [(0.0, 0.1), (0.5, 0.6)]
     assert [x for x, _ in points_of(page, "by finalists")["epsilon 3"]] == [1.0, 4.0]
+    for metric, scale in (("Revenue", 1), ("Surplus", 2)):
+        money = bars_of(page, f"{metric} of an auction")
+        assert money["not personalised"][0] == pytest.approx(0.09 * scale)
+        assert money["best at epsilon 3"][0] == pytest.approx(0.1 * scale)
+    assert dict(page.facts)["captured at epsilon 3"] == "80.0% of the gain"
     assert page.is_private is None
     from_devices = plan_page("plan", selection_plan(is_from_devices=True))
     assert from_devices.verdict == NOT_PRIVATE
@@ -230,6 +137,16 @@ def test_a_simulation_shows_one_curve_for_each_mechanism_and_leaves_out_the_ambi
     prices = bars_of(page, "Prices without private data")
     assert [value for value, _, _ in prices.values()] == [-0.2, 0.1]
     assert page.verdict == NOT_PRIVATE
+
+
+def test_a_simulation_has_intervals_where_it_states_errors() -> None:
+    data = simulation()
+    data["epsilon_rows"] = [row | {"captured_share_error": 0.1} for row in data["epsilon_rows"]]
+    chart = named(simulation_page(data), "Captured gain by epsilon")
+    assert isinstance(chart, CurveChart)
+    for low, high in chart.curves[0].ranges:
+        assert (low, high) == (pytest.approx(0.5 - 0.196, abs=1e-4), pytest.approx(0.696, abs=1e-4))
+    assert not named(simulation_page(simulation()), "Captured gain by epsilon").curves[0].ranges
 
 
 def test_a_market_without_gain_has_a_page() -> None:

@@ -45,6 +45,12 @@ def test_deciles_and_the_interval_of_the_loss_are_those_of_the_result(tmp_path: 
     predictions, labels = curve_of(page, "Calibration by decile", "deciles of the test rows")
     assert predictions == pytest.approx([0.05 * n for n in range(1, 11)])
     assert labels == pytest.approx([0.05 * n + 0.01 for n in range(1, 11)])
+    deciles = chart_of(page, "Calibration by decile")
+    assert isinstance(deciles, CurveChart)
+    low, high = deciles.curves[0].ranges[0]
+    # 0.06 of ten rows: the normal law would go below 0.
+    assert low == 0
+    assert high == pytest.approx(0.06 + 1.96 * (0.06 * 0.94 / 9) ** 0.5, abs=1e-4)
     chart = chart_of(page, "AUC loss with 95% intervals")
     assert isinstance(chart, BarChart)
     bar = chart.bars[0]
@@ -70,8 +76,9 @@ def test_a_comparison_with_raw_rows_is_not_a_private_release(tmp_path: Path) -> 
     assert compared.verdict == NOT_PRIVATE
     assert not compared.is_private
     assert "a model of the raw rows" in compared.reasons[0]
-    assert "+25.00 percent" in render_html(compared)
-    assert "percent" not in render_html(alone)
+    assert ("AUC loss against no privacy", "+25.0%") in compared.facts
+    assert ("AUC loss, with 95% interval", "0.250 (0.230 to 0.270)") in alone.facts
+    assert "no privacy" not in render_html(alone)
     # The card stays that of the run.
     assert read_card(tmp_path / "run/card.json").verdict == alone.verdict
 
@@ -84,13 +91,15 @@ def test_several_private_runs_make_a_curve_over_epsilon(tmp_path: Path) -> None:
     others = [tmp_path / "b", tmp_path / "c"]
     page = page_of(tmp_path / "a", compared=others)
     assert curve_of(page, "Privacy and utility", "hybrid") == ((0.5, 1.0, 2.0), (0.4, 0.3, 0.25))
+    curve = chart_of(page, "Privacy and utility").curves[0]
+    assert curve.ranges[0] == (pytest.approx(0.38), pytest.approx(0.42))
     assert page.is_private
     assert "spends the sum" in render_html(page)
     chart = chart_of(page, "AUC loss with 95% intervals")
     assert isinstance(chart, BarChart)
     assert [bar.value for bar in chart.bars] == [0.25, 0.4, 0.3]
     compared = page_of(tmp_path / "a", compared=others, baseline=tmp_path / "raw")
-    assert curve_of(compared, "Privacy and utility", "no privacy")[1] == (0.2, 0.2, 0.2)
+    assert curve_of(compared, "Privacy and utility", "no privacy")[1] == (0.2, 0.2)
     assert compared.verdict == NOT_PRIVATE
 
 

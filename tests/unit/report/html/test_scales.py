@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from tulle.report.html.charts import Axis
 from tulle.report.html.scales import scale_of, tick_text, ticks
-from tulle.report.html.tables import short_number, shown
+from tulle.report.html.tables import (
+    NOTHING,
+    common_decimals,
+    short_number,
+    shown,
+    shown_column,
+)
 
 _VALUES = st.lists(st.floats(min_value=1e-6, max_value=1e9), min_size=1, max_size=8)
 
@@ -59,6 +65,23 @@ def test_limits_of_an_axis_cut_values_off() -> None:
 )
 def test_numbers_are_short(value: float, words: str) -> None:
     assert short_number(value) == words
+
+
+@given(values=st.lists(st.floats(min_value=1e-3, max_value=9.0), min_size=1, max_size=8))
+def test_columns_keep_digits_of_every_number_and_align_them(values: list[float]) -> None:
+    words = shown_column([*values, None])
+    assert words.pop() == NOTHING
+    assert len({len(text.partition(".")[2]) for text in words}) == 1
+    for value, text in zip(values, words, strict=True):
+        assert float(text) == pytest.approx(value, rel=0.051)
+
+
+def test_columns_that_cannot_be_aligned_show_each_number_by_itself() -> None:
+    assert shown_column([1e-7, 3.0]) == ["1e-07", "3"]
+    assert shown_column([1, 2000]) == ["1", "2,000"]
+    assert shown_column(["a", 1.5, None]) == ["a", "1.5", "none"]
+    assert shown_column([0.0, 0.0]) == ["0", "0"]
+    assert common_decimals([1.5, 2.25]) == 2
 
 
 def test_values_are_shown_in_words_of_the_house() -> None:

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tulle.errors import DataError
-from tulle.report.reproduction.judging import Findings, OwnFigure, clear_least, figure_text, judge
+from tulle.report.reproduction.judging import (
+    Findings,
+    OwnFigure,
+    clear_least,
+    figure_text,
+    judge,
+    tied_text,
+)
 from tulle.report.reproduction.published import Claim, Operand, Relation
 from tulle.select.market.verdicts import Verdict
 
@@ -124,3 +131,15 @@ def test_figures_are_shown_with_their_errors() -> None:
     assert figure_text(12.3456, 0.789) == "12.35 ± 0.79"
     assert figure_text(0.5) == "0.5"
     assert figure_text(math.inf) == "never"
+
+
+def test_a_tie_names_the_settings_that_share_the_least_figure_and_no_other() -> None:
+    figures = {
+        0.0: OwnFigure(value=9.0, error=0.1),
+        0.25: OwnFigure(value=1.1, error=0.1),
+        0.5: OwnFigure(value=1.0, error=0.1),
+    }
+    assert clear_least(figures) is None
+    assert tied_text("best share", figures) == (
+        "best share: too close for a run of this size are 0.25 (1.1 ± 0.1) and 0.5 (1 ± 0.1)"
+    )

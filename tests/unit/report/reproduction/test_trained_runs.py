@@ -1,5 +1,6 @@
 """Experiments that train: on tiny logs they give every figure that their claims are about."""
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,15 +11,20 @@ import pytest
 from tulle.data.synth import shapes
 from tulle.data.synth.write_logs import write_log
 from tulle.errors import DataError
+from tulle.privacy.events import Composed, Gaussian
 from tulle.privacy.units import Owner
 from tulle.quality.metrics import QualityMetrics, evaluate_predictions
 from tulle.report.reproduction import label_runs, training_runs
 from tulle.report.reproduction.auc_figures import at_chance, relative_loss
 from tulle.report.reproduction.experiments import EXPERIMENTS, TRAINED
 from tulle.report.reproduction.judging import judge
-from tulle.report.reproduction.log_rows import LogKind, LogRows, log_rows
+from tulle.report.reproduction.log_rows import LogKind, LogRows, MinCounts, log_rows
 from tulle.report.reproduction.private_training import PrivateTraining, TrainingSize
-from tulle.report.reproduction.public_logs import attribution_log, public_attribution_log
+from tulle.report.reproduction.public_logs import (
+    attribution_log,
+    display_log,
+    public_attribution_log,
+)
 from tulle.report.reproduction.published import published_target
 from tulle.report.reproduction.settings import ReproductionSettings, Scale
 from tulle.train import MLP, UserLevel
@@ -183,3 +189,72 @@ def test_a_model_that_learned_nothing_is_not_compared() -> None:
     coin = evaluate_predictions(labels, drawn.random(4000))
     model = evaluate_predictions(labels, 0.3 * labels + 0.7 * drawn.random(4000))
     assert list(at_chance({"coin": coin, "model": model})) == ["coin"]
+
+
+def test_frequent_values_are_counted_with_noise_that_models_pay_for() -> None:
+    kind = tiny(display_log(is_paper=False))
+    sizes = {}
+    for threshold in (256, 1024):
+        counted = dataclasses.replace(kind, min_counts=MinCounts(public=16, sensitive=threshold))
+        with log_rows(counted, ReproductionSettings()) as found:
+            event = found.train.vocabulary_event
+            assert isinstance(event, Composed)
+            assert any(isinstance(part, Gaussian) for part in event.events)
+            sizes[threshold] = (found.num_ids("public"), found.num_ids("sensitive"))
+    assert sizes[256][0] == sizes[1024][0]
+    assert sizes[256][1] > sizes[1024][1]
+    with log_rows(kind, ReproductionSettings()) as found:
+        assert found.train.vocabulary_event is None
+        assert found.num_ids("sensitive") == kind.sensitive_bins
+
+
+def test_hashes_have_as_many_ids_as_the_values_that_were_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[LogKind] = []
+    counted: list[tuple[int, int]] = []
+
+    @contextlib.contextmanager
+    def watched(kind: LogKind, settings: ReproductionSettings) -> Iterator[LogRows]:
+        asked.append(kind)
+        small = dataclasses.replace(kind, reduced_rows=NUM_ROWS)
+        with log_rows(small, settings) as found:
+            counted.append((found.num_ids("public"), found.num_ids("sensitive")))
+            yield found
+
+    labels = np.arange(400) % 2
+    learned = evaluate_predictions(labels, 0.3 * labels + 0.7 * np.linspace(0, 1, 400))
+    monkeypatch.setattr(training_runs, "log_rows", watched)
+    monkeypatch.setattr(PrivateTraining, "_run", lambda *_: learned)
+    found = EXPERIMENTS["adkdd24-fig5"](ReproductionSettings())
+    thresholds = [kind.min_counts and kind.min_counts.sensitive for kind in asked]
+    assert thresholds == [256, None, 1024, None]
+    assert {kind.min_counts and kind.min_counts.public for kind in asked} == {16}
+    assert counted[0] == counted[1] != counted[2] == counted[3]
+    assert found.figures["sensitive ids, threshold 256"].value == counted[0][1]
+    assert not found.missing
+
+
+@pytest.mark.parametrize("is_learned", [True, False])
+def test_the_best_share_is_not_named_where_a_model_learned_nothing(
+    is_learned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels, drawn = np.arange(40_000) % 2, np.random.default_rng(1).random(40_000)
+    shares = (0.0, 0.25, 0.5, 1.0)
+    signals = dict(zip(shares, (0.1 if is_learned else 0.0, 0.3, 0.5, 0.2), strict=True))
+
+    def with_share(_: object, __: float, share: float) -> QualityMetrics:
+        return evaluate_predictions(labels, signals[share] * labels + (1 - signals[share]) * drawn)
+
+    def tiny_rows(kind: LogKind, settings: ReproductionSettings) -> object:
+        return log_rows(tiny(kind), settings)
+
+    monkeypatch.setattr(training_runs, "_with_share", with_share)
+    monkeypatch.setattr(training_runs, "log_rows", tiny_rows)
+    found = EXPERIMENTS["adkdd24-fig3"](ReproductionSettings())
+    name = "best share, epsilon 4"
+    if is_learned:
+        assert found.figures[name].value == 0.5
+    else:
+        assert name not in found.figures
+        assert "share 0, epsilon 4: so few rows" in found.missing[name]

@@ -1,0 +1,224 @@
+"""Records of quality, for docs_benchmarks.py."""
+
+from docs_benchmark import NO_SEED_FOR_FORMULAS, Benchmark, Row
+
+
+def _held(record: Row) -> str:
+    held = sum(verdict["holds"] for verdict in record["verdicts"])
+    return f"{held} of {len(record['verdicts'])} orderings that were checked hold."
+
+
+def _claims(record: Row) -> str:
+    held = sum(claim["verdict"] == "holds" for claim in record["claims"])
+    return f"{held} of {len(record['claims'])} checks of published claims, by market, hold."
+
+
+TRAINING = {
+    "log": ("source", "s"),
+    "method": ("method", "s"),
+    "epsilon": ("epsilon", "g"),
+    "AUC loss": ("auc_loss", ".4f"),
+    "above non-private, %": ("relative_percent", ".1f"),
+}
+LABELS = {
+    "model": ("model", "s"),
+    "unit": ("unit", "s"),
+    "noise": ("noise", "s"),
+    "correction": ("correction", "s"),
+    "AUC loss": ("auc_loss", ".4f"),
+    "above no noise, %": ("relative_percent", ".1f"),
+}
+QUALITY = {
+    "hybrid_real": Benchmark(
+        title="Training methods on a public log",
+        script="quality/hybrid_runs.py",
+        options="FOLDER --device cuda --output benchmarks/published/hybrid_real.json",
+        measures="AUC loss of randomized labels, DP-SGD and Hybrid against training without "
+        "privacy. FOLDER is made by `python benchmarks/quality/hybrid_jobs.py` from a copy of "
+        "the Criteo Sponsored Search Conversion Log.",
+        columns={key: TRAINING[key] for key in TRAINING if key != "log"},
+        rows="summary",
+        keep=lambda row, _: row["epsilon"] in (None, 3.0),
+    ),
+    "hybrid_synth": Benchmark(
+        title="Training methods on synthetic logs",
+        script="quality/hybrid_runs.py",
+        options="FOLDER FOLDER FOLDER --device cuda "
+        "--output benchmarks/published/hybrid_synth.json",
+        measures="The same on synthetic logs in three shapes, one FOLDER for each.",
+        columns=TRAINING,
+        rows="summary",
+        keep=lambda row, _: row["epsilon"] in (None, 3.0),
+    ),
+    "model_size": Benchmark(
+        title="Size of the private model",
+        script="quality/model_size.py",
+        options="--models fm mlp",
+        measures="What a smaller vocabulary of the sensitive tower costs, with the counts that "
+        "choose it paid from the same budget.",
+        columns={
+            "model": ("model", "s"),
+            "public tower": ("public_tower", "s"),
+            "threshold": ("threshold", ",d"),
+            "sensitive ids": ("sensitive_ids", ",d"),
+            "AUC loss": ("auc_loss", ".4f"),
+            "change, %": ("auc_loss_percent", "+.2f"),
+        },
+        rows="summary",
+        keep=lambda row, _: row["public_tower"] == "fine-tuned",
+    ),
+    "banded_noise": Benchmark(
+        title="Correlated noise",
+        script="quality/banded_noise.py",
+        measures="Error of sums of steps under banded noise over that of independent noise, both "
+        "at the least noise for the same epsilon. Rows of epsilon 1 or the nearest above.",
+        columns={
+            "epochs": ("epochs", "d"),
+            "epsilon": ("epsilon", "g"),
+            "bands": ("num_bands", "d"),
+            "noise multiplier": ("noise_multiplier", ".3f"),
+            "noise left": ("noise_left", ".2f"),
+        },
+        keep=lambda row, record: (
+            row["epsilon"]
+            == min(each["epsilon"] for each in record["rows"] if each["epsilon"] >= 1)
+        ),
+        no_seed=NO_SEED_FOR_FORMULAS,
+    ),
+    "labels_real": Benchmark(
+        title="Label privacy on a public log",
+        script="quality/labels.py",
+        options="FOLDER --output benchmarks/published/labels_real.json",
+        measures="Models trained on noisy labels, by noise, correction and unit. FOLDER is made "
+        "by `python benchmarks/quality/labels_data.py` from a copy of the Criteo Sponsored "
+        "Search Conversion Log. Rows of epsilon 1 are shown.",
+        columns=LABELS,
+        rows="summary",
+        keep=lambda row, _: row["epsilon"] in (None, 1.0),
+        note=_held,
+    ),
+    "labels_synth": Benchmark(
+        title="Label privacy on a synthetic log",
+        script="quality/labels.py",
+        options="FOLDER --output benchmarks/published/labels_synth.json",
+        measures="The same on a synthetic log. Rows of epsilon 1 for logistic regression are "
+        "shown.",
+        columns={key: LABELS[key] for key in LABELS if key != "model"},
+        rows="summary",
+        keep=lambda row, _: row["model"] == "lr" and row["epsilon"] in (None, 1.0),
+        note=_held,
+    ),
+    "labels_values": Benchmark(
+        title="Sale values with noise",
+        script="quality/labels_values.py",
+        options="CLICKS",
+        measures="Which mechanism on numeric labels trains the best linear model. CLICKS is an "
+        "extract of the Criteo Sponsored Search Conversion Log; without it the synthetic table "
+        "alone is used.",
+        columns={
+            "log": ("source", "s"),
+            "mechanism": ("mechanism", "s"),
+            "epsilon": ("epsilon", "g"),
+            "test error": ("test_mse", ",.0f"),
+            "above no noise, %": ("relative_percent", ".1f"),
+        },
+        rows="summary",
+        keep=lambda row, _: row["epsilon"] in (None, 1.0),
+        note=_held,
+    ),
+    "level_budgets": Benchmark(
+        title="Budgets of the levels of a tree",
+        script="quality/level_budgets.py",
+        measures="Expected relative error of trees by the split of epsilon between levels.",
+        columns={
+            "tree": ("tree", "s"),
+            "conversions": ("conversions", ",d"),
+            "leaves only": ("leaf_only", ".3f"),
+            "uniform": ("uniform", ".3f"),
+            "cube root": ("cube_root", ".3f"),
+            "optimised": ("optimised", ".3f"),
+        },
+    ),
+    "clip_shares": Benchmark(
+        title="Clips and budget shares",
+        script="quality/clip_shares.py",
+        measures="Relative error of optimised clips and shares over that of the better of two "
+        "usual quantiles, beside the paper's ratio where it gives one.",
+        columns={
+            "set": ("set", "s"),
+            "epsilon": ("epsilon", "g"),
+            "optimised": ("optimised", ".3f"),
+            "over the best baseline": ("over_best_baseline", ".2f"),
+            "in the paper": ("in_the_paper", ".2f"),
+        },
+    ),
+    "reach": Benchmark(
+        title="Reach and frequency",
+        script="quality/reach.py",
+        measures="Share of runs within the errors that cross-media teams ask for, by method and "
+        "size. Rows of the largest reach are shown.",
+        columns={
+            "method": ("method", "s"),
+            "reach": ("reach", ",d"),
+            "epsilon": ("epsilon", ".3g"),
+            "median error": ("median_reach_error", ".2%"),
+            "runs within": ("reach_within", ".0%"),
+        },
+        keep=lambda row, record: (
+            row["reach"] == max(each["reach"] for each in record["rows"])
+            and row["epsilon"] == record["rows"][0]["epsilon"]
+        ),
+    ),
+    "trust_models": Benchmark(
+        title="Trust models",
+        script="quality/trust_models.py",
+        measures="Standard deviation of one count by trust model. Rows of the most users are "
+        "shown.",
+        columns={
+            "trust": ("trust", "s"),
+            "method": ("method", "s"),
+            "epsilon": ("epsilon", "g"),
+            "users": ("num_users", ",d"),
+            "standard deviation": ("stddev", ",.3g"),
+        },
+        keep=lambda row, record: (
+            row["curve"] == "users"
+            and row["num_users"]
+            == max(each["num_users"] for each in record["rows"] if each["curve"] == "users")
+        ),
+        no_seed=NO_SEED_FOR_FORMULAS,
+    ),
+    "selection": Benchmark(
+        title="Ad selection by market",
+        script="quality/selection.py",
+        measures="Share of the gain of personalisation that each private rule keeps, on three "
+        "synthetic markets. Rows of epsilon 3 are shown, without clips of fixed widths.",
+        columns={
+            "market": ("market", "s"),
+            "rule": ("mechanism", "s"),
+            "epsilon": ("epsilon", "g"),
+            "captured share": ("captured_share", ".2f"),
+            "revenue lift": ("revenue_lift", "+.3f"),
+        },
+        keep=lambda row, _: row["epsilon"] == 3.0 and row["mechanism"] != "noisy max, clipped",
+        note=_claims,
+    ),
+    "synth_shapes": Benchmark(
+        title="Synthetic logs beside the public ones",
+        script="quality/synth_shapes.py",
+        measures="Statistics of the synthetic logs beside those of the logs that they imitate. "
+        "Rows whose real figure was checked against its source and that concern AUC or the "
+        "label rate are shown.",
+        columns={
+            "shape": ("shape", "s"),
+            "statistic": ("statistic", "s"),
+            "synthetic": ("synthetic", ".4g"),
+            "real": ("real", ".4g"),
+            "source": ("source", "s"),
+        },
+        keep=lambda row, _: (
+            row["checked"] and ("auc" in row["statistic"] or "label rate" in row["statistic"])
+        ),
+        no_seed="fixed in the command.",
+    ),
+}

@@ -1,0 +1,243 @@
+"""Records of speed, for docs_benchmarks.py."""
+
+from docs_benchmark import NO_SEED_FOR_TIMES, Benchmark, Row
+
+
+def _step_targets(record: Row) -> str:
+    return _judged(
+        [
+            (name, record["reached"][name], most)
+            for name, most in record["targets"].items()
+            if name in record["reached"]
+        ]
+    )
+
+
+def _gpu_targets(record: Row) -> str:
+    private = [row for row in record["rows"] if row["step"].startswith("tulle private")]
+    figures = {
+        "private over plain": max(row["over_plain"] for row in private),
+        "milliseconds of a private step": max(row["milliseconds"] for row in private),
+    }
+    return _judged([(name, figures[name], most) for name, most in record["targets"].items()])
+
+
+def _measure_targets(record: Row) -> str:
+    name = "attribution over hand-written SQL"
+    return _judged(
+        [
+            (f"{row['work']} over hand-written SQL", row["time_over_peer"], record["targets"][name])
+            for row in record["rows"]
+            if row["peer"] == "hand-written SQL"
+        ]
+    )
+
+
+def _judged(figures: list[tuple[str, float, float]]) -> str:
+    """Figures beside the most that they should be."""
+    said = [
+        f"{name}: {figure:.3g}, at most {most:g} wanted{', missed' if figure > most else ''}"
+        for name, figure, most in figures
+    ]
+    return f"Targets. {'; '.join(said)}."
+
+
+STEP = {
+    "model": ("model", "s"),
+    "rows": ("num_rows", ",d"),
+    "batch": ("batch_size", ",d"),
+    "step": ("step", "s"),
+    "ms": ("seconds", "ms"),
+    "over the limit": ("over_limit", ".2f"),
+}
+MEASURE = {
+    "work": ("work", "s"),
+    "impressions": ("num_impressions", ",d"),
+    "seconds": ("wall_seconds", ".2f"),
+    "peak, GB": ("peak_gb", ".2f"),
+    "peer": ("peer", "s"),
+    "time over peer": ("time_over_peer", ".2f"),
+}
+
+SPEED = {
+    "calibration": Benchmark(
+        title="Calibration of DP-SGD's noise",
+        script="speed/calibration.py",
+        measures="CPU time to find the least noise for a guarantee, against dp-accounting's own "
+        "PLD accountant, and the noise found over the peer's.",
+        columns={
+            "steps": ("steps", ",d"),
+            "CPU seconds": ("cpu_seconds", ".2f"),
+            "times the peer's speed": ("times_as_fast", ".0f"),
+            "noise over peer": ("noise_over_peer", ".4f"),
+        },
+        no_seed=NO_SEED_FOR_TIMES,
+    ),
+    "dpsgd": Benchmark(
+        title="A private step on a CPU",
+        script="speed/dpsgd.py",
+        options="--peer-python PEER",
+        measures="Time of a step of DP-SGD on models with embedding tables, over the limit: "
+        "tulle's own step without clipping, noise and momentum of its tables. PEER is a Python "
+        "with torch and Opacus.",
+        columns=STEP,
+        keep=lambda row, _: row["num_rows"] == 2_400_000 and row["batch_size"] == 16384,
+        note=_step_targets,
+        no_seed=NO_SEED_FOR_TIMES,
+    ),
+    "dpsgd_noise": Benchmark(
+        title="A private step with other noise",
+        script="speed/dpsgd.py",
+        options='--mode limit --mode "tulle lazy" --mode "tulle dense" --mode "tulle lattice" '
+        '--mode "tulle banded" --mode "tulle selected rows" --model mlp --rows 100000 '
+        "--rows 2400000 --batch 16384 --steps 6 --no-growth "
+        "--output benchmarks/published/dpsgd_noise.json",
+        measures="The same for noise on a lattice, correlated noise and selected rows.",
+        columns=STEP,
+        no_seed=NO_SEED_FOR_TIMES,
+    ),
+    "dpsgd_gpu": Benchmark(
+        title="A private step on a GPU",
+        script="speed/dpsgd_gpu.py",
+        measures="Time of a step over tulle's own step without privacy, and the time that its "
+        "bytes and operations cannot go below.",
+        columns={
+            "rows": ("num_rows", ",d"),
+            "step": ("step", "s"),
+            "ms": ("milliseconds", ".2f"),
+            "over plain": ("over_plain", ".2f"),
+            "floor, ms": ("floor_milliseconds", ".2f"),
+            "peak, GB": ("peak_gigabytes", ".1f"),
+        },
+        note=_gpu_targets,
+        no_seed=NO_SEED_FOR_TIMES,
+    ),
+    "samplers": Benchmark(
+        title="Exact samplers",
+        script="speed/samplers.py",
+        measures="Draws a second of exact noise, over numpy's sampler of the nearest law, which "
+        "is neither exact nor secure, and over the rate of the operating system's entropy.",
+        columns={
+            "noise": ("law", "s"),
+            "million draws a second": ("draws_per_second", "M"),
+            "over numpy": ("ratio_to_numpy", ".2f"),
+            "over the entropy limit": ("ratio_to_entropy_limit", ".2f"),
+        },
+        keep=lambda row, record: row["size"] == max(each["size"] for each in record["rows"]),
+        no_seed=NO_SEED_FOR_TIMES,
+    ),
+    "index_drawing": Benchmark(
+        title="Drawing the rows of a batch",
+        script="speed/index_drawing.py",
+        measures="CPU time of each sampler for one batch, over numpy's choice of as many rows "
+        "and as a share of a reference step.",
+        columns={
+            "sampler": ("sampler", "s"),
+            "CPU ms": ("milliseconds", ".2f"),
+            "over numpy's choice": ("ratio_to_numpy_choice", ".1f"),
+            "share of the step": ("share_of_step", ".1%"),
+        },
+        no_seed=NO_SEED_FOR_TIMES,
+    ),
+    "encoding": Benchmark(
+        title="Feature encoding",
+        script="speed/encoding.py",
+        measures="Text columns to feature ids on one thread, over polars' own hash, which is not "
+        "stable between versions.",
+        columns={
+            "what": ("what", "s"),
+            "a second": ("per_second", ",d"),
+            "over polars' hash": ("ratio_to_polars_hash", ".2f"),
+        },
+        no_seed=NO_SEED_FOR_TIMES,
+    ),
+    "prepare": Benchmark(
+        title="Preparing a log",
+        script="speed/prepare.py",
+        options="--rows 1000000 --rows 4000000 --rows 40000000",
+        measures="A log in the layout of Criteo Display to a prepared dataset, over a plain "
+        "conversion to Parquet by polars.",
+        columns={
+            "rows": ("num_rows", ",d"),
+            "rows a second": ("rows_per_second", ",d"),
+            "peak, MB": ("peak_bytes", "MB"),
+            "speed over polars": ("ratio_to_polars_conversion", ".2f"),
+        },
+        no_seed=NO_SEED_FOR_TIMES,
+    ),
+    "synth_speed": Benchmark(
+        title="Synthetic logs",
+        script="speed/synth.py",
+        measures="Rows a second of each synthetic log, as arrays and as files, over the rate of "
+        "numpy's random words.",
+        columns={
+            "shape": ("shape", "s"),
+            "rows a second": ("rows_per_second", ",.0f"),
+            "CPU rate over the limit": ("cpu_rate_over_limit", ".2f"),
+            "as text": ("written_txt", ",.0f"),
+            "as Parquet": ("written_parquet", ",.0f"),
+        },
+        no_seed=NO_SEED_FOR_TIMES,
+    ),
+    "label_release": Benchmark(
+        title="Release of labels",
+        script="speed/label_release.py",
+        measures="Rows a second from a table to its noisy labels, over a copy of the table by "
+        "polars.",
+        columns={
+            "case": ("case", "s"),
+            "columns": ("num_columns", "d"),
+            "rows a second": ("rows_per_second", ",d"),
+            "speed over polars' copy": ("ratio_to_polars_copy", ".2f"),
+            "peak, MB": ("peak_bytes", "MB"),
+        },
+        no_seed=NO_SEED_FOR_TIMES,
+    ),
+    "label_solvers": Benchmark(
+        title="Design of label mechanisms",
+        script="speed/label_solvers.py",
+        measures="CPU time to design bins and unbiased randomizers and to draw from them, "
+        "against limits that were set before. The slowest are shown.",
+        columns={
+            "task": ("task", "s"),
+            "size": ("size", ",d"),
+            "epsilon": ("epsilon", "g"),
+            "CPU seconds": ("cpu_seconds", ".3f"),
+            "share of the limit": ("share_of_limit", ".0%"),
+        },
+        keep=lambda row, record: row["share_of_limit"] >= record["worst_share_of_limit"] / 2,
+        no_seed=NO_SEED_FOR_TIMES,
+    ),
+    "measure": Benchmark(
+        title="Measurement",
+        script="speed/measure.py",
+        options="--peer-python PEER --output benchmarks/published/measure.json",
+        measures="Attribution against SQL written by hand for the same totals, and bounded slice "
+        "counts against PipelineDP on one machine. PEER is a Python with PipelineDP.",
+        columns=MEASURE,
+        note=_measure_targets,
+    ),
+    "measure_large": Benchmark(
+        title="Measurement under a limit on memory",
+        script="speed/measure.py",
+        options="--large 100000000 --output benchmarks/published/measure_large.json",
+        measures="Attribution and bounded counts of a long log, once, with DuckDB held to a limit.",
+        columns={key: MEASURE[key] for key in ("work", "impressions", "seconds", "peak, GB")},
+    ),
+    "select_speed": Benchmark(
+        title="Selection",
+        script="speed/select_speed.py",
+        options="--opendp-python PEER --diffprivlib-python PEER",
+        measures="Auctions decided a second. Peers choose one auction at a time; `one at a time` "
+        "is tulle used in that way.",
+        columns={
+            "choice": ("choice", "s"),
+            "peer": ("peer", "s"),
+            "peer, a second": ("peer_per_second", ",.0f"),
+            "tulle, a second": ("per_second", ",.0f"),
+            "one at a time": ("single_per_second", ",.0f"),
+            "times as fast": ("times_as_fast", ".0f"),
+        },
+        rows="peers",
+    ),
+}

@@ -1,0 +1,1 @@
+"""The profile audit of private training steps, engine by engine."""

@@ -1,0 +1,127 @@
+"""Noise of a training run, by the functions behind `tulle account dpsgd` and `hybrid`."""
+
+import dataclasses
+
+from tulle.accounting.answers import Answer, Question, ask_dpsgd, ask_hybrid
+from tulle.accounting.training_events import BatchSampling, steps_of_epochs
+from tulle.privacy.units import Adjacency
+from tulle.studio.fields import ChoiceField, FieldError, NumberField
+from tulle.studio.panel import Given, Panel, command_line
+
+_HYBRID = "hybrid"
+_MOST_STEPS = 300_000
+"""More take minutes to account for."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainAnswer:
+    """What a run needs and how its budget is split."""
+
+    noise_multiplier: float
+    steps: int
+    sampling_prob: float
+    epsilon: float
+    """What that noise costs, at most the epsilon that was asked for."""
+    label_epsilon: float | None
+    """Of hybrid: for the randomized labels. None for DP-SGD alone."""
+    sensitive_columns_epsilon: float | None
+    """Of hybrid: for the private steps alone."""
+    basic_epsilon: float | None
+    """Of hybrid: both added up, without accounting for them jointly."""
+    commands: tuple[str, ...]
+
+
+def answer_training(given: Given) -> TrainAnswer:
+    """The least noise that keeps a run within its epsilon.
+
+    Raises:
+      ConfigError: No such run is possible.
+    """
+    sampling = _sampling(given)
+    question = Question(epsilon=given["epsilon"], delta=given["delta"], adjacency=Adjacency.REPLACE)
+    is_hybrid = given["method"] == _HYBRID
+    label_epsilon = given["label_share"] * given["epsilon"]
+    found = (
+        ask_hybrid(question, sampling, label_epsilon)
+        if is_hybrid
+        else ask_dpsgd(question, sampling)
+    )
+    return TrainAnswer(
+        noise_multiplier=found.noise,
+        steps=sampling.steps,
+        sampling_prob=sampling.sampling_prob,
+        epsilon=found.epsilon,
+        label_epsilon=_detail(found, "label_epsilon"),
+        sensitive_columns_epsilon=_detail(found, "sensitive_columns_epsilon"),
+        basic_epsilon=_detail(found, "basic_epsilon"),
+        commands=(_command(given, label_epsilon if is_hybrid else None),),
+    )
+
+
+def _sampling(given: Given) -> BatchSampling:
+    rows, batch = given["num_examples"], given["batch_size"]
+    steps = steps_of_epochs(given["epochs"], num_examples=rows, batch_size=batch)
+    if steps > _MOST_STEPS:
+        raise FieldError(
+            "batch_size",
+            f"batch_size={batch} makes {steps:,} steps and the page stops at {_MOST_STEPS:,}; take "
+            "larger batches or fewer epochs, or ask the command line.",
+        )
+    return BatchSampling(num_examples=rows, batch_size=batch, steps=steps)
+
+
+def _detail(answer: Answer, name: str) -> float | None:
+    value = answer.details.get(name)
+    return None if value is None else float(value)
+
+
+def _command(given: Given, label_epsilon: float | None) -> str:
+    options = {
+        "--epsilon": given["epsilon"],
+        "--delta": given["delta"],
+        "--num-examples": given["num_examples"],
+        "--batch-size": given["batch_size"],
+        "--epochs": given["epochs"],
+    }
+    if label_epsilon is None:
+        return command_line(("account", "dpsgd"), options)
+    return command_line(("account", _HYBRID), options | {"--label-epsilon": label_epsilon})
+
+
+TRAIN = Panel(
+    name="train",
+    title="Train",
+    purpose="How much noise a training run needs for one row to stay hidden (replace).",
+    fields=(
+        ChoiceField(name="method", label="method", choices=("dp-sgd", _HYBRID)),
+        NumberField(name="epsilon", label="epsilon", default=3.0, least=0.1, most=20.0),
+        NumberField(name="delta", label="delta", default=1e-7, least=1e-12, most=1e-3),
+        NumberField(
+            name="num_examples",
+            label="rows",
+            default=1_000_000,
+            least=1_000,
+            most=1_000_000_000,
+            is_whole=True,
+        ),
+        NumberField(
+            name="batch_size",
+            label="rows in a batch",
+            default=16_384,
+            least=16,
+            most=1_000_000,
+            is_whole=True,
+        ),
+        NumberField(name="epochs", label="epochs", default=4.0, least=0.1, most=100.0),
+        NumberField(
+            name="label_share",
+            label="share of epsilon for labels",
+            default=0.6,
+            least=0.05,
+            most=0.95,
+            step=0.05,
+            only_if=("method", _HYBRID),
+        ),
+    ),
+    answer=answer_training,
+)

@@ -1,0 +1,47 @@
+import json
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "docs_comparison.py"))
+PAGE = (ROOT / "docs" / "comparison.md").read_text()
+CLAIMS, SOURCES = PAGE.split("## Sources")
+SOURCE = r"\b[OJFDPA]\d+\b"
+
+
+def test_the_ratios_are_those_of_the_published_records() -> None:
+    assert SCRIPT["comparison_page"]() == PAGE, "run python benchmarks/docs_comparison.py"
+
+
+def test_a_peer_that_is_faster_is_said_to_be() -> None:
+    assert "times as slow" in SCRIPT["_line"]("work", "peer", 0.5, "a")
+    assert "| 2 times as slow |" in SCRIPT["_line"]("work", "peer", 0.5, "a")
+    assert "| 2 times as fast |" in SCRIPT["_line"]("work", "peer", 2.0, "a")
+
+
+def test_every_source_that_is_named_is_listed_and_the_other_way_round() -> None:
+    assert set(re.findall(SOURCE, CLAIMS)) == set(re.findall(SOURCE, SOURCES))
+
+
+def test_every_row_of_the_comparison_has_sources_for_every_peer() -> None:
+    tables = CLAIMS.split("## Training")[1].split("## Maturity")[0]
+    rows = [line for line in tables.splitlines() if line.startswith("| ")]
+    headings = [line for line in rows if line.startswith("| |")]
+    assert len(headings) == 2
+    for line in rows:
+        if line not in headings:
+            *peers, _ = line.strip("| ").split(" | ")[1:]
+            for cell in peers:
+                assert re.search(r"\([^)]*\b[OJFDPA]\d*\b[^)]*\)", cell), (line, cell)
+
+
+@pytest.mark.parametrize(
+    ("record", "package", "name"),
+    [("dpsgd", "opacus", "Opacus"), ("select_speed", "opendp", "OpenDP")],
+)
+def test_the_versions_read_are_those_measured(record: str, package: str, name: str) -> None:
+    published = json.loads((ROOT / "benchmarks" / "published" / f"{record}.json").read_text())
+    assert f"| {name} | {published['peer_versions'][package]} |" in PAGE

@@ -1,0 +1,82 @@
+"""Whoever takes raw values or a source of noise says what that means for privacy."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "docs_site"))
+
+from public_names import Name, read_library
+
+LIBRARY = read_library(Path(__file__).parents[3] / "src" / "tulle")
+
+DRAWS_NOISE_ALONE = {
+    "tulle.data.features.private_vocabulary.RowCountNoise.sample_noise",
+    "tulle.mechanisms.discrete_gaussian.sample_discrete_gaussian",
+    "tulle.mechanisms.discrete_laplace.sample_discrete_laplace",
+    "tulle.mechanisms.exact.decide_bernoulli_exps",
+    "tulle.mechanisms.exact.sample_bernoulli",
+    "tulle.mechanisms.exact.sample_bernoulli_exp",
+    "tulle.mechanisms.exact.sample_geometric",
+    "tulle.mechanisms.exact.sample_signed_floors",
+    "tulle.mechanisms.exact.signed_floors_of_words",
+    "tulle.mechanisms.key_thresholds.GaussianKeyThresholdConfig.sample_noise",
+    "tulle.mechanisms.key_thresholds.KeyThresholdConfig.sample_noise",
+    "tulle.mechanisms.key_thresholds.LaplaceKeyThresholdConfig.sample_noise",
+    "tulle.mechanisms.laplace.sample_rounded_laplace",
+    "tulle.mechanisms.polya.sample_noise_shares",
+    "tulle.mechanisms.polya.sample_polya",
+    "tulle.mechanisms.rounded_normal.rounded_normals_of_words",
+    "tulle.mechanisms.rounded_normal.sample_rounded_normal",
+    "tulle.mechanisms.staircase_noise.sample_staircase",
+    "tulle.mechanisms.uniform.sample_below",
+    "tulle.mechanisms.uniform.sample_subsets",
+}
+"""Samplers: no data go in, and whoever adds the noise to data has the note."""
+DRAWS_A_KEY = {
+    "tulle.data.samplers.sampling_rng.sampling_generator",
+    "tulle.measure.queries.raw_totals.fresh_salt",
+    "tulle.train.graphed.device_keys.device_key",
+}
+"""Keys of generators and hashes: no data go in, and the docstring says that they are secret."""
+
+
+def silent_names() -> Iterator[str]:
+    for modules in LIBRARY.values():
+        for module in modules:
+            for path, function in functions_of(module.name, module.members):
+                if is_sensitive(function) and function.docstring.section("Privacy") is None:
+                    yield path
+
+
+def functions_of(place: str, members: tuple[Name, ...]) -> Iterator[tuple[str, Name]]:
+    for member in members:
+        path = f"{place}.{member.name}"
+        if member.kind == "function":
+            yield path, member
+        yield from functions_of(path, member.members)
+
+
+def is_sensitive(function: Name) -> bool:
+    return any(name == "rng" or name.startswith("raw_") for name in function.parameters)
+
+
+def takes_raw_values(path: str) -> bool:
+    found = [
+        function
+        for modules in LIBRARY.values()
+        for module in modules
+        for each, function in functions_of(module.name, module.members)
+        if each == path
+    ]
+    return any(name.startswith("raw_") for function in found for name in function.parameters)
+
+
+def test_whoever_takes_raw_values_or_noise_has_a_privacy_note() -> None:
+    assert set(silent_names()) - DRAWS_NOISE_ALONE - DRAWS_A_KEY == set()
+
+
+def test_every_exception_is_still_needed_and_takes_no_raw_values() -> None:
+    excepted = DRAWS_NOISE_ALONE | DRAWS_A_KEY
+    assert excepted - set(silent_names()) == set()
+    assert [path for path in sorted(excepted) if takes_raw_values(path)] == []

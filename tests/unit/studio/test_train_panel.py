@@ -1,0 +1,42 @@
+import pytest
+
+from tulle.errors import ConfigError
+from tulle.studio.fields import FieldError, defaults
+from tulle.studio.train_panel import TRAIN, answer_training
+from unit.studio.command_answers import said_by
+
+GIVEN = defaults(TRAIN.fields) | {"num_examples": 100_000, "batch_size": 2_000, "epochs": 1.5}
+
+
+def test_dp_sgd_needs_the_noise_that_the_command_finds(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = answer_training(GIVEN | {"epsilon": 2.5})
+    said = said_by(answer.commands[0], capsys)
+    assert answer.noise_multiplier == said["noise_multiplier"]
+    assert answer.epsilon == said["epsilon"]
+    assert answer.steps == said["steps"] == 75
+    assert answer.label_epsilon is None
+
+
+def test_hybrid_splits_its_budget_as_the_command_does(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = answer_training(GIVEN | {"method": "hybrid", "label_share": 0.35})
+    said = said_by(answer.commands[0], capsys)
+    assert answer.noise_multiplier == said["noise_multiplier"]
+    assert answer.label_epsilon == said["label_epsilon"] == pytest.approx(1.05)
+    assert answer.sensitive_columns_epsilon == said["sensitive_columns_epsilon"]
+    assert answer.basic_epsilon == said["basic_epsilon"]
+
+
+def test_less_epsilon_needs_more_noise() -> None:
+    low, high = (answer_training(GIVEN | {"epsilon": e}).noise_multiplier for e in (1.0, 4.0))
+    assert low > high
+
+
+def test_a_batch_of_more_rows_than_there_are_is_refused() -> None:
+    with pytest.raises(ConfigError, match="batch_size=200000 must be <= num_examples=100000"):
+        answer_training(GIVEN | {"batch_size": 200_000})
+
+
+def test_runs_that_take_minutes_to_account_for_are_refused() -> None:
+    with pytest.raises(FieldError, match="625,000 steps") as refused:
+        answer_training(GIVEN | {"batch_size": 16, "epochs": 100.0})
+    assert refused.value.field_name == "batch_size"
