@@ -48,6 +48,8 @@ bench: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/python benchmarks/quality/selection.py
 	$(VENV)/bin/python benchmarks/speed/select_speed.py
 	$(VENV)/bin/python benchmarks/docs_tables.py
+	$(VENV)/bin/python benchmarks/docs_benchmarks.py
+	$(VENV)/bin/python benchmarks/docs_comparison.py
 
 clean:
 	rm -rf $(VENV) build dist site runs demo-run
@@ -60,5 +62,5 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.installed-dev: $(VENV)/.installed .ci/install-test-tools
 	@sh .ci/install-test-tools
-	$(PIP) install --quiet -c constraints.txt -e ".[train,report,spark,sketches,studio,dev]"
+	$(PIP) install --quiet -c constraints.txt -e ".[train,report,spark,sketches,studio,docs,dev]"
 	@touch $@

@@ -161,11 +161,3 @@ def test_a_folder_that_cannot_be_made_is_an_error(
     (tmp_path / "file").write_text("")
     assert run_with(["demo", "--quick", "--output", str(tmp_path / "file" / "run")]) == 4
     assert "cannot be made" in capsys.readouterr().err
-
-
-def test_the_example_runs(tmp_path: pathlib.Path) -> None:
-    script = pathlib.Path(__file__).parents[2] / "examples" / "weekly_conversions.py"
-    command = [sys.executable, str(script), str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "Private release: epsilon=1" in done.stdout
-    assert (tmp_path / "run" / "card.json").exists()

@@ -12,8 +12,8 @@ from tulle.cli.release_output import print_facts
 REPORT_EPILOG = (
     "Example: tulle report runs/monday --compare runs/tuesday"
     "\n\nExample: tulle report runs/monday --baseline runs/raw --output compared.html"
-    "\n\nExample: tulle report results (a folder with measurement.json)"
-    "\n\nExample: tulle report noisy.parquet (labels or choices, with their .release.json)"
+    "\n\nExample: tulle report results"
+    "\n\nExample: tulle report noisy.parquet"
 )
 
 

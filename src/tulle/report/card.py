@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from tulle.errors import ConfigError
 from tulle.privacy.claim import guarantee_to_dict
 from tulle.privacy.conditions import Status
-from tulle.privacy.fields import check_fields, check_list, check_text
+from tulle.privacy.fields import check_fields, check_format, check_list, check_text
 from tulle.privacy.plan import PLAN_FORMAT, Plan
 from tulle.report.evidence import AuditResult, UtilityFigure
 from tulle.report.figures import Accounting, compute_figures
@@ -131,12 +131,8 @@ class Card:
 
         Sentences are made anew from the entries; epsilon is not computed anew.
         """
+        check_format("card", data, _FORMAT)
         fields = check_fields("card", data, _CARD_FIELDS)
-        if fields["format"] != _FORMAT:
-            raise ConfigError(
-                f"card format={fields['format']!r} is not {_FORMAT!r}; "
-                "read it with the tulle that wrote it."
-            )
         accounting_data, libraries = _split_off("accounting", fields, "libraries")
         accounting = Accounting.from_dict(accounting_data)
         provenance, fingerprint = _split_off("provenance", fields, "plan_fingerprint")

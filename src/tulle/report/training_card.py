@@ -104,9 +104,9 @@ def read_result(folder: RunFolder) -> dict[str, Any]:
     if not folder.path_of(RESULT_FILE).exists():
         raise RunStateError(f"{folder.path.name} is not finished; resume it with --resume.")
     try:
-        result = check_fields(RESULT_FILE, folder.read_json(RESULT_FILE), _KEYS)
-        if result["format"] != _FORMAT:
-            raise ConfigError(f"format={result['format']!r} is not {_FORMAT!r}.")
+        data = folder.read_json(RESULT_FILE)
+        check_format(RESULT_FILE, data, _FORMAT)
+        result = check_fields(RESULT_FILE, data, _KEYS)
         check_text("method", result["method"])
     except ConfigError as error:
         raise RunStateError(
