@@ -8,7 +8,14 @@ whoever runs both, and never on a card.
 from typing import Any
 
 from tulle.errors import ConfigError, DataError, RunStateError
-from tulle.privacy.fields import check_count, check_fields, check_finite, check_list, check_text
+from tulle.privacy.fields import (
+    check_count,
+    check_fields,
+    check_finite,
+    check_format,
+    check_list,
+    check_text,
+)
 from tulle.privacy.release import Interval
 from tulle.report.card import Card, Randomness, build_card
 from tulle.report.evidence import UtilityFigure
