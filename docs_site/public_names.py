@@ -20,6 +20,7 @@ PACKAGES = (
     "select",
     "audit",
     "report",
+    "studio",
 )
 ALONE = ("errors",)
 _WIDTH = 88

@@ -53,6 +53,7 @@ STARTS = {
         "tulle.select.planner.plan_selection.plan_selection",
     ),
     "an audit": (
+        "tulle.audit.steps.step_audit.audit_step",
         "tulle.audit.canary_training.audit_training",
         "tulle.audit.mechanism_audit.audit_randomizer",
     ),
@@ -96,6 +97,7 @@ def _about(modules: list[Module]) -> str:
 
 def _page(package: str, modules: list[Module]) -> Iterator[str]:
     yield f"# {package}\n"
+    yield "Part of the [reference](index.md).\n"
     for module in modules:
         if module.is_package:
             yield from _prose(module.docstring)
@@ -125,7 +127,7 @@ def _contents(modules: list[Module]) -> Iterator[str]:
     for module in modules:
         if not module.is_package:
             about = _escaped(module.docstring.prose.split("\n\n")[0].replace("\n", " "))
-            yield f"| [{module.name}](#{module.name}) | {about} |"
+            yield f"| [{module.name.rpartition('.')[2]}](#{module.name}) | {about} |"
     yield ""
 
 

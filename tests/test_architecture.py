@@ -37,7 +37,6 @@ FENCES = {
     "datasketches": ("measure/reach",),
     "polars": ("data", "measure", "labels"),
     "matplotlib": ("report",),
-    "jinja2": ("report",),
     "starlette": ("studio",),
     "uvicorn": ("studio",),
     "typer": ("cli",),

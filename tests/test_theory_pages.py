@@ -8,12 +8,14 @@ import re
 import pytest
 
 from tulle.audit.randomizers.catalogue import RANDOMIZERS
+from tulle.audit.steps.engines import ENGINES
 
 ROOT = pathlib.Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tulle"
 INDEX = ROOT / "docs" / "theory" / "index.md"
 PAGES = [page for page in sorted(INDEX.parent.glob("*.md")) if page != INDEX]
 NAMES = {randomizer.name for randomizer in RANDOMIZERS}
+STEPS = {engine.name for engine in ENGINES}
 
 SECTIONS = [
     "Claim",
@@ -24,7 +26,10 @@ SECTIONS = [
     "Limits",
 ]
 SEVERITIES = ["Severe", "Serious", "Mild"]
-LAST_LINE = re.compile(r"Audited as: (nothing of its own|`[a-z-]+`(?:, `[a-z-]+`)*)\.")
+LAST_LINE = re.compile(
+    r"Audited as: (?:nothing of its own|private step `(?P<step>[a-z]+)`"
+    r"|(?P<randomizers>`[a-z-]+`(?:, `[a-z-]+`)*))\."
+)
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
@@ -45,9 +50,13 @@ def named_tests(text: str) -> list[tuple[str, str]]:
     return re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", listed)
 
 
-def randomizers_of(text: str) -> set[str]:
+def audited_as(text: str, kind: str) -> set[str]:
     last_line = LAST_LINE.fullmatch(text.rstrip().rpartition("\n")[2])
-    return set(re.findall(r"`([a-z-]+)`", last_line[1])) if last_line else set()
+    return set(re.findall(r"[a-z-]+", last_line[kind] or "")) if last_line else set()
+
+
+def randomizers_of(text: str) -> set[str]:
+    return audited_as(text, "randomizers")
 
 
 @functools.cache
@@ -69,6 +78,7 @@ def faults_of(text: str) -> list[str]:
     if LAST_LINE.fullmatch(text.rstrip().rpartition("\n")[2]) is None:
         faults.append("the last line does not say what it is audited as")
     faults += [f"no randomizer {name}" for name in sorted(randomizers_of(text) - NAMES)]
+    faults += [f"no step {name}" for name in sorted(audited_as(text, "step") - STEPS)]
     faults += [
         f"no module {module}"
         for module in sorted(modules_of(text))
@@ -132,6 +142,7 @@ def test_a_right_page_has_no_faults() -> None:
         ("tests/test_theory_pages.py", "tests/test_nothing.py", "no test"),
         ("mechanisms.laplace", "mechanisms.la_place", "no module"),
         ("Audited as: `laplace`", "Audited as: `la-place`", "no randomizer"),
+        ("Audited as: `laplace`", "Audited as: private step `laplace`", "no step"),
         ("Audited as: `laplace`.\n", "", "last line"),
         ("## Proof\n\nWhy.\n\n", "", "sections"),
         ("## Limits", "## Proof", "sections"),
@@ -149,6 +160,10 @@ def test_faults_of_a_page_are_seen(right: str, wrong: str, fault: str) -> None:
 def test_every_audited_randomizer_is_on_a_page() -> None:
     on_pages = set().union(*(randomizers_of(page.read_text()) for page in PAGES))
     assert NAMES - on_pages == set()
+
+
+def test_every_audited_step_is_on_a_page() -> None:
+    assert set().union(*(audited_as(page.read_text(), "step") for page in PAGES)) == STEPS
 
 
 def test_every_page_of_a_randomizer_names_its_modules() -> None:

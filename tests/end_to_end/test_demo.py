@@ -44,6 +44,7 @@ def test_the_releases_of_the_demo_are_private_but_for_the_baseline(facts: dict[s
     for row in facts["rows"]:
         card = read_card(pathlib.Path(row["card"]))
         assert card.verdict == row["verdict"]
+        assert card.to_dict()["claim"]["sentence"] == row["claim"]
         is_private = card.verdict.startswith("Private release: epsilon=3")
         assert is_private == (row["method"] != "nonprivate")
 
@@ -84,20 +85,24 @@ def test_the_other_jobs_are_done_and_on_one_page(facts: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_demo_shows_table_card_and_paths_and_runs_beside_an_earlier_one(
+def test_demo_shows_table_claim_and_paths_and_runs_beside_an_earlier_one(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "run").mkdir()
     assert run_with(["demo", *SMALL, "--output", str(tmp_path / "run")]) == 0
     shown = capsys.readouterr()
     folder = tmp_path / "run-2"
-    assert (folder / "hybrid" / "card.md").read_text() in shown.out
+    claim = json.loads((folder / "hybrid" / "card.json").read_text())["claim"]["sentence"]
+    assert " ".join(claim.split()) in " ".join(shown.out.split())
+    assert len(shown.out.splitlines()) < 30
     table = shown.out.partition("\nmethod ")[2].splitlines()
     assert table[0].split("  ")[-1].strip() == "seconds"
     assert [line.split()[0] for line in table[1:5]] == METHODS
     for method in METHODS:
         assert f"{folder / method}, card {folder / method / 'card.md'}" in shown.out
         assert f"{method} plan: " in shown.err
+    for name in ("noisy-labels.parquet", "campaign", "auction/choices.parquet", "report.html"):
+        assert f" {folder / name}\n" in shown.out
     assert "private: step 1 of" in shown.err
     assert not list((tmp_path / "run").iterdir())
 

@@ -137,6 +137,9 @@ def _print(audits: list["StepAudit"], facts: dict[str, object], options: AuditSt
         typer.echo(f"{line}{audit.verdict}")
     if options.twin is not None:
         typer.echo(f"A twin with the fault {options.twin} was audited, not what training runs.")
+        for audit in audits:
+            if not audit.is_violated:
+                typer.echo(f"The twin of {audit.engine} was not caught: take more --draws.")
     if options.out is not None:
         typer.echo(f"result   {options.out}")
 

@@ -1,4 +1,4 @@
-"""`tulle demo`: four methods on a made-up search log, one table and one card."""
+"""`tulle demo`: all four jobs on made-up data, one table and one page."""
 
 import dataclasses
 from pathlib import Path
@@ -75,7 +75,7 @@ def demo(
                 quiet=quiet,
             )
             table = [runs.train(name, config) for name, config in settings.configs().items()]
-        page = _release_others(folder, log, table, seed=seed, quiet=quiet)
+        others = _release_others(folder, log, table, seed=seed, quiet=quiet)
     except RunInterruptedError:
         raise RunInterruptedError(
             f"stopped as asked; what was finished is in {folder}. Run `tulle demo` again to "
@@ -87,15 +87,14 @@ def demo(
         "train_rows": train_rows.num_rows,
         "test_rows": 0 if test_rows is None else test_rows.num_rows,
         "seed": seed,
-        "report": str(page),
     }
-    print_demo(table, folder, facts, as_json=as_json)
+    print_demo(table, folder, facts | others, as_json=as_json)
 
 
 def _release_others(
     folder: Path, log: Path, table: list[DemoRow], *, seed: int | None, quiet: bool
-) -> Path:
-    """Labels, a campaign and an auction, and one page about everything private."""
+) -> dict[str, str]:
+    """Where labels, a campaign, an auction and one page about everything private are."""
     from tulle.mechanisms.entropy import SeededNoise, release_rng
 
     with showing_steps(quiet=quiet) as say:
@@ -104,7 +103,13 @@ def _release_others(
         releases = release_all(folder, log, rng=rng)
         say("writing the report")
         runs = [Path(row.run) for row in reversed(table) if row.epsilon is not None]
-        return write_demo_page(folder, runs, releases)
+        page = write_demo_page(folder, runs, releases)
+    return {
+        "labels": str(releases.labels),
+        "campaign": str(releases.campaign),
+        "choices": str(releases.choices),
+        "report": str(page),
+    }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -1,7 +1,8 @@
-"""What `tulle demo` prints: the card of one run, and one table of all of them."""
+"""What `tulle demo` prints: one table of all runs, and what the card of one of them says."""
 
 import dataclasses
 import json
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("method", "AUC loss (95%)", "relative loss", "log loss", "epsilon spent", "seconds")
 _WIDTHS = (11, 17, 15, 10, 15, 9)
+_TEXT_WIDTH = 90
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,6 +35,10 @@ class DemoRow:
     delta: float
     seconds: float
     verdict: str
+    reasons: tuple[str, ...]
+    """Why the run is not a private release; empty if it is one."""
+    claim: str
+    """What the card promises, in one sentence."""
     run: str
     card: str
 
@@ -40,6 +46,7 @@ class DemoRow:
 def demo_row(result: "FitResult", card: "Card", run: Path, relative: float) -> DemoRow:
     """The row of a finished run."""
     from tulle.privacy.fields import null_if_infinite
+    from tulle.report.wording import claim_sentence
 
     metrics, guarantee = result.metrics, result.plan.plan.guarantee
     if metrics is None:
@@ -54,32 +61,43 @@ def demo_row(result: "FitResult", card: "Card", run: Path, relative: float) -> D
         delta=guarantee.delta,
         seconds=result.seconds,
         verdict=card.verdict,
+        reasons=card.reasons,
+        claim=claim_sentence(card.plan.guarantee, card.reasons),
         run=str(run),
         card=str(run / "card.json"),
     )
 
 
 def print_demo(rows: list[DemoRow], folder: Path, facts: dict[str, Any], *, as_json: bool) -> None:
-    """One JSON object; or the card of the Hybrid run, the table, and where everything is."""
+    """One JSON object; or the table, what the card of the Hybrid run says, and where all is."""
     if as_json:
         found = {"rows": [dataclasses.asdict(row) for row in rows], "folder": str(folder)}
         typer.echo(json.dumps(found | facts, allow_nan=False))
         return
-    # The card is long: what comes last is still on the screen.
-    shown = next(row for row in rows if row.method == SHOWN)
-    typer.echo(Path(shown.card).with_suffix(".md").read_text(encoding="utf-8"))
     typer.echo(f"Four methods on {facts['test_rows']:,} held-out rows of the made-up log:\n")
     typer.echo(_line(_COLUMNS))
     for row in rows:
         typer.echo(_line(_cells(row)))
     typer.echo(
-        "\nEach epsilon is of one run. Whoever released all three private models of the same rows"
-        "\nwould spend the sum.\n"
+        "\nAUC loss is 1 - AUC. Each epsilon is of one run: whoever released all three private"
+        "\nmodels of the same rows would spend the sum.\n"
     )
-    typer.echo(f"log        {facts['log']}")
+    _print_card(next(row for row in rows if row.method == SHOWN))
+    typer.echo(f"\nlog        {facts['log']}")
     for row in rows:
-        typer.echo(f"{row.method:<11}{row.run}, card {Path(row.card).with_suffix('.md')}")
-    typer.echo(f"report     {facts['report']}")
+        typer.echo(f"{row.method:<11}{row.run}, card {_readable(row)}")
+    for name in ("labels", "campaign", "choices", "report"):
+        typer.echo(f"{name:<11}{facts[name]}")
+
+
+def _print_card(row: DemoRow) -> None:
+    typer.echo(f"The card of {row.method} says:\n")
+    for text in (row.verdict, *row.reasons, row.claim):
+        typer.echo(textwrap.fill(text, _TEXT_WIDTH, initial_indent="  ", subsequent_indent="  "))
+
+
+def _readable(row: DemoRow) -> Path:
+    return Path(row.card).with_suffix(".md")
 
 
 def _cells(row: DemoRow) -> tuple[str, ...]:

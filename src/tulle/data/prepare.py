@@ -8,7 +8,6 @@ before; what it costs is charged once, also if the work is interrupted later.
 import contextlib
 import dataclasses
 import functools
-import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -181,7 +180,7 @@ def _clearing_what_is_useless(partial: PartialFolder, *, is_paid: bool) -> Itera
     except (DataError, BudgetExceededError):
         is_charged = is_paid and (partial.data / ENCODER_FILE).exists()
         if not is_charged and not partial.read_progress().num_rows:
-            shutil.rmtree(partial.folder)
+            partial.clear()
         raise
 
 

@@ -30,7 +30,9 @@ def read_schema(path: Path) -> Schema:
         raise ConfigError(f"schema file {path.name} must end in {' or '.join(_SUFFIXES)}; rename.")
     text = _read_text(path)
     try:
-        return Schema.from_dict(_parse_toml(text) if suffix == ".toml" else _parse_json(text))
+        return Schema.from_dict(
+            _parse_toml(text) if suffix == ".toml" else parse_json("schema", text)
+        )
     except ConfigError as error:
         raise ConfigError(f"{path.name}: {error}") from error
 
@@ -79,10 +81,3 @@ def _parse_toml(text: str) -> dict[str, Any]:
             "write a schema without a label as JSON, with label null."
         )
     return data
-
-
-def _parse_json(text: str) -> Any:
-    try:
-        return parse_json("schema", text)
-    except ValueError as error:
-        raise ConfigError("schema has a number too long to read; columns are text.") from error

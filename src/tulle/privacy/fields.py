@@ -124,6 +124,10 @@ def parse_json(what: str, text: str) -> Any:
         raise ConfigError(f"{what} is not JSON: {error.msg} at character {error.pos}.") from None
     except RecursionError:
         raise ConfigError(f"{what} is nested too deeply; no event or plan is.") from None
+    except ValueError:  # whole numbers have at most 4300 digits
+        raise ConfigError(
+            f"{what} has a number too long to read; none needs so many digits."
+        ) from None
 
 
 def _refuse_constant(name: str) -> NoReturn:

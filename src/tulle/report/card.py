@@ -172,7 +172,7 @@ def build_card(
       reproduction_only: True if that accountant is not sound for the adjacency.
 
     Raises:
-      ConfigError: The plan claims more than its events give.
+      ConfigError: The plan claims a smaller epsilon than its events give.
     """
     return Card(
         plan=plan,

@@ -33,6 +33,7 @@ _LEAST_BIAS = 1e-6
 _SAME = 1e-3
 _TITLE = "Variance by mechanism"
 _VALUE = "variance of the noise in a target"
+_TRUTH = "prior-rr says more where its prior is sure; its reports lean towards the prior."
 
 
 def variance_section(mechanism: Facts) -> Section:
@@ -205,9 +206,6 @@ def _of_classes(mechanism: Facts) -> tuple[Block, ...]:
         curves=tuple(curves),
     )
     return (Figure(_truths(mechanism, name), _TRUTH), Figure(chart, about))
-
-
-_TRUTH = "prior-rr says more where its prior is sure; its reports lean towards the prior."
 
 
 def _truths(mechanism: Facts, name: str) -> BarChart:

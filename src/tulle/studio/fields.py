@@ -53,6 +53,28 @@ class NumberField:
         return number
 
 
+def count_field(
+    name: str,
+    label: str,
+    *,
+    default: int,
+    most: int,
+    least: int = 1,
+    only_if: tuple[str, str] | None = None,
+) -> NumberField:
+    """A whole number that a slider moves by one."""
+    return NumberField(
+        name=name,
+        label=label,
+        default=default,
+        least=least,
+        most=most,
+        step=1,
+        is_whole=True,
+        only_if=only_if,
+    )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoiceField:
     """One of a few words."""

@@ -8,7 +8,7 @@ from tulle.labels.class_response import ClassResponse
 from tulle.labels.label_grid import LabelGrid
 from tulle.labels.numeric_planner import NumericOption, plan_numeric
 from tulle.mechanisms.frequency import variance_per_report
-from tulle.studio.fields import ChoiceField, NumberField
+from tulle.studio.fields import ChoiceField, NumberField, count_field
 from tulle.studio.panel import Given, Panel, command_line
 
 _BINARY, _CLASSES, _NUMBERS = "0 or 1", "classes", "numbers"
@@ -112,25 +112,11 @@ LABELS = Panel(
     fields=(
         ChoiceField(name="kind", label="labels are", choices=(_BINARY, _CLASSES, _NUMBERS)),
         NumberField(name="epsilon", label="epsilon", default=2.0, least=0.05, most=12.0),
-        NumberField(
-            name="num_classes",
-            label="classes",
-            default=5,
-            least=2,
-            most=100,
-            step=1,
-            is_whole=True,
-            only_if=("kind", _CLASSES),
+        count_field(
+            "num_classes", "classes", default=5, least=2, most=100, only_if=("kind", _CLASSES)
         ),
-        NumberField(
-            name="label_high",
-            label="largest label",
-            default=40,
-            least=2,
-            most=100,
-            step=1,
-            is_whole=True,
-            only_if=("kind", _NUMBERS),
+        count_field(
+            "label_high", "largest label", default=40, least=2, most=100, only_if=("kind", _NUMBERS)
         ),
     ),
     answer=answer_labels,

@@ -6,7 +6,7 @@ from pathlib import Path
 from tulle.accounting.budget import BudgetState
 from tulle.accounting.ledger import Ledger
 from tulle.privacy.fields import null_if_infinite
-from tulle.studio.panel import command_line
+from tulle.studio.panel import command_line, path_word
 
 _BUSY_TIMEOUT_S = 5.0
 
@@ -54,7 +54,7 @@ def ledger_state(path: Path | None) -> LedgerState:
     return LedgerState(
         name=path.name,
         budgets=tuple(_row(state) for state in states),
-        commands=(command_line(("budget", "show", str(path)), {}),),
+        commands=(command_line(("budget", "show", path_word(path)), {}),),
     )
 
 

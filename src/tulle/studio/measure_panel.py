@@ -1,7 +1,7 @@
 """Errors of a hierarchy by level, before and after its numbers are made to add up.
 
 The tree is a total, campaigns, and regions in each campaign, all regions alike. `tulle measure
-plan` says the same of a log, with the settings file that comes with the answer.
+plan` says the same of a log, with the settings and the expected counts that come with the answer.
 """
 
 import dataclasses
@@ -16,12 +16,12 @@ from tulle.measure.trees.level_errors import TreeErrors
 from tulle.measure.trees.level_noise import LaplaceLevels, level_variances
 from tulle.measure.trees.slice_tree import NO_PARENT, FloatArray, SliceTree
 from tulle.privacy.fields import null_if_infinite
-from tulle.studio.fields import NumberField
+from tulle.studio.fields import NumberField, count_field
 from tulle.studio.panel import Given, Panel, command_line, number_text
 
 _LEVELS = ("total", "campaign", "campaign+geo")
 _WEIGHTS = ("total_weight", "campaign_weight", "geo_weight")
-_SETTINGS_FILE = "campaigns.toml"
+_SETTINGS_FILE, _PAST_FILE = "campaigns.toml", "expected.csv"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,8 +72,8 @@ def answer_measurement(given: Given) -> MeasureAnswer:
         error=root_mean_square(after),
         best_shares=tuple(float(share) for share in best),
         best_error=root_mean_square(errors.level_rmsre(budget, best)),
-        commands=(command_line(("measure", "plan", _SETTINGS_FILE), {}),),
-        files={_SETTINGS_FILE: _settings_text(given, shares)},
+        commands=(_command(given),),
+        files={_SETTINGS_FILE: _settings_text(given, shares), _PAST_FILE: _past_text(given)},
     )
 
 
@@ -122,9 +122,28 @@ def _levels(
     )
 
 
+def _command(given: Given) -> str:
+    words = ("measure", "plan", _SETTINGS_FILE)
+    return command_line(words, {"--past": _PAST_FILE, "--tau": given["tau"]})
+
+
+def _keys(kind: str, number: int) -> list[str]:
+    return [f"{kind}-{place}" for place in range(1, number + 1)]
+
+
+def _past_text(given: Given) -> str:
+    count = number_text(float(given["expected_count"]))
+    lines = [
+        f"{campaign},{geo},{count}"
+        for campaign in _keys("campaign", given["num_campaigns"])
+        for geo in _keys("region", given["num_geos"])
+    ]
+    return "\n".join(["campaign,geo,count", *lines, ""])
+
+
 def _settings_text(given: Given, shares: FloatArray) -> str:
     def names(kind: str, number: int) -> str:
-        return ", ".join(f'"{kind}-{place}"' for place in range(1, number + 1))
+        return ", ".join(f'"{key}"' for key in _keys(kind, number))
 
     split = ", ".join(number_text(float(share)) for share in shares)
     return f"""\
@@ -154,12 +173,6 @@ geo = [{names("region", given["num_geos"])}]
 """
 
 
-def _count_field(name: str, label: str, default: int, most: int) -> NumberField:
-    return NumberField(
-        name=name, label=label, default=default, least=1, most=most, step=1, is_whole=True
-    )
-
-
 def _weight_field(name: str, label: str, default: float, least: float) -> NumberField:
     return NumberField(name=name, label=label, default=default, least=least, most=100.0, step=1)
 
@@ -170,8 +183,8 @@ MEASURE = Panel(
     purpose="How far off the numbers of a report by campaign and region will be.",
     fields=(
         NumberField(name="epsilon", label="epsilon", default=1.0, least=0.05, most=20.0),
-        _count_field("num_campaigns", "campaigns", 10, 100),
-        _count_field("num_geos", "regions of a campaign", 20, 100),
+        count_field("num_campaigns", "campaigns", default=10, most=100),
+        count_field("num_geos", "regions of a campaign", default=20, most=100),
         NumberField(
             name="expected_count",
             label="conversions in a region",
@@ -179,7 +192,7 @@ MEASURE = Panel(
             least=0.1,
             most=100_000.0,
         ),
-        _count_field("max_per_user", "conversions of one user, at most", 1, 50),
+        count_field("max_per_user", "conversions of one user, at most", default=1, most=50),
         NumberField(
             name="tau", label="smallest count that matters", default=5.0, least=1.0, most=1_000.0
         ),

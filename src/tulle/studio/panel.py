@@ -3,6 +3,7 @@
 import dataclasses
 import shlex
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from tulle.studio.fields import Field
@@ -35,6 +36,11 @@ def command_line(words: tuple[str, ...], options: Mapping[str, float | str]) -> 
     for name, value in options.items():
         parts += [name, value if isinstance(value, str) else number_text(value)]
     return shlex.join(parts)
+
+
+def path_word(path: Path) -> str:
+    """A path that no command takes for an option."""
+    return f"./{path}" if str(path).startswith("-") else str(path)
 
 
 def number_text(number: float) -> str:

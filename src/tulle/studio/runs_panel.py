@@ -1,7 +1,8 @@
 """Finished runs in one folder: the first line of each card, and its report.
 
 A name from a request is only ever compared with the names in the folder, so it leads nowhere
-else. Links are left out: what they lead to may lie elsewhere.
+else. Links are left out: what they lead to may lie elsewhere. So are names with signs that do not
+print: nobody could read them, and in a terminal they would be keys.
 """
 
 import dataclasses
@@ -11,7 +12,7 @@ from tulle.errors import DataError
 from tulle.report.card_file import read_card
 from tulle.report.report_files import report_path
 from tulle.runs.whole_files import reporting_disk_errors
-from tulle.studio.panel import command_line
+from tulle.studio.panel import command_line, path_word
 
 _CARD = "card.json"
 
@@ -71,7 +72,10 @@ def _run_folders(folder: Path) -> list[Path]:
         return [
             path
             for path in sorted(folder.iterdir())
-            if path.is_dir() and not path.is_symlink() and _is_plain_file(path / _CARD)
+            if path.name.isprintable()
+            and path.is_dir()
+            and not path.is_symlink()
+            and _is_plain_file(path / _CARD)
         ]
 
 
@@ -90,5 +94,5 @@ def _finished(path: Path) -> FinishedRun:
         verdict=verdict,
         is_private=is_private,
         has_report=_is_plain_file(report_path(path)),
-        command=command_line(("report", str(path)), {}),
+        command=command_line(("report", path_word(path)), {}),
     )

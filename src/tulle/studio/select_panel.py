@@ -15,7 +15,7 @@ from tulle.select.market.reference_markets import DISPLAY
 from tulle.select.planner.click_prior import LogitNormalPrior
 from tulle.select.planner.plan_selection import OptionGrid, plan_selection
 from tulle.select.planner.selection_outlook import SelectionOption, SelectionOutlook
-from tulle.studio.fields import FieldError, NumberField
+from tulle.studio.fields import FieldError, NumberField, count_field
 from tulle.studio.panel import Given, Panel, command_line, number_text
 
 AUCTIONS_FILE = "auctions.jsonl"
@@ -156,15 +156,7 @@ def _address(given: Given) -> str:
 
 
 MARKET_FIELDS = (
-    NumberField(
-        name="num_candidates",
-        label="candidates of an auction",
-        default=15,
-        least=2,
-        most=25,
-        step=1,
-        is_whole=True,
-    ),
+    count_field("num_candidates", "candidates of an auction", default=15, least=2, most=25),
     NumberField(
         name="private_stddev",
         label="how much more devices know",
@@ -183,15 +175,7 @@ SELECT = Panel(
     fields=(
         NumberField(name="epsilon", label="epsilon of a decision", default=3.0, least=0.1, most=12),
         *MARKET_FIELDS,
-        NumberField(
-            name="num_finalists",
-            label="list length k",
-            default=5,
-            least=1,
-            most=_MOST_FINALISTS,
-            step=1,
-            is_whole=True,
-        ),
+        count_field("num_finalists", "list length k", default=5, most=_MOST_FINALISTS),
         NumberField(
             name="gamma", label="cutoff gamma", default=0.5, least=0.0, most=1.0, step=0.05
         ),

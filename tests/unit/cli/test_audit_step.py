@@ -52,6 +52,14 @@ def test_a_twin_is_shown_written_and_ends_with_an_error(
         run(options)
 
 
+def test_a_twin_that_is_not_caught_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    few = "--draws 1000 --seed 1 --epsilon 0.1 --quiet"
+    assert run(f"--only dense --twin half-noise {few}") == 0
+    assert "The twin of dense was not caught: take more --draws." in capsys.readouterr().out
+    assert run(f"--only dense {few}") == 0
+    assert "was not caught" not in capsys.readouterr().out
+
+
 def test_one_engine_and_another_plan_can_be_audited(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--only lazy --epsilon 2 --delta 1e-6 --draws 2000 --seed 1 --quiet --json") == 0
     facts = json.loads(capsys.readouterr().out)

@@ -285,6 +285,18 @@ def test_a_folder_that_only_has_the_name_of_an_unfinished_dataset_is_left_alone(
     assert bytes_of(tmp_path / "out.partial") == before
 
 
+@pytest.mark.parametrize("name", ["data/mine.txt", "mine.tmp"])
+def test_files_of_others_in_a_folder_of_that_name_are_never_cleared_away(
+    csv: Path, tmp_path: Path, name: str
+) -> None:
+    mine = tmp_path / "out.partial" / name
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    with pytest.raises(RunStateError, match=r"out.partial .* not an unfinished dataset"):
+        prepare(small_log(csv), small_plan(), tmp_path / "out", resume=False)
+    assert mine.read_text() == "mine"
+
+
 def test_what_is_left_of_a_run_that_was_killed_at_its_end_is_no_obstacle(
     csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

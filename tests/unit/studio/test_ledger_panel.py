@@ -46,6 +46,15 @@ def test_budgets_stand_as_the_command_says(
     ]
 
 
+def test_the_command_does_not_take_the_name_of_a_ledger_for_an_option(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_ledger(pathlib.Path("-ledger.db"))
+    (command,) = ledger_state(pathlib.Path("-ledger.db")).commands
+    assert len(said_by(command, capsys)["budgets"]) == 2
+
+
 def test_looking_at_a_ledger_changes_nothing_in_it(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "ledger.db"
     make_ledger(path)

@@ -24,9 +24,7 @@ def test_errors_of_levels_are_those_of_the_command(
     )
     for name, text in answer.files.items():
         (tmp_path / name).write_text(text)
-    slices = [f"campaign-{c},region-{g},2.5" for c in (1, 2, 3) for g in (1, 2, 3, 4)]
-    (tmp_path / "past.csv").write_text("\n".join(["campaign,geo,count", *slices]))
-    said = said_by(answer.commands[0], capsys, "--past", "past.csv", "--tau", "7")
+    said = said_by(answer.commands[0], capsys)
     assert [level.name for level in answer.levels] == [row["level"] for row in said["queries"]]
     for level, row in zip(answer.levels, said["queries"], strict=True):
         assert level.stddev == pytest.approx(row["noise_stddev"], rel=1e-9)

@@ -1,10 +1,13 @@
+import os
 import pathlib
 
 import pytest
 
 from tulle.report.card_file import write_card
 from tulle.studio.runs_panel import finished_runs, stored_report
+from tulle.studio.settings import StudioConfig
 from unit.report.html.sample_releases import small_card
+from unit.studio.running_studio import get_data, running
 
 
 def make_run(folder: pathlib.Path, *, report: str | None = None) -> pathlib.Path:
@@ -48,6 +51,36 @@ def test_no_name_leads_out_of_the_folder_or_deeper(tmp_path: pathlib.Path, name:
     make_run(tmp_path / "runs" / "inside" / "deeper", report="secret")
     make_run(tmp_path / "runs" / "other", report="page")
     assert stored_report(tmp_path / "runs", name) is None
+
+
+@pytest.mark.parametrize(
+    "name", [b"not-utf-8-\xff", b"two\nlines", b"\x15erased", "\u202etfel".encode()]
+)
+def test_a_name_that_does_not_print_is_left_out_and_spoils_no_other(
+    tmp_path: pathlib.Path, name: bytes
+) -> None:
+    make_run(tmp_path / "fine", report="page")
+    make_run(tmp_path / os.fsdecode(name), report="page")
+    with running(StudioConfig(runs=tmp_path)) as studio:
+        found = get_data(studio, "/api/runs")
+    assert [run["name"] for run in found["runs"]] == ["fine"]
+
+
+def test_a_card_with_an_endless_number_spoils_no_other(tmp_path: pathlib.Path) -> None:
+    make_run(tmp_path / "fine")
+    (make_run(tmp_path / "long") / "card.json").write_text('{"format": ' + "9" * 5000 + "}")
+    fine, long = finished_runs(tmp_path).runs
+    assert fine.is_private
+    assert "a number too long to read" in long.verdict
+
+
+def test_a_command_does_not_take_a_name_for_an_option(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_run(pathlib.Path("--help"))
+    (run,) = finished_runs(pathlib.Path()).runs
+    assert run.command == "tulle report ./--help"
 
 
 def test_links_are_not_followed(tmp_path: pathlib.Path) -> None:

@@ -182,7 +182,8 @@ def _looks(
     """[looks, runs]: sums since the last look along the canaries, in clip norms."""
     settings = step_settings(plan)
     drawn = dataclasses.replace(settings, noise_multiplier=noise_factor * settings.noise_multiplier)
-    model = plan.config.model.build(plan.shape.features, seed=plan.config.initial_seed)
+    towers = plan.tower_config
+    model = towers.model.build(plan.shape.features, seed=towers.initial_seed)
     context = RunContext(
         device=torch.device("cpu"),
         rng=rng,

@@ -61,6 +61,11 @@ class PartialFolder:
         """Writes a JSON file of the dataset, on disk as a whole or not at all."""
         _write_json(self.data / name, data, indent=1)
 
+    def clear(self) -> None:
+        """Throws everything away, the data first: what is left is never taken for somebody's."""
+        shutil.rmtree(self.data)
+        shutil.rmtree(self.folder)
+
     def publish(self) -> None:
         """Puts the dataset into place in one step and clears the rest away."""
         sync_folder(self.data)
@@ -162,12 +167,18 @@ def _same(stored: Mapping[str, object], settings: Mapping[str, object], key: str
 
 def _refuse_foreign(folder: Path) -> None:
     """Refuses a folder of somebody else, which would be cleared away at the end."""
-    ours = (_LOCK, _DATA, _SETTINGS, _PROGRESS)
-    if any(path.name not in ours and path.suffix != ".tmp" for path in folder.iterdir()):
+    names = {path.name for path in folder.iterdir() if not _is_staged(path)}
+    # The lock is there before the data, and goes after them.
+    has_data_of_others = _DATA in names and _LOCK not in names
+    if has_data_of_others or names - {_LOCK, _DATA, _SETTINGS, _PROGRESS}:
         raise RunStateError(
             f"{folder.name} exists and is not an unfinished dataset; "
             "choose another output folder, or move it away."
         )
+
+
+def _is_staged(path: Path) -> bool:
+    return path.name.startswith((f".{_SETTINGS}.", f".{_PROGRESS}.")) and path.suffix == ".tmp"
 
 
 def _refuse_existing(final: Path) -> None:

@@ -46,9 +46,8 @@ def shown_column(values: Sequence[object]) -> list[str]:
     if len(numbers) + list(values).count(None) < len(values) or not numbers:
         return [shown(value) for value in values]
     if all(isinstance(value, int) for value in numbers):
-        decimals: int | None = 0
-    else:
-        decimals = common_decimals(numbers)
+        return [NOTHING if value is None else shown(value) for value in values]
+    decimals = common_decimals(numbers)
     return [number_text(value, decimals) if is_number(value) else NOTHING for value in values]
 
 

@@ -15,7 +15,7 @@ from tulle.report.reproduction.settings import ReproductionSettings
 if TYPE_CHECKING:
     from tulle.quality.metrics import QualityMetrics
     from tulle.train.budget_split import BudgetSplit
-    from tulle.train.configs import TrainConfig
+    from tulle.train.configs import TowerConfig
     from tulle.train.models.tower_model import ModelSettings
     from tulle.train.phases import LabelPhase, PrivatePhase, PublicTower
     from tulle.train.unit_level import UnitLevel
@@ -102,7 +102,7 @@ class PrivateTraining:
         )
         return self._run(config.calibrate(epsilon=epsilon, delta=DELTA))
 
-    def _run(self, config: "TrainConfig") -> "QualityMetrics":
+    def _run(self, config: "TowerConfig") -> "QualityMetrics":
         from tulle.train import RunOptions, fit
 
         config = dataclasses.replace(config, initial_seed=self.settings.seed)

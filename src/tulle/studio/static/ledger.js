@@ -1,23 +1,16 @@
 // What is spent and left of each budget.
 
-import { ask } from "./asking.js";
 import { element } from "./elements.js";
 import { commandBlock, table } from "./facts.js";
-import { section } from "./question_panel.js";
 import { shown } from "./numbers.js";
+import { statePanel } from "./state_panel.js";
 
 export function ledgerPanel() {
-  const place = element("div", { "aria-live": "polite" }, "computing …");
-  const again = element("button", { type: "button" }, "look again");
-  const load = async () => place.replaceChildren(...shownLedger(await ask("/api/ledger")));
-  again.addEventListener("click", load);
-  load();
   const purpose = "What is spent and left for each purpose. Spends that are open count.";
-  return section({ name: "ledger", title: "Ledger", purpose }, place, again);
+  return statePanel({ name: "ledger", title: "Ledger", purpose }, "/api/ledger", shownLedger);
 }
 
-function shownLedger({ data, error }) {
-  if (error) return [element("p", { class: "error" }, error)];
+function shownLedger(data) {
   if (data.name === null) return [element("p", {}, "Start the studio with --ledger FILE to see budgets.")];
   if (!data.budgets.length) return [element("p", {}, `${data.name} has no budget yet.`), commandBlock(data.commands)];
   const rows = data.budgets.map((budget) => [

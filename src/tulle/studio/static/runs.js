@@ -1,22 +1,15 @@
 // Finished runs: the first line of each card, and the report or the command that writes it.
 
-import { ask } from "./asking.js";
 import { element } from "./elements.js";
 import { commandBlock } from "./facts.js";
-import { section } from "./question_panel.js";
+import { statePanel } from "./state_panel.js";
 
 export function runsPanel() {
-  const place = element("div", { "aria-live": "polite" }, "computing …");
-  const again = element("button", { type: "button" }, "look again");
-  const load = async () => place.replaceChildren(...shownRuns(await ask("/api/runs")));
-  again.addEventListener("click", load);
-  load();
   const purpose = "Runs that have a card, by their first line.";
-  return section({ name: "runs", title: "Runs", purpose }, place, again);
+  return statePanel({ name: "runs", title: "Runs", purpose }, "/api/runs", shownRuns);
 }
 
-function shownRuns({ data, error }) {
-  if (error) return [element("p", { class: "error" }, error)];
+function shownRuns(data) {
   if (data.folder === null) return [element("p", {}, "Start the studio with --runs FOLDER to see runs.")];
   if (!data.runs.length) return [element("p", {}, `${data.folder} has no finished run.`)];
   return data.runs.map(shownRun);

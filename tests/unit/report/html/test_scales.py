@@ -79,6 +79,7 @@ def test_columns_keep_digits_of_every_number_and_align_them(values: list[float])
 def test_columns_that_cannot_be_aligned_show_each_number_by_itself() -> None:
     assert shown_column([1e-7, 3.0]) == ["1e-07", "3"]
     assert shown_column([1, 2000]) == ["1", "2,000"]
+    assert shown_column([2**53 + 1, None]) == ["9,007,199,254,740,993", "–"]
     assert shown_column(["a", 1.5, None]) == ["a", "1.5", "none"]
     assert shown_column([0.0, 0.0]) == ["0", "0"]
     assert common_decimals([1.5, 2.25]) == 2
