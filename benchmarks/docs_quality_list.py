@@ -50,6 +50,16 @@ QUALITY = {
         rows="summary",
         keep=lambda row, _: row["epsilon"] in (None, 3.0),
     ),
+    "cells": Benchmark(
+        title="Training on cells",
+        script="quality/cells.py",
+        options="FOLDER FOLDER FOLDER FOLDER --epsilons 0.5 1 3 8 12",
+        measures="AUC loss of models of cells on the same rows as the methods above, with the same "
+        "settings for every log and epsilon. Each FOLDER is as above.",
+        columns=TRAINING,
+        rows="summary",
+        keep=lambda row, _: row["epsilon"] == 3.0,
+    ),
     "model_size": Benchmark(
         title="Size of the private model",
         script="quality/model_size.py",

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
+from docs_cells_tables import cells_table
 from docs_label_tables import (
     label_quality_table,
     label_release_table,
@@ -210,6 +211,7 @@ TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
     "index_drawing": ("data.md", index_drawing_table),
     "hybrid_real": ("training-quality.md", quality_table),
     "hybrid_synth": ("training-quality.md", quality_table),
+    "cells": ("cells.md", cells_table),
     "model_size": ("training-quality.md", model_size_table),
     "banded_noise": ("correlated-noise.md", banded_noise_table),
     "dpsgd": ("fast-private-steps.md", dpsgd_table),

@@ -11,7 +11,7 @@ from tulle.cli.run_names import find_run, new_run
 from tulle.cli.train_data import ChosenData, chosen_data
 from tulle.cli.train_options import TrainOptions
 from tulle.cli.train_output import print_result
-from tulle.cli.train_planning import plan_line, plan_run, read_finished
+from tulle.cli.train_planning import plan_line, plan_run, read_finished, resumed_line
 from tulle.cli.train_processes import CACHE, data_of_plan, follow_quietly, processes_of
 from tulle.cli.train_progress import showing_training
 from tulle.cli.train_settings import read_settings, require_torch
@@ -30,6 +30,7 @@ TRAIN_EPILOG = (
     "\n\nExample: tulle train --data prepared --config run.toml --resume"
     "\n\nExample: tulle train --data prepared --method dp-sgd --epsilon 1 --noise banded --bands 16"
     "\n\nExample: tulle train --data prepared --method label-projection --epsilon 0.5"
+    "\n\nExample: tulle train --data prepared --method cells --epsilon 3"
     "\n\nExample: tulle train --data prepared --method dp-sgd --epsilon 1 --ledger ledger.db "
     "--baseline nonprivate-prepared"
     "\n\nExample: tulle train --data prepared --method dp-sgd --epsilon 1 --processes 4"
@@ -46,9 +47,9 @@ _STOPPED = (
 def train(options: TrainOptions) -> None:
     """Train a model under a guarantee; leave model, records and card in a run folder.
 
-    The plan comes first; the ledger is charged before a label is randomized or a step is
-    taken. SIGTERM and SIGINT stop the run at a whole step. The same command with --resume
-    goes on, also after a kill.
+    The plan comes first; the ledger is charged before a label is randomized, a step is taken
+    or a cell is summed. SIGTERM and SIGINT stop the run at a whole step. The same command with
+    --resume goes on, also after a kill; cells begin anew then, and are not charged again.
     """
     require_torch()
     _check_options(options)
@@ -74,6 +75,7 @@ def _run(
     from tulle.train.fitting import fit
     from tulle.train.run_options import RunOptions
 
+    _check_cells(made, options)
     charge = _charge(made, options)
     baseline = _baseline(options)
     train_rows, test_rows = data.examples()
@@ -84,6 +86,8 @@ def _run(
     if not options.quiet:
         with contextlib.suppress(OSError):
             typer.echo(plan_line(made), err=True)
+            if options.resume and (line := resumed_line(made, path)) is not None:
+                typer.echo(line, err=True)
     with showing_training(quiet=options.quiet) as watch:
         run_options = RunOptions(
             folder=path,
@@ -117,6 +121,24 @@ def _check_options(options: TrainOptions) -> None:
         raise ConfigError(f"--predictions {path} exists; choose another name.")
     if path is not None and not path.parent.is_dir():
         raise ConfigError(f"--predictions {path} is in no folder that exists; make it first.")
+
+
+def _check_cells(made: "TrainPlan", options: TrainOptions) -> None:
+    """Refuses what only steps know, before anything is read or paid."""
+    from tulle.train.configs import CellsConfig
+
+    if not isinstance(made.config, CellsConfig):
+        return
+    if options.checkpoint_every is not None:
+        raise ConfigError(
+            "--checkpoint-every has no meaning for method cells, which keeps nothing before its "
+            "model is done; leave it out."
+        )
+    if options.device != "cpu":
+        raise ConfigError(
+            f"--device {options.device} has no meaning for method cells, which sums on the CPU; "
+            "leave it out."
+        )
 
 
 def _finished(options: TrainOptions) -> "TrainPlan":

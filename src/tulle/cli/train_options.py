@@ -48,7 +48,9 @@ class SettingOptions:
     ] = None
     method: Annotated[
         str | None,
-        typer.Option(help="hybrid, rr, dp-sgd, label-projection or nonprivate [default: hybrid]."),
+        typer.Option(
+            help="hybrid, rr, dp-sgd, label-projection, cells or nonprivate [default: hybrid]."
+        ),
     ] = None
     epsilon: Annotated[
         float | None, typer.Option(help="The guarantee; needed unless nonprivate.")
@@ -63,7 +65,8 @@ class SettingOptions:
     model: Annotated[
         str | None,
         typer.Option(
-            help="mlp, fm (factorization machine) or lr (logistic regression) [default: mlp]."
+            help="mlp, fm (factorization machine) or lr (logistic regression); not for cells "
+            "[default: mlp]."
         ),
     ] = None
     epochs: Annotated[float | None, typer.Option(help="Of the private steps [default: 4].")] = None

@@ -57,7 +57,7 @@ def _facts(
     plan, metrics = result.plan, result.metrics
     return {
         "method": plan.plan.settings["method"],
-        "model": plan.config.model.to_dict()["kind"],
+        "model": _model_kind(result),
         "auc_loss": None if metrics is None else metrics.auc_loss,
         "auc_loss_interval": None if metrics is None else list(metrics.auc_loss_interval),
         "relative_auc_loss": relative,
@@ -77,6 +77,11 @@ def _facts(
         "card": str(run / "card.json"),
         "verdict": card.verdict,
     }
+
+
+def _model_kind(result: "FitResult") -> object:
+    settings = result.model.settings
+    return "cells" if settings is None else settings.to_dict()["kind"]
 
 
 def _shown(name: str, value: object, result: "FitResult") -> str:

@@ -31,6 +31,7 @@ def plan_line(plan: "TrainPlan") -> str:
     """Guarantee, noise, steps and batches in one line."""
     from tulle.privacy.rounding import BINARY_NOISE, round_up
     from tulle.privacy.units import Owner
+    from tulle.train.configs import CellsConfig
 
     parts = [str(plan.plan.guarantee)]
     if plan.label_epsilon is not None:
@@ -41,11 +42,27 @@ def plan_line(plan: "TrainPlan") -> str:
             f"{plan.num_private_steps:,} steps",
             f"batch size {plan.private_phase.batch_size:,}",
         ]
+    elif plan.noise_multiplier is not None:
+        parts.append(f"noise multiplier {plan.noise_multiplier:.4g}")
     line = f"plan: {', '.join(parts)}"
     unit = plan.plan.columns.unit
-    if plan.plan.guarantee.unit.owner is Owner.EXAMPLE and unit is not None:
+    can_protect_users = not isinstance(plan.config, CellsConfig)
+    is_of_examples = plan.plan.guarantee.unit.owner is Owner.EXAMPLE
+    if is_of_examples and can_protect_users and unit is not None:
         line += f"; each row on its own, --unit user protects all rows of one {unit}"
     return line
+
+
+def resumed_line(plan: "TrainPlan", path: Path) -> str | None:
+    """How a run of cells goes on; None for other methods, whose steps show it."""
+    from tulle.train.configs import CellsConfig
+    from tulle.train.run_results import MODEL_FOLDER
+
+    if not isinstance(plan.config, CellsConfig):
+        return None
+    if (path / MODEL_FOLDER).exists():
+        return "resume: the model of this run is kept already, and is not made again"
+    return "resume: nothing was released before the stop, so cells begin anew; what was paid counts"
 
 
 def write_finished(path: Path, plan: "TrainPlan") -> None:

@@ -27,8 +27,11 @@ _STEPS = dict.fromkeys(("hybrid", "dp-sgd", "label-projection"), "private_phase"
 _LABELS = {"hybrid": "label_phase", "rr": "label_phase"}
 _BASELINE = {"nonprivate": "phase"}
 _PROJECTION = {"label-projection": "projection"}
-_PRIVATE = ("hybrid", "rr", "dp-sgd", "label-projection")
+_CELLS = "cells"
+_TOWERS = ("hybrid", "rr", "dp-sgd", "label-projection", "nonprivate")
+_PRIVATE = ("hybrid", "rr", "dp-sgd", "label-projection", _CELLS)
 _UNIT = dict.fromkeys(_PRIVATE, "unit")
+_USERS = {method: section for method, section in _UNIT.items() if method != _CELLS}
 _PLACES: dict[str, tuple[dict[str, str], str]] = {
     "epochs": (_STEPS | _BASELINE, "epochs"),
     "batch_size": (_STEPS | _BASELINE, "batch_size"),
@@ -47,9 +50,9 @@ _PLACES: dict[str, tuple[dict[str, str], str]] = {
     "correction": (_LABELS, "correction"),
     "early_stopping": (_LABELS | _BASELINE, "early_stopping"),
     "unit": (_UNIT, "kind"),
-    "max_rows_per_user": (_UNIT, "max_rows_per_user"),
-    "max_labels_per_user": (_UNIT, "max_labels_per_user"),
-    "user_accounting": (_UNIT, "accounting"),
+    "max_rows_per_user": (_USERS, "max_rows_per_user"),
+    "max_labels_per_user": (_USERS, "max_labels_per_user"),
+    "user_accounting": (_USERS, "accounting"),
     "public_batch_size": (_PROJECTION, "public_batch_size"),
     "smoothing": (_PROJECTION, "smoothing"),
     "smoothing_prior": (_PROJECTION, "prior"),
@@ -178,10 +181,7 @@ def config_data(options: SettingOptions, file: dict[str, Any]) -> dict[str, Any]
         if value is None or value is False:
             continue
         if method not in sections:
-            raise ConfigError(
-                f"{_option(name)} has no meaning for method {method}; leave it out"
-                f"{_instead(name, method)}."
-            )
+            raise _meaningless(name, method)
         section = sections[method]
         if key not in (_OPTIMIZER, _NOISE):
             _set(data.setdefault(section, {}) if section else data, section, key, value)
@@ -191,6 +191,8 @@ def config_data(options: SettingOptions, file: dict[str, Any]) -> dict[str, Any]
     if method in _STEPS:
         set_noise(data, options)
     if options.model is not None:
+        if method not in _TOWERS:
+            raise _meaningless("model", method)
         _set_model(data, options.model)
     if method != "nonprivate":
         _complete_target(data, method)
@@ -222,8 +224,8 @@ def _of_method(method: str, file: dict[str, Any], *, is_other: bool) -> dict[str
     # A file may serve several methods: what only others know is left aside.
     skipped = set(known) - set(keys[method]) if is_other else set()
     kept = {key: value for key, value in file.items() if key not in skipped and key != "data"}
-    tables = ("private_phase", "label_phase", "phase", "projection", "unit", "target", "model")
-    for key in tables:
+    phases = ("private_phase", "label_phase", "phase", "projection", "cells")
+    for key in (*phases, "unit", "target", "model"):
         if key in kept and not isinstance(kept[key], dict):
             raise ConfigError(f"{key}={kept[key]!r} must be a table, [{key}].")
     return copy.deepcopy(kept) | {"method": method}
@@ -325,6 +327,12 @@ def _accounting(text: str) -> str:
             f"--accounting {text} is unknown{did_you_mean(text, known)}; use {' or '.join(known)}."
         )
     return known[text].value
+
+
+def _meaningless(name: str, method: str) -> ConfigError:
+    return ConfigError(
+        f"{_option(name)} has no meaning for method {method}; leave it out{_instead(name, method)}."
+    )
 
 
 def _option(name: str) -> str:

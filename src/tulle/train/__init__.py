@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 from tulle.quality.metrics import QualityMetrics, relative_auc_loss
 from tulle.train.banded.banded_noise import NoiseMemory
 from tulle.train.budget_split import ExplicitSplit, PaperSplit, RatioSplit
+from tulle.train.cells.cell_settings import CellSettings, StageShares
 from tulle.train.configs import (
     Accounting,
+    CellsConfig,
     DpSgdConfig,
     HybridConfig,
     LabelProjectionConfig,
@@ -47,6 +49,8 @@ __all__ = [
     "Accounting",
     "Adam",
     "BandedNoise",
+    "CellSettings",
+    "CellsConfig",
     "DpSgdConfig",
     "EarlyStopping",
     "ExampleLevel",
@@ -80,6 +84,7 @@ __all__ = [
     "RunOptions",
     "SelectedRows",
     "SmoothingPrior",
+    "StageShares",
     "TableClassifier",
     "UserAccounting",
     "UserLevel",

@@ -226,8 +226,8 @@ class TableClassifier:
         if self.config is not None and not isinstance(self.config, TrainConfig):
             raise ConfigError(
                 f"config of type {type(self.config).__name__} must be one of HybridConfig, "
-                "RandomizedLabelsConfig, DpSgdConfig, LabelProjectionConfig, NonPrivateConfig, or "
-                "None for Hybrid."
+                "RandomizedLabelsConfig, DpSgdConfig, LabelProjectionConfig, CellsConfig, "
+                "NonPrivateConfig, or None for Hybrid."
             )
         check_known_roles(self.schema, allowed_public=self.allowed_public)
         self._calibrated(1)

@@ -6,6 +6,7 @@ from typing import Any
 from tulle.errors import ConfigError
 from tulle.privacy.fields import check_choice, check_fields, did_you_mean
 from tulle.train.budget_split import split_from_dict, split_to_dict
+from tulle.train.cells.cell_settings import CellSettings
 from tulle.train.configs import (
     METHOD_NAMES,
     Accounting,
@@ -106,6 +107,7 @@ _WRITERS: dict[str, Any] = {
     "private_phase": _phase_to_dict,
     "phase": _phase_to_dict,
     "projection": lambda projection: projection.to_dict(),
+    "cells": lambda cells: cells.to_dict(),
     "split": split_to_dict,
     "unit": unit_to_dict,
     "accounting": lambda accounting: accounting.value,
@@ -117,6 +119,7 @@ _READERS: dict[str, Any] = {
     "private_phase": lambda data: _read_phase(PrivatePhase, "private_phase", data),
     "phase": lambda data: _read_phase(PlainPhase, "phase", data),
     "projection": Projection.from_dict,
+    "cells": CellSettings.from_dict,
     "split": split_from_dict,
     "unit": unit_from_dict,
     "accounting": lambda value: check_choice("accounting", value, Accounting),

@@ -1,4 +1,4 @@
-"""The methods: Hybrid, randomized labels, DP-SGD, projected label gradients, and no privacy.
+"""The methods: Hybrid, randomized labels, DP-SGD, projected label gradients, cells, no privacy.
 
 A config holds public settings. `calibrate` sets the target, `make` finds the noise for
 data of a given shape and returns the plan that everything else follows from.
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tulle.errors import ConfigError
 from tulle.privacy.fields import check_count, check_finite
 from tulle.train.budget_split import BudgetSplit, PaperSplit
+from tulle.train.cells.cell_settings import CellSettings
 from tulle.train.models.mlp import MLP
 from tulle.train.models.tower_model import ModelSettings
 from tulle.train.phases import LabelCorrection, LabelPhase, PlainPhase, PrivatePhase
@@ -161,6 +162,30 @@ class LabelProjectionConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CellsConfig:
+    """Noisy sums over cells of all columns make an additive model, without steps or batches.
+
+    A cell is a combination of values of one to three columns. Each row is protected on its own.
+    """
+
+    cells: CellSettings = dataclasses.field(default_factory=CellSettings)
+    unit: UnitLevel = dataclasses.field(default_factory=ExampleLevel)
+    target: Target | None = None
+
+    def __post_init__(self) -> None:
+        _check_kinds(self)
+        _check_cells(self)
+
+    def calibrate(self, *, epsilon: float, delta: float) -> "CellsConfig":
+        """The same settings with a target."""
+        return dataclasses.replace(self, target=Target(epsilon=epsilon, delta=delta))
+
+    def make(self, shape: "DataShape") -> "TrainPlan":
+        """The plan for data of this shape."""
+        return _make(self, shape)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class NonPrivateConfig:
     """All columns and true labels without noise: the baseline. Its model is raw data."""
 
@@ -178,7 +203,9 @@ class NonPrivateConfig:
 
 StepsConfig = HybridConfig | DpSgdConfig | LabelProjectionConfig
 """Those with a `private_phase`."""
-PrivateConfig = StepsConfig | RandomizedLabelsConfig
+PrivateConfig = StepsConfig | RandomizedLabelsConfig | CellsConfig
+TowerConfig = StepsConfig | RandomizedLabelsConfig | NonPrivateConfig
+"""Those with a `model` of towers and the seed of its first weights."""
 TrainConfig = PrivateConfig | NonPrivateConfig
 
 METHOD_NAMES: dict[type[TrainConfig], str] = {
@@ -186,6 +213,7 @@ METHOD_NAMES: dict[type[TrainConfig], str] = {
     RandomizedLabelsConfig: "rr",
     DpSgdConfig: "dp-sgd",
     LabelProjectionConfig: "label-projection",
+    CellsConfig: "cells",
     NonPrivateConfig: "nonprivate",
 }
 
@@ -194,6 +222,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "label_phase": (LabelPhase, "a LabelPhase"),
     "private_phase": (PrivatePhase, "a PrivatePhase"),
     "projection": (Projection, "a Projection"),
+    "cells": (CellSettings, "CellSettings()"),
     "split": (BudgetSplit, "PaperSplit(), RatioSplit() or ExplicitSplit()"),
     "unit": (UnitLevel, "ExampleLevel() or UserLevel()"),
     "accounting": (Accounting, "an Accounting"),
@@ -213,12 +242,16 @@ def _make(config: TrainConfig, shape: "DataShape") -> "TrainPlan":
     return make_train_plan(config, shape)
 
 
-def _check_shared(config: PrivateConfig) -> None:
-    check_count("initial_seed", config.initial_seed, least=0)
+def _check_kinds(config: PrivateConfig) -> None:
     for field in dataclasses.fields(config):
         value, (kind, words) = getattr(config, field.name), _KINDS.get(field.name, (object, ""))
         if not isinstance(value, kind):
             raise ConfigError(f"{field.name}={value!r} must be {words}.")
+
+
+def _check_shared(config: StepsConfig | RandomizedLabelsConfig) -> None:
+    check_count("initial_seed", config.initial_seed, least=0)
+    _check_kinds(config)
     if isinstance(config, HybridConfig) and (
         config.label_phase.correction is LabelCorrection.CALIBRATED
     ):
@@ -260,3 +293,14 @@ def _check_projection(config: LabelProjectionConfig) -> None:
             "accounting=UserAccounting.CLIPPED_USERS does not go with label projection: labels of "
             "one user switch several vectors at once. Use UserAccounting.SEVERAL_ROWS."
         )
+
+
+def _check_cells(config: CellsConfig) -> None:
+    """A row moves between cells, and Gaussian noise on their sums needs a delta."""
+    if isinstance(config.unit, UserLevel):
+        raise ConfigError(
+            "unit='user' does not go with method cells, which protects each example: the rows of "
+            "a user are in many cells. Use method dp-sgd or hybrid to protect users."
+        )
+    if config.target is not None and config.target.delta == 0:
+        raise ConfigError("delta=0.0 is out of reach for noisy sums of cells; choose e.g. 1e-7.")

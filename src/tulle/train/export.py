@@ -1,46 +1,40 @@
 """A trained model as a folder that PyTorch alone can use.
 
-It holds the parameters (model.safetensors), what they mean (model.json) and a
-file that loads both without tulle (load_model.py). The folder is there as a
-whole or not at all.
+Here are models of towers on their way out, and models of every kind on their way back.
 """
 
 import dataclasses
-import json
-import os
-import secrets
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from tulle.data.prepared.dataset import hash_file
 from tulle.data.prepared.format import PreparedFeature
-from tulle.durable_files import sync_folder
-from tulle.errors import ConfigError, DataError, RunStateError
+from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import check_fields, check_list
 from tulle.train import exported_model
+from tulle.train.cells.cell_export import cells_of
+from tulle.train.cells.cell_model import CellModel
+from tulle.train.model_folder import write_model_folder
 from tulle.train.models.embeddings import TableSharing
 from tulle.train.models.model_settings import model_from_dict
 from tulle.train.models.tower_model import ModelSettings, TowerModel
 
-_LOADER_FILE = "load_model.py"
 _KEYS = ("format", "version", "settings", "truncated", "features", "lookups", "sha256", "facts")
 _EXPORT_AGAIN = "export the model again"
-_STAGED = "partial"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LoadedModel:
     """An exported model, back in tulle."""
 
-    model: TowerModel
-    """Of a truncated model the sensitive tower is all zeros, which is the truncated form."""
-    settings: ModelSettings
+    model: TowerModel | CellModel
+    """Of a truncated one with towers the sensitive one is all zeros: the truncated form."""
+    settings: ModelSettings | None
+    """That towers were built with; a model of cells has none."""
     features: tuple[PreparedFeature, ...]
     truncated: bool
     facts: Mapping[str, Any]
@@ -74,9 +68,12 @@ def export_model(
       DataError: A parameter is NaN or infinite.
       RunStateError: The folder exists or cannot be written.
     """
-    tensors = _exported_tensors(model, truncated=truncated)
-    description: dict[str, object] = {
-        "format": exported_model.FORMAT,
+    tensors = {
+        name: values
+        for name, values in model.parameters.items()
+        if not (truncated and name.startswith("sensitive."))
+    }
+    description = {
         "version": exported_model.VERSION,
         "settings": settings.to_dict(),
         "truncated": truncated,
@@ -84,34 +81,15 @@ def export_model(
         "lookups": _lookups(settings, features, model.parameters, truncated=truncated),
         "facts": dict(facts),
     }
-    _check_plain(description)
-    staged = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.{_STAGED}")
-    if folder.exists():
-        raise _exists(folder)
-    try:
-        staged.mkdir()
-        _write_files(staged, tensors, description)
-        os.rename(staged, folder)
-        sync_folder(folder.parent)
-    except OSError as error:
-        if folder.exists() and staged.exists():
-            raise _exists(folder) from None
-        raise RunStateError(
-            f"{folder.name} cannot be written: {error.strerror}; name a place in a folder that "
-            "exists, has room and may be written to."
-        ) from None
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
-
-
-def clear_cut_exports(folder: Path) -> None:
-    """Removes what exports to this folder that were killed have left beside it."""
-    for staged in folder.parent.glob(f".{folder.name}.*.{_STAGED}"):
-        shutil.rmtree(staged, ignore_errors=True)
+    write_model_folder(folder, tensors, description)
 
 
 def load_model(folder: Path, *, device: torch.device | str = "cpu") -> LoadedModel:
     """Reads an exported model back, with every byte of its parameters checked.
+
+    Args:
+      folder: Of the model.
+      device: Where towers are put; a model of cells stays in the memory of the host.
 
     Raises:
       DataError: The folder holds no exported model, or a file was cut or changed.
@@ -123,12 +101,14 @@ def load_model(folder: Path, *, device: torch.device | str = "cpu") -> LoadedMod
         if hash_file(tensors_path, tensors_path.stat().st_size).hexdigest() != fields["sha256"]:
             raise ValueError(f"{tensors_path.name} was cut or changed")
         tensors = exported_model.read_tensors(tensors_path)
-        settings = model_from_dict(fields["settings"])
         features = tuple(map(PreparedFeature.from_dict, check_list("features", fields["features"])))
-        is_double = any(tensor.dtype == torch.float64 for tensor in tensors.values())
-        dtype = torch.float64 if is_double else torch.float32
-        model = settings.build(features, seed=0, device=device, dtype=dtype)
-        _fill(model, tensors, truncated=fields["truncated"])
+        model: TowerModel | CellModel
+        settings = None
+        if exported_model.is_of_cells(fields):
+            model = cells_of(fields, tensors)
+        else:
+            settings = model_from_dict(fields["settings"])
+            model = _towers(settings, features, tensors, fields["truncated"], device)
     except OSError as error:
         raise DataError(
             f"{folder.name} is no exported model: {Path(error.filename or folder).name}: "
@@ -144,20 +124,6 @@ def load_model(folder: Path, *, device: torch.device | str = "cpu") -> LoadedMod
         truncated=fields["truncated"],
         facts=fields["facts"],
     )
-
-
-def _exported_tensors(model: TowerModel, *, truncated: bool) -> dict[str, Tensor]:
-    tensors = {}
-    for name, values in model.parameters.items():
-        if truncated and name.startswith("sensitive."):
-            continue
-        if not bool(values.isfinite().all()):
-            raise DataError(
-                f"parameter {name!r} has NaN or infinite values; such a model predicts nothing. "
-                "Lower the learning rate and train again."
-            )
-        tensors[name] = values.detach().to("cpu").contiguous()
-    return tensors
 
 
 def _lookups(
@@ -215,24 +181,16 @@ def _role_lookups(
     ]
 
 
-def _write_files(
-    folder: Path, tensors: Mapping[str, Tensor], description: dict[str, object]
-) -> None:
-    tensors_path = folder / exported_model.TENSORS_FILE
-    save_file(dict(tensors), tensors_path, {"format": "pt"})
-    digest = hash_file(tensors_path, tensors_path.stat().st_size).hexdigest()
-    text = json.dumps(description | {"sha256": digest}, indent=1, allow_nan=False) + "\n"
-    (folder / exported_model.DESCRIPTION_FILE).write_text(text, encoding="utf-8")
-    shutil.copyfile(Path(exported_model.__file__), folder / _LOADER_FILE)
-    # safetensors lets only the owner read; the user's own mask decides, as for the others.
-    tensors_path.chmod((folder / _LOADER_FILE).stat().st_mode)
-    for path in folder.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-    sync_folder(folder)
-
-
-def _fill(model: TowerModel, tensors: Mapping[str, Tensor], *, truncated: object) -> None:
+def _towers(
+    settings: ModelSettings,
+    features: Sequence[PreparedFeature],
+    tensors: Mapping[str, Tensor],
+    truncated: object,
+    device: torch.device | str,
+) -> TowerModel:
+    is_double = any(tensor.dtype == torch.float64 for tensor in tensors.values())
+    dtype = torch.float64 if is_double else torch.float32
+    model = settings.build(features, seed=0, device=device, dtype=dtype)
     if not isinstance(truncated, bool):
         raise ConfigError(f"truncated={truncated!r} must be true or false.")
     parameters = model.parameters
@@ -245,15 +203,7 @@ def _fill(model: TowerModel, tensors: Mapping[str, Tensor], *, truncated: object
             raise ConfigError(f"parameter {name!r} is missing or of another shape")
         else:
             values.copy_(tensors[name])
-
-
-def _check_plain(description: Mapping[str, object]) -> None:
-    try:
-        json.dumps(description, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"facts must be plain data that JSON can hold ({error}); convert them first."
-        ) from None
+    return model
 
 
 def _does_not_fit(role: str) -> ConfigError:
@@ -261,7 +211,3 @@ def _does_not_fit(role: str) -> ConfigError:
         f"the {role} tables of the model are not those of its settings and features; pass the "
         "settings and features that it was built with."
     )
-
-
-def _exists(folder: Path) -> RunStateError:
-    return RunStateError(f"{folder.name} exists already; name a new folder for the model.")

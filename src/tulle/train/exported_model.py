@@ -23,12 +23,19 @@ from torch import Tensor, nn
 
 FORMAT = "tulle model"
 VERSION = 1
+CELLS = "cells"
+CELLS_VERSION = 2
+"""Of models of cells, which hold whole numbers too; all other kinds have `VERSION`."""
 TENSORS_FILE = "model.safetensors"
 DESCRIPTION_FILE = "model.json"
 REPORT_PROBS = "report_probs"
 """In the facts of a model that predicts reports: their chances for a label of 0 and of 1."""
 
-_DTYPES = {"F32": torch.float32, "F64": torch.float64}
+LOOKUP = "lookup."
+"""What the names of tensors of whole numbers begin with; all others hold fractions."""
+
+_FRACTIONS = {"F32": torch.float32, "F64": torch.float64}
+_WHOLE_NUMBERS = {"I32": torch.int32}
 _LONGEST_HEADER = 100_000_000
 _Entry = tuple[str, torch.dtype, list[int], int, int]
 
@@ -40,31 +47,37 @@ def load_model(folder: str | Path | None = None) -> "ExportedModel":
       ValueError: A file is cut, damaged, or does not fit the other.
     """
     place = Path(__file__).parent if folder is None else Path(folder)
-    description = read_description(place / DESCRIPTION_FILE)
-    tensors = read_tensors(place / TENSORS_FILE)
+    return build_model(
+        read_description(place / DESCRIPTION_FILE), read_tensors(place / TENSORS_FILE)
+    )
+
+
+def build_model(description: dict[str, Any], tensors: dict[str, Tensor]) -> "ExportedModel":
+    """The model that a description gives a meaning to.
+
+    Raises:
+      ValueError: The tensors are not those that the description is of.
+    """
     try:
         model = _KINDS[description["settings"]["kind"]](description, tensors)
         model(*(torch.empty(0, width, dtype=torch.int64) for width in model.num_columns))
     except (KeyError, TypeError, IndexError, AttributeError, RuntimeError) as error:
-        raise ValueError(
-            f"{DESCRIPTION_FILE} and {TENSORS_FILE} do not fit each other, or one is damaged "
-            f"({type(error).__name__}: {error}); copy the folder again."
-        ) from None
+        raise _unfit(f"{type(error).__name__}: {error}") from None
     if unknown := tensors.keys() - model.state_dict().keys():
-        raise ValueError(f"{TENSORS_FILE} has the unknown tensor {min(unknown)!r}.")
+        raise _unfit(f"{TENSORS_FILE} has the unknown tensor {min(unknown)!r}")
     return model
 
 
 class ExportedModel(nn.Module):
     """Gives log odds of label 1. Names in `state_dict` are those of the file."""
 
-    def __init__(self, description: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    def __init__(self, description: dict[str, Any]) -> None:
         super().__init__()
         self.features: list[dict[str, Any]] = description["features"]
         self.truncated: bool = description["truncated"]
         self.facts: dict[str, Any] = description["facts"]
-        self.public = _Tower("public", description, tensors)
-        self.sensitive = None if self.truncated else _Tower("sensitive", description, tensors)
+        roles = ("public",) if self.truncated else ("public", "sensitive")
+        self._ids = nn.ModuleDict({role: _RoleIds(role, self.features) for role in roles})
 
     @property
     def num_columns(self) -> list[int]:
@@ -72,8 +85,8 @@ class ExportedModel(nn.Module):
         roles = [feature["role"] for feature in self.features]
         return [roles.count("public")] + [roles.count("sensitive")] * (not self.truncated)
 
-    def tower_values(self, public_ids: Tensor, sensitive_ids: Tensor | None) -> list[Tensor]:
-        """What the towers give for each row.
+    def checked_ids(self, public_ids: Tensor, sensitive_ids: Tensor | None) -> dict[str, Tensor]:
+        """The ids of each role that the model looks at, all of them within their features.
 
         Args:
           public_ids: [rows, public features], whole numbers.
@@ -82,14 +95,14 @@ class ExportedModel(nn.Module):
         """
         if self.truncated and sensitive_ids is not None:
             raise ValueError("the model is truncated: it never saw a sensitive column; pass None.")
-        values = [self.public(public_ids)]
-        if self.sensitive is not None:
+        ids = {"public": self._ids["public"](public_ids)}
+        if not self.truncated:
             if sensitive_ids is None and self.num_columns[1]:
                 raise ValueError("the model needs the ids of its sensitive features; pass them.")
             if sensitive_ids is None:
                 sensitive_ids = public_ids.new_empty(len(public_ids), 0)
-            values.append(self.sensitive(sensitive_ids))
-        return [value for tower in values for value in tower]
+            ids["sensitive"] = self._ids["sensitive"](sensitive_ids)
+        return ids
 
     @torch.no_grad()
     def predict_proba(self, public_ids: Tensor, sensitive_ids: Tensor | None = None) -> Tensor:
@@ -106,7 +119,22 @@ class ExportedModel(nn.Module):
         return labels.clamp(0.001, 1.0)
 
 
-class MLP(ExportedModel):
+class TowerModel(ExportedModel):
+    """Embeddings of the ids of each role, and what is above them."""
+
+    def __init__(self, description: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        super().__init__(description)
+        self.public = _Tower("public", description, tensors)
+        self.sensitive = None if self.truncated else _Tower("sensitive", description, tensors)
+
+    def tower_values(self, public_ids: Tensor, sensitive_ids: Tensor | None) -> list[Tensor]:
+        """What the towers give for each row; ids are as in `checked_ids`."""
+        ids = self.checked_ids(public_ids, sensitive_ids)
+        values: list[Tensor] = self.public(ids["public"])
+        return values if self.sensitive is None else values + self.sensitive(ids["sensitive"])
+
+
+class MLP(TowerModel):
     """ReLU layers over the outputs of both towers, side by side."""
 
     def __init__(self, description: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -126,7 +154,7 @@ class MLP(ExportedModel):
         return outputs.squeeze(1)
 
 
-class FactorizationMachine(ExportedModel):
+class FactorizationMachine(TowerModel):
     """Linear terms (column 0 of the tables) and the products of all pairs of factors."""
 
     def __init__(self, description: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -145,7 +173,7 @@ class FactorizationMachine(ExportedModel):
         return self.common.bias + sums[:, 0] + pairs / 2
 
 
-class LogisticRegression(ExportedModel):
+class LogisticRegression(TowerModel):
     """A bias and one weight for every id."""
 
     def __init__(self, description: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -161,10 +189,70 @@ class LogisticRegression(ExportedModel):
         return logits
 
 
-_KINDS: dict[str, type[ExportedModel]] = {
+class Cells(ExportedModel):
+    """A bias, and for each table the weight of the row's cell.
+
+    A cell is a combination of values of the columns of a table, its parts; the lookup of
+    a part gives the value of each id.
+    """
+
+    def __init__(self, description: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        super().__init__(description)
+        self.parts: list[list[dict[str, Any]]] = description["lookups"]
+        """Of each table: role, column among those of the role, lookup, number of values."""
+        used = {part["lookup"] for parts in self.parts for part in parts}
+        self.common = _Bias(tensors)
+        self.lookup = _Lookups(sorted(used), tensors)
+        self.table = nn.ParameterList([tensors[f"table.{i}"] for i in range(len(self.parts))])
+        self._check()
+
+    def forward(self, public_ids: Tensor, sensitive_ids: Tensor | None = None) -> Tensor:
+        """Log odds of label 1, one a row."""
+        ids = self.checked_ids(public_ids, sensitive_ids)
+        logits = self.common.bias.expand(len(public_ids))
+        for parts, weights in zip(self.parts, self.table, strict=True):
+            cells = ids["public"].new_zeros(len(public_ids))
+            for part in parts:
+                values = self.lookup.of(part)[ids[part["role"]][:, part["column"]]]
+                cells = cells * part["size"] + values
+            logits = logits + weights[cells]
+        return logits
+
+    def _check(self) -> None:
+        is_public = all(part["role"] == "public" for parts in self.parts for part in parts)
+        if self.truncated is not is_public:
+            raise _unfit(f"truncated={self.truncated!r} must be {is_public}")
+        bias = self.common.bias
+        if bias.dtype != torch.float64 or bias.shape != (1,):
+            raise _unfit("tensor 'common.bias' must be one float64")
+        num_ids = {role: _num_ids(role, self.features) for role in ("public", "sensitive")}
+        for index, (parts, weights) in enumerate(zip(self.parts, self.table, strict=True)):
+            if not parts:
+                raise _unfit(f"table {index} must have a column")
+            for part in parts:
+                self._check_part(part, num_ids[part["role"]])
+            num_cells = _product([part["size"] for part in parts])
+            if weights.dtype != torch.float32 or weights.shape != (num_cells,):
+                raise _unfit(f"tensor 'table.{index}' must be float32 of {num_cells} cells")
+
+    def _check_part(self, part: dict[str, Any], num_ids: list[int]) -> None:
+        column, size, lookup = part["column"], part["size"], self.lookup.of(part)
+        name = f"{LOOKUP}{part['lookup']}"
+        if type(column) is not int or not 0 <= column < len(num_ids):
+            raise _unfit(f"column={column!r} must be one of {len(num_ids)} {part['role']} features")
+        if type(size) is not int or size < 1:
+            raise _unfit(f"size={size!r} must be a whole number >= 1")
+        if lookup.shape != (num_ids[column],):
+            raise _unfit(f"tensor {name!r} must have one number for each id of its feature")
+        if bool(((lookup < 0) | (lookup >= size)).any()):
+            raise _unfit(f"tensor {name!r} goes beyond the {size} values of its column")
+
+
+_KINDS: dict[str, type[TowerModel | Cells]] = {
     "mlp": MLP,
     "factorization machine": FactorizationMachine,
     "logistic regression": LogisticRegression,
+    CELLS: Cells,
 }
 
 
@@ -176,12 +264,19 @@ def read_description(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path.name} is not JSON; it is cut or damaged.") from None
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise ValueError(f"{path.name} does not describe a model of tulle.")
-    if description.get("version") != VERSION:
+    version = CELLS_VERSION if is_of_cells(description) else VERSION
+    if description.get("version") != version:
         raise ValueError(
-            f"{path.name} has version={description.get('version')!r}, this file reads {VERSION}; "
+            f"{path.name} has version={description.get('version')!r}, this file reads {version}; "
             "use the load_model.py that came with it."
         )
     return description
+
+
+def is_of_cells(description: dict[str, Any]) -> bool:
+    """Whether model.json is of a model of cells."""
+    settings = description.get("settings")
+    return isinstance(settings, dict) and settings.get("kind") == CELLS
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -222,10 +317,7 @@ def _parse_header(file_name: str, header: bytes, num_bytes: int) -> list[_Entry]
     position = 0
     found.sort(key=lambda entry: entry[3:])
     for name, dtype, shape, begin, end in found:
-        count = 1
-        for length in shape:
-            count *= length
-        if begin != position or end - begin != count * dtype.itemsize:
+        if begin != position or end - begin != _product(shape) * dtype.itemsize:
             raise ValueError(f"tensor {name!r} of {file_name} is not where its header says.")
         position = end
     if position != num_bytes:
@@ -241,7 +333,8 @@ def _entry(name: str, entry: dict[str, Any]) -> _Entry:
         type(number) is not int or number < 0 for number in (*shape, begin, end)
     ):
         raise TypeError
-    return name, _DTYPES[entry["dtype"]], shape, begin, end
+    dtypes = _WHOLE_NUMBERS if name.startswith(LOOKUP) else _FRACTIONS
+    return name, dtypes[entry["dtype"]], shape, begin, end
 
 
 def _without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -250,15 +343,55 @@ def _without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
+def _num_ids(role: str, features: list[dict[str, Any]]) -> list[int]:
+    return [feature["num_ids"] for feature in features if feature["role"] == role]
+
+
+def _product(numbers: list[int]) -> int:
+    product = 1
+    for number in numbers:
+        product *= number
+    return product
+
+
+def _unfit(reason: str) -> ValueError:
+    return ValueError(
+        f"{DESCRIPTION_FILE} and {TENSORS_FILE} do not fit each other, or one is damaged: "
+        f"{reason}; copy the folder again."
+    )
+
+
+class _RoleIds(nn.Module):
+    """Refuses ids that the features of one role do not have."""
+
+    def __init__(self, role: str, features: list[dict[str, Any]]) -> None:
+        super().__init__()
+        self._role = role
+        self._num_ids: Tensor
+        sizes = torch.tensor(_num_ids(role, features), dtype=torch.int64)
+        self.register_buffer("_num_ids", sizes, persistent=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        ids = ids.long()
+        if ids.ndim != 2 or ids.shape[1] != len(self._num_ids):
+            raise ValueError(
+                f"{self._role} ids have the shape {list(ids.shape)}, must be [rows, "
+                f"{len(self._num_ids)}]: one column for each {self._role} feature of the model."
+            )
+        if bool(((ids < 0) | (ids >= self._num_ids)).any()):
+            raise ValueError(
+                f"{self._role} ids must be from 0 to num_ids - 1 of their feature; encode the rows "
+                "with the encoder that the model was trained with."
+            )
+        return ids
+
+
 class _Tower(nn.Module):
     """The embeddings of the features of one role, and the layers above them."""
 
     def __init__(self, role: str, description: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         super().__init__()
-        sizes = [f["num_ids"] for f in description["features"] if f["role"] == role]
-        self._role = role
-        self._num_ids: Tensor
-        self.register_buffer("_num_ids", torch.tensor(sizes, dtype=torch.int64), persistent=False)
+        sizes = _num_ids(role, description["features"])
         self._lookups = description["lookups"][role]
         self.table = nn.ParameterList([tensors[entry["tensor"]] for entry in self._lookups])
         for entry, table in zip(self._lookups, self.table, strict=True):
@@ -271,17 +404,6 @@ class _Tower(nn.Module):
 
     def forward(self, ids: Tensor) -> list[Tensor]:
         """[rows, features, dim] for each table; with layers, one output for all."""
-        ids = ids.long()
-        if ids.ndim != 2 or ids.shape[1] != len(self._num_ids):
-            raise ValueError(
-                f"{self._role} ids have the shape {list(ids.shape)}, must be [rows, "
-                f"{len(self._num_ids)}]: one column for each {self._role} feature of the model."
-            )
-        if bool(((ids < 0) | (ids >= self._num_ids)).any()):
-            raise ValueError(
-                f"{self._role} ids must be from 0 to num_ids - 1 of their feature; encode the rows "
-                "with the encoder that the model was trained with."
-            )
         values = []
         for entry, table in zip(self._lookups, self.table, strict=True):
             rows = ids[:, entry["columns"]] + ids.new_tensor(entry["first_rows"])
@@ -325,3 +447,13 @@ class _Bias(nn.Module):
     def __init__(self, tensors: dict[str, Tensor]) -> None:
         super().__init__()
         self.bias = nn.Parameter(tensors["common.bias"])
+
+
+class _Lookups(nn.Module):
+    def __init__(self, numbers: list[int], tensors: dict[str, Tensor]) -> None:
+        super().__init__()
+        for number in numbers:
+            self.register_buffer(str(number), tensors[f"{LOOKUP}{number}"])
+
+    def of(self, part: dict[str, Any]) -> Tensor:
+        return self.get_buffer(str(part["lookup"]))

@@ -1,4 +1,4 @@
-"""Training from end to end: plan, charge, randomized labels, private steps, evaluation."""
+"""Training from end to end: plan, charge, randomized labels, private steps or cells, evaluation."""
 
 import contextlib
 import dataclasses
@@ -14,8 +14,10 @@ from tulle.privacy.settings import Scalar
 from tulle.quality.metrics import QualityMetrics
 from tulle.runs.folder import RunFolder
 from tulle.runs.interruption import stop_signals
+from tulle.train.cells.cell_model import CellModel
+from tulle.train.cells.cell_training import train_on_cells
 from tulle.train.config_data import config_to_dict
-from tulle.train.configs import NonPrivateConfig, TrainConfig
+from tulle.train.configs import CellsConfig, NonPrivateConfig, TrainConfig
 from tulle.train.content_fingerprint import content_fingerprint
 from tulle.train.devices import find_device
 from tulle.train.distributed.messages import dismissing
@@ -33,6 +35,7 @@ from tulle.train.losses import (
     Loss,
 )
 from tulle.train.models.tower_model import TowerModel
+from tulle.train.noise import expanded_description
 from tulle.train.phases import LabelCorrection, LabelPhase
 from tulle.train.plain_training import PlainTask, train_plain
 from tulle.train.private_training import PHASE as PRIVATE
@@ -40,7 +43,7 @@ from tulle.train.private_training import PrivateSteps, train_privately
 from tulle.train.run_charge import charge_run, check_charge
 from tulle.train.run_context import RunContext
 from tulle.train.run_options import RunOptions
-from tulle.train.run_results import write_results
+from tulle.train.run_results import keep_cells, write_results
 from tulle.train.train_plan import TrainPlan
 from tulle.train.trained_model import TrainedModel
 from tulle.train.training_rows import TrainingRows, bound_rows, shape_of
@@ -66,7 +69,7 @@ class FitResult:
 
     @property
     def noise_multiplier(self) -> float | None:
-        """Noise over clip norm of the private steps; None if there were none."""
+        """Noise over clip norm of the private steps, or of cells; None if there were neither."""
         return self.plan.noise_multiplier
 
 
@@ -88,9 +91,9 @@ def fit(
 
     Privacy:
       The model, its checkpoints and records have the guarantee of `result.plan.plan`.
-      Labels are randomized once; sensitive columns are read by private steps alone. The
-      ledger is charged before a label is randomized or a step is taken; that labels and ids
-      are in range is checked first. `NonPrivateConfig` has no guarantee.
+      Labels are randomized once; sensitive columns are read by private steps or cells alone.
+      The ledger is charged before a label is randomized, a step is taken or a cell is summed;
+      that labels and ids are in range is checked first. `NonPrivateConfig` has no guarantee.
 
     Raises:
       ConfigError: No target, a plan for other data, or no such device.
@@ -144,7 +147,7 @@ def _fit(
             plan=run.plan,
             metrics=metrics,
             is_secure=run.rng.is_secure,
-            noise_description=run.rng.description if steps is None else steps.noise_description,
+            noise_description=_noise_description(run, steps),
             seconds=time.monotonic() - start,
             folder=run.folder,
             num_steps_lost=0 if steps is None else run.plan.num_private_steps - steps.num_taken,
@@ -230,16 +233,17 @@ def _train(
     examples: ExampleSet, run: _Run, context: RunContext
 ) -> tuple[TrainedModel, PrivateSteps | None]:
     plan = run.plan
-    model = plan.config.model.build(
-        plan.shape.features, seed=plan.config.initial_seed, device=context.device
-    )
+    if isinstance(plan.config, CellsConfig):
+        return _train_on_cells(examples, run, context), None
+    towers = plan.config
+    model = towers.model.build(plan.shape.features, seed=towers.initial_seed, device=context.device)
     steps = None
     if plan.plain_phase is not None:
         task = PlainTask(
             name=PLAIN,
             phase=plan.plain_phase,
             loss=CrossEntropy(),
-            order_seed=plan.config.initial_seed,
+            order_seed=towers.initial_seed,
             epsilon=None,
         )
         rate = 0.5 if examples.labels is None else float(examples.labels.mean())
@@ -255,13 +259,37 @@ def _train(
         steps = train_privately(model, steps_examples, plan, context)
     trained = TrainedModel(
         model=model,
-        settings=plan.config.model,
+        settings=towers.model,
         features=plan.shape.features,
         is_truncated=not plan.reads_sensitive,
         device=context.device,
         report_channel=_report_channel(plan, run.rows),
     )
     return trained, steps
+
+
+def _train_on_cells(examples: ExampleSet, run: _Run, context: RunContext) -> TrainedModel:
+    """Sums cells, or reads the model back that an earlier try of this run has kept."""
+    plan, folder = run.plan, run.folder
+
+    def train() -> CellModel:
+        return train_on_cells(_seen(examples, plan), plan, context)
+
+    model = train() if folder is None else keep_cells(plan, folder, train)
+    return TrainedModel(
+        model=model,
+        settings=None,
+        features=plan.shape.features,
+        is_truncated=not model.reads_sensitive,
+        device=context.device,
+    )
+
+
+def _noise_description(run: _Run, steps: PrivateSteps | None) -> str:
+    if steps is not None:
+        return steps.noise_description
+    is_of_cells = isinstance(run.plan.config, CellsConfig)
+    return expanded_description(run.rng) if is_of_cells else run.rng.description
 
 
 def _train_on_labels(
@@ -288,7 +316,7 @@ def _train_on_labels(
         loss=_label_loss(phase, epsilon)
         if drawn.num_sharing is None
         else label_loss(noisy, channel, phase),
-        order_seed=plan.config.initial_seed,
+        order_seed=plan.tower_config.initial_seed,
         epsilon=_labels_cost(plan, epsilon),
     )
     model.output_bias.fill_(first_log_odds(noisy, channel, phase))

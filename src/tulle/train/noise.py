@@ -53,7 +53,7 @@ class TrainingNoise:
         self._rng = rng
         self._process = os.getpid()
         self.is_secure = rng.is_secure
-        self.description = f"{rng.description}, expanded by Philox (fast, not cryptographic)"
+        self.description = expanded_description(rng)
 
     def add_to(self, values: Tensor, stddev: float) -> None:
         """Adds stddev * N(0, 1) in place, independent for each entry and each call.
@@ -164,6 +164,15 @@ class TrainingNoise:
             stream = torch.Generator(device).manual_seed(int(self._rng.words(1)[0]))
             self._device_streams[device] = stream
         return stream
+
+
+def expanded_description(rng: NoiseSource) -> str:
+    """What a card says of noise that Philox makes from the words of a source.
+
+    Privacy:
+      Draws nothing, and tells nothing of the state of `rng`.
+    """
+    return f"{rng.description}, expanded by Philox (fast, not cryptographic)"
 
 
 def check_own_process(process: int) -> None:

@@ -12,7 +12,8 @@ from tulle.train.step_noise import BandedNoise, LatticeNoise, SelectedRows
 if TYPE_CHECKING:
     from tulle.train.train_plan import StepSampler
 
-_FLOATS = "floating point, not on a lattice"
+FLOATING_POINT = "floating point, not on a lattice"
+"""Noise whose proof is for real numbers."""
 
 
 def noise_sentence(phase: PrivatePhase) -> str:
@@ -36,7 +37,7 @@ def noise_sentence(phase: PrivatePhase) -> str:
 def noise_settings(phase: PrivatePhase, sampler: "StepSampler") -> dict[str, Scalar]:
     """The noise and all that decides it, besides its multiplier."""
     noise = phase.noise
-    settings: dict[str, Scalar] = {"noise": noise.kind, "noise_arithmetic": _FLOATS}
+    settings: dict[str, Scalar] = {"noise": noise.kind, "noise_arithmetic": FLOATING_POINT}
     if isinstance(noise, LatticeNoise):
         grid = noise.grid(phase.clip_norm)
         return settings | {

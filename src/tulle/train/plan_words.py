@@ -10,7 +10,15 @@ from tulle.privacy.columns import ColumnRoles
 from tulle.privacy.conditions import Assumption, Bound, Status
 from tulle.privacy.fields import canonical_json
 from tulle.privacy.settings import Scalar
+from tulle.train.cells.cell_words import (
+    cells_assumptions,
+    cells_bounds,
+    cells_sentence,
+    cells_settings,
+)
 from tulle.train.configs import (
+    Accounting,
+    CellsConfig,
     HybridConfig,
     LabelProjectionConfig,
     NonPrivateConfig,
@@ -54,6 +62,8 @@ def plan_sentence(
     steps = "Steps on all columns with clipped gradients and Gaussian noise (DP-SGD)."
     if isinstance(config, NonPrivateConfig):
         return "Ordinary training on all columns and true labels, without any noise."
+    if isinstance(config, CellsConfig):
+        return cells_sentence()
     if sampler is None or isinstance(config, RandomizedLabelsConfig):
         return f"{labels} Sensitive columns are not used."
     if isinstance(config, LabelProjectionConfig):
@@ -71,8 +81,11 @@ def plan_settings(
     noise_multiplier: float | None,
 ) -> dict[str, Scalar]:
     """Sampler, clip, noise, steps and all else that decides what runs."""
-    settings: dict[str, Scalar] = {
-        "method": method_name(config),
+    settings: dict[str, Scalar] = {"method": method_name(config)}
+    if isinstance(config, CellsConfig):
+        settings |= cells_settings(config.cells, noise_multiplier)
+        return settings | {"accounting": Accounting.REPLACE_PLD.value}
+    settings |= {
         "model": canonical_json(config.model.to_dict()),
         "initial_seed": config.initial_seed,
     }
@@ -99,6 +112,8 @@ def plan_bounds(
     config: TrainConfig, label_epsilon: float | None, sampler: "StepSampler | None"
 ) -> tuple[Bound, ...]:
     """Most that one unit adds to each phase."""
+    if isinstance(config, CellsConfig):
+        return cells_bounds()
     bounds = []
     unit = None if isinstance(config, NonPrivateConfig) else config.unit
     if isinstance(unit, UserLevel):
@@ -128,6 +143,8 @@ def plan_assumptions(
     config: TrainConfig, label_epsilon: float | None, sampler: "StepSampler | None"
 ) -> tuple[Assumption, ...]:
     """On what the claims rest, each with what makes it true."""
+    if isinstance(config, CellsConfig):
+        return cells_assumptions()
     found = []
     if label_epsilon is not None:
         found += [

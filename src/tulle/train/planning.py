@@ -16,6 +16,7 @@ from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency, Scope, TrustModel, Unit
 from tulle.train.configs import (
     Accounting,
+    CellsConfig,
     DpSgdConfig,
     HybridConfig,
     NonPrivateConfig,
@@ -41,8 +42,8 @@ from tulle.train.train_plan import (
     claimed_adjacency,
     compose_parts,
     labels_event,
-    steps_event,
-    steps_read_sensitive,
+    noisy_event,
+    run_reads_sensitive,
 )
 from tulle.train.unit_level import UserAccounting, UserLevel
 
@@ -105,7 +106,7 @@ class _Parts:
 
     @property
     def reads_sensitive(self) -> bool:
-        return steps_read_sensitive(self.config, self.sampler)
+        return run_reads_sensitive(self.config, self.shape, self.sampler)
 
     @property
     def columns(self) -> ColumnRoles:
@@ -116,20 +117,23 @@ class _Parts:
         return self.shape.vocabulary_event if self.reads_sensitive else None
 
     @property
-    def vocabulary_and_steps(self) -> tuple[Event | None, Event | None]:
-        if self.sampler is None or self.noise_multiplier is None:
-            return None, None
-        steps = steps_event(self.config, self.sampler, self.noise_multiplier)
-        return self.vocabulary, steps
+    def has_noise(self) -> bool:
+        """True if there are private steps or cells, which need noise."""
+        return self.sampler is not None or isinstance(self.config, CellsConfig)
+
+    @property
+    def vocabulary_and_noisy(self) -> tuple[Event | None, Event | None]:
+        noisy = noisy_event(self.config, self.sampler, self.noise_multiplier)
+        return None if noisy is None else self.vocabulary, noisy
 
     @property
     def event(self) -> Event:
-        vocabulary, steps = self.vocabulary_and_steps
-        return compose_parts(vocabulary, self.labels, steps)
+        vocabulary, noisy = self.vocabulary_and_noisy
+        return compose_parts(vocabulary, self.labels, noisy)
 
     @property
     def delta(self) -> float:
-        return 0.0 if self.sampler is None else self.target.delta
+        return self.target.delta if self.has_noise else 0.0
 
     @property
     def adjacency(self) -> Adjacency:
@@ -151,9 +155,9 @@ class _Parts:
     def variants(self) -> tuple[Claim, ...]:
         """The same run for other neighbours: sensitive columns alone, and replaced rows."""
         claims = []
-        vocabulary, steps = self.vocabulary_and_steps
-        if self.labels is not None and steps is not None and self.shape.columns.sensitive:
-            event = compose_parts(vocabulary, steps)
+        vocabulary, noisy = self.vocabulary_and_noisy
+        if self.labels is not None and noisy is not None and self.shape.columns.sensitive:
+            event = compose_parts(vocabulary, noisy)
             epsilon = pld_epsilon(event, self.delta, self.adjacency)
             guarantee = self._guarantee(epsilon, self.adjacency, Scope.SENSITIVE_COLUMNS)
             claims.append(Claim(guarantee=guarantee, event=event))
@@ -220,14 +224,15 @@ def _calibrated(config: PrivateConfig, shape: DataShape, target: Target) -> _Par
         if has_steps and isinstance(config, StepsConfig)
         else None,
     )
-    if parts.sampler is None or not isinstance(config, StepsConfig):
+    if not parts.has_noise:
         return parts
     if target.delta == 0:
         raise ConfigError("delta=0.0 is out of reach for private steps; choose e.g. 1e-7.")
-    noise = config.private_phase.noise_multiplier
+    noise = _fixed_noise(config)
     if noise is None:
         _check_room(parts)
-        noise = _paper_noise(config, parts) if _is_paper(config) else _least_noise(parts)
+        is_paper = isinstance(config, StepsConfig) and _is_paper(config)
+        noise = _paper_noise(config, parts) if is_paper else _least_noise(parts)
     return dataclasses.replace(parts, noise_multiplier=noise)
 
 
@@ -246,7 +251,7 @@ def _least_noise(parts: _Parts) -> float:
     )
 
 
-def _paper_noise(config: StepsConfig, parts: _Parts) -> float:
+def _paper_noise(config: PrivateConfig, parts: _Parts) -> float:
     """As the papers do: what the labels leave of epsilon, by Renyi DP of one row's steps."""
     epsilon = parts.target.epsilon - _label_total(config, parts.target)
     delta = parts.target.delta
@@ -271,9 +276,9 @@ def _label_total(config: PrivateConfig, target: Target) -> float:
 
 
 def _fixed_noise(config: PrivateConfig) -> float | None:
-    if isinstance(config, RandomizedLabelsConfig):
-        return None
-    return config.private_phase.noise_multiplier
+    if isinstance(config, StepsConfig):
+        return config.private_phase.noise_multiplier
+    return None
 
 
 def _is_paper(config: StepsConfig) -> bool:
@@ -286,10 +291,10 @@ def _checked_target(config: PrivateConfig, shape: DataShape) -> Target:
             f"{type(config).__name__} has no target; call calibrate(epsilon=…, delta=…) first, "
             "or use NonPrivateConfig to train without privacy."
         )
-    if not isinstance(config, DpSgdConfig) and not shape.public_features:
+    if not isinstance(config, DpSgdConfig | CellsConfig) and not shape.public_features:
         raise ConfigError(
             f"method {method_name(config)} trains on public features and there are none; use "
-            "DpSgdConfig."
+            "DpSgdConfig or CellsConfig."
         )
     if isinstance(config.unit, UserLevel):
         _check_user_level(config, config.unit, shape)
@@ -329,14 +334,15 @@ def _check_room(parts: _Parts) -> None:
     fixed = compose_parts(parts.vocabulary, parts.labels)
     curve = privacy_curve(fixed, parts.adjacency)
     spent = curve.epsilon(parts.target.delta)
+    what = "private steps" if parts.sampler is not None else "sums of cells"
     if math.isinf(spent):
         raise ConfigError(
-            f"delta={parts.target.delta:g} leaves nothing for private steps: the vocabularies "
+            f"delta={parts.target.delta:g} leaves nothing for {what}: the vocabularies "
             f"alone need delta > {curve.delta(_HUGE_EPSILON):.2g}; raise delta, or prepare them "
             "with a smaller vocabulary delta."
         )
     if spent >= parts.target.epsilon:
         raise ConfigError(
-            f"epsilon={parts.target.epsilon:g} leaves nothing for private steps: labels and "
+            f"epsilon={parts.target.epsilon:g} leaves nothing for {what}: labels and "
             f"vocabularies spend {spent:.4g} of it. Raise it, or give the labels less."
         )

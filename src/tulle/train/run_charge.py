@@ -6,7 +6,7 @@ from tulle.privacy.units import Adjacency
 from tulle.runs.folder import RunFolder
 from tulle.train.configs import NonPrivateConfig
 from tulle.train.run_options import LedgerCharge
-from tulle.train.train_plan import TrainPlan, compose_parts, labels_event, steps_event
+from tulle.train.train_plan import TrainPlan, compose_parts, labels_event, noisy_event
 
 
 def charge_run(plan: TrainPlan, charge: LedgerCharge | None, *, folder: RunFolder | None) -> None:
@@ -60,12 +60,11 @@ def charged_event(plan: TrainPlan) -> Event:
     """What a run spends beyond the vocabularies of its data."""
     if isinstance(plan.config, NonPrivateConfig):
         return NonPrivate()
-    labels = steps = None
+    labels = None
     if plan.label_epsilon is not None:
         labels = labels_event(plan.config, plan.label_epsilon)
-    if plan.sampler is not None and plan.noise_multiplier is not None:
-        steps = steps_event(plan.config, plan.sampler, plan.noise_multiplier)
-    return compose_parts(labels, steps)
+    noisy = noisy_event(plan.config, plan.sampler, plan.noise_multiplier)
+    return compose_parts(labels, noisy)
 
 
 def _refuse_baseline(plan: TrainPlan) -> None:

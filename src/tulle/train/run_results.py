@@ -1,13 +1,18 @@
 """What a finished run leaves in its folder: the model, and the facts for its card."""
 
 import shutil
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tulle.errors import DataError, RunStateError
 from tulle.privacy.fields import null_if_infinite
 from tulle.runs.folder import RunFolder
+from tulle.train.cells.cell_export import export_cells
+from tulle.train.cells.cell_model import CellModel
 from tulle.train.configs import Accounting, DpSgdConfig, HybridConfig, method_name
-from tulle.train.export import clear_cut_exports, export_model
+from tulle.train.export import export_model, load_model
 from tulle.train.exported_model import REPORT_PROBS
+from tulle.train.model_folder import clear_cut_exports
 from tulle.train.train_plan import TrainPlan
 from tulle.train.trained_model import TrainedModel
 
@@ -16,6 +21,8 @@ if TYPE_CHECKING:
 
 RESULT_FILE = "result.json"
 MODEL_FOLDER = "model"
+MODEL_KEPT = "model kept"
+"""Kind of the record that a model of cells is in its folder, and is never made again."""
 _FORMAT = "tulle training result 1"
 _PAPER_NOTE = (
     "noise was set by Renyi accounting under add-or-remove, as in the papers; it says nothing "
@@ -27,25 +34,64 @@ def write_results(result: "FitResult", folder: RunFolder, *, test_name: str) -> 
     """Exports the model and writes result.json, last and whole.
 
     Args:
-      result: Of the run in this folder.
+      result: Of the run in this folder. A model of cells is there already, see `keep_cells`.
       folder: Where to.
       test_name: Which rows the metrics are of, in words for the card.
     """
+    _export_towers(result, folder)
+    folder.write_json(RESULT_FILE, result_to_dict(result, test_name=test_name))
+
+
+def keep_cells(plan: TrainPlan, folder: RunFolder, train: Callable[[], CellModel]) -> CellModel:
+    """The model of a run on cells: that of an earlier try, or else a fresh one, kept first.
+
+    Args:
+      plan: Of the run.
+      folder: Of the run, held by this process.
+      train: Makes the model.
+
+    Privacy:
+      A second model would cost a second time. So none is made where one was kept, whatever
+      became of the run after that.
+
+    Raises:
+      RunStateError: A model was kept, and is missing or damaged now.
+    """
+    path = folder.path_of(MODEL_FOLDER)
+    clear_cut_exports(path)
+    was_kept = any(record.get("kind") == MODEL_KEPT for record in folder.records.read())
+    if was_kept and not path.exists():
+        raise _lost_model(folder, "is missing")
+    if not path.exists():
+        export_cells(path, train(), plan.shape.features, facts=_plan_facts(plan))
+    if not was_kept:
+        folder.records.append({"kind": MODEL_KEPT}, durable=True)
+    try:
+        model = load_model(path).model
+    except DataError:
+        raise _lost_model(folder, "is damaged") from None
+    if not isinstance(model, CellModel):
+        raise _lost_model(folder, "is of another method")
+    return model
+
+
+def _export_towers(result: "FitResult", folder: RunFolder) -> None:
+    trained = result.model
+    if isinstance(trained.model, CellModel) or trained.settings is None:
+        return
     path = folder.path_of(MODEL_FOLDER)
     clear_cut_exports(path)
     if path.exists():
         # Of an earlier end of this run; it may be damaged, or older than these weights.
         shutil.rmtree(path)
-    trained = result.model
     export_model(
         path,
         trained.model,
         trained.settings,
         trained.features,
         truncated=trained.is_truncated,
-        facts={"plan_fingerprint": result.plan.plan.fingerprint()} | _report_facts(trained),
+        facts=_plan_facts(result.plan) | _report_facts(trained),
     )
-    folder.write_json(RESULT_FILE, result_to_dict(result, test_name=test_name))
 
 
 def result_to_dict(result: "FitResult", *, test_name: str) -> dict[str, Any]:
@@ -72,6 +118,17 @@ def result_to_dict(result: "FitResult", *, test_name: str) -> dict[str, Any]:
         "test": test_name,
         "metrics": None if result.metrics is None else result.metrics.to_dict(),
     }
+
+
+def _plan_facts(plan: TrainPlan) -> dict[str, object]:
+    return {"plan_fingerprint": plan.plan.fingerprint()}
+
+
+def _lost_model(folder: RunFolder, what: str) -> RunStateError:
+    return RunStateError(
+        f"{folder.path.name}/{MODEL_FOLDER} {what}, and cells are never summed twice for one "
+        "price; restore it from a copy of this run, or begin a run of another name."
+    )
 
 
 def _report_facts(trained: TrainedModel) -> dict[str, object]:

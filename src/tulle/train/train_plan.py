@@ -26,6 +26,7 @@ from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency, Scope, TrustModel
 from tulle.train.configs import (
     Accounting,
+    CellsConfig,
     DpSgdConfig,
     HybridConfig,
     LabelProjectionConfig,
@@ -33,6 +34,7 @@ from tulle.train.configs import (
     PrivateConfig,
     RandomizedLabelsConfig,
     StepsConfig,
+    TowerConfig,
     TrainConfig,
 )
 from tulle.train.data_shape import DataShape
@@ -65,12 +67,12 @@ class TrainPlan:
     """Of one randomized label; None if labels are not randomized."""
     sampler: StepSampler | None = None
     noise_multiplier: float | None = None
+    """Of the private steps, or of all sums of cells together."""
     epsilon_milestones: tuple[tuple[int, float], ...] = ()
     """Private steps done, and the epsilon spent by then, in ascending order."""
 
     def __post_init__(self) -> None:
-        if (self.sampler is None) != (self.noise_multiplier is None):
-            raise ConfigError("a sampler and a noise_multiplier go together; give both or none.")
+        _check_parts(self)
         if self.plan.event != run_event(self):
             raise ConfigError(
                 f"plan {self.plan.name!r} claims for another event than its sampler, noise and "
@@ -81,6 +83,19 @@ class TrainPlan:
                 f"plan {self.plan.name!r} was made with another {what}; make it anew with "
                 "config.make(shape)."
             )
+
+    @property
+    def tower_config(self) -> TowerConfig:
+        """The config, if it is one of towers that steps train.
+
+        Raises:
+          ConfigError: The plan is one of cells.
+        """
+        if isinstance(self.config, CellsConfig):
+            raise ConfigError(
+                f"plan {self.plan.name!r} has no steps and no model of towers; use another method."
+            )
+        return self.config
 
     @property
     def label_phase(self) -> LabelPhase | None:
@@ -94,9 +109,7 @@ class TrainPlan:
     @property
     def private_phase(self) -> PrivatePhase | None:
         """Clipped and noisy steps, if there are any."""
-        if self.sampler is None or isinstance(
-            self.config, RandomizedLabelsConfig | NonPrivateConfig
-        ):
+        if self.sampler is None or not isinstance(self.config, StepsConfig):
             return None
         return self.config.private_phase
 
@@ -108,7 +121,8 @@ class TrainPlan:
     @property
     def reads_sensitive(self) -> bool:
         """False if no sensitive column is ever looked at."""
-        return self.plain_phase is not None or steps_read_sensitive(self.config, self.sampler)
+        is_plain = self.plain_phase is not None
+        return is_plain or run_reads_sensitive(self.config, self.shape, self.sampler)
 
     @property
     def private_towers(self) -> frozenset[str]:
@@ -139,8 +153,20 @@ def run_event(plan: TrainPlan) -> Event:
     labels = None
     if plan.label_epsilon is not None:
         labels = labels_event(plan.config, plan.label_epsilon)
-    vocabulary, steps = _reading_sensitive(plan)
-    return compose_parts(vocabulary, labels, steps)
+    vocabulary, noisy = _reading_sensitive(plan)
+    return compose_parts(vocabulary, labels, noisy)
+
+
+def noisy_event(
+    config: TrainConfig, sampler: StepSampler | None, noise_multiplier: float | None
+) -> Event | None:
+    """What all private steps, or all sums of cells, cost; None if there are none."""
+    if noise_multiplier is None:
+        return None
+    if isinstance(config, CellsConfig):
+        # Distances under replace are counted in full by the sums, so nothing doubles them.
+        return Gaussian(noise_multiplier=noise_multiplier, replace_factor=1.0)
+    return None if sampler is None else steps_event(config, sampler, noise_multiplier)
 
 
 def steps_event(config: TrainConfig, sampler: StepSampler, noise_multiplier: float) -> Event:
@@ -155,8 +181,10 @@ def steps_event(config: TrainConfig, sampler: StepSampler, noise_multiplier: flo
     return event
 
 
-def steps_read_sensitive(config: TrainConfig, sampler: StepSampler | None) -> bool:
-    """Whether the private steps look at sensitive columns; False if there are no steps."""
+def run_reads_sensitive(config: TrainConfig, shape: DataShape, sampler: StepSampler | None) -> bool:
+    """Whether private steps or cells look at sensitive columns; False if there are neither."""
+    if isinstance(config, CellsConfig):
+        return shape.has_sensitive
     return sampler is not None and not isinstance(config, LabelProjectionConfig)
 
 
@@ -198,6 +226,18 @@ def _num_bands(config: TrainConfig) -> int:
     return noise.num_bands if isinstance(noise, BandedNoise) else 1
 
 
+def _check_parts(plan: TrainPlan) -> None:
+    if isinstance(plan.config, CellsConfig):
+        others = (plan.sampler, plan.label_epsilon)
+        if plan.noise_multiplier is None or others != (None, None) or plan.epsilon_milestones:
+            raise ConfigError(
+                "a plan of cells has a noise_multiplier, and neither sampler, label_epsilon nor "
+                "milestones; make it with config.make(shape)."
+            )
+    elif (plan.sampler is None) != (plan.noise_multiplier is None):
+        raise ConfigError("a sampler and a noise_multiplier go together; give both or none.")
+
+
 def _first_mismatch(plan: TrainPlan) -> str | None:
     """What of the config or the data the claim does not speak about; None if it fits."""
     config, sampler = plan.config, plan.sampler
@@ -224,12 +264,10 @@ def _first_mismatch(plan: TrainPlan) -> str | None:
 
 
 def _reading_sensitive(plan: TrainPlan) -> tuple[Event | None, Event | None]:
-    """The vocabularies that are used and the private steps, if there are any."""
-    if plan.sampler is None or plan.noise_multiplier is None:
-        return None, None
-    steps = steps_event(plan.config, plan.sampler, plan.noise_multiplier)
-    is_used = steps_read_sensitive(plan.config, plan.sampler)
-    return plan.shape.vocabulary_event if is_used else None, steps
+    """The vocabularies that are used and the private steps or cells, if there are any."""
+    noisy = noisy_event(plan.config, plan.sampler, plan.noise_multiplier)
+    is_used = run_reads_sensitive(plan.config, plan.shape, plan.sampler)
+    return plan.shape.vocabulary_event if is_used else None, noisy
 
 
 def _speaks_of_run(claim: Claim, plan: TrainPlan) -> bool:
@@ -261,6 +299,8 @@ def _meets_target(plan: TrainPlan, config: PrivateConfig) -> bool:
     guarantee, target = plan.plan.guarantee, config.target
     if target is None or guarantee.unit != config.unit.unit:
         return False
+    if isinstance(config, CellsConfig):
+        return (guarantee.epsilon, guarantee.delta) == (target.epsilon, target.delta)
     if plan.private_phase is None:
         return guarantee.epsilon == target.epsilon and guarantee.delta == 0
     # Where the noise was given, epsilon is what that comes to.

@@ -11,6 +11,7 @@ from tulle.data.prepared.format import PreparedFeature
 from tulle.errors import DataError
 from tulle.mechanisms.binary_channel import BinaryChannel
 from tulle.quality.metrics import QualityMetrics
+from tulle.train.cells.cell_model import CellModel
 from tulle.train.evaluation import evaluate_on_labels, predict
 from tulle.train.examples import ExampleSet
 from tulle.train.models.tower_model import ModelSettings, TowerModel
@@ -20,8 +21,9 @@ from tulle.train.models.tower_model import ModelSettings, TowerModel
 class TrainedModel:
     """Weights with what belongs to them."""
 
-    model: TowerModel
-    settings: ModelSettings
+    model: TowerModel | CellModel
+    settings: ModelSettings | None
+    """That towers were built with; a model of cells has none."""
     features: tuple[PreparedFeature, ...]
     """Of the data it was trained on; public ones first."""
     is_truncated: bool

@@ -3,15 +3,12 @@ import errno
 import json
 import os
 import struct
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from tulle.data.prepared.format import PreparedFeature
 from tulle.errors import ConfigError, DataError, RunStateError
@@ -22,11 +19,13 @@ from tulle.train.models.factorization_machine import FactorizationMachine
 from tulle.train.models.logistic_regression import LogisticRegression
 from tulle.train.models.mlp import MLP
 from tulle.train.models.tower_model import ModelSettings, TowerModel
-
-
-def feature(name: str, role: str, num_ids: int, table: str | None = None) -> PreparedFeature:
-    return PreparedFeature(name=name, role=role, num_ids=num_ids, table=table or name)
-
+from unit.train.exported_folders import (
+    feature,
+    header_and_data,
+    ids_of,
+    logits_alone,
+    rewritten,
+)
 
 SEPARATE = (
     feature("a", "public", 30),
@@ -69,17 +68,6 @@ def filled(settings: ModelSettings, features: tuple[PreparedFeature, ...]) -> To
     return model
 
 
-def ids_of(role: str, features: tuple[PreparedFeature, ...], num_rows: int = 50) -> Tensor:
-    """Random ids; the first row has the largest of each feature, the next has equal ones."""
-    sizes = [f.num_ids for f in features if f.role == role]
-    generator = torch.Generator().manual_seed(3)
-    columns = [torch.randint(size, (num_rows,), generator=generator) for size in sizes]
-    ids = torch.stack(columns, 1) if sizes else torch.empty(num_rows, 0, dtype=torch.int64)
-    ids[0] = torch.tensor(sizes) - 1
-    ids[1] = min(sizes, default=1) - 1
-    return ids
-
-
 def export(
     folder: Path,
     settings: ModelSettings,
@@ -90,38 +78,6 @@ def export(
     model = filled(settings, features)
     export_model(folder, model, settings, features, truncated=truncated, facts=FACTS)
     return model
-
-
-ALONE = """
-import importlib.abc, json, sys
-
-class Fence(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("tulle", "safetensors"):
-            raise ImportError(f"{name} must not be imported")
-
-sys.meta_path.insert(0, Fence())
-for name in ("tulle", "safetensors"):
-    try:
-        __import__(name)
-    except ImportError:
-        continue
-    sys.exit("the fence has a hole")
-import torch
-answers = []
-for folder, public, sensitive in json.load(sys.stdin):
-    sys.path.insert(0, folder)
-    import load_model
-    model = load_model.load_model()
-    ids = [torch.tensor(p, dtype=torch.int64).reshape(len(p), -1) for p in (public, sensitive) if p]
-    logits = model(*ids)
-    logits.sum().backward()
-    assert all(p.grad is not None for p in model.parameters())
-    assert torch.equal(model.predict_proba(*ids), torch.sigmoid(logits.detach()))
-    answers.append(logits.tolist())
-    del sys.modules["load_model"], sys.path[0]
-json.dump(answers, sys.stdout)
-"""
 
 
 def test_the_folder_alone_gives_the_logits_of_the_model(tmp_path: Path) -> None:
@@ -137,16 +93,7 @@ def test_the_folder_alone_gives_the_logits_of_the_model(tmp_path: Path) -> None:
                 rows = [public.tolist(), sensitive.tolist() if uses_sensitive else None]
                 asked.append([str(folder), *rows])
                 expected.append(logits.numpy())
-    done = subprocess.run(
-        [sys.executable, "-c", ALONE],
-        input=json.dumps(asked),
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    answers = json.loads(done.stdout)
+    answers = logits_alone(asked, tmp_path)
     assert len(answers) == len(expected) == 48
     for (folder, *_), found, logits in zip(asked, answers, expected, strict=True):
         assert np.std(logits) > 0.01
@@ -241,11 +188,6 @@ def test_ids_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         exported_model.load_model(tmp_path / "cut")(public, sensitive)
 
 
-def rewritten(header: dict[str, object], data: bytes) -> bytes:
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + data
-
-
 def change(**changes: object) -> Callable[[dict[str, object], bytes], bytes]:
     def changed(header: dict[str, object], data: bytes) -> bytes:
         header["common.bias"] |= changes  # type: ignore[operator]
@@ -294,12 +236,10 @@ def test_a_damaged_file_of_tensors_is_refused(tmp_path: Path, damage: str) -> No
     folder = tmp_path / "model"
     export(folder, MODELS["lr per feature"])
     path = folder / "model.safetensors"
-    content = path.read_bytes()
-    length = struct.unpack("<Q", content[:8])[0]
-    header = json.loads(content[8 : 8 + length])
-    path.write_bytes(rewritten(header, content[8 + length :]))
+    header, data = header_and_data(path)
+    path.write_bytes(rewritten(header, data))
     exported_model.load_model(folder)
-    path.write_bytes(DAMAGES[damage](header, content[8 + length :]))
+    path.write_bytes(DAMAGES[damage](header, data))
     with pytest.raises(ValueError, match=r"model\.safetensors"):
         exported_model.load_model(folder)
     with pytest.raises(DataError, match="export the model again"):

@@ -61,9 +61,8 @@ def _opened(
         raise RunStateError(f"the leader began with {message.kind.name}; begin the run anew.")
     opening = Opening.of_message(message)
     plan = opening.plan
-    model = plan.config.model.build(
-        plan.shape.features, seed=plan.config.initial_seed, device=device
-    )
+    towers = plan.tower_config
+    model = towers.model.build(plan.shape.features, seed=towers.initial_seed, device=device)
     context = RunContext(
         device=device,
         rng=opening.rng_of(processes.rank),

@@ -1,0 +1,110 @@
+"""A table that may be asked for: its columns, about how large its cells are, what it may gain.
+
+Sizes are guessed from the numbers of rows of each column's values, as if columns were
+independent. They only decide where the noise budget goes, never what is learnt from a sum.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tulle.train.cells.cell_model import CellPart
+from tulle.train.cells.cell_sums import sum_by_cell
+from tulle.train.cells.column_values import ColumnValues
+
+FloatArray = NDArray[np.float64]
+
+_BINS_PER_E_FOLD = 4
+_LEAST_ROWS = 0.5
+
+
+class CandidateTable:
+    """Columns, sizes, and how much the log odds of its cells are thought to spread still."""
+
+    def __init__(
+        self, columns: Sequence[ColumnValues], *, num_rows: int, spread: float, max_cells: int
+    ) -> None:
+        self.columns = tuple(sorted(columns, key=lambda column: column.name))
+        self.sizes = _limited_sizes([column.num_values for column in self.columns], max_cells)
+        self._rows, self._numbers = _expected_cells(self.columns, self.sizes, num_rows)
+        self._variances = np.full(len(self._rows), spread**2)
+        self.is_tested = False
+        self.has_shown_something = False
+        self.realised_gain = 0.0
+        """Nats that its changes are thought to have gained so far."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of its columns, in order: no two tables have the same."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def num_cells(self) -> int:
+        """Of the whole domain, whether a row is there or not."""
+        return math.prod(self.sizes)
+
+    @property
+    def parts(self) -> tuple[CellPart, ...]:
+        """The columns as the model looks them up."""
+        return tuple(
+            column.part(size) for column, size in zip(self.columns, self.sizes, strict=True)
+        )
+
+    def expected_gain(self, noise_variance: float, rate: float) -> float:
+        """Nats that sums with this noise are worth: the variance that they explain."""
+        return float((self._explained(self._variances, noise_variance, rate)).sum())
+
+    def note(self, spread: float, noise_variance: float, rate: float, gain: float) -> None:
+        """Remembers what sums have shown: how far cells spread, and what is still unknown."""
+        self.is_tested, self.has_shown_something = True, spread > 0
+        self.realised_gain += gain
+        predicted = rate * self._rows
+        prior = np.full(len(self._rows), spread**2)
+        known = predicted**2 * prior
+        self._variances = prior * (1 - known / (known + predicted + noise_variance))
+
+    def _explained(self, variances: FloatArray, noise_variance: float, rate: float) -> FloatArray:
+        predicted = rate * self._rows
+        signal = predicted**2 * variances
+        explained = variances * signal / (signal + predicted + noise_variance)
+        gains: FloatArray = 0.5 * self._numbers * predicted * explained
+        return gains
+
+
+def _limited_sizes(sizes: list[int], max_cells: int) -> tuple[int, ...]:
+    """Fewer values of the column with the most, until the table is small enough."""
+    limited = list(sizes)
+    while math.prod(limited) > max_cells:
+        largest = int(np.argmax(limited))
+        others = [size for place, size in enumerate(limited) if place != largest]
+        fitting = max_cells // math.prod(others)
+        # Never below the next largest, so that all columns of a table shrink alike.
+        limited[largest] = max(fitting, min(max(others, default=1), limited[largest] // 2), 1)
+    return tuple(limited)
+
+
+def _expected_cells(
+    columns: Sequence[ColumnValues], sizes: Sequence[int], num_rows: int
+) -> tuple[FloatArray, FloatArray]:
+    """Rows of a cell, and how many cells have about so many."""
+    rows, numbers = np.array([float(num_rows)]), np.array([1.0])
+    for column, size in zip(columns, sizes, strict=True):
+        counts = column.limited_counts(size)
+        counts = counts[counts >= _LEAST_ROWS]
+        values, times = _binned(counts, np.ones(len(counts)))
+        rows, numbers = _binned(
+            np.outer(rows, values / num_rows).ravel(), np.outer(numbers, times).ravel()
+        )
+    return rows, numbers
+
+
+def _binned(values: FloatArray, times: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Values of about the same size as one, so that lists stay short."""
+    if values.size == 0:
+        return np.zeros(1), np.zeros(1)
+    bins = np.floor(_BINS_PER_E_FOLD * np.log(np.maximum(values, 1e-12))).astype(np.int64)
+    _, places = np.unique(bins, return_inverse=True)
+    numbers = sum_by_cell(places, times)
+    return sum_by_cell(places, values * times) / numbers, numbers

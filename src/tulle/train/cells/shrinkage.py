@@ -1,0 +1,141 @@
+"""What noisy sums say about the cells of a table: posterior means of log odds.
+
+Each cell has a noisy sum of predictions P and a noisy sum of residuals G. If the log odds of its
+rows are off by b, then G has mean P * (p(b)/p - 1), with p(b) the chance p after a change of b.
+How far the b of a table spread is learnt from all its cells together (empirical Bayes, by
+marginal likelihood); where chance explains the sums as well, every b is 0.
+
+All of it is post-processing of noisy sums.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+_GRID = np.linspace(-3.5, 2.5, 121)
+"""Changes of log odds. Rare labels can become much rarer, but not much more frequent."""
+_ZERO = int(np.abs(_GRID).argmin())
+_SPREADS = np.array([0.03, 0.045, 0.065, 0.1, 0.15, 0.22, 0.32, 0.47, 0.7, 1.0, 1.5])
+_NORMAL_PRIORS = np.exp(-0.5 * (_GRID / _SPREADS[:, None]) ** 2)
+_NORMAL_PRIORS /= _NORMAL_PRIORS.sum(axis=1, keepdims=True)
+
+_LEAST_PREDICTED = 0.3
+_LEAST_DEVIATIONS = 1.0
+"""Cells whose noisy sum of predictions is not this many deviations above 0 are left alone."""
+_MOST_LEARNT_FROM = 20_000
+"""Cells that the spread is learnt from, those with the largest sums: the others add little."""
+_LEAST_FOR_SHAPE = 200
+"""With fewer cells the prior stays normal."""
+_SHAPE_ROUNDS = 10
+_SMOOTHING = np.array([0.1, 0.2, 0.4, 0.2, 0.1])
+_NORMAL_PART = 0.02
+_CELLS_AT_A_TIME = 1 << 15
+_TINY = 1e-300
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class NoisyCells:
+    """Sums of the cells of a table, with the noise on them."""
+
+    residuals: FloatArray
+    """Labels less predictions."""
+    predicted: FloatArray
+    residual_stddev: float
+    predicted_stddev: float
+    """0 if predictions are public."""
+    rate: float
+    """Typical prediction, which says how log odds move chances."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CellChanges:
+    """What a table changes."""
+
+    log_odds: FloatArray
+    """One for each cell."""
+    spread: float
+    """Standard deviation of the prior that was learnt; 0 if nothing changes."""
+    evidence: float
+    """Nats by which the best spread explains the sums better than none."""
+
+
+def posterior_changes(cells: NoisyCells, *, least_evidence: float) -> CellChanges:
+    """The change of each cell's log odds; all 0 if there is too little evidence of any."""
+    least = max(_LEAST_PREDICTED, _LEAST_DEVIATIONS * cells.predicted_stddev)
+    live = np.flatnonzero(cells.predicted > least)
+    log_odds = np.zeros(len(cells.predicted))
+    if live.size == 0:
+        return CellChanges(log_odds=log_odds, spread=0.0, evidence=0.0)
+    model = _Model(cells)
+    largest = live
+    if live.size > _MOST_LEARNT_FROM:
+        order = np.argpartition(-cells.predicted[live], _MOST_LEARNT_FROM)
+        largest = live[order[:_MOST_LEARNT_FROM]]
+    evidences = model.evidences(largest)
+    best = int(evidences.argmax())
+    if evidences[best] < least_evidence:
+        return CellChanges(log_odds=log_odds, spread=0.0, evidence=float(evidences[best]))
+    prior = model.learnt_prior(largest, _NORMAL_PRIORS[best])
+    for start in range(0, live.size, _CELLS_AT_A_TIME):
+        part = live[start : start + _CELLS_AT_A_TIME]
+        log_odds[part] = model.posterior_log_odds(part, prior)
+    spread = math.sqrt(float(prior @ _GRID**2))
+    return CellChanges(log_odds=log_odds, spread=spread, evidence=float(evidences[best]))
+
+
+class _Model:
+    """Likelihoods of the sums of cells for every change on the grid."""
+
+    def __init__(self, cells: NoisyCells) -> None:
+        self._cells = cells
+        rate = cells.rate
+        odds = rate / (1 - rate) * np.exp(_GRID)
+        self._changed = odds / (1 + odds)
+        self._growth = self._changed / rate - 1
+        self._variance = self._changed * (1 - self._changed) / rate
+        self._base_log_odds = math.log(rate / (1 - rate))
+
+    def likelihoods(self, places: NDArray[np.int64]) -> FloatArray:
+        """[cells, grid], each row up to a factor."""
+        cells = self._cells
+        residuals, predicted = cells.residuals[places], cells.predicted[places]
+        # P itself is noisy, and its error is multiplied by the growth.
+        noise = cells.residual_stddev**2 + (self._growth * cells.predicted_stddev) ** 2
+        variance = np.outer(predicted, self._variance) + noise
+        distance = residuals[:, None] - np.outer(predicted, self._growth)
+        logs = -0.5 * (np.log(variance) + distance**2 / variance)
+        logs -= logs.max(axis=1, keepdims=True)
+        values: FloatArray = np.exp(logs, out=logs)
+        return values
+
+    def evidences(self, places: NDArray[np.int64]) -> FloatArray:
+        """For each spread, nats by which it explains the sums better than no change."""
+        total = np.zeros(len(_SPREADS))
+        for start in range(0, places.size, _CELLS_AT_A_TIME):
+            values = self.likelihoods(places[start : start + _CELLS_AT_A_TIME])
+            without = np.log(values[:, _ZERO] + _TINY)
+            total += (np.log(values @ _NORMAL_PRIORS.T + _TINY) - without[:, None]).sum(axis=0)
+        return total
+
+    def learnt_prior(self, places: NDArray[np.int64], start: FloatArray) -> FloatArray:
+        """The normal prior, with the shape that many cells give it (smoothed EM)."""
+        if places.size < _LEAST_FOR_SHAPE:
+            return start
+        values, prior = self.likelihoods(places), start
+        for _ in range(_SHAPE_ROUNDS):
+            prior = prior * ((1 / (values @ prior)) @ values) / places.size
+            edges = np.pad(prior, 2, mode="edge")
+            prior = np.convolve(edges, _SMOOTHING, mode="valid")
+            prior = (1 - _NORMAL_PART) * prior / prior.sum() + _NORMAL_PART * start
+        return prior
+
+    def posterior_log_odds(self, places: NDArray[np.int64], prior: FloatArray) -> FloatArray:
+        """The change that makes the chance its posterior mean."""
+        weights = self.likelihoods(places) * prior
+        chances = weights @ self._changed / weights.sum(axis=1)
+        change: FloatArray = np.log(chances / (1 - chances)) - self._base_log_odds
+        return change

@@ -1,0 +1,83 @@
+"""Which tables each stage of training may ask for.
+
+Single columns come first. A pair is asked for if both of its columns have shown something, a
+table of three columns if two of the best pairs share one. All of it follows from names, public
+counts and what was released before.
+"""
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+from tulle.train.cells.candidate_table import CandidateTable
+from tulle.train.cells.cell_settings import CellSettings
+from tulle.train.cells.column_values import ColumnValues
+
+
+class TableStages:
+    """All tables that were thought of so far."""
+
+    def __init__(self, settings: CellSettings, *, num_rows: int) -> None:
+        self._settings = settings
+        self._num_rows = num_rows
+        self._tables: dict[tuple[str, ...], CandidateTable] = {}
+
+    def singles(self, columns: Iterable[ColumnValues]) -> list[CandidateTable]:
+        """A table for each column that has two values or more."""
+        return [self._table(column) for column in columns if column.num_values > 1]
+
+    def public_pairs(self, columns: Sequence[ColumnValues]) -> list[CandidateTable]:
+        """Pairs of public columns."""
+        return self._pairs(itertools.combinations(self._telling(columns), 2))
+
+    def sensitive_pairs(
+        self, sensitive: Sequence[ColumnValues], public: Sequence[ColumnValues]
+    ) -> list[CandidateTable]:
+        """Sensitive columns with each other, with public ones, and alone once more."""
+        telling = self._telling(sensitive)
+        pairs = self._pairs(itertools.combinations(telling, 2))
+        pairs += self._pairs(itertools.product(telling, self._telling(public)))
+        return pairs + self.singles(telling)
+
+    def refined(self) -> list[CandidateTable]:
+        """What has shown something, and crosses of the pairs that showed most."""
+        known = [table for table in self._tables.values() if table.has_shown_something]
+        pairs = sorted(
+            (table for table in known if len(table.columns) == 2),
+            key=lambda table: -table.realised_gain,
+        )
+        crossed = []
+        for one, other in itertools.combinations(pairs[: self._settings.num_crossed_pairs], 2):
+            columns = {column.name: column for column in (*one.columns, *other.columns)}
+            if len(columns) == 3 and _are_different(columns.values()):
+                table = self._table(*columns.values())
+                if not table.is_tested and table not in crossed:
+                    crossed.append(table)
+        return known + crossed
+
+    def _telling(self, columns: Iterable[ColumnValues]) -> list[ColumnValues]:
+        """Those whose own table has shown something."""
+        return [
+            column
+            for column in columns
+            if (column.name,) in self._tables and self._tables[column.name,].has_shown_something
+        ]
+
+    def _pairs(self, pairs: Iterable[tuple[ColumnValues, ColumnValues]]) -> list[CandidateTable]:
+        return [self._table(*pair) for pair in pairs if _are_different(pair)]
+
+    def _table(self, *columns: ColumnValues) -> CandidateTable:
+        names = tuple(sorted(column.name for column in columns))
+        if names not in self._tables:
+            self._tables[names] = CandidateTable(
+                columns,
+                num_rows=self._num_rows,
+                spread=self._settings.expected_spreads[len(columns) - 1],
+                max_cells=self._settings.max_cells_per_table,
+            )
+        return self._tables[names]
+
+
+def _are_different(columns: Iterable[ColumnValues]) -> bool:
+    """False if one is a coarse form of another."""
+    keys = [column.key for column in columns]
+    return len(set(keys)) == len(keys)

@@ -1,0 +1,191 @@
+"""Cells on the command line: plans, settings files, refusals, and runs from data to report."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tulle.runs.folder import RunFolder
+from tulle.train import fitting
+from tulle.train.cells.cell_model import CellModel
+from tulle.train.run_context import RunContext
+from unit.cli.train_commands import SYNTH, error_of, facts_of, run
+
+CELLS = "--method cells --epsilon 3"
+PLAN = f"plan {SYNTH} {CELLS}"
+TRAIN = f"train {SYNTH} {CELLS}"
+SETTINGS_FILE = """
+method = "cells"
+[data]
+source = "synth:search"
+rows = 600
+[target]
+epsilon = 2
+[cells]
+least_evidence = 5.0
+num_crossed_pairs = 2
+[cells.stages]
+public_values = 0.28
+public_pairs = 0.0
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def stopping(train: Callable[..., CellModel]) -> Callable[..., CellModel]:
+    """Asked to stop before the first table."""
+
+    def call(examples: Any, plan: Any, context: RunContext) -> CellModel:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return train(examples, plan, context)
+
+    return call
+
+
+def test_a_plan_is_one_gaussian_without_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = facts_of(PLAN, capsys)
+    assert plan["event"]["kind"] == "Gaussian"
+    assert plan["event"]["replace_factor"] == 1.0
+    assert plan["event"]["noise_multiplier"] == plan["settings"]["noise_multiplier"]
+    assert plan["guarantee"]["epsilon"] == 3
+    assert plan["guarantee"]["delta"] == 1e-7
+    assert plan["guarantee"]["scope"] == "labels and sensitive columns"
+    assert plan["settings"]["method"] == "cells"
+    assert not {"steps", "sampler", "clip_norm", "model"} & plan["settings"].keys()
+
+
+def test_a_plan_is_shown_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(PLAN) == 0
+    lines = {line[:22].strip(): line[22:] for line in capsys.readouterr().out.splitlines()}
+    assert lines["plan"] == "cells training"
+    assert "grouped into cells" in lines["what will run"]
+    assert float(lines["noise multiplier"]) > 1
+    assert "steps" not in lines
+
+
+def test_a_settings_file_reaches_the_plan(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "run.toml").write_text(SETTINGS_FILE)
+    plan = facts_of("plan --config run.toml --quiet", capsys)
+    assert '"least_evidence":5.0' in plan["settings"]["cells"]
+    assert '"public_values":0.28' in plan["settings"]["cells"]
+    assert plan["guarantee"]["epsilon"] == 2
+    other = facts_of("plan --config run.toml --quiet --method rr", capsys)
+    assert "cells" not in other["settings"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("least_evidence", "least_evidense", "least_evidence"),
+        ("public_pairs = 0.0", "public_pairs = 0.5", "add up to"),
+        ('method = "cells"', 'method = "cells"\nmodel = {kind = "mlp"}', "model"),
+    ],
+)
+def test_a_wrong_settings_file_is_refused(
+    folder: Path, old: str, new: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "run.toml").write_text(SETTINGS_FILE.replace(old, new))
+    assert words in error_of("plan --config run.toml --quiet", 2, capsys)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--model lr", "--model has no meaning for method cells"),
+        ("--epochs 2", "--epochs has no meaning for method cells"),
+        ("--batch-size 9", "--batch-size has no meaning"),
+        ("--clip-norm 1", "--clip-norm has no meaning"),
+        ("--noise banded", "--noise has no meaning"),
+        ("--label-epochs 2", "--label-epochs has no meaning"),
+        ("--early-stopping", "--early-stopping has no meaning"),
+        ("--split paper", "--split has no meaning"),
+        ("--smoothing 0.1", "--smoothing has no meaning"),
+        ("--accounting paper", "--accounting has no meaning"),
+        ("--max-rows-per-user 2", "--max-rows-per-user has no meaning"),
+        ("--user-accounting several-rows", "--user-accounting has no meaning"),
+        ("--unit user", "dp-sgd or hybrid"),
+        ("--delta 0", "delta=0.0 is out of reach"),
+    ],
+)
+def test_options_without_a_meaning_are_refused(
+    options: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert words in error_of(f"{PLAN} {options}", 2, capsys)
+
+
+@pytest.mark.parametrize(
+    "options", ["--checkpoint-every 3", "--device cuda", "--finished-plan p.json --device cuda"]
+)
+def test_options_of_steps_are_refused_before_a_run_begins(
+    folder: Path, options: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = TRAIN
+    if "--finished-plan" in options:
+        assert run(f"{PLAN} --finished p.json") == 0
+        command = f"train {SYNTH}"
+    assert "has no meaning for method cells" in error_of(f"{command} {options}", 2, capsys)
+    assert not (folder / "runs" / "cells-search").exists()
+
+
+def test_the_method_is_named_in_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("train", "plan"):
+        assert run(f"{command} --help") == 0
+        assert "cells or" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_run_trains_and_leaves_card_and_report(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = facts_of(f"{TRAIN} --name one --predictions p.parquet", capsys)
+    assert (facts["method"], facts["model"], facts["steps"]) == ("cells", "cells", 0)
+    assert facts["epsilon"] == 3
+    assert facts["verdict"].startswith("Private release: epsilon=3")
+    assert (folder / "p.parquet").exists()
+    card = (folder / "runs" / "one" / "card.md").read_text()
+    assert "NOT A PRIVATE RELEASE" not in card
+    assert run("report runs/one") == 0
+    assert "cells" in (folder / "runs" / "one" / "report.html").read_text()
+
+
+def test_a_finished_plan_is_run_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(f"{PLAN} --finished p.json") == 0
+    capsys.readouterr()
+    facts = facts_of(f"train {SYNTH} --finished-plan p.json", capsys)
+    assert (facts["method"], facts["epsilon"]) == ("cells", 3)
+
+
+def test_progress_is_told_without_steps_of_batches(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(TRAIN.replace("--quiet", "")) == 0
+    shown = capsys.readouterr().err
+    assert "noise multiplier" in shown
+    assert "batch size" not in shown
+    assert "--unit user" not in shown
+    assert "cells: step 5 of 5" in shown
+
+
+def test_a_stopped_run_pays_once_and_says_that_it_begins_anew(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    budget = "--name ads --unit example --adjacency replace --epsilon 3.1 --delta 1e-7"
+    assert run(f"budget create ledger.db {budget}") == 0
+    command = f"{TRAIN.replace('--quiet', '')} --name one --ledger ledger.db"
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "train_on_cells", stopping(fitting.train_on_cells))
+        assert run(command) == 130
+    assert not (folder / "runs" / "one" / "model").exists()
+    capsys.readouterr()
+    assert run(f"{command} --resume") == 0
+    assert "cells begin anew" in capsys.readouterr().err
+    assert run(f"{command} --resume") == 0
+    assert "is kept already" in capsys.readouterr().err
+    # There was room for one run.
+    assert run(command.replace("one", "two")) == 3
+    kinds = [r["kind"] for r in RunFolder.open(folder / "runs" / "one").records.read()]
+    assert kinds == ["started", "started", "model kept", "started"]

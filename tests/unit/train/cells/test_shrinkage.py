@@ -1,0 +1,128 @@
+"""Posterior changes of cells: right where the law is known, and nothing where nothing is."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from tulle.train.cells.shrinkage import NoisyCells, posterior_changes
+
+_RATE = 0.1
+
+
+def changed_chance(change: np.ndarray) -> np.ndarray:
+    odds = _RATE / (1 - _RATE) * np.exp(change)
+    return odds / (1 + odds)
+
+
+def simulated(
+    num_cells: int, predicted: float, spread: float, stddev: float, seed: int = 0
+) -> tuple[NoisyCells, np.ndarray]:
+    """Cells whose true changes are normal, with sums as training would see them."""
+    rng = np.random.default_rng(seed)
+    changes = spread * rng.standard_normal(num_cells)
+    num_rows = round(predicted / _RATE)
+    positives = rng.binomial(num_rows, changed_chance(changes))
+    residuals = positives - predicted + stddev * rng.standard_normal(num_cells)
+    cells = NoisyCells(
+        residuals=residuals,
+        predicted=np.full(num_cells, predicted),
+        residual_stddev=stddev,
+        predicted_stddev=0.0,
+        rate=_RATE,
+    )
+    return cells, changes
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_alone_changes_nothing(seed: int) -> None:
+    cells, _ = simulated(2_000, 20.0, 0.0, 30.0, seed)
+    found = posterior_changes(cells, least_evidence=3.0)
+    assert found.spread == 0
+    assert not found.log_odds.any()
+
+
+def test_without_a_threshold_noise_would_change_something() -> None:
+    changed = [
+        posterior_changes(simulated(2_000, 20.0, 0.0, 30.0, seed)[0], least_evidence=-1e9).spread
+        for seed in range(5)
+    ]
+    assert min(changed) > 0
+
+
+@pytest.mark.parametrize("spread", [0.2, 0.5])
+def test_the_spread_is_found(spread: float) -> None:
+    cells, _ = simulated(5_000, 200.0, spread, 10.0)
+    found = posterior_changes(cells, least_evidence=3.0)
+    assert found.spread == pytest.approx(spread, rel=0.15)
+    assert found.evidence > 100
+
+
+def test_changes_come_near_the_true_ones() -> None:
+    cells, changes = simulated(5_000, 20.0, 0.4, 5.0)
+    error = posterior_changes(cells, least_evidence=3.0).log_odds - changes
+    naive = np.log(np.maximum(1 + cells.residuals / cells.predicted, 0.05)) - changes
+    assert np.mean(error**2) < 0.75 * np.mean(naive**2)
+    assert np.mean(error**2) < 0.6 * 0.4**2
+
+
+def test_few_cells_have_the_posterior_of_a_normal_prior() -> None:
+    """An independent integral over the change, for the spread that was chosen."""
+    predicted, stddev = 60.0, 4.0
+    residuals = np.array([35.0, -20.0, 3.0])
+    cells = NoisyCells(
+        residuals=residuals,
+        predicted=np.full(3, predicted),
+        residual_stddev=stddev,
+        predicted_stddev=0.0,
+        rate=_RATE,
+    )
+    found = posterior_changes(cells, least_evidence=0.0)
+    assert found.spread > 0
+
+    def weight(change: float, residual: float) -> float:
+        chance = float(changed_chance(np.array(change)))
+        mean = predicted * (chance / _RATE - 1)
+        deviation = math.sqrt(predicted / _RATE * chance * (1 - chance) + stddev**2)
+        prior = stats.norm.pdf(change, scale=found.spread)
+        return float(stats.norm.pdf(residual, mean, deviation) * prior)
+
+    for residual, change in zip(residuals, found.log_odds, strict=True):
+        total = integrate.quad(weight, -3.5, 2.5, args=(residual,), limit=200)[0]
+        mean = integrate.quad(
+            lambda b, r=residual: weight(b, r) * float(changed_chance(np.array(b))),
+            -3.5,
+            2.5,
+            limit=200,
+        )[0]
+        expected = math.log(mean / (total - mean)) - math.log(_RATE / (1 - _RATE))
+        assert change == pytest.approx(expected, abs=5e-3)
+
+
+def test_cells_that_do_not_stand_out_of_the_noise_are_left_alone() -> None:
+    cells, _ = simulated(1_000, 200.0, 0.8, 5.0)
+    predicted = np.concatenate([cells.predicted, np.full(10, 4.0)])
+    residuals = np.concatenate([cells.residuals, np.full(10, 50.0)])
+    mixed = NoisyCells(
+        residuals=residuals,
+        predicted=predicted,
+        residual_stddev=5.0,
+        predicted_stddev=5.0,
+        rate=_RATE,
+    )
+    found = posterior_changes(mixed, least_evidence=3.0)
+    assert found.log_odds[:1_000].any()
+    assert not found.log_odds[1_000:].any()
+
+
+def test_no_cell_stands_out_of_a_large_noise() -> None:
+    cells, _ = simulated(10, 1.0, 0.5, 1.0)
+    drowned = NoisyCells(
+        residuals=cells.residuals,
+        predicted=cells.predicted,
+        residual_stddev=50.0,
+        predicted_stddev=50.0,
+        rate=_RATE,
+    )
+    assert posterior_changes(drowned, least_evidence=0.0).spread == 0
