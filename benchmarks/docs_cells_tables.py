@@ -25,7 +25,7 @@ def cells_table(record: dict) -> list[str]:
             if (other["source"], other["epsilon"]) == (row["source"], row["epsilon"])
         ]
         best = min(same, key=lambda other: other["auc_loss"], default=None)
-        beside = "| |" if best is None else _beside(best)
+        beside = "| | |" if best is None else _beside(best)
         lines.append(
             f"| {row['source']} | {row['epsilon']:g} | {row['auc_loss']:.4f} "
             f"| {row['relative_percent']:.1f}% | {row['log_loss']:.4f} "
