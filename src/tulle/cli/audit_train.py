@@ -12,6 +12,7 @@ import typer
 from tulle.cli.clean_stop import stopping_cleanly
 from tulle.cli.option_class import command_taking
 from tulle.cli.run_names import new_run
+from tulle.cli.train_charge import training_charge
 from tulle.cli.train_data import ChosenData, chosen_data
 from tulle.cli.train_options import SettingOptions
 from tulle.cli.train_planning import plan_line, plan_run
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from tulle.audit.canary_training import TrainingAudit
     from tulle.mechanisms.entropy import NoiseSource
     from tulle.report.evidence import AuditResult
-    from tulle.train.run_options import LedgerCharge
     from tulle.train.train_plan import TrainPlan
 
 AUDIT_TRAIN_EPILOG = (
@@ -108,7 +108,7 @@ def _run(
     from tulle.audit.canary_training import audit_training
     from tulle.train.run_options import RunOptions
 
-    charge = _charge(made, options)
+    charge = training_charge(made, options.ledger, options.purpose)
     train_rows, _ = data.examples()
     with showing_training(quiet=options.quiet) as watch:
         try:
@@ -122,21 +122,6 @@ def _run(
             )
         except RunInterruptedError:
             raise RunInterruptedError(_STOPPED) from None
-
-
-def _charge(made: "TrainPlan", options: AuditTrainOptions) -> "LedgerCharge | None":
-    """The ledger that pays; what it would refuse is refused before anything is written."""
-    from tulle.accounting.ledger import Ledger
-    from tulle.train.run_charge import charged_event
-    from tulle.train.run_options import LedgerCharge
-
-    if options.ledger is None:
-        return None
-    if not made.plan.is_private:
-        raise ConfigError("a run without privacy cannot be charged; leave out --ledger.")
-    ledger, purpose = Ledger.open(options.ledger), options.purpose or "training"
-    ledger.check(charged_event(made), purpose=purpose, unit=made.plan.guarantee.unit)
-    return LedgerCharge(ledger=ledger, purpose=purpose)
 
 
 def _coins_source(seed: int | None) -> "NoiseSource":

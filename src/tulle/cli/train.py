@@ -8,6 +8,7 @@ import typer
 from tulle.cli.clean_stop import stopping_cleanly
 from tulle.cli.option_class import command_taking
 from tulle.cli.run_names import find_run, new_run
+from tulle.cli.train_charge import training_charge
 from tulle.cli.train_data import ChosenData, chosen_data
 from tulle.cli.train_options import TrainOptions
 from tulle.cli.train_output import print_result
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from tulle.train.distributed.processes import Processes
     from tulle.train.examples import ExampleSet
     from tulle.train.fitting import FitResult
-    from tulle.train.run_options import LedgerCharge
     from tulle.train.train_plan import TrainPlan
 
 TRAIN_EPILOG = (
@@ -76,7 +76,7 @@ def _run(
     from tulle.train.run_options import RunOptions
 
     _check_cells(made, options)
-    charge = _charge(made, options)
+    charge = training_charge(made, options.ledger, options.purpose, is_resumed=options.resume)
     baseline = _baseline(options)
     train_rows, test_rows = data.examples()
     _check_test(test_rows, baseline, options)
@@ -149,22 +149,6 @@ def _finished(options: TrainOptions) -> "TrainPlan":
     made = read_finished(options.finished_plan)
     verify_plan(made.plan)
     return made
-
-
-def _charge(made: "TrainPlan", options: TrainOptions) -> "LedgerCharge | None":
-    """The ledger that pays. What it would refuse is refused before anything is written."""
-    from tulle.accounting.ledger import Ledger
-    from tulle.train.run_charge import charged_event
-    from tulle.train.run_options import LedgerCharge
-
-    if options.ledger is None:
-        return None
-    if not made.plan.is_private:
-        raise ConfigError("a run without privacy cannot be charged; leave out --ledger.")
-    ledger, purpose = Ledger.open(options.ledger), options.purpose or "training"
-    if not options.resume:
-        ledger.check(charged_event(made), purpose=purpose, unit=made.plan.guarantee.unit)
-    return LedgerCharge(ledger=ledger, purpose=purpose)
 
 
 def _baseline(options: TrainOptions) -> "RunFolder | None":

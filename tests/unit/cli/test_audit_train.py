@@ -8,16 +8,14 @@ from typing import Any
 
 import pytest
 
-from tulle.accounting.budget import Budget
-from tulle.accounting.ledger import Ledger
 from tulle.cli.audit import audit_app
 from tulle.cli.audit_train import _coins_source
 from tulle.cli.main import run_with
 from tulle.errors import BudgetExceededError, ConfigError, RunInterruptedError, RunStateError
 from tulle.mechanisms.entropy import SeededNoise
-from tulle.privacy.units import Adjacency, Unit
 from tulle.report.card_file import read_card
 from tulle.train.host_engine import HostEngine
+from unit.train.small_data import make_ledger
 
 DATA = "--data synth:search --rows 900 --synth-seed 1 --quiet --canaries 300"
 
@@ -81,17 +79,7 @@ def test_the_ledger_pays_for_an_audit_like_for_any_run_and_refuses_the_second(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "ledger.db"
-    ledger = Ledger.create(path)
-    ledger.create_budget(
-        Budget(
-            name="all",
-            unit=Unit.example(),
-            adjacency=Adjacency.REPLACE,
-            epsilon=1.5,
-            delta=1e-6,
-            purpose="training",
-        )
-    )
+    ledger = make_ledger(tmp_path, epsilon=1.5, delta=1e-6)
     command = f"{DATA} --model lr --method rr --epsilon 1 --ledger {path}"
     facts_of(command, tmp_path, capsys)
     assert len(ledger.spends("all")) == 1

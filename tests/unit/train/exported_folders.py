@@ -49,6 +49,16 @@ def feature(name: str, role: str, num_ids: int, table: str | None = None) -> Pre
     return PreparedFeature(name=name, role=role, num_ids=num_ids, table=table or name)
 
 
+SEPARATE = (
+    feature("a", "public", 30),
+    feature("b", "public", 2),
+    feature("c", "public", 31),
+    feature("d", "sensitive", 7),
+    feature("e", "sensitive", 40),
+)
+PUBLIC_ONLY = SEPARATE[:3]
+
+
 def ids_of(role: str, features: tuple[PreparedFeature, ...], num_rows: int = 50) -> Tensor:
     """Random ids; the first row has the largest of each feature, the next has equal ones."""
     sizes = [f.num_ids for f in features if f.role == role]

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
+from tulle.accounting.budget import Budget
+from tulle.accounting.ledger import Ledger
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.data.prepared.format import Contents, PreparedFeature
 from tulle.data.prepared.partial import hold_partial
 from tulle.data.prepared.writer import DatasetWriter
 from tulle.data.schema import Schema
+from tulle.privacy.units import Adjacency, Unit
 from tulle.train.configs import (
     DpSgdConfig,
     HybridConfig,
@@ -74,6 +77,22 @@ def make_shape(num_rows: int = 400, *, num_users: int | None = None) -> DataShap
 def planned(config: TrainConfig, num_rows: int = 400) -> TrainPlan:
     """The plan for such data without users. Accounting takes a while, so it is kept."""
     return config.make(make_shape(num_rows))
+
+
+def make_ledger(folder: Path, *, epsilon: float = 50.0, delta: float = 1e-3) -> Ledger:
+    """Books with one budget, 'all', for training on single examples."""
+    ledger = Ledger.create(folder / "ledger.db")
+    ledger.create_budget(
+        Budget(
+            name="all",
+            unit=Unit.example(),
+            adjacency=Adjacency.REPLACE,
+            epsilon=epsilon,
+            delta=delta,
+            purpose="training",
+        )
+    )
+    return ledger
 
 
 def write_dataset(folder: Path, examples: ExampleSet) -> PreparedDataset:

@@ -20,22 +20,15 @@ from tulle.train.models.logistic_regression import LogisticRegression
 from tulle.train.models.mlp import MLP
 from tulle.train.models.tower_model import ModelSettings, TowerModel
 from unit.train.exported_folders import (
-    feature,
+    PUBLIC_ONLY,
+    SEPARATE,
     header_and_data,
     ids_of,
     logits_alone,
     rewritten,
 )
 
-SEPARATE = (
-    feature("a", "public", 30),
-    feature("b", "public", 2),
-    feature("c", "public", 31),
-    feature("d", "sensitive", 7),
-    feature("e", "sensitive", 40),
-)
 SHARED = tuple(dataclasses.replace(f, num_ids=9, table=f.role) for f in SEPARATE)
-PUBLIC_ONLY = SEPARATE[:3]
 SENSITIVE_ONLY = SEPARATE[3:]
 
 MODELS: dict[str, ModelSettings] = {

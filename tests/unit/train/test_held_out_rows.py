@@ -4,10 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tulle.accounting.budget import Budget
-from tulle.accounting.ledger import Ledger
 from tulle.errors import DataError
-from tulle.privacy.units import Adjacency, Unit
 from tulle.train.configs import TrainConfig
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import fit, make_plan
@@ -18,6 +15,7 @@ from unit.train.small_data import (
     dp_sgd,
     hybrid,
     make_examples,
+    make_ledger,
     nonprivate,
     private_phase,
     randomized_labels,
@@ -62,19 +60,10 @@ def test_a_baseline_protects_nobody_and_may_look_at_its_own_rows() -> None:
 
 
 def test_test_rows_that_cannot_be_evaluated_cost_nothing(tmp_path: Path) -> None:
-    ledger = Ledger.create(tmp_path / "ledger.db")
-    ledger.create_budget(
-        Budget(
-            name="rows",
-            unit=Unit.example(),
-            adjacency=Adjacency.REPLACE,
-            epsilon=50.0,
-            delta=1e-3,
-        )
-    )
+    ledger = make_ledger(tmp_path)
     test = dataclasses.replace(make_examples(20, seed=1), labels=np.zeros(20, np.float32))
     options = RunOptions(folder=tmp_path / "run", charge=LedgerCharge(ledger=ledger))
     with pytest.raises(DataError, match="both classes"):
         fit(EXAMPLES, dp_sgd(), test=test, options=options)
-    assert ledger.spends("rows") == ()
+    assert ledger.spends("all") == ()
     assert not (tmp_path / "run").exists()

@@ -12,8 +12,6 @@ import pytest
 import torch
 
 from tulle.accounting.accountant import pld_epsilon
-from tulle.accounting.budget import Budget
-from tulle.accounting.ledger import Ledger
 from tulle.accounting.plan_check import verify_plan
 from tulle.data.prepared.format import PreparedFeature
 from tulle.errors import ConfigError, DataError, RunInterruptedError
@@ -28,7 +26,7 @@ from tulle.privacy.events import (
     SwitchedGaussian,
     TruncatedPoissonSampled,
 )
-from tulle.privacy.units import Adjacency, Owner, Scope, Unit
+from tulle.privacy.units import Adjacency, Owner, Scope
 from tulle.report.training_card import training_card
 from tulle.runs.folder import RunFolder
 from tulle.runs.interruption import StopRequest
@@ -68,6 +66,7 @@ from unit.train.small_data import (
     dp_sgd,
     label_projection,
     make_examples,
+    make_ledger,
     make_shape,
     private_phase,
 )
@@ -303,17 +302,7 @@ def test_a_run_leaves_records_a_model_and_a_card(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_goes_on_and_pays_once(tmp_path: Path) -> None:
-    ledger = Ledger.create(tmp_path / "ledger.db")
-    ledger.create_budget(
-        Budget(
-            name="all",
-            unit=Unit.example(),
-            adjacency=Adjacency.REPLACE,
-            epsilon=50.0,
-            delta=1e-3,
-            purpose="training",
-        )
-    )
+    ledger = make_ledger(tmp_path)
     charge = LedgerCharge(ledger=ledger)
     with pytest.raises(RunInterruptedError):
         run(plan_of(), tmp_path / "run", charge=charge, watch=stop_at(4))

@@ -112,7 +112,7 @@ class _CellTraining:
         tables = self._candidates(stage)
         wanted = {name: getattr(self._settings.stages, name) for name in to_come}
         part = wanted[stage] / max(sum(wanted.values()), 1e-12)
-        share = part * (self._shares.left - self._reserved(to_come)) * _WHOLE
+        share = part * (self._shares.left - self._reserved) * _WHOLE
         if not tables or share <= 0:
             return []
         given = allocate_shares(
@@ -188,11 +188,10 @@ class _CellTraining:
             return self._tables.sensitive_pairs(self._sensitive, self._public)
         return self._tables.refined()
 
-    def _reserved(self, to_come: Sequence[str]) -> float:
+    @property
+    def _reserved(self) -> float:
         """What counts and the last level need and have not had."""
-        counts = self._count_share * self._num_sensitive if "sensitive_values" in to_come else 0.0
-        if self._reads_sensitive:
-            counts = 0.0
+        counts = 0.0 if self._reads_sensitive else self._count_share * self._num_sensitive
         return counts + self._settings.level_share / 2
 
     @property

@@ -22,6 +22,8 @@ from tulle.train.cells.cell_export import export_cells
 from tulle.train.cells.cell_model import CellModel, CellPart, CellTable
 from tulle.train.export import load_model
 from unit.train.exported_folders import (
+    PUBLIC_ONLY,
+    SEPARATE,
     feature,
     header_and_data,
     ids_of,
@@ -29,20 +31,12 @@ from unit.train.exported_folders import (
     rewritten,
 )
 
-FEATURES = (
-    feature("a", "public", 30),
-    feature("b", "public", 2),
-    feature("c", "public", 31),
-    feature("d", "sensitive", 7),
-    feature("e", "sensitive", 40),
-)
-PUBLIC_ONLY = FEATURES[:3]
 FACTS = {"plan_fingerprint": "sha256:00", "epsilon": 3.0}
 Tensors = dict[str, Tensor]
 
 
 def part_of(
-    role: str, column: int, size: int, features: tuple[PreparedFeature, ...] = FEATURES
+    role: str, column: int, size: int, features: tuple[PreparedFeature, ...] = SEPARATE
 ) -> CellPart:
     """The same part for the same arguments, with a random lookup."""
     num_ids = [f.num_ids for f in features if f.role == role][column]
@@ -82,7 +76,7 @@ def brute_force(model: CellModel, public: Tensor, sensitive: Tensor | None) -> N
 
 
 def both_ids(
-    model: CellModel, features: tuple[PreparedFeature, ...] = FEATURES
+    model: CellModel, features: tuple[PreparedFeature, ...] = SEPARATE
 ) -> tuple[Tensor, Tensor | None]:
     sensitive = ids_of("sensitive", features) if model.reads_sensitive else None
     return ids_of("public", features), sensitive
@@ -91,8 +85,8 @@ def both_ids(
 def test_the_folder_alone_gives_the_logits_of_the_model(tmp_path: Path) -> None:
     asked, expected = [], []
     models = {
-        "mixed": (MIXED, FEATURES),
-        "truncated": (TRUNCATED, FEATURES),
+        "mixed": (MIXED, SEPARATE),
+        "truncated": (TRUNCATED, SEPARATE),
         "public": (TRUNCATED, PUBLIC_ONLY),
     }
     for name, (model, features) in models.items():
@@ -108,11 +102,11 @@ def test_the_folder_alone_gives_the_logits_of_the_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", [MIXED, TRUNCATED, CellModel(bias=0.5, tables=())])
 def test_a_model_comes_back_into_tulle(tmp_path: Path, model: CellModel) -> None:
-    export_cells(tmp_path / "model", model, FEATURES, facts=FACTS)
+    export_cells(tmp_path / "model", model, SEPARATE, facts=FACTS)
     loaded = load_model(tmp_path / "model")
     assert isinstance(loaded.model, CellModel)
     assert loaded.settings is None
-    assert loaded.features == FEATURES
+    assert loaded.features == SEPARATE
     assert loaded.truncated is not model.reads_sensitive
     assert loaded.facts == FACTS
     assert loaded.model.bias == model.bias
@@ -171,7 +165,7 @@ def test_every_way_to_predict_gives_the_same_logits(
 
 
 def test_each_distinct_lookup_is_stored_once(tmp_path: Path) -> None:
-    export_cells(tmp_path / "model", MIXED, FEATURES, facts={})
+    export_cells(tmp_path / "model", MIXED, SEPARATE, facts={})
     tensors = exported_model.read_tensors(tmp_path / "model" / "model.safetensors")
     lookups = {name: values for name, values in tensors.items() if name.startswith("lookup.")}
     assert len(lookups) == 5
@@ -181,7 +175,7 @@ def test_each_distinct_lookup_is_stored_once(tmp_path: Path) -> None:
 
 
 def test_weights_are_parameters_and_lookups_are_not(tmp_path: Path) -> None:
-    export_cells(tmp_path / "model", MIXED, FEATURES, facts={})
+    export_cells(tmp_path / "model", MIXED, SEPARATE, facts={})
     model = exported_model.load_model(tmp_path / "model")
     names = {name for name, _ in model.named_parameters()}
     assert names == {"common.bias", *(f"table.{i}" for i in range(len(TABLES)))}
@@ -191,9 +185,9 @@ def test_weights_are_parameters_and_lookups_are_not(tmp_path: Path) -> None:
 
 
 def test_a_model_without_sensitive_parts_takes_public_ids_alone(tmp_path: Path) -> None:
-    export_cells(tmp_path / "model", TRUNCATED, FEATURES, facts={})
+    export_cells(tmp_path / "model", TRUNCATED, SEPARATE, facts={})
     model = exported_model.load_model(tmp_path / "model")
-    public, sensitive = ids_of("public", FEATURES), ids_of("sensitive", FEATURES)
+    public, sensitive = ids_of("public", SEPARATE), ids_of("sensitive", SEPARATE)
     assert model.truncated is True
     assert model.num_columns == [3]
     assert len(model(public)) == len(public)
@@ -202,9 +196,9 @@ def test_a_model_without_sensitive_parts_takes_public_ids_alone(tmp_path: Path) 
 
 
 def test_ids_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    export_cells(tmp_path / "model", MIXED, FEATURES, facts={})
+    export_cells(tmp_path / "model", MIXED, SEPARATE, facts={})
     model = exported_model.load_model(tmp_path / "model")
-    public, sensitive = ids_of("public", FEATURES), ids_of("sensitive", FEATURES)
+    public, sensitive = ids_of("public", SEPARATE), ids_of("sensitive", SEPARATE)
     assert model(public.int(), sensitive.int()).equal(model(public, sensitive))
     for wrong in (-1, 30):
         with pytest.raises(ValueError, match="public ids must be from 0 to num_ids - 1"):
@@ -297,7 +291,7 @@ TENSOR_DAMAGES: dict[str, tuple[Callable[[Tensors], None], str]] = {
 @pytest.mark.parametrize("damage", TENSOR_DAMAGES)
 def test_damaged_tensors_are_refused(tmp_path: Path, damage: str) -> None:
     folder = tmp_path / "model"
-    export_cells(folder, MIXED, FEATURES, facts={})
+    export_cells(folder, MIXED, SEPARATE, facts={})
     plant(folder)
     load_model(folder)
     change, reason = TENSOR_DAMAGES[damage]
@@ -338,7 +332,7 @@ DESCRIPTION_DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
 @pytest.mark.parametrize("damage", DESCRIPTION_DAMAGES)
 def test_a_damaged_description_is_refused(tmp_path: Path, damage: str) -> None:
     folder = tmp_path / "model"
-    export_cells(folder, MIXED, FEATURES, facts={})
+    export_cells(folder, MIXED, SEPARATE, facts={})
     change, reason = DESCRIPTION_DAMAGES[damage]
     plant(folder, description=change)
     with pytest.raises(ValueError, match=reason):
@@ -349,7 +343,7 @@ def test_a_damaged_description_is_refused(tmp_path: Path, damage: str) -> None:
 
 def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "model"
-    export_cells(folder, MIXED, FEATURES, facts={})
+    export_cells(folder, MIXED, SEPARATE, facts={})
     path = folder / "model.safetensors"
     content = path.read_bytes()
     for length in range(0, len(content), 41):
@@ -362,7 +356,7 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
 
 def test_a_truncated_tensor_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "model"
-    export_cells(folder, MIXED, FEATURES, facts={})
+    export_cells(folder, MIXED, SEPARATE, facts={})
     path = folder / "model.safetensors"
     header, data = header_and_data(path)
     header["lookup.0"]["shape"] = [29]
@@ -375,8 +369,8 @@ def test_arrays_that_share_memory_or_are_read_only_are_exported(tmp_path: Path) 
     table = table_of(A)
     table.weights.flags.writeable = False
     model = CellModel(bias=0.0, tables=(table, table))
-    export_cells(tmp_path / "model", model, FEATURES, facts={})
-    public = ids_of("public", FEATURES)
+    export_cells(tmp_path / "model", model, SEPARATE, facts={})
+    public = ids_of("public", SEPARATE)
     logits = exported_model.load_model(tmp_path / "model")(public)
     np.testing.assert_array_equal(logits.detach().numpy(), brute_force(model, public, None))
 
@@ -385,14 +379,14 @@ def test_models_that_do_not_fit_are_not_exported(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     wide = CellTable(parts=(A,), weights=TABLES[0].weights.astype(np.float64))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="float64, must be float32"):
-        export_cells(folder, CellModel(bias=0.0, tables=(wide,)), FEATURES, facts={})
-    for features in (FEATURES[1:], FEATURES[:4]):
+        export_cells(folder, CellModel(bias=0.0, tables=(wide,)), SEPARATE, facts={})
+    for features in (SEPARATE[1:], SEPARATE[:4]):
         with pytest.raises(ConfigError, match="pass the features that the model was trained on"):
             export_cells(folder, MIXED, features, facts={})
     with pytest.raises(ConfigError, match="facts must be plain data"):
-        export_cells(folder, MIXED, FEATURES, facts={"x": {1, 2}})
+        export_cells(folder, MIXED, SEPARATE, facts={"x": {1, 2}})
     with pytest.raises(DataError, match=r"parameter 'common\.bias' has NaN"):
-        export_cells(folder, CellModel(bias=float("nan"), tables=()), FEATURES, facts={})
+        export_cells(folder, CellModel(bias=float("nan"), tables=()), SEPARATE, facts={})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -401,5 +395,5 @@ def test_an_existing_folder_is_kept(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "precious").write_text("x")
     with pytest.raises(RunStateError, match="model exists already"):
-        export_cells(folder, MIXED, FEATURES, facts={})
+        export_cells(folder, MIXED, SEPARATE, facts={})
     assert [path.name for path in tmp_path.rglob("*")] == ["model", "precious"]

@@ -13,13 +13,11 @@ import polars as pl
 import pytest
 import torch
 
-from tulle.accounting.budget import Budget
 from tulle.accounting.ledger import Ledger
 from tulle.accounting.refusal import SpendRefusedError
 from tulle.data.schema import Schema
 from tulle.errors import ConfigError, RunInterruptedError, RunStateError
 from tulle.mechanisms.entropy import NoiseSource
-from tulle.privacy.units import Adjacency, Unit
 from tulle.report.training_card import training_card
 from tulle.runs.folder import RunFolder
 from tulle.train import fitting
@@ -34,7 +32,7 @@ from tulle.train.fitting import FitResult, fit
 from tulle.train.progress import Progress
 from tulle.train.run_options import LedgerCharge, RunOptions
 from tulle.train.run_results import MODEL_FOLDER, RESULT_FILE
-from unit.train.small_data import make_examples, planned
+from unit.train.small_data import make_examples, make_ledger, planned
 
 CONFIG = CellsConfig().calibrate(epsilon=8.0, delta=1e-6)
 NUM_ROWS = 4_000
@@ -51,18 +49,7 @@ def die(*_: Any, **__: Any) -> None:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    made = Ledger.create(tmp_path / "ledger.db")
-    made.create_budget(
-        Budget(
-            name="all",
-            unit=Unit.example(),
-            adjacency=Adjacency.REPLACE,
-            epsilon=8.5,
-            delta=1e-6,
-            purpose="training",
-        )
-    )
-    return made
+    return make_ledger(tmp_path, epsilon=8.5, delta=1e-6)
 
 
 def run(folder: Path | None = None, **options: Any) -> FitResult:
