@@ -1,4 +1,4 @@
-"""Tables about training on cells, for docs_tables.py."""
+"""Tables about Hybrid, which trains on cells, for docs_tables.py."""
 
 import json
 import pathlib

@@ -33,7 +33,7 @@ QUALITY = {
         title="Training methods on a public log",
         script="quality/hybrid_runs.py",
         options="FOLDER --device cuda --output benchmarks/published/hybrid_real.json",
-        measures="AUC loss of randomized labels, DP-SGD and Hybrid against training without "
+        measures="AUC loss of randomized labels, DP-SGD and two-phase against training without "
         "privacy. FOLDER is made by `python benchmarks/quality/hybrid_jobs.py` from a copy of "
         "the Criteo Sponsored Search Conversion Log.",
         columns={key: TRAINING[key] for key in TRAINING if key != "log"},
@@ -51,10 +51,10 @@ QUALITY = {
         keep=lambda row, _: row["epsilon"] in (None, 3.0),
     ),
     "cells": Benchmark(
-        title="Training on cells",
+        title="Hybrid on all four logs",
         script="quality/cells.py",
         options="FOLDER FOLDER FOLDER FOLDER --epsilons 0.5 1 3 8 12",
-        measures="AUC loss of models of cells on the same rows as the methods above, with the same "
+        measures="AUC loss of Hybrid on the same rows as the methods above, with the same "
         "settings for every log and epsilon. Each FOLDER is as above.",
         columns=TRAINING,
         rows="summary",

@@ -211,7 +211,7 @@ TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
     "index_drawing": ("data.md", index_drawing_table),
     "hybrid_real": ("training-quality.md", quality_table),
     "hybrid_synth": ("training-quality.md", quality_table),
-    "cells": ("cells.md", cells_table),
+    "cells": ("hybrid.md", cells_table),
     "model_size": ("training-quality.md", model_size_table),
     "banded_noise": ("correlated-noise.md", banded_noise_table),
     "dpsgd": ("fast-private-steps.md", dpsgd_table),

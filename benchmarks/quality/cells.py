@@ -1,4 +1,4 @@
-"""Quality of training on cells, beside what other methods got on the same rows.
+"""Quality of Hybrid, which trains on cells, beside what other methods got on the same rows.
 
     python benchmarks/quality/cells.py FOLDER… [--seeds 3] [--epsilons 0.5 1 2 3 5 8 12]
 
@@ -22,7 +22,7 @@ from dataset_archive import unpack
 from record import PUBLISHED, print_table, versions, write_record
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.data.splits import split_at_random
-from tulle.train import CellsConfig, ExampleSet, RunOptions, fit
+from tulle.train import ExampleSet, HybridConfig, RunOptions, fit
 from tulle.train.fitting import make_plan
 
 DELTA = 1e-7
@@ -59,12 +59,12 @@ def run_folder(folder: Path, epsilons: list[float], num_seeds: int) -> Iterator[
         )
         train, test = (ExampleSet.of(dataset, part) for part in parts)
         for epsilon in epsilons:
-            plan = make_plan(train, CellsConfig().calibrate(epsilon=epsilon, delta=DELTA))
+            plan = make_plan(train, HybridConfig().calibrate(epsilon=epsilon, delta=DELTA))
             for seed in range(num_seeds):
                 result = fit(train, plan, test=test, options=RunOptions(seed=seed))
                 yield {
                     "source": job["source"],
-                    "method": "cells",
+                    "method": "hybrid",
                     "epsilon": epsilon,
                     "delta": DELTA,
                     "seed": seed,

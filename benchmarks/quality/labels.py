@@ -4,7 +4,7 @@
 
 Needs numpy, torch and safetensors alone; several runs share a GPU. Models see public columns
 only. Nothing is tuned on test rows: batches, epochs and the perceptron are those of
-hybrid_jobs.py, and learning rates of the logistic regression were chosen by labels_rates.py on
+method_jobs.py, and learning rates of the logistic regression were chosen by labels_rates.py on
 noisy labels that were held back. Runs use fixed seeds; a release would not.
 
 The record has one row a run, means over seeds, and verdicts: which orderings of published

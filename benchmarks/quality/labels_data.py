@@ -3,7 +3,7 @@
     python benchmarks/quality/labels_data.py SOURCE --output FOLDER [--rows N]
 
 SOURCE is clicks.parquet (an extract of the Criteo Sponsored Search Conversion Log) or
-synth:attribution. Features, hashing and the random 80/20 split are those of hybrid_jobs.py,
+synth:attribution. Features, hashing and the random 80/20 split are those of method_jobs.py,
 without the sensitive columns: label DP protects labels alone, so a model may see public
 columns only. The user owns the rows and is no feature. The folder can be carried to a machine
 with numpy, torch and safetensors alone; plans that need an accountant are made here.
@@ -139,8 +139,8 @@ def source_table(source: str, work: Path, num_rows: int = 0, seed: int = 0) -> P
 
 
 def prepare_public(log: Path, source: str, work: Path) -> PreparedDataset:
-    """Public features and labels, prepared as hybrid_jobs.py does."""
-    from hybrid_jobs import CLICKS_SCHEMA
+    """Public features and labels, prepared as method_jobs.py does."""
+    from method_jobs import CLICKS_SCHEMA
 
     from tulle.data.features.feature_plan import FeaturePlan, HashedFeature, LogFeature, hash_all
     from tulle.data.formats.attribution import ATTRIBUTION

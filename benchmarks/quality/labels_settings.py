@@ -84,7 +84,7 @@ def label_phase(
 
 
 def projection_config(model: str) -> LabelProjectionConfig:
-    """Label projection on real clicks, with batches and rates of hybrid_jobs.py's DP-SGD.
+    """Label projection on real clicks, with batches and rates of method_jobs.py's DP-SGD.
 
     The gradient of a row's logit has the norm sqrt(17) in the logistic regression.
     """

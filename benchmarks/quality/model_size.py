@@ -9,7 +9,7 @@ of the plan of every run, so epsilon is that of everything together.
 As in the paper: the Display log (a synthetic one), thresholds 16 to 4096, epsilon 12, public
 tower fine-tuned or frozen. Unlike it: which values exist is protected too, which noise allows
 from a count of about 60 on, so threshold 16 is raised to that; numbers become logarithmic
-buckets, which need no vocabulary. Settings are those of hybrid_jobs.py with fewer epochs; after
+buckets, which need no vocabulary. Settings are those of method_jobs.py with fewer epochs; after
 a trial on 30,000 rows, epochs went from 4 to 8 and log buckets from 32 to 16, and nothing else
 was tried. Training has fixed seeds; vocabularies are drawn anew each time.
 """
@@ -53,12 +53,12 @@ from tulle.train import (
     ExampleSet,
     FactorizationMachine,
     FitResult,
-    HybridConfig,
     LabelPhase,
     LedgerCharge,
     PrivatePhase,
     PublicTower,
     RunOptions,
+    TwoPhaseConfig,
     fit,
 )
 
@@ -123,9 +123,9 @@ def main() -> None:
     print_table(summary(rows))
 
 
-def make_config(model: str, options: argparse.Namespace) -> HybridConfig:
-    """Hybrid as in the other benchmarks, with fewer epochs."""
-    return HybridConfig(
+def make_config(model: str, options: argparse.Namespace) -> TwoPhaseConfig:
+    """Two phases as in the other benchmarks, with fewer epochs."""
+    return TwoPhaseConfig(
         model=MODELS[model],
         label_phase=LabelPhase(epochs=options.label_epochs),
         private_phase=PrivatePhase(
@@ -212,7 +212,7 @@ def create_budget(ledger: Ledger, purpose: str, epsilon: float) -> None:
     )
 
 
-def run_all(data: PaidData, configs: dict[str, HybridConfig], seeds: range) -> Iterator[Row]:
+def run_all(data: PaidData, configs: dict[str, TwoPhaseConfig], seeds: range) -> Iterator[Row]:
     """One row for each model, treatment of the public tower and seed."""
     for (model, config), (name, tower), seed in itertools.product(
         configs.items(), TOWERS.items(), seeds

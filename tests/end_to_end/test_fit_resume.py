@@ -18,11 +18,11 @@ from tulle.runs.folder import RunFolder
 from tulle.train.export import load_model
 from tulle.train.plan_data import train_plan_to_json
 from unit.train.small_data import (
-    hybrid,
     label_phase,
     make_examples,
     planned,
     private_phase,
+    two_phase,
     write_dataset,
 )
 
@@ -84,7 +84,7 @@ def test_a_run_that_is_killed_at_random_moments_ends_as_planned(tmp_path: Path) 
     examples = make_examples(400)
     write_dataset(tmp_path / "data", examples)
     write_dataset(tmp_path / "test", make_examples(400, seed=1))
-    config = hybrid(
+    config = two_phase(
         label_phase=label_phase(epochs=10.0),
         private_phase=private_phase(noise_multiplier=8.0, epochs=600.0),
     )

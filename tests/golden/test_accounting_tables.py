@@ -11,7 +11,7 @@ from tulle.accounting.accountant import privacy_curve
 from tulle.accounting.calibration import calibrate_noise
 from tulle.accounting.rdp import rdp_epsilon
 from tulle.accounting.rdp_calibration import calibrate_noise_rdp
-from tulle.accounting.training_events import BatchSampling, dpsgd_event, hybrid_event
+from tulle.accounting.training_events import BatchSampling, dpsgd_event, two_phase_event
 from tulle.privacy.events import Event, Gaussian, Grouped, PoissonSampled, Repeated
 from tulle.privacy.units import Adjacency
 
@@ -55,7 +55,7 @@ def test_noise_multiplier_one_costs_what_the_table_says(
     assert rdp_epsilon(event, 1e-7, ADD_OR_REMOVE) == pytest.approx(renyi, rel=0.03)
 
 
-HYBRID_ROWS = [
+TWO_PHASE_ROWS = [
     # rows, steps, epsilon, noise by basic composition, jointly, and by add-or-remove
     (36_000_000, 2197, 1, 0.8018, 0.7913, 0.7948),
     (36_000_000, 2197, 3, 0.6666, 0.6636, 0.6652),
@@ -91,8 +91,8 @@ HYBRID_ROWS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rows", "steps", "epsilon", "basic", "joint", "removed"), HYBRID_ROWS)
-def test_hybrid_noise_agrees_with_the_table(
+@pytest.mark.parametrize(("rows", "steps", "epsilon", "basic", "joint", "removed"), TWO_PHASE_ROWS)
+def test_two_phase_noise_agrees_with_the_table(
     rows: int, steps: int, epsilon: float, basic: float, joint: float, removed: float
 ) -> None:
     sampling = BatchSampling(num_examples=rows, batch_size=16384, steps=steps)
@@ -110,7 +110,7 @@ def test_hybrid_noise_agrees_with_the_table(
     assert noise(training, rest, REPLACE, basic) == pytest.approx(basic, rel=1e-3)
     # The table's add-or-remove column came from a coarser grid, up to 0.11% too careful.
     assert noise(training, rest, ADD_OR_REMOVE, removed) == pytest.approx(removed, rel=2e-3)
-    jointly = noise(lambda s: hybrid_event(sampling, s, label_epsilon), epsilon, REPLACE, joint)
+    jointly = noise(lambda s: two_phase_event(sampling, s, label_epsilon), epsilon, REPLACE, joint)
     assert jointly == pytest.approx(joint, rel=1e-3)
 
 

@@ -13,7 +13,7 @@ from tulle.accounting.accountant import pld_epsilon, privacy_curve
 from tulle.accounting.calibration import calibrate_noise, calibrate_steps
 from tulle.accounting.rdp import rdp_epsilon
 from tulle.accounting.theorems import group_epsilon
-from tulle.accounting.training_events import BatchSampling, dpsgd_event, hybrid_event
+from tulle.accounting.training_events import BatchSampling, dpsgd_event, two_phase_event
 from tulle.errors import ConfigError
 from tulle.privacy import events
 from tulle.privacy.units import Adjacency
@@ -129,7 +129,7 @@ def ask_steps(question: Question, sampling: BatchSampling, noise: float) -> int:
     )
 
 
-def ask_hybrid(
+def ask_two_phase(
     question: Question, sampling: BatchSampling, label_epsilon: float | None = None
 ) -> Answer:
     """Randomized labels and DP-SGD, accounted jointly.
@@ -145,7 +145,7 @@ def ask_hybrid(
             f"label_epsilon={label_epsilon} must be < epsilon={question.epsilon}; "
             "leave something for the sensitive columns."
         )
-    answer = _answer(question, lambda noise: hybrid_event(sampling, noise, label_epsilon))
+    answer = _answer(question, lambda noise: two_phase_event(sampling, noise, label_epsilon))
     training = dpsgd_event(sampling, answer.noise)
     alone = question.method.epsilon(training, question.delta, question.adjacency)
     details: dict[str, Detail] = {

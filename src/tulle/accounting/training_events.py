@@ -74,7 +74,9 @@ def dpsgd_event(sampling: BatchSampling, noise_multiplier: float) -> Event:
     return Repeated(event=_step_event(sampling, noise_multiplier), count=sampling.steps)
 
 
-def hybrid_event(sampling: BatchSampling, noise_multiplier: float, label_epsilon: float) -> Event:
+def two_phase_event(
+    sampling: BatchSampling, noise_multiplier: float, label_epsilon: float
+) -> Event:
     """Randomized labels, each row's once, then DP-SGD on the same rows."""
     labels: Event = RandomizedResponse(epsilon=label_epsilon)
     if sampling.max_rows_per_unit > 1:

@@ -60,7 +60,7 @@ def gaussian(
     accountant: _Accountant = "pld",
     as_json: _AsJson = False,
 ) -> None:
-    """Gaussian noise on a bounded sum."""
+    """Gaussian noise on a bounded sum. For hybrid training take --replace-factor 1."""
     from tulle.accounting.answers import ask_gaussian
 
     question = _question(epsilon, noise_multiplier, delta, adjacency, accountant)
@@ -148,10 +148,10 @@ def dpsgd(
 
 
 @account_app.command(
-    epilog="Example: tulle account hybrid --epsilon 5 --delta 1e-7 --label-epsilon 3 "
+    epilog="Example: tulle account two-phase --epsilon 5 --delta 1e-7 --label-epsilon 3 "
     "--num-examples 12800000 --batch-size 16384 --steps 781 --json"
 )
-def hybrid(
+def two_phase(
     delta: _Delta,
     num_examples: _NumExamples,
     batch_size: _BatchSize,
@@ -167,12 +167,12 @@ def hybrid(
     accountant: _Accountant = "pld",
     as_json: _AsJson = False,
 ) -> None:
-    """Randomized labels, then DP-SGD on the sensitive columns, accounted jointly."""
-    from tulle.accounting.answers import ask_hybrid
+    """The two-phase algorithm: randomized labels, then DP-SGD, accounted jointly."""
+    from tulle.accounting.answers import ask_two_phase
 
     sampling = _sampling(num_examples, batch_size, steps, epochs, max_batch_size, "poisson")
     question = _question(epsilon, noise_multiplier, delta, adjacency, accountant)
-    answer = ask_hybrid(question, sampling, label_epsilon)
+    answer = ask_two_phase(question, sampling, label_epsilon)
     _print_answer("noise_multiplier", question, answer, sampling, as_json=as_json)
 
 

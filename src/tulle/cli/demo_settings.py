@@ -28,7 +28,7 @@ class DemoSettings:
     """Half of the default, and small layers: a step takes tens of milliseconds on two cores."""
     hidden: int = 64
     epochs: float = 4.0
-    """The default. Few epochs are where Hybrid's warm start pays."""
+    """The default."""
     batch_size: int = 4096
     """A quarter of the default: with so few rows DP-SGD needs the steps more than less noise."""
     plain_batch_size: int = 1024
@@ -60,9 +60,7 @@ class DemoSettings:
             baseline,
             RandomizedLabelsConfig(model=model, label_phase=labels).calibrate(epsilon=EPSILON),
             DpSgdConfig(model=model, private_phase=steps).calibrate(epsilon=EPSILON, delta=DELTA),
-            HybridConfig(model=model, label_phase=labels, private_phase=steps).calibrate(
-                epsilon=EPSILON, delta=DELTA
-            ),
+            HybridConfig().calibrate(epsilon=EPSILON, delta=DELTA),
         )
         return {method_name(config): config for config in configs}
 

@@ -30,11 +30,12 @@ TRAIN_EPILOG = (
     "\n\nExample: tulle train --data prepared --config run.toml --resume"
     "\n\nExample: tulle train --data prepared --method dp-sgd --epsilon 1 --noise banded --bands 16"
     "\n\nExample: tulle train --data prepared --method label-projection --epsilon 0.5"
-    "\n\nExample: tulle train --data prepared --method cells --epsilon 3"
+    "\n\nExample: tulle train --data prepared --method two-phase --epsilon 3 --split ratio:0.25"
     "\n\nExample: tulle train --data prepared --method dp-sgd --epsilon 1 --ledger ledger.db "
     "--baseline nonprivate-prepared"
     "\n\nExample: tulle train --data prepared --method dp-sgd --epsilon 1 --processes 4"
-    "\n\nExample: torchrun --nproc-per-node 2 -m tulle.cli train --data prepared --epsilon 3"
+    "\n\nExample: torchrun --nproc-per-node 2 -m tulle.cli train --data prepared --method dp-sgd "
+    "--epsilon 3"
 )
 
 _DEVICES = ("cpu", "cuda")
@@ -49,7 +50,7 @@ def train(options: TrainOptions) -> None:
 
     The plan comes first; the ledger is charged before a label is randomized, a step is taken
     or a cell is summed. SIGTERM and SIGINT stop the run at a whole step. The same command with
-    --resume goes on, also after a kill; cells begin anew then, and are not charged again.
+    --resume goes on, also after a kill; hybrid begins anew then, and is not charged again.
     """
     require_torch()
     _check_options(options)
@@ -75,7 +76,7 @@ def _run(
     from tulle.train.fitting import fit
     from tulle.train.run_options import RunOptions
 
-    _check_cells(made, options)
+    _check_hybrid(made, options)
     charge = training_charge(made, options.ledger, options.purpose, is_resumed=options.resume)
     baseline = _baseline(options)
     train_rows, test_rows = data.examples()
@@ -123,20 +124,20 @@ def _check_options(options: TrainOptions) -> None:
         raise ConfigError(f"--predictions {path} is in no folder that exists; make it first.")
 
 
-def _check_cells(made: "TrainPlan", options: TrainOptions) -> None:
+def _check_hybrid(made: "TrainPlan", options: TrainOptions) -> None:
     """Refuses what only steps know, before anything is read or paid."""
-    from tulle.train.configs import CellsConfig
+    from tulle.train.configs import HybridConfig
 
-    if not isinstance(made.config, CellsConfig):
+    if not isinstance(made.config, HybridConfig):
         return
     if options.checkpoint_every is not None:
         raise ConfigError(
-            "--checkpoint-every has no meaning for method cells, which keeps nothing before its "
+            "--checkpoint-every has no meaning for method hybrid, which keeps nothing before its "
             "model is done; leave it out."
         )
     if options.device != "cpu":
         raise ConfigError(
-            f"--device {options.device} has no meaning for method cells, which sums on the CPU; "
+            f"--device {options.device} has no meaning for method hybrid, which sums on the CPU; "
             "leave it out."
         )
 

@@ -31,7 +31,7 @@ def plan_line(plan: "TrainPlan") -> str:
     """Guarantee, noise, steps and batches in one line."""
     from tulle.privacy.rounding import BINARY_NOISE, round_up
     from tulle.privacy.units import Owner
-    from tulle.train.configs import CellsConfig
+    from tulle.train.configs import HybridConfig
 
     parts = [str(plan.plan.guarantee)]
     if plan.label_epsilon is not None:
@@ -46,23 +46,22 @@ def plan_line(plan: "TrainPlan") -> str:
         parts.append(f"noise multiplier {plan.noise_multiplier:.4g}")
     line = f"plan: {', '.join(parts)}"
     unit = plan.plan.columns.unit
-    can_protect_users = not isinstance(plan.config, CellsConfig)
-    is_of_examples = plan.plan.guarantee.unit.owner is Owner.EXAMPLE
-    if is_of_examples and can_protect_users and unit is not None:
-        line += f"; each row on its own, --unit user protects all rows of one {unit}"
+    if plan.plan.guarantee.unit.owner is Owner.EXAMPLE and unit is not None:
+        method = "--method two-phase " if isinstance(plan.config, HybridConfig) else ""
+        line += f"; each row on its own, {method}--unit user protects all rows of one {unit}"
     return line
 
 
 def resumed_line(plan: "TrainPlan", path: Path) -> str | None:
-    """How a run of cells goes on; None for other methods, whose steps show it."""
-    from tulle.train.configs import CellsConfig
+    """How a run of hybrid goes on; None for other methods, whose steps show it."""
+    from tulle.train.configs import HybridConfig
     from tulle.train.run_results import MODEL_FOLDER
 
-    if not isinstance(plan.config, CellsConfig):
+    if not isinstance(plan.config, HybridConfig):
         return None
     if (path / MODEL_FOLDER).exists():
         return "resume: the model of this run is kept already, and is not made again"
-    return "resume: nothing was released before the stop, so cells begin anew; what was paid counts"
+    return "resume: nothing was released before the stop, so it begins anew; what was paid counts"
 
 
 def write_finished(path: Path, plan: "TrainPlan") -> None:
@@ -98,10 +97,10 @@ def read_finished(path: Path) -> "TrainPlan":
 def _with_batch_size(settings: TrainSettings, shape: "DataShape") -> "TrainConfig":
     """The config with a batch size that fits, where none was asked for."""
     from tulle.train.configs import (
-        HybridConfig,
         NonPrivateConfig,
         RandomizedLabelsConfig,
         StepsConfig,
+        TwoPhaseConfig,
     )
     from tulle.train.step_noise import BandedNoise
     from tulle.train.step_sampling import fitting_batch_size
@@ -112,7 +111,7 @@ def _with_batch_size(settings: TrainSettings, shape: "DataShape") -> "TrainConfi
         if settings.is_batch_size_given:
             _check_fits("batch_size", config.phase.batch_size, shape)
         return config
-    if isinstance(config, HybridConfig | RandomizedLabelsConfig) and (
+    if isinstance(config, TwoPhaseConfig | RandomizedLabelsConfig) and (
         settings.is_label_batch_size_given
     ):
         _check_fits("label_batch_size", config.label_phase.batch_size, shape)

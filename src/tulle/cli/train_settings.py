@@ -2,8 +2,10 @@
 
 import copy
 import dataclasses
+import itertools
 import os
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,15 +25,15 @@ _OPTIMIZER = "optimizer"
 _NOISE = "noise"
 _DEFAULT_DELTA = 1e-7
 
-_STEPS = dict.fromkeys(("hybrid", "dp-sgd", "label-projection"), "private_phase")
-_LABELS = {"hybrid": "label_phase", "rr": "label_phase"}
+_HYBRID, _TWO_PHASE = "hybrid", "two-phase"
+_STEPS = dict.fromkeys((_TWO_PHASE, "dp-sgd", "label-projection"), "private_phase")
+_LABELS = {_TWO_PHASE: "label_phase", "rr": "label_phase"}
 _BASELINE = {"nonprivate": "phase"}
 _PROJECTION = {"label-projection": "projection"}
-_CELLS = "cells"
-_TOWERS = ("hybrid", "rr", "dp-sgd", "label-projection", "nonprivate")
-_PRIVATE = ("hybrid", "rr", "dp-sgd", "label-projection", _CELLS)
+_TOWERS = (_TWO_PHASE, "dp-sgd", "rr", "label-projection", "nonprivate")
+_PRIVATE = (_HYBRID, _TWO_PHASE, "dp-sgd", "rr", "label-projection")
 _UNIT = dict.fromkeys(_PRIVATE, "unit")
-_USERS = {method: section for method, section in _UNIT.items() if method != _CELLS}
+_USERS = {method: section for method, section in _UNIT.items() if method != _HYBRID}
 _PLACES: dict[str, tuple[dict[str, str], str]] = {
     "epochs": (_STEPS | _BASELINE, "epochs"),
     "batch_size": (_STEPS | _BASELINE, "batch_size"),
@@ -43,7 +45,7 @@ _PLACES: dict[str, tuple[dict[str, str], str]] = {
     "lattice_bits": (_STEPS, _NOISE),
     "selection_share": (_STEPS, _NOISE),
     "selection_threshold": (_STEPS, _NOISE),
-    "public_tower": ({"hybrid": "private_phase"}, "public_tower"),
+    "public_tower": ({_TWO_PHASE: "private_phase"}, "public_tower"),
     "label_epochs": (_LABELS, "epochs"),
     "label_batch_size": (_LABELS, "batch_size"),
     "label_learning_rate": (_LABELS, _OPTIMIZER),
@@ -58,8 +60,8 @@ _PLACES: dict[str, tuple[dict[str, str], str]] = {
     "smoothing_prior": (_PROJECTION, "prior"),
     "epsilon": (dict.fromkeys(_PRIVATE, "target"), "epsilon"),
     "delta": (dict.fromkeys(_PRIVATE, "target"), "delta"),
-    "split": ({"hybrid": ""}, "split"),
-    "accounting": ({"hybrid": "", "dp-sgd": ""}, "accounting"),
+    "split": ({_TWO_PHASE: ""}, "split"),
+    "accounting": ({_TWO_PHASE: "", "dp-sgd": ""}, "accounting"),
 }
 """Where each option goes: the table of the config by method, and the key in it."""
 
@@ -174,14 +176,14 @@ def data_choice(options: SettingOptions, file: dict[str, Any]) -> DataChoice:
 
 def config_data(options: SettingOptions, file: dict[str, Any]) -> dict[str, Any]:
     """A config as plain data."""
-    method = str(options.method or file.get("method", "hybrid"))
-    data = _of_method(method, file, is_other=options.method is not None or "method" not in file)
+    method = str(options.method or file.get("method", _HYBRID))
+    data = _of_method(method, file, is_other=options.method not in (None, file.get("method")))
     for name, (sections, key) in _PLACES.items():
         value = getattr(options, name)
         if value is None or value is False:
             continue
         if method not in sections:
-            raise _meaningless(name, method)
+            raise _meaningless(name, method, knowing=sections)
         section = sections[method]
         if key not in (_OPTIMIZER, _NOISE):
             _set(data.setdefault(section, {}) if section else data, section, key, value)
@@ -192,7 +194,7 @@ def config_data(options: SettingOptions, file: dict[str, Any]) -> dict[str, Any]
         set_noise(data, options)
     if options.model is not None:
         if method not in _TOWERS:
-            raise _meaningless("model", method)
+            raise _meaningless("model", method, knowing=_TOWERS)
         _set_model(data, options.model)
     if method != "nonprivate":
         _complete_target(data, method)
@@ -329,9 +331,10 @@ def _accounting(text: str) -> str:
     return known[text].value
 
 
-def _meaningless(name: str, method: str) -> ConfigError:
+def _meaningless(name: str, method: str, *, knowing: Iterable[str]) -> ConfigError:
+    instead = _instead(name, method, knowing)
     return ConfigError(
-        f"{_option(name)} has no meaning for method {method}; leave it out{_instead(name, method)}."
+        f"{_option(name)} has no meaning for method {method}; leave it out{instead}."
     )
 
 
@@ -339,6 +342,11 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _instead(name: str, method: str) -> str:
+def _instead(name: str, method: str, knowing: Iterable[str]) -> str:
     label_name = f"label_{name}"
-    return f", or give {_option(label_name)}" if method == "rr" and label_name in _PLACES else ""
+    if method == "rr" and label_name in _PLACES:
+        return f", or give {_option(label_name)}"
+    if method == _HYBRID:
+        # It has nothing to tune; whoever tunes wants one of the others.
+        return f", or use --method {' or '.join(itertools.islice(knowing, 2))}"
+    return ""

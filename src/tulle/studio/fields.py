@@ -30,8 +30,8 @@ class NumberField:
     step: float | None = None
     """Of the slider. None for a slider that moves by ratios."""
     is_whole: bool = False
-    only_if: tuple[str, str] | None = None
-    """Name and value of a choice that the field belongs to."""
+    only_if: tuple[str, ...] | None = None
+    """Name of a choice, and the values of it that the field belongs to."""
 
     def parse(self, text: str) -> float:
         """The number that a text says.
@@ -60,7 +60,7 @@ def count_field(
     default: int,
     most: int,
     least: int = 1,
-    only_if: tuple[str, str] | None = None,
+    only_if: tuple[str, ...] | None = None,
 ) -> NumberField:
     """A whole number that a slider moves by one."""
     return NumberField(

@@ -1,14 +1,16 @@
-"""Noise of a training run, by the functions behind `tulle account dpsgd` and `hybrid`."""
+"""Noise of a training run, by the functions behind `tulle account`."""
 
 import dataclasses
 
-from tulle.accounting.answers import Answer, Question, ask_dpsgd, ask_hybrid
+from tulle.accounting.answers import Answer, Question, ask_dpsgd, ask_gaussian, ask_two_phase
 from tulle.accounting.training_events import BatchSampling, steps_of_epochs
 from tulle.privacy.units import Adjacency
 from tulle.studio.fields import ChoiceField, FieldError, NumberField
 from tulle.studio.panel import Given, Panel, command_line
 
-_HYBRID = "hybrid"
+_DP_SGD, _TWO_PHASE, _HYBRID = "dp-sgd", "two-phase", "hybrid"
+_STEPS = ("method", _DP_SGD, _TWO_PHASE)
+"""The methods that have steps and batches."""
 _MOST_STEPS = 300_000
 """More take minutes to account for."""
 
@@ -18,16 +20,18 @@ class TrainAnswer:
     """What a run needs and how its budget is split."""
 
     noise_multiplier: float
-    steps: int
-    sampling_prob: float
+    steps: int | None
+    """None for hybrid, which sums over all rows."""
+    sampling_prob: float | None
+    """As steps."""
     epsilon: float
     """What that noise costs, at most the epsilon that was asked for."""
     label_epsilon: float | None
-    """Of hybrid: for the randomized labels. None for DP-SGD alone."""
+    """Of two-phase: for the randomized labels. None for the others."""
     sensitive_columns_epsilon: float | None
-    """Of hybrid: for the private steps alone."""
+    """Of two-phase: for the private steps alone."""
     basic_epsilon: float | None
-    """Of hybrid: both added up, without accounting for them jointly."""
+    """Of two-phase: both added up, without accounting for them jointly."""
     commands: tuple[str, ...]
 
 
@@ -37,13 +41,15 @@ def answer_training(given: Given) -> TrainAnswer:
     Raises:
       ConfigError: No such run is possible.
     """
-    sampling = _sampling(given)
     question = Question(epsilon=given["epsilon"], delta=given["delta"], adjacency=Adjacency.REPLACE)
-    is_hybrid = given["method"] == _HYBRID
+    if given["method"] == _HYBRID:
+        return _answer_hybrid(question)
+    sampling = _sampling(given)
+    is_two_phase = given["method"] == _TWO_PHASE
     label_epsilon = given["label_share"] * given["epsilon"]
     found = (
-        ask_hybrid(question, sampling, label_epsilon)
-        if is_hybrid
+        ask_two_phase(question, sampling, label_epsilon)
+        if is_two_phase
         else ask_dpsgd(question, sampling)
     )
     return TrainAnswer(
@@ -54,7 +60,23 @@ def answer_training(given: Given) -> TrainAnswer:
         label_epsilon=_detail(found, "label_epsilon"),
         sensitive_columns_epsilon=_detail(found, "sensitive_columns_epsilon"),
         basic_epsilon=_detail(found, "basic_epsilon"),
-        commands=(_command(given, label_epsilon if is_hybrid else None),),
+        commands=(_command(given, label_epsilon if is_two_phase else None),),
+    )
+
+
+def _answer_hybrid(question: Question) -> TrainAnswer:
+    """All noisy sums of a run together are one Gaussian release over all rows."""
+    found = ask_gaussian(question, replace_factor=1.0)
+    options = {"--epsilon": question.epsilon or 0.0, "--delta": question.delta}
+    return TrainAnswer(
+        noise_multiplier=found.noise,
+        steps=None,
+        sampling_prob=None,
+        epsilon=found.epsilon,
+        label_epsilon=None,
+        sensitive_columns_epsilon=None,
+        basic_epsilon=None,
+        commands=(command_line(("account", "gaussian"), options | {"--replace-factor": 1.0}),),
     )
 
 
@@ -85,7 +107,7 @@ def _command(given: Given, label_epsilon: float | None) -> str:
     }
     if label_epsilon is None:
         return command_line(("account", "dpsgd"), options)
-    return command_line(("account", _HYBRID), options | {"--label-epsilon": label_epsilon})
+    return command_line(("account", _TWO_PHASE), options | {"--label-epsilon": label_epsilon})
 
 
 TRAIN = Panel(
@@ -93,7 +115,7 @@ TRAIN = Panel(
     title="Train",
     purpose="How much noise a training run needs for one row to stay hidden (replace).",
     fields=(
-        ChoiceField(name="method", label="method", choices=("dp-sgd", _HYBRID)),
+        ChoiceField(name="method", label="method", choices=(_DP_SGD, _TWO_PHASE, _HYBRID)),
         NumberField(name="epsilon", label="epsilon", default=3.0, least=0.1, most=20.0),
         NumberField(name="delta", label="delta", default=1e-7, least=1e-12, most=1e-3),
         NumberField(
@@ -103,6 +125,7 @@ TRAIN = Panel(
             least=1_000,
             most=1_000_000_000,
             is_whole=True,
+            only_if=_STEPS,
         ),
         NumberField(
             name="batch_size",
@@ -111,8 +134,11 @@ TRAIN = Panel(
             least=16,
             most=1_000_000,
             is_whole=True,
+            only_if=_STEPS,
         ),
-        NumberField(name="epochs", label="epochs", default=4.0, least=0.1, most=100.0),
+        NumberField(
+            name="epochs", label="epochs", default=4.0, least=0.1, most=100.0, only_if=_STEPS
+        ),
         NumberField(
             name="label_share",
             label="share of epsilon for labels",
@@ -120,7 +146,7 @@ TRAIN = Panel(
             least=0.05,
             most=0.95,
             step=0.05,
-            only_if=("method", _HYBRID),
+            only_if=("method", _TWO_PHASE),
         ),
     ),
     answer=answer_training,

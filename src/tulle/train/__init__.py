@@ -1,4 +1,4 @@
-"""Training with semi-sensitive features: models, private steps, and the Hybrid algorithm."""
+"""Training with semi-sensitive features: Hybrid, private steps, and their models."""
 
 from typing import TYPE_CHECKING
 
@@ -8,12 +8,12 @@ from tulle.train.budget_split import ExplicitSplit, PaperSplit, RatioSplit
 from tulle.train.cells.cell_settings import CellSettings, StageShares
 from tulle.train.configs import (
     Accounting,
-    CellsConfig,
     DpSgdConfig,
     HybridConfig,
     LabelProjectionConfig,
     NonPrivateConfig,
     RandomizedLabelsConfig,
+    TwoPhaseConfig,
 )
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import FitResult, fit, make_plan
@@ -50,7 +50,6 @@ __all__ = [
     "Adam",
     "BandedNoise",
     "CellSettings",
-    "CellsConfig",
     "DpSgdConfig",
     "EarlyStopping",
     "ExampleLevel",
@@ -86,6 +85,7 @@ __all__ = [
     "SmoothingPrior",
     "StageShares",
     "TableClassifier",
+    "TwoPhaseConfig",
     "UserAccounting",
     "UserLevel",
     "Yogi",

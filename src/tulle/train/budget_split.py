@@ -1,4 +1,4 @@
-"""How Hybrid shares its epsilon between randomized labels and private steps."""
+"""How the two-phase algorithm shares its epsilon between randomized labels and private steps."""
 
 import dataclasses
 from typing import ClassVar

@@ -36,10 +36,8 @@ from tulle.train.configs import (
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import FitResult, fit
 from tulle.train.run_options import RunOptions
-from tulle.train.step_sampling import fitting_batch_size
 from tulle.train.train_plan import TrainPlan
 
-_LEAST_LABEL_BATCHES = 64
 _CLASSES = np.array([0, 1])
 _CLASSES.setflags(write=False)
 
@@ -72,7 +70,7 @@ class TableClassifier:
       schema: Roles and kinds of the columns. No other column is ever looked at.
       epsilon: Of the guarantee of each fit; None if the config has its target.
       delta: As epsilon.
-      config: Method, model and steps. None: Hybrid, with batches that fit the table.
+      config: Method and its settings. None: `HybridConfig()`, which needs none.
       features: What becomes of the columns. None: `Hashing()`. A FeaturePlan may have
         vocabularies of public columns; those of sensitive ones cost privacy and need
         a ledger, see `tulle.data.prepare`.
@@ -121,8 +119,7 @@ class TableClassifier:
         """
         encoder = self._make_encoder(table)
         arrays = encode_table(table, encoder, with_label=True)
-        config = self._calibrated(arrays.num_rows)
-        result = fit(_examples(arrays), config, options=self.options)
+        result = fit(_examples(arrays), self._calibrated(), options=self.options)
         self._fitted = _Fitted(result=result, encoder=encoder)
         return self
 
@@ -226,11 +223,11 @@ class TableClassifier:
         if self.config is not None and not isinstance(self.config, TrainConfig):
             raise ConfigError(
                 f"config of type {type(self.config).__name__} must be one of HybridConfig, "
-                "RandomizedLabelsConfig, DpSgdConfig, LabelProjectionConfig, CellsConfig, "
-                "NonPrivateConfig, or None for Hybrid."
+                "TwoPhaseConfig, RandomizedLabelsConfig, DpSgdConfig, LabelProjectionConfig, "
+                "NonPrivateConfig, or None for HybridConfig()."
             )
         check_known_roles(self.schema, allowed_public=self.allowed_public)
-        self._calibrated(1)
+        self._calibrated()
         _check_features(self.features, self.schema)
         if self.options is not None and self.options.resume and _has_fresh_salt(self.features):
             raise ConfigError(
@@ -238,9 +235,9 @@ class TableClassifier:
                 "other data; give features=Hashing(salt=…), with the salt of the first fit."
             )
 
-    def _calibrated(self, num_rows: int) -> TrainConfig:
+    def _calibrated(self) -> TrainConfig:
         """The config with its target."""
-        config = _default_config(num_rows) if self.config is None else self.config
+        config = HybridConfig() if self.config is None else self.config
         epsilon, delta = self.epsilon, self.delta
         if isinstance(config, NonPrivateConfig) or config.target is not None:
             if epsilon is not None or delta is not None:
@@ -297,20 +294,6 @@ def _examples(arrays: TableArrays) -> ExampleSet:
         sensitive_features=arrays.sensitive_features,
         labels=arrays.labels,
         units=arrays.units,
-    )
-
-
-def _default_config(num_rows: int) -> HybridConfig:
-    """Hybrid with a few batches at least, however small the table is."""
-    config = HybridConfig()
-    labels, steps = config.label_phase, config.private_phase
-    most_labels = max(1, num_rows // _LEAST_LABEL_BATCHES)
-    return dataclasses.replace(
-        config,
-        label_phase=dataclasses.replace(labels, batch_size=min(labels.batch_size, most_labels)),
-        private_phase=dataclasses.replace(
-            steps, batch_size=fitting_batch_size(steps.batch_size, num_rows)
-        ),
     )
 
 

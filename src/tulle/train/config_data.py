@@ -10,8 +10,10 @@ from tulle.train.cells.cell_settings import CellSettings
 from tulle.train.configs import (
     METHOD_NAMES,
     Accounting,
+    HybridConfig,
     Target,
     TrainConfig,
+    TwoPhaseConfig,
     method_name,
 )
 from tulle.train.models.model_settings import model_from_dict
@@ -52,10 +54,23 @@ def config_from_dict(data: object) -> TrainConfig:
             f"use one of {', '.join(by_name)}."
         )
     names = [field.name for field in dataclasses.fields(cls)]
+    if cls is HybridConfig:
+        _check_no_phases(data, names)
     fields = check_fields(f"{data['method']} config", data, ("method",), names)
     read = {name: _READERS.get(name, _as_it_is)(v) for name, v in fields.items()}
     del read["method"]
     return cls(**read)
+
+
+def _check_no_phases(data: dict[str, Any], names: list[str]) -> None:
+    """Refuses settings of the two-phase algorithm, which the papers call Hybrid."""
+    word = METHOD_NAMES[TwoPhaseConfig]
+    for field in dataclasses.fields(TwoPhaseConfig):
+        if field.name in data and field.name not in names:
+            raise ConfigError(
+                f"method='hybrid' has no key {field.name!r}; it is of the method now called {word}."
+                f" Write method='{word}', or leave it out; keys of hybrid are {', '.join(names)}."
+            )
 
 
 def _as_it_is(value: Any) -> Any:

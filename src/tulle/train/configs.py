@@ -1,4 +1,4 @@
-"""The methods: Hybrid, randomized labels, DP-SGD, projected label gradients, cells, no privacy.
+"""The methods: Hybrid, two phases, randomized labels, DP-SGD, label projection, no privacy.
 
 A config holds public settings. `calibrate` sets the target, `make` finds the noise for
 data of a given shape and returns the plan that everything else follows from.
@@ -58,7 +58,36 @@ class Target:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HybridConfig:
-    """Randomized labels train the public side; DP-SGD goes on from there with all columns."""
+    """Labels of public columns come cheaper than sensitive ones; nothing to tune but the target.
+
+    Noisy sums over cells, which are combinations of values of one to three columns, make an
+    additive model, without steps or batches. While only public columns are used the noise hides
+    labels alone; afterwards it hides whole rows. Each row is protected on its own.
+    """
+
+    cells: CellSettings = dataclasses.field(default_factory=CellSettings)
+    unit: UnitLevel = dataclasses.field(default_factory=ExampleLevel)
+    target: Target | None = None
+
+    def __post_init__(self) -> None:
+        _check_kinds(self)
+        _check_hybrid(self)
+
+    def calibrate(self, *, epsilon: float, delta: float) -> "HybridConfig":
+        """The same settings with a target."""
+        return dataclasses.replace(self, target=Target(epsilon=epsilon, delta=delta))
+
+    def make(self, shape: "DataShape") -> "TrainPlan":
+        """The plan for data of this shape."""
+        return _make(self, shape)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TwoPhaseConfig:
+    """Randomized labels train the public side; DP-SGD goes on from there with all columns.
+
+    The Hybrid of the papers (Chua et al., 2024).
+    """
 
     model: ModelSettings = dataclasses.field(default_factory=MLP)
     label_phase: LabelPhase = dataclasses.field(default_factory=LabelPhase)
@@ -73,7 +102,7 @@ class HybridConfig:
     def __post_init__(self) -> None:
         _check_shared(self)
 
-    def calibrate(self, *, epsilon: float, delta: float) -> "HybridConfig":
+    def calibrate(self, *, epsilon: float, delta: float) -> "TwoPhaseConfig":
         """The same settings with a target."""
         return dataclasses.replace(self, target=Target(epsilon=epsilon, delta=delta))
 
@@ -162,30 +191,6 @@ class LabelProjectionConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CellsConfig:
-    """Noisy sums over cells of all columns make an additive model, without steps or batches.
-
-    A cell is a combination of values of one to three columns. Each row is protected on its own.
-    """
-
-    cells: CellSettings = dataclasses.field(default_factory=CellSettings)
-    unit: UnitLevel = dataclasses.field(default_factory=ExampleLevel)
-    target: Target | None = None
-
-    def __post_init__(self) -> None:
-        _check_kinds(self)
-        _check_cells(self)
-
-    def calibrate(self, *, epsilon: float, delta: float) -> "CellsConfig":
-        """The same settings with a target."""
-        return dataclasses.replace(self, target=Target(epsilon=epsilon, delta=delta))
-
-    def make(self, shape: "DataShape") -> "TrainPlan":
-        """The plan for data of this shape."""
-        return _make(self, shape)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class NonPrivateConfig:
     """All columns and true labels without noise: the baseline. Its model is raw data."""
 
@@ -201,19 +206,19 @@ class NonPrivateConfig:
         return _make(self, shape)
 
 
-StepsConfig = HybridConfig | DpSgdConfig | LabelProjectionConfig
+StepsConfig = TwoPhaseConfig | DpSgdConfig | LabelProjectionConfig
 """Those with a `private_phase`."""
-PrivateConfig = StepsConfig | RandomizedLabelsConfig | CellsConfig
+PrivateConfig = HybridConfig | StepsConfig | RandomizedLabelsConfig
 TowerConfig = StepsConfig | RandomizedLabelsConfig | NonPrivateConfig
 """Those with a `model` of towers and the seed of its first weights."""
 TrainConfig = PrivateConfig | NonPrivateConfig
 
 METHOD_NAMES: dict[type[TrainConfig], str] = {
     HybridConfig: "hybrid",
+    TwoPhaseConfig: "two-phase",
     RandomizedLabelsConfig: "rr",
     DpSgdConfig: "dp-sgd",
     LabelProjectionConfig: "label-projection",
-    CellsConfig: "cells",
     NonPrivateConfig: "nonprivate",
 }
 
@@ -252,18 +257,18 @@ def _check_kinds(config: PrivateConfig) -> None:
 def _check_shared(config: StepsConfig | RandomizedLabelsConfig) -> None:
     check_count("initial_seed", config.initial_seed, least=0)
     _check_kinds(config)
-    if isinstance(config, HybridConfig) and (
+    if isinstance(config, TwoPhaseConfig) and (
         config.label_phase.correction is LabelCorrection.CALIBRATED
     ):
         raise ConfigError(
-            "correction='calibrated' maps predictions after training, and Hybrid trains on: use "
-            "'forward' or 'debiased', or RandomizedLabelsConfig."
+            "correction='calibrated' maps predictions after training, and the two-phase algorithm "
+            "trains on: use 'forward' or 'debiased', or RandomizedLabelsConfig."
         )
-    if isinstance(config, HybridConfig | DpSgdConfig):
+    if isinstance(config, TwoPhaseConfig | DpSgdConfig):
         _check_noise(config)
 
 
-def _check_noise(config: HybridConfig | DpSgdConfig) -> None:
+def _check_noise(config: TwoPhaseConfig | DpSgdConfig) -> None:
     """Correlated noise is accounted for units of one row that may be replaced."""
     if not isinstance(config.private_phase.noise, BandedNoise):
         return
@@ -295,12 +300,12 @@ def _check_projection(config: LabelProjectionConfig) -> None:
         )
 
 
-def _check_cells(config: CellsConfig) -> None:
+def _check_hybrid(config: HybridConfig) -> None:
     """A row moves between cells, and Gaussian noise on their sums needs a delta."""
     if isinstance(config.unit, UserLevel):
         raise ConfigError(
-            "unit='user' does not go with method cells, which protects each example: the rows of "
-            "a user are in many cells. Use method dp-sgd or hybrid to protect users."
+            "unit='user' does not go with method hybrid, which protects each example: the rows of "
+            "a user are in many cells. Use method two-phase or dp-sgd to protect users."
         )
     if config.target is not None and config.target.delta == 0:
         raise ConfigError("delta=0.0 is out of reach for noisy sums of cells; choose e.g. 1e-7.")

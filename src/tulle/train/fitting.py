@@ -17,7 +17,7 @@ from tulle.runs.interruption import stop_signals
 from tulle.train.cells.cell_model import CellModel
 from tulle.train.cells.cell_training import train_on_cells
 from tulle.train.config_data import config_to_dict
-from tulle.train.configs import CellsConfig, NonPrivateConfig, TrainConfig
+from tulle.train.configs import HybridConfig, NonPrivateConfig, TrainConfig
 from tulle.train.content_fingerprint import content_fingerprint
 from tulle.train.devices import find_device
 from tulle.train.distributed.messages import dismissing
@@ -233,7 +233,7 @@ def _train(
     examples: ExampleSet, run: _Run, context: RunContext
 ) -> tuple[TrainedModel, PrivateSteps | None]:
     plan = run.plan
-    if isinstance(plan.config, CellsConfig):
+    if isinstance(plan.config, HybridConfig):
         return _train_on_cells(examples, run, context), None
     towers = plan.config
     model = towers.model.build(plan.shape.features, seed=towers.initial_seed, device=context.device)
@@ -288,7 +288,7 @@ def _train_on_cells(examples: ExampleSet, run: _Run, context: RunContext) -> Tra
 def _noise_description(run: _Run, steps: PrivateSteps | None) -> str:
     if steps is not None:
         return steps.noise_description
-    is_of_cells = isinstance(run.plan.config, CellsConfig)
+    is_of_cells = isinstance(run.plan.config, HybridConfig)
     return expanded_description(run.rng) if is_of_cells else run.rng.description
 
 

@@ -79,7 +79,7 @@ class PlainPhase:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelPhase(PlainPhase):
-    """Steps on randomized labels and public features: Hybrid's first phase."""
+    """Steps on randomized labels and public features: the first of two phases, or all of `rr`."""
 
     correction: LabelCorrection = LabelCorrection.FORWARD
     max_logit: float | None = None

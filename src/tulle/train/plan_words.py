@@ -18,13 +18,13 @@ from tulle.train.cells.cell_words import (
 )
 from tulle.train.configs import (
     Accounting,
-    CellsConfig,
     HybridConfig,
     LabelProjectionConfig,
     NonPrivateConfig,
     RandomizedLabelsConfig,
     StepsConfig,
     TrainConfig,
+    TwoPhaseConfig,
     method_name,
 )
 from tulle.train.noise_words import (
@@ -62,7 +62,7 @@ def plan_sentence(
     steps = "Steps on all columns with clipped gradients and Gaussian noise (DP-SGD)."
     if isinstance(config, NonPrivateConfig):
         return "Ordinary training on all columns and true labels, without any noise."
-    if isinstance(config, CellsConfig):
+    if isinstance(config, HybridConfig):
         return cells_sentence()
     if sampler is None or isinstance(config, RandomizedLabelsConfig):
         return f"{labels} Sensitive columns are not used."
@@ -82,7 +82,7 @@ def plan_settings(
 ) -> dict[str, Scalar]:
     """Sampler, clip, noise, steps and all else that decides what runs."""
     settings: dict[str, Scalar] = {"method": method_name(config)}
-    if isinstance(config, CellsConfig):
+    if isinstance(config, HybridConfig):
         settings |= cells_settings(config.cells, noise_multiplier)
         return settings | {"accounting": Accounting.REPLACE_PLD.value}
     settings |= {
@@ -92,7 +92,7 @@ def plan_settings(
     if isinstance(config, NonPrivateConfig):
         phase = config.phase
         return settings | {"epochs": phase.epochs, "batch_size": phase.batch_size}
-    if label_epsilon is not None and isinstance(config, HybridConfig | RandomizedLabelsConfig):
+    if label_epsilon is not None and isinstance(config, TwoPhaseConfig | RandomizedLabelsConfig):
         settings |= {
             "label_epsilon": label_epsilon,
             "label_correction": config.label_phase.correction.value,
@@ -112,7 +112,7 @@ def plan_bounds(
     config: TrainConfig, label_epsilon: float | None, sampler: "StepSampler | None"
 ) -> tuple[Bound, ...]:
     """Most that one unit adds to each phase."""
-    if isinstance(config, CellsConfig):
+    if isinstance(config, HybridConfig):
         return cells_bounds()
     bounds = []
     unit = None if isinstance(config, NonPrivateConfig) else config.unit
@@ -143,7 +143,7 @@ def plan_assumptions(
     config: TrainConfig, label_epsilon: float | None, sampler: "StepSampler | None"
 ) -> tuple[Assumption, ...]:
     """On what the claims rest, each with what makes it true."""
-    if isinstance(config, CellsConfig):
+    if isinstance(config, HybridConfig):
         return cells_assumptions()
     found = []
     if label_epsilon is not None:

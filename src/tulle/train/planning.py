@@ -16,7 +16,6 @@ from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency, Scope, TrustModel, Unit
 from tulle.train.configs import (
     Accounting,
-    CellsConfig,
     DpSgdConfig,
     HybridConfig,
     NonPrivateConfig,
@@ -25,6 +24,7 @@ from tulle.train.configs import (
     StepsConfig,
     Target,
     TrainConfig,
+    TwoPhaseConfig,
     method_name,
 )
 from tulle.train.data_shape import DataShape
@@ -119,7 +119,7 @@ class _Parts:
     @property
     def has_noise(self) -> bool:
         """True if there are private steps or cells, which need noise."""
-        return self.sampler is not None or isinstance(self.config, CellsConfig)
+        return self.sampler is not None or isinstance(self.config, HybridConfig)
 
     @property
     def vocabulary_and_noisy(self) -> tuple[Event | None, Event | None]:
@@ -270,7 +270,7 @@ def _paper_noise(config: PrivateConfig, parts: _Parts) -> float:
 
 def _label_total(config: PrivateConfig, target: Target) -> float:
     """The part of epsilon that all randomized labels of a unit have together."""
-    if isinstance(config, HybridConfig):
+    if isinstance(config, TwoPhaseConfig):
         return config.split.label_epsilon(target.epsilon)
     return target.epsilon if isinstance(config, RandomizedLabelsConfig) else 0.0
 
@@ -291,10 +291,10 @@ def _checked_target(config: PrivateConfig, shape: DataShape) -> Target:
             f"{type(config).__name__} has no target; call calibrate(epsilon=…, delta=…) first, "
             "or use NonPrivateConfig to train without privacy."
         )
-    if not isinstance(config, DpSgdConfig | CellsConfig) and not shape.public_features:
+    if not isinstance(config, HybridConfig | DpSgdConfig) and not shape.public_features:
         raise ConfigError(
             f"method {method_name(config)} trains on public features and there are none; use "
-            "DpSgdConfig or CellsConfig."
+            "HybridConfig or DpSgdConfig."
         )
     if isinstance(config.unit, UserLevel):
         _check_user_level(config, config.unit, shape)

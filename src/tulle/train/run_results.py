@@ -9,7 +9,7 @@ from tulle.privacy.fields import null_if_infinite
 from tulle.runs.folder import RunFolder
 from tulle.train.cells.cell_export import export_cells
 from tulle.train.cells.cell_model import CellModel
-from tulle.train.configs import Accounting, DpSgdConfig, HybridConfig, method_name
+from tulle.train.configs import Accounting, DpSgdConfig, TwoPhaseConfig, method_name
 from tulle.train.export import export_model, load_model
 from tulle.train.exported_model import REPORT_PROBS
 from tulle.train.model_folder import clear_cut_exports
@@ -142,7 +142,7 @@ def _report_facts(trained: TrainedModel) -> dict[str, object]:
 def _is_paper(plan: TrainPlan) -> bool:
     config = plan.config
     return (
-        isinstance(config, HybridConfig | DpSgdConfig)
+        isinstance(config, TwoPhaseConfig | DpSgdConfig)
         and config.accounting is Accounting.PAPER_RDP
         and plan.sampler is not None
     )

@@ -26,7 +26,6 @@ from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency, Scope, TrustModel
 from tulle.train.configs import (
     Accounting,
-    CellsConfig,
     DpSgdConfig,
     HybridConfig,
     LabelProjectionConfig,
@@ -36,6 +35,7 @@ from tulle.train.configs import (
     StepsConfig,
     TowerConfig,
     TrainConfig,
+    TwoPhaseConfig,
 )
 from tulle.train.data_shape import DataShape
 from tulle.train.models.tower_model import TOWERS
@@ -89,9 +89,9 @@ class TrainPlan:
         """The config, if it is one of towers that steps train.
 
         Raises:
-          ConfigError: The plan is one of cells.
+          ConfigError: The plan is one of hybrid, which has none.
         """
-        if isinstance(self.config, CellsConfig):
+        if isinstance(self.config, HybridConfig):
             raise ConfigError(
                 f"plan {self.plan.name!r} has no steps and no model of towers; use another method."
             )
@@ -101,7 +101,7 @@ class TrainPlan:
     def label_phase(self) -> LabelPhase | None:
         """Steps on randomized labels, if there are any."""
         if self.label_epsilon is None or not isinstance(
-            self.config, HybridConfig | RandomizedLabelsConfig
+            self.config, TwoPhaseConfig | RandomizedLabelsConfig
         ):
             return None
         return self.config.label_phase
@@ -163,7 +163,7 @@ def noisy_event(
     """What all private steps, or all sums of cells, cost; None if there are none."""
     if noise_multiplier is None:
         return None
-    if isinstance(config, CellsConfig):
+    if isinstance(config, HybridConfig):
         # Distances under replace are counted in full by the sums, so nothing doubles them.
         return Gaussian(noise_multiplier=noise_multiplier, replace_factor=1.0)
     return None if sampler is None else steps_event(config, sampler, noise_multiplier)
@@ -183,7 +183,7 @@ def steps_event(config: TrainConfig, sampler: StepSampler, noise_multiplier: flo
 
 def run_reads_sensitive(config: TrainConfig, shape: DataShape, sampler: StepSampler | None) -> bool:
     """Whether private steps or cells look at sensitive columns; False if there are neither."""
-    if isinstance(config, CellsConfig):
+    if isinstance(config, HybridConfig):
         return shape.has_sensitive
     return sampler is not None and not isinstance(config, LabelProjectionConfig)
 
@@ -200,7 +200,7 @@ def labels_event(config: TrainConfig, label_epsilon: float) -> Event:
 def claimed_adjacency(config: TrainConfig, sampler: StepSampler | None) -> Adjacency:
     """Which neighbours the headline speaks about: replaced ones, but for reproductions."""
     is_paper = (
-        isinstance(config, HybridConfig | DpSgdConfig)
+        isinstance(config, TwoPhaseConfig | DpSgdConfig)
         and config.accounting is Accounting.PAPER_RDP
         and sampler is not None
     )
@@ -222,16 +222,16 @@ def _step_noise(config: TrainConfig, noise_multiplier: float) -> Event:
 
 def _num_bands(config: TrainConfig) -> int:
     """Bands of C where the noise of all steps is C^-1 z; its columns have norm 1 at most."""
-    noise = config.private_phase.noise if isinstance(config, HybridConfig | DpSgdConfig) else None
+    noise = config.private_phase.noise if isinstance(config, TwoPhaseConfig | DpSgdConfig) else None
     return noise.num_bands if isinstance(noise, BandedNoise) else 1
 
 
 def _check_parts(plan: TrainPlan) -> None:
-    if isinstance(plan.config, CellsConfig):
+    if isinstance(plan.config, HybridConfig):
         others = (plan.sampler, plan.label_epsilon)
         if plan.noise_multiplier is None or others != (None, None) or plan.epsilon_milestones:
             raise ConfigError(
-                "a plan of cells has a noise_multiplier, and neither sampler, label_epsilon nor "
+                "a plan of hybrid has a noise_multiplier, and neither sampler, label_epsilon nor "
                 "milestones; make it with config.make(shape)."
             )
     elif (plan.sampler is None) != (plan.noise_multiplier is None):
@@ -299,7 +299,7 @@ def _meets_target(plan: TrainPlan, config: PrivateConfig) -> bool:
     guarantee, target = plan.plan.guarantee, config.target
     if target is None or guarantee.unit != config.unit.unit:
         return False
-    if isinstance(config, CellsConfig):
+    if isinstance(config, HybridConfig):
         return (guarantee.epsilon, guarantee.delta) == (target.epsilon, target.delta)
     if plan.private_phase is None:
         return guarantee.epsilon == target.epsilon and guarantee.delta == 0

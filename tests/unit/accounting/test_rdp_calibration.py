@@ -2,7 +2,7 @@ import pytest
 
 from tulle.accounting.rdp import rdp_epsilon
 from tulle.accounting.rdp_calibration import calibrate_noise_rdp
-from tulle.accounting.training_events import BatchSampling, dpsgd_event, hybrid_event
+from tulle.accounting.training_events import BatchSampling, dpsgd_event, two_phase_event
 from tulle.errors import ConfigError, UnsupportedEventError
 from tulle.privacy.events import DiscreteGaussian, Event
 from tulle.privacy.units import Adjacency
@@ -24,7 +24,7 @@ def test_the_noise_is_the_least_that_meets_the_target(epsilon: float) -> None:
 
 def test_labels_take_their_epsilon_first() -> None:
     together = calibrate_noise_rdp(
-        lambda noise: hybrid_event(SAMPLING, noise, 1.0), epsilon=3.0, delta=1e-6
+        lambda noise: two_phase_event(SAMPLING, noise, 1.0), epsilon=3.0, delta=1e-6
     )
     assert together == pytest.approx(
         calibrate_noise_rdp(training, epsilon=2.0, delta=1e-6), rel=2e-4
@@ -38,5 +38,5 @@ def test_targets_out_of_reach_and_unknown_events_are_refused() -> None:
         calibrate_noise_rdp(lambda noise: DiscreteGaussian(scale=noise), epsilon=1.0, delta=1e-6)
     with pytest.raises(ConfigError, match="noise="):
         calibrate_noise_rdp(
-            lambda noise: hybrid_event(SAMPLING, noise, 5.0), epsilon=3.0, delta=1e-6
+            lambda noise: two_phase_event(SAMPLING, noise, 5.0), epsilon=3.0, delta=1e-6
         )

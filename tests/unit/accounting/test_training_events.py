@@ -3,7 +3,7 @@ import math
 import pytest
 
 from tulle.accounting.accountant import privacy_curve
-from tulle.accounting.training_events import BatchSampling, dpsgd_event, hybrid_event
+from tulle.accounting.training_events import BatchSampling, dpsgd_event, two_phase_event
 from tulle.errors import ConfigError
 from tulle.privacy.event_json import event_from_json, event_to_json
 from tulle.privacy.events import (
@@ -52,26 +52,26 @@ def test_fixed_batches_are_accounted_as_such_and_never_as_poisson() -> None:
 def test_every_row_of_a_unit_randomizes_its_label() -> None:
     sampling = BatchSampling(num_examples=10_000, batch_size=100, steps=50, max_rows_per_unit=4)
     label = RandomizedResponse(epsilon=0.5)
-    assert hybrid_event(PLAIN, 1.2, 0.5) == Composed((label, dpsgd_event(PLAIN, 1.2)))
-    assert hybrid_event(sampling, 1.2, 0.5) == Composed(
+    assert two_phase_event(PLAIN, 1.2, 0.5) == Composed((label, dpsgd_event(PLAIN, 1.2)))
+    assert two_phase_event(sampling, 1.2, 0.5) == Composed(
         (Repeated(event=label, count=4), dpsgd_event(sampling, 1.2))
     )
 
 
 def test_labels_and_training_cost_at_most_their_sum_and_at_least_either() -> None:
     training = privacy_curve(dpsgd_event(PLAIN, 0.8), Adjacency.REPLACE).epsilon(1e-6)
-    together = privacy_curve(hybrid_event(PLAIN, 0.8, 1.0), Adjacency.REPLACE).epsilon(1e-6)
+    together = privacy_curve(two_phase_event(PLAIN, 0.8, 1.0), Adjacency.REPLACE).epsilon(1e-6)
     assert max(1.0, training) < together <= 1.0 + training * (1 + 1e-6)
 
 
-def test_the_golden_hybrid_runs() -> None:
+def test_the_golden_runs_of_two_phases() -> None:
     """Replace, delta 1e-7, batches of 16384: noise that was calibrated for the total epsilon."""
     for num_examples, steps, labels, total, noise in (
         (36_000_000, 2197, 0.6, 1.0, 0.7913),
         (12_800_000, 781, 3.0, 5.0, 0.6693),
     ):
         sampling = BatchSampling(num_examples=num_examples, batch_size=16_384, steps=steps)
-        curve = privacy_curve(hybrid_event(sampling, noise, labels), Adjacency.REPLACE)
+        curve = privacy_curve(two_phase_event(sampling, noise, labels), Adjacency.REPLACE)
         assert curve.epsilon(1e-7) == pytest.approx(total, rel=2e-3)
 
 
@@ -121,5 +121,5 @@ def test_a_batch_of_everything_is_no_sampling() -> None:
 
 
 def test_the_events_of_a_run_survive_the_ledger() -> None:
-    event = hybrid_event(PLAIN, 1.2, 0.5)
+    event = two_phase_event(PLAIN, 1.2, 0.5)
     assert event_from_json(event_to_json(event)) == event

@@ -8,8 +8,8 @@ from tulle.cli.main import run_with
 from tulle.privacy.event_json import event_from_dict
 from tulle.privacy.units import Adjacency
 
-HYBRID = (
-    "account hybrid --delta 1e-7 --label-epsilon 3 --num-examples 12800000 "
+TWO_PHASE = (
+    "account two-phase --delta 1e-7 --label-epsilon 3 --num-examples 12800000 "
     "--batch-size 16384 --steps 781"
 )
 DPSGD = "account dpsgd --delta 1e-6 --num-examples 1000000 --batch-size 1000"
@@ -23,8 +23,8 @@ def answer(capsys: pytest.CaptureFixture[str], command: str) -> dict:
     return json.loads(captured.out)
 
 
-def test_hybrid_finds_the_noise_of_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    facts = answer(capsys, f"{HYBRID} --epsilon 5")
+def test_two_phases_find_the_noise_of_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = answer(capsys, f"{TWO_PHASE} --epsilon 5")
     assert facts["noise_multiplier"] == pytest.approx(0.6693, rel=1e-3)
     assert 4.99 < facts["epsilon"] <= 5
     assert facts["adjacency"] == "replace"
@@ -32,20 +32,22 @@ def test_hybrid_finds_the_noise_of_the_table(capsys: pytest.CaptureFixture[str])
     assert facts["sensitive_columns_epsilon"] < facts["epsilon"] <= facts["basic_epsilon"]
 
 
-def test_hybrid_prices_the_noise_it_found(capsys: pytest.CaptureFixture[str]) -> None:
-    found = answer(capsys, f"{HYBRID} --epsilon 5")
-    priced = answer(capsys, f"{HYBRID} --noise-multiplier {found['noise_multiplier']}")
+def test_two_phases_are_priced_at_the_noise_that_was_found(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = answer(capsys, f"{TWO_PHASE} --epsilon 5")
+    priced = answer(capsys, f"{TWO_PHASE} --noise-multiplier {found['noise_multiplier']}")
     assert priced["epsilon"] == pytest.approx(found["epsilon"], rel=1e-9)
 
 
 def test_the_printed_event_costs_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    facts = answer(capsys, f"{HYBRID} --epsilon 5 --max-batch-size 17200")
+    facts = answer(capsys, f"{TWO_PHASE} --epsilon 5 --max-batch-size 17200")
     event = event_from_dict(facts["event"])
     assert privacy_curve(event, Adjacency.REPLACE).epsilon(1e-7) == facts["epsilon"]
 
 
 def test_papers_are_reproduced_by_renyi_accounting(capsys: pytest.CaptureFixture[str]) -> None:
-    facts = answer(capsys, f"{HYBRID} --epsilon 5 --adjacency add-remove --accountant rdp")
+    facts = answer(capsys, f"{TWO_PHASE} --epsilon 5 --adjacency add-remove --accountant rdp")
     assert facts["noise_multiplier"] == pytest.approx(0.7759, rel=2e-3)
     assert facts["accountant"] == "rdp"
 
@@ -178,7 +180,7 @@ def test_text_is_one_fact_a_line(capsys: pytest.CaptureFixture[str]) -> None:
             f"{DPSGD} --epsilon 1 --steps 3 --sampler fixed-size --adjacency add-remove",
             "FixedSizeSampled under add-remove",
         ),
-        (f"{HYBRID} --epsilon 2", "label_epsilon=3.0"),
+        (f"{TWO_PHASE} --epsilon 2", "label_epsilon=3.0"),
         ("account rr --response-epsilon 0", "response-epsilon=0.0"),
         ("account rr --response-epsilon 1 --num-values 1", "num-values"),
         ("account shuffle --local-epsilon 1 --num-reports 0 --delta 1e-6", "num-reports"),

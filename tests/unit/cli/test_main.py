@@ -17,7 +17,7 @@ from tulle.errors import (
     UnsupportedEventError,
 )
 
-ACCOUNT_COMMANDS = ("gaussian", "laplace", "rr", "dpsgd", "hybrid", "user", "shuffle", "plan")
+ACCOUNT_COMMANDS = ("gaussian", "laplace", "rr", "dpsgd", "two-phase", "user", "shuffle", "plan")
 
 
 @pytest.mark.parametrize(

@@ -83,15 +83,30 @@ def test_options_win_over_the_settings_file(
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ("--epsilon 1 --noise bandet", "did you mean 'banded'?"),
-        ("--epsilon 1 --bands 4", "--bands is for --noise banded, not for independent"),
-        ("--epsilon 1 --noise lattice --bands 4", "--bands is for --noise banded"),
-        ("--epsilon 1 --noise banded --selection-share 0.1", "is for --noise selected-rows"),
-        ("--epsilon 1 --noise lattice --lattice-bits 4", "bits=4 must be from 16 to 32"),
-        ("--epsilon 1 --noise banded --unit user", "protects single examples"),
-        ("--epsilon 1 --noise banded --accounting paper", "REPLACE_PLD"),
-        ("--epsilon 1 --noise banded --batch-size 100", "times num_bands=16 must be <="),
-        ("--epsilon 1 --noise banded --epochs 0.1", "number of private steps"),
+        ("--method two-phase --epsilon 1 --noise bandet", "did you mean 'banded'?"),
+        (
+            "--method two-phase --epsilon 1 --bands 4",
+            "--bands is for --noise banded, not for independent",
+        ),
+        (
+            "--method two-phase --epsilon 1 --noise lattice --bands 4",
+            "--bands is for --noise banded",
+        ),
+        (
+            "--method two-phase --epsilon 1 --noise banded --selection-share 0.1",
+            "is for --noise selected-rows",
+        ),
+        (
+            "--method two-phase --epsilon 1 --noise lattice --lattice-bits 4",
+            "bits=4 must be from 16 to 32",
+        ),
+        ("--method two-phase --epsilon 1 --noise banded --unit user", "protects single examples"),
+        ("--method two-phase --epsilon 1 --noise banded --accounting paper", "REPLACE_PLD"),
+        (
+            "--method two-phase --epsilon 1 --noise banded --batch-size 100",
+            "times num_bands=16 must be <=",
+        ),
+        ("--method two-phase --epsilon 1 --noise banded --epochs 0.1", "number of private steps"),
         ("--method rr --epsilon 1 --noise banded", "--noise has no meaning for method rr"),
         ("--method nonprivate --bands 2", "--bands has no meaning for method nonprivate"),
     ],

@@ -14,18 +14,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_few_rows_get_a_smaller_batch(capsys: pytest.CaptureFixture[str]) -> None:
-    settings = facts_of(f"plan {SYNTH} --model lr --epsilon 1 --test-fraction 0", capsys)[
-        "settings"
-    ]
+    settings = facts_of(
+        f"plan {SYNTH} --method two-phase --model lr --epsilon 1 --test-fraction 0", capsys
+    )["settings"]
     assert (settings["num_rows"], settings["max_batch_size"]) == (600, 150)
-    settings = facts_of(f"plan {SYNTH} --epsilon 1 --test-fraction 0 --batch-size 300", capsys)[
-        "settings"
-    ]
+    settings = facts_of(
+        f"plan {SYNTH} --method dp-sgd --epsilon 1 --test-fraction 0 --batch-size 300", capsys
+    )["settings"]
     assert settings["max_batch_size"] == 300
 
 
 def test_plan_prints_what_would_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(f"plan {SYNTH} --model lr --epsilon 1 --seed 0") == 0
+    assert run(f"plan {SYNTH} --method two-phase --model lr --epsilon 1 --seed 0") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].endswith(
         "epsilon=1, delta=1e-07 (example, replace, labels and sensitive columns)"
@@ -42,27 +42,39 @@ def test_plan_reads_no_label_and_no_feature(
     write_prepared(folder / "wrong", label_of_last_row=2.0)
     path = folder / "wrong" / "sensitive_features.i32"
     path.write_bytes(np.full(path.stat().st_size // 4, -7, np.int32).tobytes())
-    command = "--data wrong --model lr --epsilon 1 --quiet"
+    command = "--data wrong --method two-phase --epsilon 1 --quiet"
     assert facts_of(f"plan {command}", capsys)["guarantee"]["epsilon"] == 1
     assert "a label is not 0 or 1" in error_of(f"train {command}", 4, capsys)
     assert not (folder / "runs").exists()
 
 
 def test_a_finished_plan_is_run_as_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    planned = facts_of(f"plan {SYNTH} --model lr --epsilon 1 --finished plan.json", capsys)
+    planned = facts_of(
+        f"plan {SYNTH} --method two-phase --model lr --epsilon 1 --finished plan.json", capsys
+    )
     facts = facts_of(f"train {SYNTH} --finished-plan plan.json", capsys)
     assert RunFolder.open(facts["run"]).plan.to_dict() == planned
     more = f"train {SYNTH} --finished-plan plan.json --epochs 2"
     assert "--epochs is given too" in error_of(more, 2, capsys)
     other = f"train {SYNTH} --finished-plan plan.json".replace("600", "700")
     assert "was made for other data" in error_of(other, 2, capsys)
-    exists = f"plan {SYNTH} --model lr --epsilon 1 --finished plan.json"
+    exists = f"plan {SYNTH} --method two-phase --model lr --epsilon 1 --finished plan.json"
     assert "plan.json exists" in error_of(exists, 2, capsys)
     text = (folder / "plan.json").read_text()
     (folder / "plan.json").write_text(
         text.replace('"epsilon":1.0,"scope"', '"epsilon":0.5,"scope"')
     )
     assert run(f"train {SYNTH} --finished-plan plan.json") == 2
+
+
+def test_a_finished_plan_of_two_phases_is_not_one_of_hybrid(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(f"plan {SYNTH} --method two-phase --model lr --epsilon 1 --finished plan.json") == 0
+    text = (folder / "plan.json").read_text()
+    (folder / "plan.json").write_text(text.replace('"two-phase', '"hybrid'))
+    error = error_of(f"train {SYNTH} --finished-plan plan.json", 2, capsys)
+    assert "it is of the method now called two-phase" in error
 
 
 def test_a_baseline_has_a_plan_that_promises_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from tulle.studio.fields import defaults
 from tulle.studio.train_panel import TRAIN
 
 SLOW = defaults(TRAIN.fields) | {
-    "method": "hybrid",
+    "method": "two-phase",
     "epsilon": 8.0,
     "num_examples": 36_000_000,
     "batch_size": 4_096,

@@ -29,7 +29,7 @@ KEYS = {
     *("steps_lost", "method", "model", "seconds", "run", "card", "verdict"),
 }
 SETTINGS_FILE = """
-method = "hybrid"
+method = "two-phase"
 
 [data]
 source = "synth:search"
@@ -71,7 +71,7 @@ def test_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("method", "epsilon", "label_epsilon", "is_private"),
     [
-        ("hybrid --epsilon 1", 1.0, 0.6, True),
+        ("two-phase --epsilon 1", 1.0, 0.6, True),
         ("rr --epsilon 1", 1.0, 1.0, True),
         ("dp-sgd --epsilon 1", 1.0, None, True),
         ("nonprivate", None, None, False),
@@ -89,8 +89,8 @@ def test_every_method_leaves_a_run_with_a_card(
     name = method.split()[0]
     assert (facts["method"], facts["model"]) == (name, "logistic regression")
     assert (facts["epsilon"], facts["label_epsilon"]) == (epsilon, label_epsilon)
-    assert facts["delta"] == (1e-7 if name in ("hybrid", "dp-sgd") else 0)
-    has_steps = name in ("hybrid", "dp-sgd")
+    assert facts["delta"] == (1e-7 if name in ("two-phase", "dp-sgd") else 0)
+    has_steps = name in ("two-phase", "dp-sgd")
     assert (facts["steps"] > 0) is (facts["noise_multiplier"] is not None) is has_steps
     assert facts["run"] == f"runs/{name}-search"
     card = read_card(Path(facts["card"]))
@@ -154,7 +154,7 @@ def test_a_settings_file_serves_several_methods(
     facts = facts_of("train --config run.toml --quiet --method nonprivate", capsys)
     assert facts["epsilon"] is None
     assert RunFolder.open(facts["run"]).settings["model"]["embedding_dim"] == 2
-    strict = SETTINGS_FILE.replace('"hybrid"', '"nonprivate"')
+    strict = SETTINGS_FILE.replace('"two-phase"', '"nonprivate"')
     (folder / "run.toml").write_text(strict)
     assert "has no key" in error_of("train --config run.toml --quiet", 2, capsys)
 
@@ -166,9 +166,11 @@ def test_a_settings_file_serves_several_methods(
         ("clip_norm", "clip_nrm", "did you mean 'clip_norm'?"),
         ("test_fraction", "test_fracton", "did you mean 'test_fraction'?"),
         ("embedding_dim", "embeding_dim", "did you mean 'embedding_dim'?"),
-        ('"hybrid"', '"hybird"', "did you mean 'hybrid'?"),
+        ('"two-phase"', '"hybird"', "did you mean 'hybrid'?"),
         ("rows = 600", "rows = 0", "data.rows=0"),
-        ('"hybrid"\n', '"hybrid"\nunit = 3\n', "unit=3 must be a table"),
+        ('"two-phase"\n', '"two-phase"\nunit = 3\n', "unit=3 must be a table"),
+        ('"two-phase"', '"hybrid"', "it is of the method now called two-phase"),
+        ('method = "two-phase"', "", "it is of the method now called two-phase"),
         ("[target]", "[target", "cannot be read"),
     ],
 )
@@ -188,15 +190,17 @@ def test_mistakes_in_a_settings_file_are_named(
         ("--method hybird --epsilon 1", 2, "did you mean 'hybrid'?"),
         ("--method nonprivate --epsilon 1", 2, "--epsilon has no meaning for method nonprivate"),
         ("--method rr --epsilon 1 --epochs 2", 2, "give --label-epochs"),
+        ("--epsilon 1 --epochs 4", 2, "or use --method two-phase or dp-sgd"),
+        ("--method cells --epsilon 1", 2, "method cells is unknown"),
         ("--method dp-sgd --epsilon 1 --split paper", 2, "--split has no meaning"),
-        ("--epsilon 1 --model tree", 2, "--model tree is unknown"),
-        ("--epsilon 1 --split half", 2, "--split half is unknown"),
-        ("--epsilon 1 --optimizer sgd", 2, "needs --learning-rate"),
-        ("--epsilon 1 --optimizer sdg --learning-rate 1", 2, "did you mean 'sgd'?"),
-        ("--epsilon 1 --accounting rdp", 2, "--accounting rdp is unknown"),
-        ("--epsilon 1 --max-rows-per-user 2", 2, "add --unit user"),
-        ("--epsilon 1 --unit user", 4, "needs data with a unit column"),
-        ("--epsilon 1 --batch-size 100000", 2, "batch_size=100000 must be <="),
+        ("--method two-phase --epsilon 1 --model tree", 2, "--model tree is unknown"),
+        ("--method two-phase --epsilon 1 --split half", 2, "--split half is unknown"),
+        ("--method dp-sgd --epsilon 1 --optimizer sgd", 2, "needs --learning-rate"),
+        ("--method dp-sgd --epsilon 1 --optimizer sdg --learning-rate 1", 2, "did you mean 'sgd'?"),
+        ("--method two-phase --epsilon 1 --accounting rdp", 2, "--accounting rdp is unknown"),
+        ("--method two-phase --epsilon 1 --max-rows-per-user 2", 2, "add --unit user"),
+        ("--method two-phase --epsilon 1 --unit user", 4, "needs data with a unit column"),
+        ("--method two-phase --epsilon 1 --batch-size 100000", 2, "batch_size=100000 must be <="),
         ("--method rr --epsilon 1 --label-batch-size 601", 2, "label_batch_size=601 must be <="),
         ("--method nonprivate --batch-size 601", 2, "batch_size=601 must be <="),
         ("--epsilon -1", 2, "epsilon=-1.0 must be > 0"),

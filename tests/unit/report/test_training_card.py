@@ -39,7 +39,7 @@ def make_run(path: Path, *, seed: int | None = None, **changes: Any) -> RunFolde
     folder = RunFolder.create(path, settings={"a": 1}, plan=plan, facts={"seed": seed})
     result = {
         "format": "tulle training result 1",
-        "method": "hybrid",
+        "method": "two-phase",
         "epsilon": 1.0,
         "delta": 1e-7,
         "label_epsilon": 0.6,

@@ -16,11 +16,11 @@ from tulle.data.schema import Schema
 from tulle.privacy.units import Adjacency, Unit
 from tulle.train.configs import (
     DpSgdConfig,
-    HybridConfig,
     LabelProjectionConfig,
     NonPrivateConfig,
     RandomizedLabelsConfig,
     TrainConfig,
+    TwoPhaseConfig,
 )
 from tulle.train.data_shape import DataShape
 from tulle.train.examples import ExampleSet
@@ -132,9 +132,9 @@ def plain_phase(**changes: object) -> PlainPhase:
     return dataclasses.replace(phase, **changes)
 
 
-def hybrid(**changes: object) -> HybridConfig:
+def two_phase(**changes: object) -> TwoPhaseConfig:
     """With its noise given, so that planning takes no search."""
-    config = HybridConfig(
+    config = TwoPhaseConfig(
         model=LogisticRegression(),
         label_phase=label_phase(),
         private_phase=private_phase(noise_multiplier=1.0),

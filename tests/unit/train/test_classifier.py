@@ -26,15 +26,15 @@ from tulle.train.unit_level import UserLevel
 from unit.train.small_data import (
     SMALL_MLP,
     dp_sgd,
-    hybrid,
     nonprivate,
     private_phase,
     randomized_labels,
+    two_phase,
 )
 
 SCHEMA = Schema(label="click", public=("site", "slot"), sensitive=("age",), unit="user")
 HASHING = Hashing(public_bins=64, sensitive_bins=32, salt=bytes(range(16)))
-LEARNING = hybrid(private_phase=private_phase(noise_multiplier=0.5, epochs=8.0))
+LEARNING = two_phase(private_phase=private_phase(noise_multiplier=0.5, epochs=8.0))
 SEEDED = RunOptions(seed=5)
 
 
@@ -159,14 +159,19 @@ def test_the_guarantee_is_what_was_asked_for(fitted: TableClassifier) -> None:
     assert model.guarantee_.unit == Unit.example()
 
 
-def test_by_default_hybrid_trains_with_batches_that_fit_the_table() -> None:
+def test_by_default_hybrid_trains_and_needs_no_settings() -> None:
     model = TableClassifier(SCHEMA, epsilon=3, delta=1e-5, features=HASHING).fit(train_table())
-    assert model.plan_.config == tulle.train.HybridConfig(
-        label_phase=tulle.train.LabelPhase(batch_size=400 // 64),
-        private_phase=tulle.train.PrivatePhase(batch_size=400 // 4),
-    ).calibrate(epsilon=3, delta=1e-5)
+    assert model.plan_.config == tulle.train.HybridConfig().calibrate(epsilon=3, delta=1e-5)
     assert (model.guarantee_.epsilon, model.guarantee_.delta) == (3, 1e-5)
     assert model.result_.is_secure
+
+
+def test_the_default_learns_from_public_and_sensitive_columns() -> None:
+    model = classifier(config=None, epsilon=3, delta=1e-5).fit(pl.DataFrame(columns(4000)))
+    chances = model.predict_proba(held_out_table())[:, 1]
+    assert np.all((chances > 0) & (chances < 1))
+    # Without sensitive columns it is 0.2 at best.
+    assert model.evaluate(held_out_table()).auc_loss < 0.14
 
 
 def test_a_user_can_be_the_unit() -> None:
@@ -355,7 +360,7 @@ sys.meta_path.insert(0, Blocked())
 import tulle.train
 
 assert "TableClassifier" in tulle.train.__all__
-assert tulle.train.HybridConfig().model is not None
+assert tulle.train.TwoPhaseConfig().model is not None
 try:
     tulle.train.TableClassifier
 except ImportError as error:

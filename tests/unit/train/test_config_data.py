@@ -18,12 +18,12 @@ from tulle.train.configs import (
     METHOD_NAMES,
     Accounting,
     DpSgdConfig,
-    HybridConfig,
     LabelProjectionConfig,
     NonPrivateConfig,
     RandomizedLabelsConfig,
     Target,
     TrainConfig,
+    TwoPhaseConfig,
     method_name,
 )
 from tulle.train.data_shape import DataShape
@@ -51,8 +51,8 @@ from tulle.train.unit_level import (
 from unit.train.small_data import FEATURES, SCHEMA, make_shape
 
 CONFIGS: dict[str, TrainConfig] = {
-    "all defaults": HybridConfig(),
-    "hybrid": HybridConfig(
+    "all defaults": TwoPhaseConfig(),
+    "hybrid": TwoPhaseConfig(
         model=FactorizationMachine(),
         label_phase=LabelPhase(
             epochs=0.5,
@@ -76,7 +76,7 @@ CONFIGS: dict[str, TrainConfig] = {
     ).calibrate(epsilon=3, delta=1e-7),
     "rr": RandomizedLabelsConfig(unit=UserLevel()).calibrate(epsilon=1.0),
     "dp-sgd": DpSgdConfig(unit=ExampleLevel()).calibrate(epsilon=1.0, delta=1e-6),
-    "banded": HybridConfig(private_phase=PrivatePhase(noise=BandedNoise(num_bands=32))),
+    "banded": TwoPhaseConfig(private_phase=PrivatePhase(noise=BandedNoise(num_bands=32))),
     "lattice": DpSgdConfig(private_phase=PrivatePhase(noise=LatticeNoise(bits=30))),
     "selected rows": DpSgdConfig(private_phase=PrivatePhase(noise=SelectedRows(threshold=2))),
     "label-projection": LabelProjectionConfig(
@@ -102,8 +102,8 @@ def test_what_is_left_out_has_its_default(method: str) -> None:
 
 
 def test_settings_within_a_phase_may_be_left_out_too() -> None:
-    config = config_from_dict({"method": "hybrid", "private_phase": {"epochs": 9}})
-    assert config == HybridConfig(private_phase=PrivatePhase(epochs=9))
+    config = config_from_dict({"method": "two-phase", "private_phase": {"epochs": 9}})
+    assert config == TwoPhaseConfig(private_phase=PrivatePhase(epochs=9))
 
 
 @pytest.mark.parametrize(
@@ -113,26 +113,35 @@ def test_settings_within_a_phase_may_be_left_out_too() -> None:
         ({}, "needs the key 'method'"),
         ({"method": "hybird"}, "did you mean 'hybrid'"),
         ({"method": ["hybrid"]}, "is unknown"),
+        ({"method": "cells"}, "is unknown"),
         ({"method": "rr", "private_phase": {}}, "private_phase"),
-        ({"method": "hybrid", "lable_phase": {}}, "label_phase"),
-        ({"method": "hybrid", "label_phase": {"epoch": 1}}, "epochs"),
-        ({"method": "hybrid", "label_phase": 3}, "label_phase"),
-        ({"method": "hybrid", "label_phase": {"correction": "forwards"}}, "correction"),
-        ({"method": "hybrid", "label_phase": {"early_stopping": {"patince": 1}}}, "patience"),
-        ({"method": "hybrid", "private_phase": {"public_tower": "frozen"}}, "public_tower"),
-        ({"method": "hybrid", "private_phase": {"optimizer": {"kind": "sdg"}}}, "sgd"),
-        ({"method": "hybrid", "private_phase": {"epochs": "many"}}, "epochs"),
-        ({"method": "hybrid", "private_phase": {"noise": {"kind": "bandet"}}}, "banded"),
-        ({"method": "hybrid", "private_phase": {"noise": {"kind": "banded", "bands": 2}}}, "num_b"),
-        ({"method": "hybrid", "private_phase": {"noise": "banded"}}, "key 'kind'"),
-        ({"method": "hybrid", "split": {"kind": "ratio"}}, "label_share"),
-        ({"method": "hybrid", "unit": {"kind": "person"}}, "person"),
-        ({"method": "hybrid", "unit": {"kind": "user", "choice": "last"}}, "choice"),
-        ({"method": "hybrid", "unit": {"kind": "example", "max_rows_per_user": 2}}, "max_rows"),
-        ({"method": "hybrid", "accounting": "rdp"}, "accounting"),
-        ({"method": "hybrid", "target": {"epsilon": 1}}, "delta"),
-        ({"method": "hybrid", "target": {"epsilon": "1", "delta": 0}}, "epsilon"),
-        ({"method": "hybrid", "initial_seed": -1}, "initial_seed"),
+        ({"method": "hybrid", "label_phase": {"epochs": 1.0}}, "now called two-phase"),
+        ({"method": "hybrid", "private_phase": {}}, "now called two-phase"),
+        ({"method": "hybrid", "split": {"kind": "paper"}}, "Write method='two-phase'"),
+        ({"method": "hybrid", "model": {"kind": "mlp"}}, "keys of hybrid are cells, unit, target"),
+        ({"method": "hybrid", "cell": {}}, "did you mean 'cells'"),
+        ({"method": "two-phase", "lable_phase": {}}, "label_phase"),
+        ({"method": "two-phase", "label_phase": {"epoch": 1}}, "epochs"),
+        ({"method": "two-phase", "label_phase": 3}, "label_phase"),
+        ({"method": "two-phase", "label_phase": {"correction": "forwards"}}, "correction"),
+        ({"method": "two-phase", "label_phase": {"early_stopping": {"patince": 1}}}, "patience"),
+        ({"method": "two-phase", "private_phase": {"public_tower": "frozen"}}, "public_tower"),
+        ({"method": "two-phase", "private_phase": {"optimizer": {"kind": "sdg"}}}, "sgd"),
+        ({"method": "two-phase", "private_phase": {"epochs": "many"}}, "epochs"),
+        ({"method": "two-phase", "private_phase": {"noise": {"kind": "bandet"}}}, "banded"),
+        (
+            {"method": "two-phase", "private_phase": {"noise": {"kind": "banded", "bands": 2}}},
+            "num_b",
+        ),
+        ({"method": "two-phase", "private_phase": {"noise": "banded"}}, "key 'kind'"),
+        ({"method": "two-phase", "split": {"kind": "ratio"}}, "label_share"),
+        ({"method": "two-phase", "unit": {"kind": "person"}}, "person"),
+        ({"method": "two-phase", "unit": {"kind": "user", "choice": "last"}}, "choice"),
+        ({"method": "two-phase", "unit": {"kind": "example", "max_rows_per_user": 2}}, "max_rows"),
+        ({"method": "two-phase", "accounting": "rdp"}, "accounting"),
+        ({"method": "two-phase", "target": {"epsilon": 1}}, "delta"),
+        ({"method": "two-phase", "target": {"epsilon": "1", "delta": 0}}, "epsilon"),
+        ({"method": "two-phase", "initial_seed": -1}, "initial_seed"),
         ({"method": "nonprivate", "target": {"epsilon": 1, "delta": 0}}, "target"),
     ],
 )
@@ -197,7 +206,7 @@ def test_steps_of_a_plain_phase_cover_its_epochs() -> None:
 )
 def test_impossible_targets_are_refused(epsilon: float, delta: float, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        HybridConfig().calibrate(epsilon=epsilon, delta=delta)
+        TwoPhaseConfig().calibrate(epsilon=epsilon, delta=delta)
 
 
 def test_calibrate_changes_nothing_but_the_target() -> None:
@@ -222,7 +231,7 @@ def test_calibrate_changes_nothing_but_the_target() -> None:
 )
 def test_configs_refuse_other_things_than_settings(changes: dict[str, object]) -> None:
     (name,) = changes
-    for cls in (HybridConfig, RandomizedLabelsConfig, DpSgdConfig):
+    for cls in (TwoPhaseConfig, RandomizedLabelsConfig, DpSgdConfig):
         if name in {field.name for field in dataclasses.fields(cls)}:
             with pytest.raises(ConfigError, match=f"{name}="):
                 cls(**changes)

@@ -15,9 +15,9 @@ from tulle.train.unit_level import RowChoice, UserLevel
 from unit.train.small_data import (
     FEATURES,
     SMALL_MLP,
-    hybrid,
     make_examples,
     nonprivate,
+    two_phase,
     write_dataset,
 )
 
@@ -168,7 +168,7 @@ def test_rows_without_labels_are_predicted_and_not_evaluated() -> None:
 def test_no_user_has_more_rows_than_allowed(choice: RowChoice) -> None:
     examples = make_examples(400, rows_per_user=4)
     unit = UserLevel(max_rows_per_user=3, max_labels_per_user=1, choice=choice)
-    rows = bound_rows(examples, hybrid(unit=unit), bytes(range(32)))
+    rows = bound_rows(examples, two_phase(unit=unit), bytes(range(32)))
     for chosen, limit in ((rows.private_rows, 3), (rows.label_rows, 1)):
         counts = np.bincount(examples.units[chosen])
         assert counts.max() == limit
@@ -184,17 +184,17 @@ def test_a_plan_knows_how_many_rows_are_kept_without_choosing_them(
 ) -> None:
     examples = make_examples(401, rows_per_user=4)
     unit = UserLevel(max_rows_per_user=max_rows, max_labels_per_user=2, choice=choice)
-    for config in (hybrid(unit=unit), hybrid(), nonprivate()):
+    for config in (two_phase(unit=unit), two_phase(), nonprivate()):
         chosen = bound_rows(examples, config, bytes(range(32)))
         assert planned_shape(examples, config) == shape_of(examples, chosen)
     without_units = dataclasses.replace(examples, units=None)
     with pytest.raises(DataError, match="unit column"):
-        planned_shape(without_units, hybrid(unit=unit))
+        planned_shape(without_units, two_phase(unit=unit))
 
 
 def test_random_rows_depend_on_the_key_and_their_number_does_not() -> None:
     examples = make_examples(400, rows_per_user=4)
-    config = hybrid(unit=UserLevel(max_rows_per_user=2, choice=RowChoice.RANDOM))
+    config = two_phase(unit=UserLevel(max_rows_per_user=2, choice=RowChoice.RANDOM))
     first, again, other = (
         bound_rows(examples, config, key) for key in (b"k" * 16, b"k" * 16, b"l" * 16)
     )
@@ -205,7 +205,7 @@ def test_random_rows_depend_on_the_key_and_their_number_does_not() -> None:
 
 def test_examples_and_baselines_use_all_rows() -> None:
     examples = make_examples(40)
-    for config in (hybrid(), nonprivate()):
+    for config in (two_phase(), nonprivate()):
         rows = bound_rows(examples, config, bytes(16))
         assert rows.label_rows is rows.private_rows is None
         shape = shape_of(examples, rows)
@@ -216,4 +216,4 @@ def test_examples_and_baselines_use_all_rows() -> None:
 def test_users_need_a_unit_column() -> None:
     examples = dataclasses.replace(make_examples(40), units=None)
     with pytest.raises(DataError, match="unit column"):
-        bound_rows(examples, hybrid(unit=UserLevel()), bytes(16))
+        bound_rows(examples, two_phase(unit=UserLevel()), bytes(16))

@@ -25,13 +25,13 @@ from tulle.train.unit_level import RowChoice, UserLevel
 from unit.train.small_data import (
     SMALL_MLP,
     dp_sgd,
-    hybrid,
     label_phase,
     make_examples,
     nonprivate,
     planned,
     private_phase,
     randomized_labels,
+    two_phase,
     write_dataset,
 )
 
@@ -54,9 +54,9 @@ def same_weights(left: FitResult, right: FitResult) -> bool:
 
 LEARNING: dict[str, tuple[TrainConfig, float]] = {
     # The most AUC loss that counts as learnt; a constant has 0.5.
-    "hybrid": (hybrid(private_phase=private_phase(noise_multiplier=0.5, epochs=8.0)), 0.25),
+    "two-phase": (two_phase(private_phase=private_phase(noise_multiplier=0.5, epochs=8.0)), 0.25),
     "frozen": (
-        hybrid(
+        two_phase(
             private_phase=private_phase(
                 noise_multiplier=0.5, epochs=8.0, public_tower=PublicTower.FREEZE
             )
@@ -92,9 +92,9 @@ def test_sensitive_columns_help_where_they_are_read() -> None:
     assert baseline.auc_loss < labels.auc_loss - 0.02
 
 
-def test_hybrid_that_gives_all_to_labels_is_randomized_labels_alone() -> None:
+def test_two_phases_that_give_all_to_labels_are_randomized_labels_alone() -> None:
     labels_alone = randomized_labels(model=SMALL_MLP)
-    config = hybrid(model=SMALL_MLP, split=RatioSplit(label_share=1.0))
+    config = two_phase(model=SMALL_MLP, split=RatioSplit(label_share=1.0))
     config = config.calibrate(epsilon=3.0, delta=1e-5)
     mine, theirs = (
         fit(EXAMPLES, planned(c), options=RunOptions(seed=11)) for c in (config, labels_alone)
@@ -106,8 +106,8 @@ def test_hybrid_that_gives_all_to_labels_is_randomized_labels_alone() -> None:
     assert not same_weights(mine, fit(EXAMPLES, planned(config), options=RunOptions(seed=12)))
 
 
-def test_hybrid_that_gives_nothing_to_labels_is_dp_sgd() -> None:
-    config = hybrid(model=SMALL_MLP, split=RatioSplit(label_share=0.0))
+def test_two_phases_that_give_nothing_to_labels_are_dp_sgd() -> None:
+    config = two_phase(model=SMALL_MLP, split=RatioSplit(label_share=0.0))
     mine, theirs = (
         fit(EXAMPLES, planned(c), options=RunOptions(seed=11))
         for c in (config, dp_sgd(model=SMALL_MLP))
@@ -164,7 +164,7 @@ def test_a_resumed_run_trains_on_the_labels_and_rows_of_before(
 
 
 def test_a_finished_run_can_be_opened_again_and_trains_no_more(tmp_path: Path) -> None:
-    for config in (hybrid(), randomized_labels(), nonprivate()):
+    for config in (two_phase(), randomized_labels(), nonprivate()):
         steps: list[object] = []
         options = RunOptions(folder=tmp_path / type(config).__name__, watch=steps.append)
         first = fit(EXAMPLES, planned(config), test=TEST, options=options)
@@ -206,7 +206,7 @@ def test_a_finished_plan_trains_without_the_accountant_and_its_libraries(tmp_pat
     dataset = write_dataset(tmp_path / "data", EXAMPLES)
     test = write_dataset(tmp_path / "test", TEST)
     text = tmp_path / "plan.json"
-    text.write_text(train_plan_to_json(make_plan(dataset, hybrid())))
+    text.write_text(train_plan_to_json(make_plan(dataset, two_phase())))
     command = [sys.executable, "-c", LEAN, dataset.folder, test.folder, text, tmp_path / "run"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -237,7 +237,7 @@ def broken(name: str, place: tuple[int, ...], value: float) -> ExampleSet:
     return dataclasses.replace(EXAMPLES, **{name: values})
 
 
-@pytest.mark.parametrize("config", [hybrid(), dp_sgd(), randomized_labels(), nonprivate()])
+@pytest.mark.parametrize("config", [two_phase(), dp_sgd(), randomized_labels(), nonprivate()])
 def test_bad_data_is_refused_before_anything_is_written(
     tmp_path: Path, config: TrainConfig
 ) -> None:
@@ -277,25 +277,30 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_written(tmp_pa
 
 
 CHANGED: dict[str, tuple[ExampleSet, PrivateConfig, int | None, str]] = {
-    "labels": (broken("labels", (0,), 1 - EXAMPLES.labels[0]), hybrid(), 1, "data_fingerprint"),
+    "labels": (broken("labels", (0,), 1 - EXAMPLES.labels[0]), two_phase(), 1, "data_fingerprint"),
     "columns": (
         broken("sensitive_features", (0, 0), (EXAMPLES.sensitive_features[0, 0] + 1) % 4),
-        hybrid(),
+        two_phase(),
         1,
         "data_fingerprint",
     ),
     "units": (
         dataclasses.replace(EXAMPLES, units=EXAMPLES.units + 1),
-        hybrid(),
+        two_phase(),
         1,
         "data_fingerprint",
     ),
-    "rows": (EXAMPLES.select(np.arange(400)[::-1]), hybrid(), 1, "data_fingerprint"),
-    "model": (EXAMPLES, hybrid(model=SMALL_MLP), 1, "model.kind"),
-    "noise": (EXAMPLES, hybrid(private_phase=private_phase(noise_multiplier=2.0)), 1, "noise_mult"),
-    "target": (EXAMPLES, hybrid().calibrate(epsilon=4.0, delta=1e-5), 1, "target.epsilon"),
-    "seed": (EXAMPLES, hybrid(), 2, "seed"),
-    "no seed": (EXAMPLES, hybrid(), None, "seed"),
+    "rows": (EXAMPLES.select(np.arange(400)[::-1]), two_phase(), 1, "data_fingerprint"),
+    "model": (EXAMPLES, two_phase(model=SMALL_MLP), 1, "model.kind"),
+    "noise": (
+        EXAMPLES,
+        two_phase(private_phase=private_phase(noise_multiplier=2.0)),
+        1,
+        "noise_mult",
+    ),
+    "target": (EXAMPLES, two_phase().calibrate(epsilon=4.0, delta=1e-5), 1, "target.epsilon"),
+    "seed": (EXAMPLES, two_phase(), 2, "seed"),
+    "no seed": (EXAMPLES, two_phase(), None, "seed"),
 }
 
 
@@ -306,7 +311,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "train_plain", die)
         with pytest.raises(CrashError):
-            fit(EXAMPLES, planned(hybrid()), options=RunOptions(folder=folder, seed=1))
+            fit(EXAMPLES, planned(two_phase()), options=RunOptions(folder=folder, seed=1))
     return folder
 
 
@@ -323,17 +328,21 @@ def test_a_folder_in_use_is_refused(begun: Path) -> None:
     with (begun / "run.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(RunStateError, match="in use by another process"):
-            fit(EXAMPLES, planned(hybrid()), options=RunOptions(folder=begun, resume=True, seed=1))
+            fit(
+                EXAMPLES,
+                planned(two_phase()),
+                options=RunOptions(folder=begun, resume=True, seed=1),
+            )
 
 
 def test_a_new_run_does_not_go_into_the_folder_of_another(begun: Path) -> None:
     with pytest.raises(RunStateError, match="--resume"):
-        fit(EXAMPLES, planned(hybrid()), options=RunOptions(folder=begun, seed=1))
+        fit(EXAMPLES, planned(two_phase()), options=RunOptions(folder=begun, seed=1))
 
 
 def test_there_is_nothing_to_resume_in_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(RunStateError, match="is no run"):
-        fit(EXAMPLES, planned(hybrid()), options=RunOptions(folder=tmp_path, resume=True))
+        fit(EXAMPLES, planned(two_phase()), options=RunOptions(folder=tmp_path, resume=True))
     with pytest.raises(ConfigError, match="needs the folder"):
         RunOptions(resume=True)
 
@@ -349,15 +358,15 @@ def test_a_reproduction_of_the_papers_says_that_it_is_one(tmp_path: Path) -> Non
     }
     sound = result_to_dict(fit(EXAMPLES, planned(dp_sgd())), test_name="some rows")
     assert (sound["reproduction_only"], sound["accounting_note"]) == (False, "")
-    labels = hybrid(accounting=Accounting.PAPER_RDP, split=RatioSplit(label_share=1.0))
+    labels = two_phase(accounting=Accounting.PAPER_RDP, split=RatioSplit(label_share=1.0))
     assert not result_to_dict(fit(EXAMPLES, labels), test_name="")["reproduction_only"]
 
 
 def test_results_say_what_was_spent_and_how_it_was_noised() -> None:
-    result = fit(EXAMPLES, planned(hybrid()), test=TEST)
+    result = fit(EXAMPLES, planned(two_phase()), test=TEST)
     shown = result_to_dict(result, test_name="others")
     assert shown["epsilon"] == result.plan.plan.guarantee.epsilon
-    assert (shown["delta"], shown["method"], shown["test"]) == (1e-5, "hybrid", "others")
+    assert (shown["delta"], shown["method"], shown["test"]) == (1e-5, "two-phase", "others")
     assert (shown["noise_multiplier"], shown["steps"]) == (1.0, result.plan.num_private_steps)
     assert shown["randomness"]["is_secure"] is result.is_secure is True
     assert shown["metrics"]["auc_loss"] == result.metrics.auc_loss

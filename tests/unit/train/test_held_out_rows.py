@@ -13,12 +13,12 @@ from tulle.train.run_options import LedgerCharge, RunOptions
 from tulle.train.unit_level import UserLevel
 from unit.train.small_data import (
     dp_sgd,
-    hybrid,
     make_examples,
     make_ledger,
     nonprivate,
     private_phase,
     randomized_labels,
+    two_phase,
     write_dataset,
 )
 
@@ -27,7 +27,7 @@ FIRST, LAST = np.arange(200), np.arange(200, 400)
 USERS = dp_sgd(unit=UserLevel(), private_phase=private_phase(noise_multiplier=1.0, batch_size=40))
 
 
-@pytest.mark.parametrize("config", [hybrid(), dp_sgd(), randomized_labels()])
+@pytest.mark.parametrize("config", [two_phase(), dp_sgd(), randomized_labels()])
 def test_rows_that_are_trained_on_are_no_test_rows(config: TrainConfig) -> None:
     train = EXAMPLES.select(FIRST)
     plan = make_plan(train, config)

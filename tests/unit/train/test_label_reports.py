@@ -23,7 +23,7 @@ from tulle.train.phases import LabelCorrection
 from tulle.train.run_options import RunOptions
 from tulle.train.training_rows import bound_rows, planned_shape, shape_of
 from tulle.train.unit_level import RowChoice, UserLevel, unit_from_dict, unit_to_dict
-from unit.train.small_data import hybrid, label_phase, make_examples, randomized_labels
+from unit.train.small_data import label_phase, make_examples, randomized_labels, two_phase
 
 SHARING = UserLevel(max_sharing_labels_per_user=3, choice=RowChoice.FIRST)
 
@@ -158,8 +158,8 @@ def test_training_on_shared_labels_learns_and_goes_on_with_the_same(
     assert len(kept) == first.plan.shape.num_label_rows
 
 
-def test_hybrid_may_share_too() -> None:
-    config = hybrid(unit=SHARING)
+def test_two_phases_may_share_too() -> None:
+    config = two_phase(unit=SHARING)
     result = fit(uneven_examples(200), config, options=RunOptions(seed=0))
     assert RandomizedResponse(epsilon=result.plan.label_epsilon) in result.plan.plan.event.events
 

@@ -28,10 +28,10 @@ from tulle.train.phases import EarlyStopping, LabelCorrection
 from tulle.train.run_options import RunOptions
 from tulle.train.unit_level import RowChoice, UserLevel
 from unit.train.small_data import (
-    hybrid,
     label_phase,
     make_examples,
     randomized_labels,
+    two_phase,
     write_dataset,
 )
 
@@ -143,9 +143,9 @@ def test_calibration_is_refused_before_anything_is_charged_where_it_would_be_wro
     assert not (tmp_path / "run").exists()
 
 
-def test_hybrid_cannot_be_calibrated_after_training() -> None:
-    with pytest.raises(ConfigError, match="Hybrid trains on"):
-        hybrid(label_phase=label_phase(correction=LabelCorrection.CALIBRATED))
+def test_two_phases_cannot_be_calibrated_after_training() -> None:
+    with pytest.raises(ConfigError, match="two-phase algorithm trains on"):
+        two_phase(label_phase=label_phase(correction=LabelCorrection.CALIBRATED))
 
 
 def memorised_logits(**changes: object) -> np.ndarray:

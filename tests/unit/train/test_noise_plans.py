@@ -12,7 +12,7 @@ from tulle.errors import ConfigError, UnsupportedEventError
 from tulle.privacy.events import Gaussian
 from tulle.privacy.units import Adjacency
 from tulle.train.banded.band_matrix import BandMatrix
-from tulle.train.configs import Accounting, DpSgdConfig, HybridConfig
+from tulle.train.configs import Accounting, DpSgdConfig, TwoPhaseConfig
 from tulle.train.phases import PrivatePhase
 from tulle.train.step_noise import (
     STEP_NOISES,
@@ -24,7 +24,7 @@ from tulle.train.step_noise import (
 )
 from tulle.train.train_plan import TrainPlan
 from tulle.train.unit_level import UserAccounting, UserLevel
-from unit.train.small_data import dp_sgd, hybrid, make_shape, private_phase
+from unit.train.small_data import dp_sgd, make_shape, private_phase, two_phase
 
 SHAPE = make_shape(4000)
 
@@ -57,9 +57,9 @@ def test_milestones_rise_to_the_headline() -> None:
     assert 0 < epsilons[0] < epsilons[-1] == plan.plan.guarantee.epsilon
 
 
-def test_hybrid_speaks_of_sensitive_columns_too() -> None:
+def test_two_phases_speak_of_sensitive_columns_too() -> None:
     phase = private_phase(noise=BandedNoise(num_bands=4), noise_multiplier=1.0)
-    plan = hybrid(private_phase=phase).make(SHAPE)
+    plan = two_phase(private_phase=phase).make(SHAPE)
     (variant,) = plan.plan.variants
     assert variant.guarantee.epsilon < plan.plan.guarantee.epsilon
     verify_plan(plan.plan)
@@ -120,10 +120,10 @@ def test_lattice_and_selection_cost_what_independent_noise_costs(kind: type[Step
     assert other.plan.guarantee == usual.plan.guarantee
 
 
-@pytest.mark.parametrize("config", [DpSgdConfig, HybridConfig])
+@pytest.mark.parametrize("config", [DpSgdConfig, TwoPhaseConfig])
 @pytest.mark.parametrize("accounting", UserAccounting)
 def test_correlated_noise_for_users_cannot_be_built(
-    config: type[DpSgdConfig | HybridConfig], accounting: UserAccounting
+    config: type[DpSgdConfig | TwoPhaseConfig], accounting: UserAccounting
 ) -> None:
     phase = PrivatePhase(noise=BandedNoise())
     with pytest.raises(ConfigError, match="single examples"):

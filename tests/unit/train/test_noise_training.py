@@ -36,10 +36,10 @@ from tulle.train.train_plan import TrainPlan
 from unit.train.small_data import (
     SMALL_MLP,
     dp_sgd,
-    hybrid,
     make_examples,
     make_shape,
     private_phase,
+    two_phase,
 )
 
 EXAMPLES = make_examples(200)
@@ -105,9 +105,11 @@ def test_every_noise_goes_on_after_a_stop(noise: StepNoise, tmp_path: Path) -> N
     assert bool(weights_of(result).isfinite().all())
 
 
-def test_hybrid_trains_with_correlated_noise() -> None:
+def test_two_phases_train_with_correlated_noise() -> None:
     phase = private_phase(noise_multiplier=1.0, noise=BANDED, batch_size=50)
-    result = fit(EXAMPLES, hybrid(model=SMALL_MLP, private_phase=phase), options=RunOptions(seed=1))
+    result = fit(
+        EXAMPLES, two_phase(model=SMALL_MLP, private_phase=phase), options=RunOptions(seed=1)
+    )
     assert isinstance(result.plan.sampler, CyclicPoisson)
     assert bool(weights_of(result).isfinite().all())
 

@@ -21,10 +21,10 @@ from tulle.train.budget_split import ExplicitSplit, RatioSplit
 from tulle.train.configs import (
     Accounting,
     DpSgdConfig,
-    HybridConfig,
     PrivateConfig,
     RandomizedLabelsConfig,
     StepsConfig,
+    TwoPhaseConfig,
 )
 from tulle.train.phases import PrivatePhase
 from tulle.train.planning import make_train_plan
@@ -32,12 +32,12 @@ from tulle.train.unit_level import MOST_ROWS_PER_USER, RowChoice, UserAccounting
 from unit.train.small_data import (
     FEATURES,
     dp_sgd,
-    hybrid,
     label_projection,
     make_shape,
     nonprivate,
     private_phase,
     randomized_labels,
+    two_phase,
 )
 
 SHAPE = make_shape(400, num_users=200)
@@ -64,11 +64,11 @@ def searched(config: StepsConfig, **changes: object) -> StepsConfig:
         (12_800_000, 1, 1.0, 781, 0.9457),
     ],
 )
-def test_hybrid_gets_the_noise_of_joint_composition(
+def test_two_phases_get_the_noise_of_joint_composition(
     num_rows: int, epochs: int, epsilon: float, steps: int, joint_noise: float
 ) -> None:
     phase = PrivatePhase(epochs=epochs, batch_size=room_for(16384))
-    config = HybridConfig(private_phase=phase).calibrate(epsilon=epsilon, delta=1e-7)
+    config = TwoPhaseConfig(private_phase=phase).calibrate(epsilon=epsilon, delta=1e-7)
     plan = make_train_plan(config, make_shape(num_rows))
 
     def event(noise: float) -> Event:
@@ -83,19 +83,19 @@ def test_hybrid_gets_the_noise_of_joint_composition(
 
 
 PRIVATE_CONFIGS: dict[str, PrivateConfig] = {
-    "hybrid": searched(hybrid()),
-    "hybrid with given noise": hybrid(),
-    "hybrid by ratio": searched(hybrid(split=RatioSplit(label_share=0.25))),
-    "hybrid, all to labels": hybrid(split=RatioSplit(label_share=1.0)),
-    "hybrid, none to labels": searched(hybrid(split=RatioSplit(label_share=0.0))),
+    "two-phase": searched(two_phase()),
+    "two-phase with given noise": two_phase(),
+    "two-phase by ratio": searched(two_phase(split=RatioSplit(label_share=0.25))),
+    "two-phase, all to labels": two_phase(split=RatioSplit(label_share=1.0)),
+    "two-phase, none to labels": searched(two_phase(split=RatioSplit(label_share=0.0))),
     "rr": randomized_labels(),
     "rr of users": randomized_labels(unit=UserLevel(max_labels_per_user=3)),
     "dp-sgd": searched(dp_sgd()),
     "label projection": searched(label_projection()),
     "label projection with given noise": label_projection(),
     "label projection of users": searched(label_projection(unit=UserLevel(max_rows_per_user=2))),
-    "as the papers": searched(hybrid(accounting=Accounting.PAPER_RDP)),
-    "as the papers, all to labels": hybrid(
+    "as the papers": searched(two_phase(accounting=Accounting.PAPER_RDP)),
+    "as the papers, all to labels": two_phase(
         accounting=Accounting.PAPER_RDP, split=RatioSplit(label_share=1.0)
     ),
     "as the papers, users": searched(
@@ -105,8 +105,8 @@ PRIVATE_CONFIGS: dict[str, PrivateConfig] = {
         )
     ),
     **{
-        f"hybrid, {accounting.value}": searched(
-            hybrid(
+        f"two-phase, {accounting.value}": searched(
+            two_phase(
                 unit=UserLevel(max_rows_per_user=2, max_labels_per_user=2, accounting=accounting)
             )
         )
@@ -133,7 +133,7 @@ def test_every_plan_claims_its_target_and_no_more_than_its_event_gives(name: str
 
 
 def test_sensitive_columns_cost_the_private_steps_alone() -> None:
-    plan = make_train_plan(hybrid(), SHAPE)
+    plan = make_train_plan(two_phase(), SHAPE)
     assert plan.sampler is not None
     assert plan.noise_multiplier is not None
     (claim,) = plan.plan.variants
@@ -145,8 +145,8 @@ def test_sensitive_columns_cost_the_private_steps_alone() -> None:
     assert claim.event == steps
 
 
-def test_hybrid_labels_get_their_share_and_the_event_holds_both_phases() -> None:
-    plan = make_train_plan(hybrid(), SHAPE)
+def test_labels_of_two_phases_get_their_share_and_the_event_holds_both_phases() -> None:
+    plan = make_train_plan(two_phase(), SHAPE)
     assert plan.label_epsilon == pytest.approx(3.0)
     assert isinstance(plan.plan.event, Composed)
     labels, steps = plan.plan.event.events
@@ -205,19 +205,19 @@ def test_a_baseline_promises_nothing() -> None:
 
 
 def test_the_papers_account_says_add_or_remove_and_shows_what_replace_costs() -> None:
-    plan = make_train_plan(searched(hybrid(accounting=Accounting.PAPER_RDP)), SHAPE)
+    plan = make_train_plan(searched(two_phase(accounting=Accounting.PAPER_RDP)), SHAPE)
     columns_alone, replaced = plan.plan.variants
     headline = plan.plan.guarantee
     assert headline.adjacency is Adjacency.ADD_OR_REMOVE
     assert columns_alone.guarantee.scope is Scope.SENSITIVE_COLUMNS
     assert replaced.guarantee.adjacency is Adjacency.REPLACE
     assert replaced.guarantee.epsilon > headline.epsilon
-    sound = make_train_plan(searched(hybrid()), SHAPE)
+    sound = make_train_plan(searched(two_phase()), SHAPE)
     assert sound.plan.guarantee.adjacency is Adjacency.REPLACE
 
 
 def test_epsilon_so_far_rises_to_the_headline() -> None:
-    plan = make_train_plan(hybrid(private_phase=private_phase(noise_multiplier=1.0)), SHAPE)
+    plan = make_train_plan(two_phase(private_phase=private_phase(noise_multiplier=1.0)), SHAPE)
     marks = [step for step, _ in plan.epsilon_milestones]
     so_far = [plan.epsilon_by(step) for step in range(plan.num_private_steps + 1)]
     assert marks[-1] == plan.num_private_steps
@@ -261,7 +261,7 @@ def test_users_cost_what_the_reference_table_says(
 
 
 def test_vocabularies_are_in_the_event_and_leave_less_for_the_steps() -> None:
-    config = searched(hybrid())
+    config = searched(two_phase())
     shape = dataclasses.replace(SHAPE, vocabulary_event=VOCABULARY)
     bare, paid = make_train_plan(config, SHAPE), make_train_plan(config, shape)
     assert isinstance(paid.plan.event, Composed)
@@ -289,18 +289,18 @@ def refused(config: PrivateConfig, message: str, shape: object = SHAPE) -> None:
 
 def test_vocabularies_paid_for_examples_are_refused_for_users() -> None:
     shape = dataclasses.replace(SHAPE, vocabulary_event=VOCABULARY)
-    refused(hybrid(unit=UserLevel()), "one example, not for one user", shape)
+    refused(two_phase(unit=UserLevel()), "one example, not for one user", shape)
 
 
 def test_a_target_that_labels_and_vocabularies_use_up_is_refused() -> None:
     shape = dataclasses.replace(SHAPE, vocabulary_event=Gaussian(noise_multiplier=0.5))
-    refused(searched(hybrid()), "leaves nothing for private steps", shape)
+    refused(searched(two_phase()), "leaves nothing for private steps", shape)
 
 
 def test_vocabularies_that_need_more_delta_name_it_as_the_way_out() -> None:
     event = EpsilonDelta(epsilon=0.1, delta=1e-4)
     shape = dataclasses.replace(SHAPE, vocabulary_event=event)
-    for config in (searched(hybrid()), searched(dp_sgd())):
+    for config in (searched(two_phase()), searched(dp_sgd())):
         refused(
             config, r"vocabularies alone need delta > 0.0001; raise delta, or .* smaller", shape
         )
@@ -341,23 +341,25 @@ def test_more_rows_of_a_user_than_can_be_accounted_are_refused() -> None:
 
 
 def test_a_share_of_labels_above_epsilon_is_refused() -> None:
-    refused(hybrid(split=ExplicitSplit(epsilon_of_labels=6.0)), "must be <= epsilon=5.0")
+    refused(two_phase(split=ExplicitSplit(epsilon_of_labels=6.0)), "must be <= epsilon=5.0")
 
 
 def test_delta_zero_is_refused_for_private_steps() -> None:
-    refused(searched(hybrid()).calibrate(epsilon=3.0, delta=0.0), "delta=0.0 is out of reach")
+    refused(searched(two_phase()).calibrate(epsilon=3.0, delta=0.0), "delta=0.0 is out of reach")
     refused(dp_sgd().calibrate(epsilon=3.0, delta=0.0), "delta=0.0 is out of reach")
 
 
-@pytest.mark.parametrize("config", [hybrid(), dp_sgd(), randomized_labels()])
+@pytest.mark.parametrize("config", [two_phase(), dp_sgd(), randomized_labels()])
 def test_a_config_without_a_target_makes_no_plan(config: PrivateConfig) -> None:
     refused(dataclasses.replace(config, target=None), "has no target; call calibrate")
 
 
-@pytest.mark.parametrize("config", [hybrid(), randomized_labels()])
+@pytest.mark.parametrize("config", [two_phase(), randomized_labels()])
 def test_labels_alone_need_public_features(config: PrivateConfig) -> None:
     refused(
-        config, "there are none; use DpSgdConfig", dataclasses.replace(SHAPE, features=FEATURES[3:])
+        config,
+        "there are none; use HybridConfig or DpSgdConfig",
+        dataclasses.replace(SHAPE, features=FEATURES[3:]),
     )
 
 
@@ -374,11 +376,11 @@ def test_a_batch_above_the_users_is_refused() -> None:
 
 
 def test_users_need_a_unit_column() -> None:
-    refused(hybrid(unit=UserLevel()), "needs data with a unit column", make_shape(400))
+    refused(two_phase(unit=UserLevel()), "needs data with a unit column", make_shape(400))
 
 
 def test_the_papers_account_for_users_by_group_privacy_alone() -> None:
-    config = hybrid(unit=UserLevel(), accounting=Accounting.PAPER_RDP)
+    config = two_phase(unit=UserLevel(), accounting=Accounting.PAPER_RDP)
     refused(config, "set accounting=UserAccounting.GROUP_PRIVACY")
 
 

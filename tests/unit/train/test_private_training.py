@@ -28,12 +28,12 @@ from tulle.train.train_plan import TrainPlan
 from tulle.train.unit_level import UserAccounting, UserLevel
 from unit.train.small_data import (
     dp_sgd,
-    hybrid,
     label_phase,
     make_examples,
     make_shape,
     private_phase,
     randomized_labels,
+    two_phase,
 )
 
 EXAMPLES = make_examples(200)
@@ -58,9 +58,9 @@ def plan() -> TrainPlan:
 
 
 @pytest.fixture(scope="module")
-def hybrid_plan() -> TrainPlan:
+def two_phase_plan() -> TrainPlan:
     phase = private_phase(noise_multiplier=1.0, batch_size=80, epochs=1.57)
-    return plan_for(hybrid(private_phase=phase, label_phase=label_phase(epochs=1.0)))
+    return plan_for(two_phase(private_phase=phase, label_phase=label_phase(epochs=1.0)))
 
 
 @pytest.fixture
@@ -169,24 +169,24 @@ def test_no_step_is_taken_or_charged_twice_wherever_the_run_dies(
     assert number > 15
 
 
-def test_a_hybrid_run_dies_anywhere_and_goes_on(
-    tmp_path: Path, hybrid_plan: TrainPlan, crash_at_call: Callable[[int | None, bool], None]
+def test_a_run_of_two_phases_dies_anywhere_and_goes_on(
+    tmp_path: Path, two_phase_plan: TrainPlan, crash_at_call: Callable[[int | None, bool], None]
 ) -> None:
     kept: set[bytes] = set()
     for number in itertools.count():
         folder = tmp_path / f"run {number}"
         crash_at_call(number, True)
         try:
-            run(hybrid_plan, folder)
+            run(two_phase_plan, folder)
             break
         except CrashError:
             pass
         has_labels = RunFolder.open(folder).has_array("randomized_labels")
         labels = RunFolder.open(folder).read_array("randomized_labels") if has_labels else None
         crash_at_call(None, True)
-        run(hybrid_plan, folder, resume=True)
+        run(two_phase_plan, folder, resume=True)
         again = RunFolder.open(folder).read_array("randomized_labels")
-        assert charged_steps(folder) == list(range(hybrid_plan.num_private_steps))
+        assert charged_steps(folder) == list(range(two_phase_plan.num_private_steps))
         assert labels is None or labels.tolist() == again.tolist()
         kept.add(again.tobytes())
     assert number > 20

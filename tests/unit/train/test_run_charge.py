@@ -24,7 +24,6 @@ from tulle.train.run_options import LedgerCharge, RunOptions
 from unit.train.small_data import (
     SMALL_MLP,
     dp_sgd,
-    hybrid,
     label_phase,
     make_examples,
     make_shape,
@@ -32,6 +31,7 @@ from unit.train.small_data import (
     planned,
     private_phase,
     randomized_labels,
+    two_phase,
 )
 
 EXAMPLES = make_examples(200)
@@ -81,7 +81,7 @@ def options(ledger: Ledger, folder: Path | None, **changes: Any) -> RunOptions:
     return RunOptions(folder=folder, charge=LedgerCharge(ledger=ledger), **changes)
 
 
-@pytest.mark.parametrize("config", [hybrid(), dp_sgd(), randomized_labels()])
+@pytest.mark.parametrize("config", [two_phase(), dp_sgd(), randomized_labels()])
 def test_a_run_is_charged_once_with_its_event(
     tmp_path: Path, ledger: Ledger, config: TrainConfig
 ) -> None:
@@ -105,9 +105,9 @@ def test_a_run_without_a_folder_is_charged_each_time(ledger: Ledger) -> None:
 def test_vocabularies_are_not_charged_again(ledger: Ledger) -> None:
     vocabulary = Gaussian(noise_multiplier=9.0)
     shape = dataclasses.replace(make_shape(200), vocabulary_event=vocabulary)
-    plan = hybrid().make(shape)
+    plan = two_phase().make(shape)
     assert "9.0" in plan.plan.to_json()
-    assert charged_event(plan) == planned(hybrid(), 200).plan.event
+    assert charged_event(plan) == planned(two_phase(), 200).plan.event
     examples = dataclasses.replace(EXAMPLES, vocabulary_event=vocabulary)
     fit(examples, plan, options=options(ledger, None))
     assert spends(ledger)[0].request.event == charged_event(plan)
@@ -130,7 +130,7 @@ def test_the_ledger_is_charged_before_labels_are_drawn_and_steps_are_taken(
     noting(label_reports, "randomize")
     for name in ("charge_run", "train_plain", "train_privately"):
         noting(fitting, name)
-    fit(EXAMPLES, planned(hybrid(), 200), options=options(ledger, tmp_path / "run"))
+    fit(EXAMPLES, planned(two_phase(), 200), options=options(ledger, tmp_path / "run"))
     assert order == [
         "charge_run after 0 spends",
         "randomize after 1 spends",
@@ -183,7 +183,7 @@ MOMENTS: dict[str, Break] = {
 def test_a_crash_after_the_spend_does_not_charge_twice(
     tmp_path: Path, ledger: Ledger, moment: str
 ) -> None:
-    plan = planned(hybrid(), 200)
+    plan = planned(two_phase(), 200)
     for resume in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             MOMENTS[moment](patch)
@@ -202,14 +202,14 @@ def test_a_crash_before_the_spend_charges_nothing_until_the_run_goes_on(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "charge_run", die)
         with pytest.raises(CrashError):
-            fit(EXAMPLES, planned(hybrid(), 200), options=options(ledger, tmp_path / "run"))
+            fit(EXAMPLES, planned(two_phase(), 200), options=options(ledger, tmp_path / "run"))
     assert spends(ledger) == ()
-    fit(EXAMPLES, planned(hybrid(), 200), options=options(ledger, tmp_path / "run", resume=True))
+    fit(EXAMPLES, planned(two_phase(), 200), options=options(ledger, tmp_path / "run", resume=True))
     assert len(spends(ledger)) == 1
 
 
 WILD: dict[str, TrainConfig] = {
-    "labels": hybrid(
+    "labels": two_phase(
         model=SMALL_MLP, label_phase=label_phase(epochs=20.0, optimizer=SGD(learning_rate=1e30))
     ),
     "private": dp_sgd(
@@ -231,18 +231,18 @@ def test_a_run_that_diverges_is_charged_once(tmp_path: Path, ledger: Ledger, nam
 def test_bad_data_and_bad_settings_cost_nothing(tmp_path: Path, ledger: Ledger) -> None:
     bad = dataclasses.replace(EXAMPLES, labels=EXAMPLES.labels + 1)
     with pytest.raises(DataError):
-        fit(bad, planned(hybrid(), 200), options=options(ledger, tmp_path / "run"))
+        fit(bad, planned(two_phase(), 200), options=options(ledger, tmp_path / "run"))
     with pytest.raises(ConfigError):
-        fit(EXAMPLES, hybrid(target=None), options=options(ledger, tmp_path / "run"))
+        fit(EXAMPLES, two_phase(target=None), options=options(ledger, tmp_path / "run"))
     with pytest.raises(RunStateError):
-        fit(EXAMPLES, planned(hybrid(), 200), options=options(ledger, tmp_path))
+        fit(EXAMPLES, planned(two_phase(), 200), options=options(ledger, tmp_path))
     assert spends(ledger) == ()
 
 
 def test_a_run_that_protects_examples_is_not_charged_to_a_budget_of_users(tmp_path: Path) -> None:
     users = make_ledger(tmp_path / "users.db", unit=Unit.user())
     with pytest.raises(ConfigError, match="does not cover unit"):
-        fit(EXAMPLES, planned(hybrid(), 200), options=options(users, None))
+        fit(EXAMPLES, planned(two_phase(), 200), options=options(users, None))
     assert spends(users) == ()
 
 
@@ -251,7 +251,7 @@ def test_a_budget_under_another_adjacency_is_refused(tmp_path: Path, adjacency: 
     other = make_ledger(tmp_path / "other.db", adjacency=adjacency)
     for folder in (None, tmp_path / "run"):
         with pytest.raises(ConfigError, match="training protects labels and sensitive columns"):
-            fit(EXAMPLES, planned(hybrid(), 200), options=options(other, folder))
+            fit(EXAMPLES, planned(two_phase(), 200), options=options(other, folder))
     assert spends(other) == ()
     assert not (tmp_path / "run").exists()
 

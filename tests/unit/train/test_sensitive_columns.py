@@ -17,11 +17,11 @@ from tulle.train.unit_level import UserLevel
 from unit.train.small_data import (
     SMALL_MLP,
     dp_sgd,
-    hybrid,
     label_phase,
     make_examples,
     planned,
     randomized_labels,
+    two_phase,
 )
 
 EXAMPLES = make_examples(400)
@@ -105,7 +105,7 @@ def guard(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("guard")
 def test_the_phase_of_labels_reads_no_sensitive_column() -> None:
     stopping = label_phase(early_stopping=EarlyStopping(validation_share=0.2))
-    result = fit(guarded(), hybrid(label_phase=stopping), options=RunOptions(seed=0))
+    result = fit(guarded(), two_phase(label_phase=stopping), options=RunOptions(seed=0))
     assert not result.model.is_truncated
 
 
@@ -121,7 +121,7 @@ def test_the_guard_notices_private_steps(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(fitting, "train_privately", guarding)
     with pytest.raises(AssertionError, match="sensitive column was read"):
-        fit(guarded(), planned(hybrid()))
+        fit(guarded(), planned(two_phase()))
 
 
 def test_the_warm_start_is_the_same_whatever_the_sensitive_columns_hold(
@@ -137,7 +137,7 @@ def test_the_warm_start_is_the_same_whatever_the_sensitive_columns_hold(
     zeros = np.zeros_like(EXAMPLES.sensitive_features)
     for examples in (EXAMPLES, dataclasses.replace(EXAMPLES, sensitive_features=zeros)):
         with pytest.raises(CrashError):
-            fit(examples, planned(hybrid(model=SMALL_MLP)), options=RunOptions(seed=0))
+            fit(examples, planned(two_phase(model=SMALL_MLP)), options=RunOptions(seed=0))
     first, second = starts
     untrained = SMALL_MLP.build(EXAMPLES.features, seed=0).parameters
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -190,7 +190,7 @@ def test_nothing_given_to_the_phase_of_labels_leads_to_what_is_protected(
 
     monkeypatch.setattr(fitting, "train_plain", noting)
     unit = UserLevel(max_rows_per_user=1)
-    for config in (hybrid(), randomized_labels(), randomized_labels(unit=unit)):
+    for config in (two_phase(), randomized_labels(), randomized_labels(unit=unit)):
         fit(EXAMPLES, config)
         arrays = reachable(given[-1])
         assert any(np.shares_memory(a, EXAMPLES.public_features) for a in arrays)

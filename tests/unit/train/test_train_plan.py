@@ -26,16 +26,16 @@ from tulle.train.train_plan import TrainPlan, steps_event
 from tulle.train.unit_level import UserAccounting, UserLevel
 from unit.train.small_data import (
     dp_sgd,
-    hybrid,
     label_phase,
     make_shape,
     nonprivate,
     private_phase,
     randomized_labels,
+    two_phase,
 )
 
 SHAPE = make_shape(400, num_users=200)
-CALIBRATED = hybrid(private_phase=private_phase())
+CALIBRATED = two_phase(private_phase=private_phase())
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def plan() -> TrainPlan:
 
 @pytest.fixture(scope="module")
 def paper_plan() -> TrainPlan:
-    return hybrid(accounting=Accounting.PAPER_RDP).make(SHAPE)
+    return two_phase(accounting=Accounting.PAPER_RDP).make(SHAPE)
 
 
 BANDED = BandedNoise(num_bands=4)
@@ -56,7 +56,7 @@ BANDED_PHASE = private_phase(batch_size=50, noise=BANDED)
 @pytest.fixture(scope="module")
 def banded_plan() -> TrainPlan:
     """With noise that was searched for."""
-    return hybrid(private_phase=BANDED_PHASE).make(SHAPE)
+    return two_phase(private_phase=BANDED_PHASE).make(SHAPE)
 
 
 def other_guarantee(plan: TrainPlan, **changes: object) -> TrainPlan:
@@ -247,18 +247,20 @@ def test_given_noise_and_the_noise_that_runs_are_the_same() -> None:
 
 
 CONFIGS = {
-    "hybrid": CALIBRATED,
-    "frozen": hybrid(private_phase=private_phase(public_tower=PublicTower.FREEZE)),
-    "labels alone": hybrid(split=RatioSplit(label_share=1.0)),
+    "two-phase": CALIBRATED,
+    "frozen": two_phase(private_phase=private_phase(public_tower=PublicTower.FREEZE)),
+    "labels alone": two_phase(split=RatioSplit(label_share=1.0)),
     "rr": randomized_labels(),
     "dp-sgd": dp_sgd(),
     "nonprivate": nonprivate(),
-    "banded": hybrid(private_phase=BANDED_PHASE),
+    "banded": two_phase(private_phase=BANDED_PHASE),
     "lattice": dp_sgd(private_phase=private_phase(noise_multiplier=1.0, noise=LatticeNoise())),
     "selected rows": dp_sgd(private_phase=private_phase(noise_multiplier=1, noise=SelectedRows())),
     "mlp": dp_sgd(model=MLP(embedding_dim="fourth root")),
     "papers": dp_sgd(accounting=Accounting.PAPER_RDP),
-    "users": hybrid(unit=UserLevel(max_rows_per_user=2, accounting=UserAccounting.CLIPPED_USERS)),
+    "users": two_phase(
+        unit=UserLevel(max_rows_per_user=2, accounting=UserAccounting.CLIPPED_USERS)
+    ),
     "groups": dp_sgd(
         unit=UserLevel(max_rows_per_user=2, accounting=UserAccounting.GROUP_PRIVACY),
         private_phase=private_phase(noise_multiplier=4.0),
@@ -355,9 +357,9 @@ def test_group_privacy_is_part_of_the_event() -> None:
 
 def test_a_frozen_public_tower_is_not_trained_privately_but_only_if_it_is_warm() -> None:
     frozen = private_phase(noise_multiplier=1.0, public_tower=PublicTower.FREEZE)
-    assert hybrid(private_phase=frozen).make(SHAPE).private_towers == {"sensitive", "common"}
+    assert two_phase(private_phase=frozen).make(SHAPE).private_towers == {"sensitive", "common"}
     assert "public" in dp_sgd(private_phase=frozen).make(SHAPE).private_towers
-    cold = hybrid(private_phase=frozen, split=RatioSplit(label_share=0.0))
+    cold = two_phase(private_phase=frozen, split=RatioSplit(label_share=0.0))
     assert "public" in cold.make(SHAPE).private_towers
 
 

@@ -17,12 +17,12 @@ from tulle.data.prepared.dataset import PreparedDataset
 from tulle.errors import ConfigError
 from tulle.privacy.events import Composed, Event
 from tulle.privacy.units import Adjacency, Unit
-from tulle.train.configs import HybridConfig, PrivateConfig
+from tulle.train.configs import PrivateConfig, TwoPhaseConfig
 from tulle.train.fitting import FitResult, fit
 from tulle.train.phases import PublicTower
 from tulle.train.run_options import LedgerCharge, RunOptions
 from unit.data.small_log import SALT, SCHEMA, lines, small_log, write_log
-from unit.train.small_data import dp_sgd, hybrid, private_phase, randomized_labels
+from unit.train.small_data import dp_sgd, private_phase, randomized_labels, two_phase
 
 EPSILON, DELTA = 6.0, 1e-4
 PRIVATE = PrivateVocabularyConfig(unit=Unit.example(), epsilon=0.5, delta=1e-6)
@@ -61,7 +61,7 @@ def prepare_paid(folder: Path, ledger: Ledger) -> PreparedDataset:
 
 def calibrated(config: PrivateConfig) -> PrivateConfig:
     """With the noise that the target leaves, not a given one."""
-    if isinstance(config, HybridConfig):
+    if isinstance(config, TwoPhaseConfig):
         config = dataclasses.replace(config, private_phase=private_phase())
     return config.calibrate(epsilon=EPSILON, delta=DELTA)
 
@@ -82,10 +82,12 @@ def parts_of(event: Event) -> tuple[Event, ...]:
     return (event,)
 
 
-FROZEN = hybrid(private_phase=private_phase(noise_multiplier=1.0, public_tower=PublicTower.FREEZE))
+FROZEN = two_phase(
+    private_phase=private_phase(noise_multiplier=1.0, public_tower=PublicTower.FREEZE)
+)
 
 
-@pytest.mark.parametrize("config", [hybrid(), FROZEN, dp_sgd()])
+@pytest.mark.parametrize("config", [two_phase(), FROZEN, dp_sgd()])
 def test_vocabulary_and_training_are_charged_once_and_make_up_the_plan(
     tmp_path: Path, config: PrivateConfig
 ) -> None:
@@ -105,7 +107,7 @@ def test_vocabulary_and_training_are_charged_once_and_make_up_the_plan(
 def test_a_budget_of_the_target_holds_vocabulary_labels_and_steps(tmp_path: Path) -> None:
     ledger = make_ledger(tmp_path / "ledger.db")
     data = prepare_paid(tmp_path, ledger)
-    result = train(data, calibrated(hybrid()), ledger, tmp_path / "run")
+    result = train(data, calibrated(two_phase()), ledger, tmp_path / "run")
     assert result.plan.plan.guarantee.epsilon == EPSILON
     state = ledger.state("rows")
     assert state.num_spends == 2
@@ -117,7 +119,7 @@ def test_a_budget_that_vocabularies_have_used_refuses_the_training(tmp_path: Pat
     ledger = make_ledger(tmp_path / "ledger.db", epsilon=0.97 * EPSILON)
     data = prepare_paid(tmp_path, ledger)
     with pytest.raises(SpendRefusedError):
-        train(data, calibrated(hybrid()), ledger, tmp_path / "run")
+        train(data, calibrated(two_phase()), ledger, tmp_path / "run")
     assert [purpose for purpose, _ in spent(ledger)] == ["vocabulary"]
 
 
@@ -127,10 +129,10 @@ def test_resuming_and_test_rows_charge_nothing(tmp_path: Path) -> None:
     (tmp_path / "test").mkdir()
     log = small_log(write_log(tmp_path / "test" / "small.csv", lines(60, first=900)))
     test = prepare(log, Encoder.from_files(data.folder), tmp_path / "test" / "prepared").dataset
-    train(data, hybrid(), ledger, tmp_path / "run")
+    train(data, two_phase(), ledger, tmp_path / "run")
     before = spent(ledger)
     options = RunOptions(folder=tmp_path / "run", resume=True, charge=LedgerCharge(ledger=ledger))
-    again = fit(data, hybrid(), test=test, options=options)
+    again = fit(data, two_phase(), test=test, options=options)
     assert again.metrics is not None
     assert spent(ledger) == before
     assert len(before) == 2

@@ -1,4 +1,4 @@
-"""Randomized labels, DP-SGD and Hybrid on the same rows, through the public configs of training.
+"""Randomized labels, DP-SGD and both in turn on the same rows, by the public configs of training.
 
 A reduced run has small tables, layers and batches, so that it takes the steps that DP-SGD needs
 in seconds; what it shares with the paper is the method, not the size. The optimizer is Adam in
@@ -74,26 +74,26 @@ class PrivateTraining:
         )
         return self._run(config.calibrate(epsilon=epsilon, delta=DELTA))
 
-    def hybrid(
+    def two_phase(
         self,
         epsilon: float,
         *,
         split: "BudgetSplit | None" = None,
         public_tower: "PublicTower | None" = None,
     ) -> "QualityMetrics":
-        """Labels first, then private steps from there on.
+        """The papers' Hybrid: labels first, then private steps from there on.
 
         Args:
           epsilon: Of both phases.
           split: Over the phases; None for min(0.6 epsilon, 3) on labels.
           public_tower: Whether private steps train it on; None for yes.
         """
-        from tulle.train import HybridConfig, PaperSplit
+        from tulle.train import PaperSplit, TwoPhaseConfig
 
         phase = self._private_phase(1e-3)
         if public_tower is not None:
             phase = dataclasses.replace(phase, public_tower=public_tower)
-        config = HybridConfig(
+        config = TwoPhaseConfig(
             model=self.model,
             label_phase=self._label_phase(),
             private_phase=phase,

@@ -91,7 +91,7 @@ def run_user_table(settings: ReproductionSettings) -> Findings:
                 runs |= {
                     f"rr, {end}": labels.randomized_labels(epsilon),
                     f"dp-sgd, {end}": steps.dp_sgd(epsilon),
-                    f"hybrid, {end}": steps.hybrid(epsilon),
+                    f"hybrid, {end}": steps.two_phase(epsilon),
                 }
         return Findings(
             figures={name: relative_loss(metrics, baseline) for name, metrics in runs.items()},
@@ -101,7 +101,7 @@ def run_user_table(settings: ReproductionSettings) -> Findings:
 
 
 def run_display_figure(settings: ReproductionSettings) -> Findings:
-    """Perceptron and factorization machine on the Display log, with both forms of Hybrid.
+    """Perceptron and factorization machine on the Display log; both forms of the papers' Hybrid.
 
     Privacy:
       Not a private release: noise is from a fixed seed.
@@ -177,7 +177,7 @@ def run_model_size(settings: ReproductionSettings) -> Findings:
             setting = setting or rows.described()
             settings.say(f"train a private model of {name}")
             for epsilon in (_SIZE_EPSILON, _SMALLER_EPSILON) if part == 1 else (_SIZE_EPSILON,):
-                runs[f"AUC loss, {name}, epsilon {epsilon:g}"] = training.hybrid(epsilon)
+                runs[f"AUC loss, {name}, epsilon {epsilon:g}"] = training.two_phase(epsilon)
     figures = {name: auc_loss(metrics) for name, metrics in runs.items()}
     missing = at_chance(runs)
     full, *smaller = (f"AUC loss, {name}, epsilon {_SIZE_EPSILON:g}" for name in _PARTS)
@@ -204,7 +204,7 @@ def run_vocabulary(settings: ReproductionSettings) -> Findings:
         with log_rows(dataclasses.replace(kind, min_counts=counts), settings) as rows:
             setting = setting or rows.described()
             settings.say(f"train on values of {threshold} rows or more")
-            kept = _display_machine(rows, settings).hybrid(_SIZE_EPSILON)
+            kept = _display_machine(rows, settings).two_phase(_SIZE_EPSILON)
             kind = dataclasses.replace(
                 kind,
                 min_counts=dataclasses.replace(counts, sensitive=None),
@@ -212,7 +212,7 @@ def run_vocabulary(settings: ReproductionSettings) -> Findings:
             )
         with log_rows(kind, settings) as rows:
             settings.say("train on as many bins of hashes")
-            hashed = _display_machine(rows, settings).hybrid(_SIZE_EPSILON)
+            hashed = _display_machine(rows, settings).two_phase(_SIZE_EPSILON)
         end = f"threshold {threshold}"
         runs = {f"AUC loss, vocabulary, {end}": kept, f"AUC loss, hashing, {end}": hashed}
         difference = f"AUC loss of hashing above that of a vocabulary, {end}"
@@ -232,7 +232,7 @@ def _with_share(training: PrivateTraining, epsilon: float, share: float) -> "Qua
         return training.dp_sgd(epsilon)
     if share == 1:
         return training.randomized_labels(epsilon)
-    return training.hybrid(epsilon, split=RatioSplit(label_share=share))
+    return training.two_phase(epsilon, split=RatioSplit(label_share=share))
 
 
 def _display_machine(rows: LogRows, settings: ReproductionSettings) -> PrivateTraining:
@@ -258,7 +258,7 @@ def _table(
             runs |= {
                 f"rr, epsilon {epsilon:g}": training.randomized_labels(epsilon),
                 f"dp-sgd, epsilon {epsilon:g}": training.dp_sgd(epsilon),
-                f"hybrid, epsilon {epsilon:g}": training.hybrid(epsilon),
+                f"hybrid, epsilon {epsilon:g}": training.two_phase(epsilon),
             }
         losses = {name: relative_loss(metrics, baseline) for name, metrics in runs.items()}
         return Findings(
@@ -301,10 +301,10 @@ def _curves(name: str, training: PrivateTraining) -> Findings:
         methods = {
             "rr": training.randomized_labels(epsilon),
             "dp-sgd": training.dp_sgd(epsilon),
-            "hybrid": training.hybrid(epsilon, split=half),
+            "hybrid": training.two_phase(epsilon, split=half),
         }
         if settings.is_paper:
-            methods["hybrid, frozen"] = training.hybrid(
+            methods["hybrid, frozen"] = training.two_phase(
                 epsilon, split=half, public_tower=PublicTower.FREEZE
             )
         runs |= {

@@ -34,7 +34,8 @@ export function questionPanel(description, show) {
   function changed() {
     const given = settings();
     for (const field of fields) {
-      field.box.hidden = field.onlyIf !== null && given[field.onlyIf[0]] !== field.onlyIf[1];
+      const [choice, ...values] = field.onlyIf ?? [];
+      field.box.hidden = field.onlyIf !== null && !values.includes(given[choice]);
     }
     state.textContent = "computing …";
     answer.setAttribute("aria-busy", "true");

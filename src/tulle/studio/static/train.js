@@ -9,12 +9,14 @@ const EPSILONS = [0.5, 1, 2, 4, 8];
 const PATIENCE_MS = 4000;
 
 export function showTraining(answer, context) {
-  const facts = [
-    ["noise multiplier", shownUp(answer.noise_multiplier), "noise_multiplier"],
-    ["steps", shown(answer.steps, 9), "steps"],
-    ["chance of a row to be in a batch", shown(answer.sampling_prob), "sampling_prob"],
-    ["epsilon", shownUp(answer.epsilon), "epsilon"],
-  ];
+  const facts = [["noise multiplier", shownUp(answer.noise_multiplier), "noise_multiplier"]];
+  if (answer.steps !== null) {
+    facts.push(
+      ["steps", shown(answer.steps, 9), "steps"],
+      ["chance of a row to be in a batch", shown(answer.sampling_prob), "sampling_prob"],
+    );
+  }
+  facts.push(["epsilon", shownUp(answer.epsilon), "epsilon"]);
   if (answer.label_epsilon !== null) {
     facts.push(
       ["for labels", shownUp(answer.label_epsilon), "label_epsilon"],

@@ -21,7 +21,14 @@ _LEAST_ROWS = 0.5
 
 
 class CandidateTable:
-    """Columns, sizes, and how much the log odds of its cells are thought to spread still."""
+    """Columns, sizes, and how much the log odds of its cells are thought to spread still.
+
+    Args:
+      columns: Up to three.
+      num_rows: Of all training rows.
+      spread: Expected standard deviation of the log odds between its cells.
+      max_cells: Rare values are taken together until there are no more cells.
+    """
 
     def __init__(
         self, columns: Sequence[ColumnValues], *, num_rows: int, spread: float, max_cells: int
@@ -31,7 +38,9 @@ class CandidateTable:
         self._rows, self._numbers = _expected_cells(self.columns, self.sizes, num_rows)
         self._variances = np.full(len(self._rows), spread**2)
         self.is_tested = False
-        self.has_shown_something = False
+        self.has_more_to_tell = False
+        self.first_spread = 0.0
+        """What it showed when it was first seen to tell something."""
         self.realised_gain = 0.0
         """Nats that its changes are thought to have gained so far."""
 
@@ -54,23 +63,33 @@ class CandidateTable:
 
     def expected_gain(self, noise_variance: float, rate: float) -> float:
         """Nats that sums with this noise are worth: the variance that they explain."""
-        return float((self._explained(self._variances, noise_variance, rate)).sum())
+        seen = self._numbers * self._seen(noise_variance, rate)
+        return 0.5 * float(self._slopes(rate) @ seen)
 
-    def note(self, spread: float, noise_variance: float, rate: float, gain: float) -> None:
-        """Remembers what sums have shown: how far cells spread, and what is still unknown."""
-        self.is_tested, self.has_shown_something = True, spread > 0
-        self.realised_gain += gain
-        predicted = rate * self._rows
-        prior = np.full(len(self._rows), spread**2)
-        known = predicted**2 * prior
-        self._variances = prior * (1 - known / (known + predicted + noise_variance))
+    def note_spread(self, spread: float, noise_variance: float, rate: float) -> None:
+        """Remembers how far cells were seen to spread, and what is still unknown of them."""
+        self.is_tested, self.has_more_to_tell = True, spread > 0
+        self.first_spread = self.first_spread or spread
+        if spread > 0:
+            self._variances = np.full(len(self._rows), spread**2)
+            self._variances -= self._seen(noise_variance, rate)
 
-    def _explained(self, variances: FloatArray, noise_variance: float, rate: float) -> FloatArray:
-        predicted = rate * self._rows
-        signal = predicted**2 * variances
-        explained = variances * signal / (signal + predicted + noise_variance)
-        gains: FloatArray = 0.5 * self._numbers * predicted * explained
-        return gains
+    def note_again(self, scale: float, noise_variance: float, rate: float) -> None:
+        """Remembers by which factor less was left than thought, and what is unknown now."""
+        self.has_more_to_tell = scale > 0
+        self._variances *= scale
+        self._variances -= self._seen(noise_variance, rate)
+
+    def _seen(self, noise_variance: float, rate: float) -> FloatArray:
+        """Of the variance of each cell, what sums with this noise show."""
+        slopes = self._slopes(rate)
+        signal = slopes**2 * self._variances
+        seen: FloatArray = self._variances * signal / (signal + slopes + noise_variance)
+        return seen
+
+    def _slopes(self, rate: float) -> FloatArray:
+        """How many labels more a cell expects for each unit of log odds."""
+        return rate * (1 - rate) * self._rows
 
 
 def _limited_sizes(sizes: list[int], max_cells: int) -> tuple[int, ...]:

@@ -10,31 +10,46 @@ import math
 from tulle.errors import ConfigError
 from tulle.privacy.fields import check_count, check_fields, check_finite, check_list
 
-_SHARES = ("public_values", "public_pairs", "sensitive_values", "sensitive_pairs", "refined")
+STAGES = ("public_values", "public_pairs", "sensitive_values", "sensitive_pairs", "triples")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StageShares:
     """What part of the noise budget each stage has. What counts and levels need comes first."""
 
-    public_values: float = 0.08
+    public_values: float = 0.30
     """Tables of one public column."""
-    public_pairs: float = 0.20
+    public_pairs: float = 0.10
     """Tables of two public columns."""
-    sensitive_values: float = 0.12
+    sensitive_values: float = 0.25
     """Tables of one sensitive column."""
-    sensitive_pairs: float = 0.25
+    sensitive_pairs: float = 0.20
     """Tables of a sensitive column and another one."""
-    refined: float = 0.35
-    """All tables that have shown something, once more, and crosses of those that showed most."""
+    triples: float = 0.15
+    """Tables of three columns."""
 
     def __post_init__(self) -> None:
-        for name in _SHARES:
-            if not 0 <= check_finite(name, getattr(self, name)) <= 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be from 0 to 1.")
-        total = math.fsum(getattr(self, name) for name in _SHARES)
+        _check_parts(self)
+        total = math.fsum(getattr(self, name) for name in STAGES)
         if not math.isclose(total, 1.0, abs_tol=1e-9):
             raise ConfigError(f"the shares of the stages add up to {total}, must add up to 1.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScreeningParts:
+    """What part of a stage's share goes to tables that were not looked at before.
+
+    The rest goes to all tables that are known to tell something, of this stage or an earlier one.
+    """
+
+    public_values: float = 0.15
+    public_pairs: float = 0.5
+    sensitive_values: float = 0.2
+    sensitive_pairs: float = 0.5
+    triples: float = 0.4
+
+    def __post_init__(self) -> None:
+        _check_parts(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,6 +57,7 @@ class CellSettings:
     """How a model of cells is trained. Every field is public information."""
 
     stages: StageShares = dataclasses.field(default_factory=StageShares)
+    screening: ScreeningParts = dataclasses.field(default_factory=ScreeningParts)
     level_share: float = 0.003
     """Of the budget, for the overall rate of labels at the start and once more at the end."""
     count_share: float = 0.06
@@ -51,8 +67,11 @@ class CellSettings:
     expected_spreads: tuple[float, float, float] = (0.5, 0.2, 0.15)
     """Guessed standard deviation of log odds between the cells of a table of one, two and three
     columns, before the table has been looked at."""
-    most_untested_share: float = 0.03
-    """Of the budget, for a table that has not shown anything yet."""
+    heredity: tuple[float, float] = (0.6, 1.0)
+    """A table of two columns is not expected to spread more than this times what both columns
+    showed alone; a table of three, than this times what its three pairs showed."""
+    most_screening_shares: tuple[float, float, float] = (0.03, 0.01, 0.01)
+    """Of the budget at most, for the first look at a table of one, two and three columns."""
     least_evidence: float = 3.0
     """In nats: a table whose cells are not this much more likely to differ changes nothing."""
     max_cells_per_table: int = 1 << 18
@@ -61,17 +80,17 @@ class CellSettings:
     """Pairs that showed most, of which tables of three columns are made."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.stages, StageShares):
-            raise ConfigError(f"stages={self.stages!r} must be StageShares().")
-        for name in ("level_share", "count_share", "most_count_share", "most_untested_share"):
-            if not 0 < check_finite(name, getattr(self, name)) <= 0.5:
-                raise ConfigError(f"{name}={getattr(self, name)} must be above 0, at most 0.5.")
-        if len(self.expected_spreads) != 3 or not all(
-            check_finite("expected_spreads", spread) > 0 for spread in self.expected_spreads
-        ):
-            raise ConfigError(
-                f"expected_spreads={self.expected_spreads} must be three numbers above 0."
-            )
+        for name, kind in _PARTS.items():
+            if not isinstance(getattr(self, name), kind):
+                raise ConfigError(f"{name}={getattr(self, name)!r} must be {kind.__name__}().")
+        for name in ("level_share", "count_share", "most_count_share"):
+            _check_share(name, getattr(self, name))
+        for name, length in _LISTS.items():
+            numbers = getattr(self, name)
+            if len(numbers) != length or not all(check_finite(name, one) > 0 for one in numbers):
+                raise ConfigError(f"{name}={numbers} must be {length} numbers above 0.")
+        for share in self.most_screening_shares:
+            _check_share("most_screening_shares", share)
         if not check_finite("least_evidence", self.least_evidence) >= 0:
             raise ConfigError(f"least_evidence={self.least_evidence} must be at least 0.")
         check_count("max_cells_per_table", self.max_cells_per_table, least=16)
@@ -79,16 +98,35 @@ class CellSettings:
 
     def to_dict(self) -> dict[str, object]:
         """Plain data; `from_dict` reads it."""
-        return dataclasses.asdict(self) | {"expected_spreads": list(self.expected_spreads)}
+        return dataclasses.asdict(self) | {name: list(getattr(self, name)) for name in _LISTS}
 
     @classmethod
     def from_dict(cls, data: object) -> "CellSettings":
         """Reads what `to_dict` wrote; what is left out has its default."""
         names = [field.name for field in dataclasses.fields(cls)]
         fields = dict(check_fields("cells", data, (), names))
-        if "stages" in fields:
-            fields["stages"] = StageShares(**check_fields("stages", fields["stages"], (), _SHARES))
-        if "expected_spreads" in fields:
-            spreads = check_list("expected_spreads", fields["expected_spreads"])
-            fields["expected_spreads"] = tuple(spreads)
+        for name, kind in _PARTS.items():
+            if name in fields:
+                fields[name] = kind(**check_fields(name, fields[name], (), STAGES))
+        for name in _LISTS:
+            if name in fields:
+                fields[name] = tuple(check_list(name, fields[name]))
         return cls(**fields)
+
+
+_PARTS: dict[str, type[StageShares] | type[ScreeningParts]] = {
+    "stages": StageShares,
+    "screening": ScreeningParts,
+}
+_LISTS = {"expected_spreads": 3, "heredity": 2, "most_screening_shares": 3}
+
+
+def _check_parts(parts: StageShares | ScreeningParts) -> None:
+    for name in STAGES:
+        if not 0 <= check_finite(name, getattr(parts, name)) <= 1:
+            raise ConfigError(f"{name}={getattr(parts, name)} must be from 0 to 1.")
+
+
+def _check_share(name: str, share: float) -> None:
+    if not 0 < check_finite(name, share) <= 0.5:
+        raise ConfigError(f"{name}={share} must be above 0, at most 0.5.")

@@ -22,17 +22,14 @@ MOST_PREDICTED = (math.sqrt(3.0) - 1.0) / 2.0
 """c: rows that are predicted to have label 1 with more than this chance count less."""
 
 
-def label_sums(
-    cells: NDArray[np.int64], labels: FloatArray, predictions: FloatArray, num_cells: int
-) -> tuple[FloatArray, FloatArray]:
-    """Raw residuals and public predictions of each cell.
+def label_sums(cells: NDArray[np.int64], labels: FloatArray, num_cells: int) -> FloatArray:
+    """Raw sums of the labels of each cell.
 
     Privacy:
-      Unit: the label of one row, replaced; cells and predictions are public. L2 sensitivity
-      of the residuals: 1. Nothing is released here.
+      Unit: the label of one row, replaced; cells are public. L2 sensitivity: 1. Nothing is
+      released here.
     """
-    predicted = sum_by_cell(cells, predictions, num_cells)
-    return sum_by_cell(cells, labels, num_cells) - predicted, predicted
+    return sum_by_cell(cells, labels, num_cells)
 
 
 def row_sums(

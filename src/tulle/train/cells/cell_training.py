@@ -1,27 +1,28 @@
 """Training of a model of cells: table after table, each by noisy sums over all rows."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tulle.errors import ConfigError, DataError
+from tulle.errors import ConfigError
 from tulle.train.cells.candidate_table import CandidateTable
-from tulle.train.cells.cell_model import CellModel, CellPart, CellTable, cells_of_rows
-from tulle.train.cells.cell_settings import CellSettings
-from tulle.train.cells.cell_sums import (
-    LABEL_SENSITIVITY,
-    ROW_SENSITIVITY,
-    label_sums,
-    row_sums,
-)
+from tulle.train.cells.cell_model import CellModel, CellTable
+from tulle.train.cells.cell_settings import STAGES, CellSettings
+from tulle.train.cells.cell_sums import LABEL_SENSITIVITY, ROW_SENSITIVITY
 from tulle.train.cells.column_values import ColumnValues, public_values, sensitive_values
+from tulle.train.cells.fitted_table import FittedTable
 from tulle.train.cells.noise_shares import NoiseShares
-from tulle.train.cells.row_columns import RowColumns
+from tulle.train.cells.predicted_rows import Cells, PredictedRows
 from tulle.train.cells.share_allocation import allocate_shares
-from tulle.train.cells.shrinkage import NoisyCells, posterior_changes
+from tulle.train.cells.shrinkage import (
+    NoisyCells,
+    further_changes,
+    posterior_changes,
+    unknown_variances,
+)
 from tulle.train.cells.table_stages import TableStages
 from tulle.train.examples import ExampleSet
 from tulle.train.progress import Progress, SpeedMeter
@@ -34,6 +35,7 @@ FloatArray = NDArray[np.float64]
 
 PHASE = "cells"
 _RATES = (1e-3, 0.6)
+_TINY = 1e-12
 _WHOLE = 1 - 1e-9
 """Of the budget: what rounding may add must not go beyond it."""
 
@@ -43,7 +45,7 @@ def train_on_cells(examples: ExampleSet, plan: "TrainPlan", context: RunContext)
 
     Args:
       examples: All training rows.
-      plan: Of a `CellsConfig`: settings and noise.
+      plan: Of a `HybridConfig`: settings and noise.
       context: Randomness, who watches, and who may ask to stop.
 
     Privacy:
@@ -53,15 +55,14 @@ def train_on_cells(examples: ExampleSet, plan: "TrainPlan", context: RunContext)
     settings, noise = getattr(plan.config, "cells", None), plan.noise_multiplier
     if not isinstance(settings, CellSettings) or noise is None:
         raise ConfigError(f"plan {plan.plan.name!r} is not of training on cells.")
-    shares = NoiseShares(noise, rng=context.rng)
-    training = _CellTraining(examples, settings, shares)
+    training = _CellTraining(examples, settings, NoiseShares(noise, rng=context.rng))
     stages = training.stages()
     meter = SpeedMeter()
     for step, stage in enumerate(stages, start=1):
-        for table, share in training.allocated(stage, stages[step - 1 :]):
+        for table, share in training.looks(stage, stages[step - 1 :]):
             if context.stop.requested:
                 context.interrupt(PHASE, step - 1)
-            training.fit_table(table, share)
+            training.look_at(table, share)
         context.report(
             Progress(
                 phase=PHASE,
@@ -76,108 +77,168 @@ def train_on_cells(examples: ExampleSet, plan: "TrainPlan", context: RunContext)
 
 
 class _CellTraining:
-    """Log odds of the training rows, and the model so far. Sensitive: never log or save it."""
+    """The model so far, and who has had which share of the budget. Sensitive, as its rows are."""
 
     def __init__(self, examples: ExampleSet, settings: CellSettings, shares: NoiseShares) -> None:
-        if examples.labels is None:
-            raise DataError("the training rows have no label column; name one in the schema.")
         self._settings, self._shares = settings, shares
-        self._labels = examples.labels.astype(np.float64)
-        self._columns = RowColumns(examples)
+        self._rows = PredictedRows(examples)
         self._features = examples.features
         self._reads_sensitive = False
-        self._weights: dict[tuple[str, ...], tuple[tuple[CellPart, ...], FloatArray]] = {}
+        self._fitted: dict[tuple[str, ...], tuple[CandidateTable, FittedTable]] = {}
         self._tables = TableStages(settings, num_rows=examples.num_rows)
         self._public = self._public_columns()
         self._sensitive: list[ColumnValues] = []
         self._rate = self._first_rate()
         self._bias = math.log(self._rate / (1 - self._rate))
-        self._log_odds = np.full(len(self._labels), self._bias)
-        self._predictions = np.full(len(self._labels), self._rate)
+        self._rows.add(self._bias)
 
     def stages(self) -> list[str]:
         """Names of the stages that these features allow."""
         roles = {feature.role for feature in self._features}
-        names = ["public_values", "public_pairs"] if "public" in roles else []
-        names += ["sensitive_values", "sensitive_pairs"] if "sensitive" in roles else []
-        return [*names, "refined"]
+        return [name for name in STAGES if name.partition("_")[0] in (*roles, "triples")]
 
-    def allocated(self, stage: str, to_come: Sequence[str]) -> list[tuple[CandidateTable, float]]:
-        """The tables of a stage with their shares, coarse ones first.
+    def looks(self, stage: str, to_come: Sequence[str]) -> Iterator[tuple[CandidateTable, float]]:
+        """Which tables to look at in a stage, with which share.
 
-        What earlier stages left over is for those to come, this one included.
+        First those that nobody has looked at; then, with what is left of the stage's share, those
+        that are known to tell something. What a stage leaves over is for those to come.
         """
         if stage == "sensitive_values":
             self._count_sensitive()
-        tables = self._candidates(stage)
         wanted = {name: getattr(self._settings.stages, name) for name in to_come}
-        part = wanted[stage] / max(sum(wanted.values()), 1e-12)
-        share = part * (self._shares.left - self._reserved) * _WHOLE
+        part = wanted[stage] / max(sum(wanted.values()), _TINY)
+        whole = part * (self._shares.left - self._reserved) * _WHOLE
+        kept = self._shares.left - whole
+        tables = self._new_tables(stage)
+        share = whole * getattr(self._settings.screening, stage)
+        yield from self._allocated(tables, share, self._most_for_first_look(tables))
+        # Where nothing tells anything, noise may have hidden it: look at the same tables again.
+        tables = self._tables.known() or tables
+        yield from self._allocated(tables, self._shares.left - kept, 1.0)
+
+    def look_at(self, table: CandidateTable, share: float) -> None:
+        """Releases the sums of a table and adds what they say to the model."""
+        _, fitted = self._fitted.setdefault(
+            table.names, (table, FittedTable.empty(table.num_cells))
+        )
+        cells = self._rows.cells(table)
+        if not self._reads_sensitive:
+            self._fit_labels(table, fitted, cells, share)
+        elif table.has_more_to_tell:
+            self._fit_further(table, fitted, cells, share)
+        else:
+            self._fit_rows(table, fitted, cells, share)
+
+    def finished_model(self) -> CellModel:
+        """The model, after its overall level was set once more."""
+        share = self._settings.level_share / 2
+        cells = self._rows.one_cell
+        if self._reads_sensitive:
+            noisy = self._noisy_rows(cells, 1, share)
+        else:
+            fitted = FittedTable.empty(1)
+            noisy = self._noisy_labels(fitted, cells, share)
+        predicted = max(float(noisy.predicted[0]), 1.0)
+        change = float(noisy.residuals[0]) / (predicted * (1 - self._rate))
+        tables = tuple(
+            CellTable(parts=table.parts, weights=fitted.weights.astype(np.float32))
+            for table, fitted in self._fitted.values()
+            if fitted.weights.any()
+        )
+        return CellModel(bias=self._bias + max(-1.0, min(1.0, change)), tables=tables)
+
+    def _fit_labels(
+        self, table: CandidateTable, fitted: FittedTable, cells: Cells, share: float
+    ) -> None:
+        """All sums of labels of a table so far, as if they were released at once."""
+        self._rows.add(-fitted.weights[cells])
+        noisy = self._noisy_labels(fitted, cells, share)
+        changes = posterior_changes(noisy, least_evidence=self._settings.least_evidence)
+        fitted.weights = changes.log_odds
+        fitted.variances = unknown_variances(changes.spread**2, noisy)
+        self._rows.add(changes.log_odds[cells])
+        table.note_spread(changes.spread, noisy.residual_stddev**2, self._rate)
+        table.realised_gain = _gain(noisy, changes.log_odds)
+
+    def _fit_rows(
+        self, table: CandidateTable, fitted: FittedTable, cells: Cells, share: float
+    ) -> None:
+        """Sums of a table of which nothing is known."""
+        noisy = self._noisy_rows(cells, table.num_cells, share)
+        changes = posterior_changes(noisy, least_evidence=self._settings.least_evidence)
+        fitted.variances = unknown_variances(changes.spread**2, noisy)
+        table.note_spread(changes.spread, noisy.residual_stddev**2, self._rate)
+        self._add(table, fitted, cells, noisy, changes.log_odds)
+
+    def _fit_further(
+        self, table: CandidateTable, fitted: FittedTable, cells: Cells, share: float
+    ) -> None:
+        """More sums of a table that is known to tell something."""
+        noisy = self._noisy_rows(cells, table.num_cells, share)
+        changes, scale = further_changes(noisy, fitted.variances)
+        fitted.variances = unknown_variances(scale * fitted.variances, noisy)
+        table.note_again(scale, noisy.residual_stddev**2, self._rate)
+        self._add(table, fitted, cells, noisy, changes.log_odds)
+
+    def _add(
+        self,
+        table: CandidateTable,
+        fitted: FittedTable,
+        cells: Cells,
+        noisy: NoisyCells,
+        log_odds: FloatArray,
+    ) -> None:
+        if log_odds.any():
+            fitted.weights = fitted.weights + log_odds
+            self._rows.add(log_odds[cells])
+            table.realised_gain += _gain(noisy, log_odds)
+
+    def _noisy_labels(self, fitted: FittedTable, cells: Cells, share: float) -> NoisyCells:
+        """Sums of labels, with all that was released before; predictions are public."""
+        num_cells = len(fitted.weights)
+        raw = self._rows.raw_label_sums(cells, num_cells)
+        released = self._shares.release(raw, sensitivity=LABEL_SENSITIVITY, share=share)
+        fitted.add_label_sums(released, share)
+        predicted = self._rows.predicted(cells, num_cells)
+        return NoisyCells(
+            residuals=fitted.label_sums - predicted,
+            predicted=predicted,
+            residual_stddev=self._shares.stddev(fitted.label_share, LABEL_SENSITIVITY),
+            predicted_stddev=0.0,
+            rate=self._rate,
+        )
+
+    def _noisy_rows(self, cells: Cells, num_cells: int, share: float) -> NoisyCells:
+        """Sums of residuals and of predictions, both with noise."""
+        raw = self._rows.raw_row_sums(cells, num_cells)
+        residuals, predicted = self._shares.release(raw, sensitivity=ROW_SENSITIVITY, share=share)
+        stddev = self._shares.stddev(share, ROW_SENSITIVITY)
+        return NoisyCells(
+            residuals=residuals,
+            predicted=predicted,
+            residual_stddev=stddev,
+            predicted_stddev=stddev,
+            rate=self._rate,
+        )
+
+    def _allocated(
+        self, tables: Sequence[CandidateTable], share: float, most: float
+    ) -> list[tuple[CandidateTable, float]]:
+        """Tables with their shares, coarse ones first."""
         if not tables or share <= 0:
             return []
+        sensitivity = ROW_SENSITIVITY if self._reads_sensitive else LABEL_SENSITIVITY
         given = allocate_shares(
             tables,
             share=share,
-            most_untested=self._settings.most_untested_share,
-            noise_variance=self._shares.stddev(1.0, self._sensitivity) ** 2,
+            most=most,
+            noise_variance=self._shares.stddev(1.0, sensitivity) ** 2,
             rate=self._rate,
         )
         chosen = [(table, some) for table, some in zip(tables, given, strict=True) if some > 0]
         return sorted(chosen, key=lambda pair: pair[0].num_cells)
 
-    def fit_table(self, table: CandidateTable, share: float) -> None:
-        """Releases the sums of a table and adds what they say to the model."""
-        parts = table.parts
-        columns = [self._columns.ids(part.role, part.column) for part in parts]
-        cells = cells_of_rows(parts, columns)
-        noisy = self._noisy_sums(cells, table.num_cells, share)
-        changes = posterior_changes(noisy, least_evidence=self._settings.least_evidence)
-        gain = 0.5 * float(np.maximum(noisy.predicted, 0) @ changes.log_odds**2)
-        table.note(changes.spread, noisy.residual_stddev**2, self._rate, gain)
-        if changes.spread == 0:
-            return
-        _, weights = self._weights.setdefault(table.names, (parts, np.zeros(table.num_cells)))
-        weights += changes.log_odds
-        self._log_odds += changes.log_odds[cells]
-        self._predictions = _chances(self._log_odds)
-
-    def finished_model(self) -> CellModel:
-        """The model, after its overall level was set once more."""
-        noisy = self._noisy_sums(
-            np.zeros(len(self._labels), np.int64), 1, self._settings.level_share / 2
-        )
-        predicted = max(float(noisy.predicted[0]), 1.0)
-        change = float(noisy.residuals[0]) / (predicted * (1 - self._rate))
-        tables = tuple(
-            CellTable(parts=parts, weights=weights.astype(np.float32))
-            for parts, weights in self._weights.values()
-        )
-        return CellModel(bias=self._bias + max(-1.0, min(1.0, change)), tables=tables)
-
-    @property
-    def _sensitivity(self) -> float:
-        return ROW_SENSITIVITY if self._reads_sensitive else LABEL_SENSITIVITY
-
-    def _noisy_sums(self, cells: NDArray[np.int64], num_cells: int, share: float) -> NoisyCells:
-        """Sums over cells with noise; predictions have none until a sensitive column is used."""
-        stddev = self._shares.stddev(share, self._sensitivity)
-        if self._reads_sensitive:
-            raw = row_sums(cells, self._labels, self._predictions, num_cells)
-            residuals, predicted = self._shares.release(
-                raw, sensitivity=self._sensitivity, share=share
-            )
-        else:
-            raw, predicted = label_sums(cells, self._labels, self._predictions, num_cells)
-            residuals = self._shares.release(raw, sensitivity=self._sensitivity, share=share)
-        return NoisyCells(
-            residuals=residuals,
-            predicted=predicted,
-            residual_stddev=stddev,
-            predicted_stddev=stddev if self._reads_sensitive else 0.0,
-            rate=self._rate,
-        )
-
-    def _candidates(self, stage: str) -> list[CandidateTable]:
+    def _new_tables(self, stage: str) -> list[CandidateTable]:
         if stage == "public_values":
             return self._tables.singles(self._public)
         if stage == "public_pairs":
@@ -186,7 +247,11 @@ class _CellTraining:
             return self._tables.singles(self._sensitive)
         if stage == "sensitive_pairs":
             return self._tables.sensitive_pairs(self._sensitive, self._public)
-        return self._tables.refined()
+        return self._tables.triples()
+
+    def _most_for_first_look(self, tables: Sequence[CandidateTable]) -> float:
+        num_columns = len(tables[0].columns) if tables else 1
+        return self._settings.most_screening_shares[num_columns - 1]
 
     @property
     def _reserved(self) -> float:
@@ -204,14 +269,14 @@ class _CellTraining:
         return min(self._settings.most_count_share, each)
 
     def _first_rate(self) -> float:
-        raw = np.array([self._labels.sum()])
+        raw = self._rows.raw_label_sums(self._rows.one_cell, 1)
         share = self._settings.level_share / 2
         noisy = self._shares.release(raw, sensitivity=LABEL_SENSITIVITY, share=share)
-        return float(np.clip(noisy[0] / len(self._labels), *_RATES))
+        return float(np.clip(noisy[0] / self._rows.num_rows, *_RATES))
 
     def _public_columns(self) -> list[ColumnValues]:
         return [
-            public_values(name, column, self._columns.raw_counts("public", column, num_ids))
+            public_values(name, column, self._rows.raw_counts("public", column, num_ids))
             for column, (name, num_ids) in enumerate(self._named("public"))
         ]
 
@@ -221,7 +286,7 @@ class _CellTraining:
         share = self._count_share
         stddev = self._shares.stddev(share, ROW_SENSITIVITY)
         for column, (name, num_ids) in enumerate(self._named("sensitive")):
-            raw = self._columns.raw_counts("sensitive", column, num_ids).astype(np.float64)
+            raw = self._rows.raw_counts("sensitive", column, num_ids).astype(np.float64)
             noisy = self._shares.release(raw, sensitivity=ROW_SENSITIVITY, share=share)
             self._sensitive += sensitive_values(name, column, noisy, stddev)
 
@@ -229,6 +294,6 @@ class _CellTraining:
         return [(f.name, f.num_ids) for f in self._features if f.role == role]
 
 
-def _chances(log_odds: FloatArray) -> FloatArray:
-    chances: FloatArray = 1 / (1 + np.exp(-log_odds))
-    return chances
+def _gain(noisy: NoisyCells, log_odds: FloatArray) -> float:
+    """Nats that changes of log odds are thought to gain."""
+    return 0.5 * float(np.maximum(noisy.predicted, 0) @ log_odds**2)

@@ -13,8 +13,9 @@ def cells_sentence() -> str:
     return (
         "Rows are grouped into cells by the values of one to three columns. Labels and "
         "predictions are summed over each cell with Gaussian noise, grouping after grouping, "
-        "and what the sums differ by corrects the predictions of the cell. There are no batches: "
-        "every sum is over all rows."
+        "and what the sums differ by corrects the predictions of the cell. Public columns come "
+        "first, with noise that hides labels; from the first sensitive column on the noise hides "
+        "labels and sensitive columns together. There are no batches: every sum is over all rows."
     )
 
 

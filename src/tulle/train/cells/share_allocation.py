@@ -12,7 +12,7 @@ def allocate_shares(
     tables: Sequence[CandidateTable],
     *,
     share: float,
-    most_untested: float,
+    most: float,
     noise_variance: float,
     rate: float,
 ) -> list[float]:
@@ -22,7 +22,7 @@ def allocate_shares(
       tables: That may be asked for. What they expect to gain follows from public and noisy
         numbers alone.
       share: Of the budget, for all of them.
-      most_untested: Most for a table that has shown nothing yet.
+      most: For one of them.
       noise_variance: Of sums with the whole budget.
       rate: Typical prediction.
     """
@@ -43,6 +43,6 @@ def allocate_shares(
         _, place = heapq.heappop(queue)
         bits[place] += 1
         more = bits[place] + 1
-        if tables[place].is_tested or more * bit <= most_untested:
+        if more * bit <= most:
             heapq.heappush(queue, (gain(place, bits[place]) - gain(place, more), place))
     return [number * bit for number in bits]

@@ -5,11 +5,14 @@ rows are off by b, then G has mean P * (p(b)/p - 1), with p(b) the chance p afte
 How far the b of a table spread is learnt from all its cells together (empirical Bayes, by
 marginal likelihood); where chance explains the sums as well, every b is 0.
 
+Sums of a table that is known to tell something start from what is still unknown about each cell.
+
 All of it is post-processing of noisy sums.
 """
 
 import dataclasses
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +29,9 @@ _NORMAL_PRIORS /= _NORMAL_PRIORS.sum(axis=1, keepdims=True)
 _LEAST_PREDICTED = 0.3
 _LEAST_DEVIATIONS = 1.0
 """Cells whose noisy sum of predictions is not this many deviations above 0 are left alone."""
+_SCALES = np.array([2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25, 0.17, 0.1, 0.05, 0.02])
+_MOST_SCALED_FROM = 5_000
+_LEAST_VARIANCE = 1e-6
 _MOST_LEARNT_FROM = 20_000
 """Cells that the spread is learnt from, those with the largest sums: the others add little."""
 _LEAST_FOR_SHAPE = 200
@@ -62,29 +68,89 @@ class CellChanges:
     evidence: float
     """Nats by which the best spread explains the sums better than none."""
 
+    @classmethod
+    def none(cls, num_cells: int, evidence: float = 0.0) -> "CellChanges":
+        """Nothing changes."""
+        return cls(log_odds=np.zeros(num_cells), spread=0.0, evidence=evidence)
+
 
 def posterior_changes(cells: NoisyCells, *, least_evidence: float) -> CellChanges:
     """The change of each cell's log odds; all 0 if there is too little evidence of any."""
-    least = max(_LEAST_PREDICTED, _LEAST_DEVIATIONS * cells.predicted_stddev)
-    live = np.flatnonzero(cells.predicted > least)
-    log_odds = np.zeros(len(cells.predicted))
+    live = _live_cells(cells)
     if live.size == 0:
-        return CellChanges(log_odds=log_odds, spread=0.0, evidence=0.0)
+        return CellChanges.none(len(cells.predicted))
     model = _Model(cells)
-    largest = live
-    if live.size > _MOST_LEARNT_FROM:
-        order = np.argpartition(-cells.predicted[live], _MOST_LEARNT_FROM)
-        largest = live[order[:_MOST_LEARNT_FROM]]
+    largest = _largest(live, cells.predicted[live], _MOST_LEARNT_FROM)
     evidences = model.evidences(largest)
     best = int(evidences.argmax())
     if evidences[best] < least_evidence:
-        return CellChanges(log_odds=log_odds, spread=0.0, evidence=float(evidences[best]))
+        return CellChanges.none(len(cells.predicted), float(evidences[best]))
     prior = model.learnt_prior(largest, _NORMAL_PRIORS[best])
-    for start in range(0, live.size, _CELLS_AT_A_TIME):
-        part = live[start : start + _CELLS_AT_A_TIME]
+    log_odds = np.zeros(len(cells.predicted))
+    for part in _parts(live):
         log_odds[part] = model.posterior_log_odds(part, prior)
     spread = math.sqrt(float(prior @ _GRID**2))
     return CellChanges(log_odds=log_odds, spread=spread, evidence=float(evidences[best]))
+
+
+def further_changes(cells: NoisyCells, variances: FloatArray) -> tuple[CellChanges, float]:
+    """What new sums of a table change whose cells are known up to these variances.
+
+    Other tables may have explained a part since then, so variances may have shrunk alike: by
+    which factor is learnt, and returned. It is 0 if the sums look as if nothing was left.
+    """
+    live = _live_cells(cells)
+    live = live[variances[live] > _LEAST_VARIANCE]
+    if live.size == 0:
+        return CellChanges.none(len(cells.predicted)), 0.0
+    model = _Model(cells)
+    telling = cells.predicted[live] ** 2 * variances[live]
+    largest = _largest(live, telling, _MOST_SCALED_FROM)
+    evidences = model.scale_evidences(largest, variances[largest])
+    best = int(evidences.argmax())
+    if evidences[best] <= 0:
+        return CellChanges.none(len(cells.predicted), float(evidences[best])), 0.0
+    log_odds, scale = np.zeros(len(cells.predicted)), float(_SCALES[best])
+    for part in _parts(live):
+        log_odds[part] = model.posterior_log_odds(part, _normal_priors(scale * variances[part]))
+    spread = math.sqrt(scale * float(variances[live].mean()))
+    changes = CellChanges(log_odds=log_odds, spread=spread, evidence=float(evidences[best]))
+    return changes, scale
+
+
+def unknown_variances(variances: FloatArray | float, cells: NoisyCells) -> FloatArray:
+    """What remains unknown of cells that had these variances, after their sums were seen."""
+    slope = np.maximum(cells.predicted, 0.0) * (1 - cells.rate)
+    signal = slope**2 * variances
+    noise = slope + cells.residual_stddev**2
+    remaining: FloatArray = variances * noise / (signal + noise)
+    return remaining
+
+
+def _live_cells(cells: NoisyCells) -> NDArray[np.int64]:
+    """Places of cells that stand out of the noise."""
+    least = max(_LEAST_PREDICTED, _LEAST_DEVIATIONS * cells.predicted_stddev)
+    return np.flatnonzero(cells.predicted > least)
+
+
+def _largest(places: NDArray[np.int64], sizes: FloatArray, number: int) -> NDArray[np.int64]:
+    """Places of the largest sizes."""
+    if places.size <= number:
+        return places
+    return places[np.argpartition(-sizes, number)[:number]]
+
+
+def _parts(places: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Few enough at a time to have a row of the grid for each."""
+    for start in range(0, places.size, _CELLS_AT_A_TIME):
+        yield places[start : start + _CELLS_AT_A_TIME]
+
+
+def _normal_priors(variances: FloatArray) -> FloatArray:
+    """[cells, grid]: a normal prior for each cell."""
+    priors: FloatArray = np.exp(-0.5 * _GRID**2 / variances[:, None])
+    priors /= priors.sum(axis=1, keepdims=True)
+    return priors
 
 
 class _Model:
@@ -115,11 +181,21 @@ class _Model:
     def evidences(self, places: NDArray[np.int64]) -> FloatArray:
         """For each spread, nats by which it explains the sums better than no change."""
         total = np.zeros(len(_SPREADS))
-        for start in range(0, places.size, _CELLS_AT_A_TIME):
-            values = self.likelihoods(places[start : start + _CELLS_AT_A_TIME])
+        for part in _parts(places):
+            values = self.likelihoods(part)
             without = np.log(values[:, _ZERO] + _TINY)
             total += (np.log(values @ _NORMAL_PRIORS.T + _TINY) - without[:, None]).sum(axis=0)
         return total
+
+    def scale_evidences(self, places: NDArray[np.int64], variances: FloatArray) -> FloatArray:
+        """For each factor of the variances, nats by which it explains more than no change."""
+        values = self.likelihoods(places)
+        without = float(np.log(values[:, _ZERO] + _TINY).sum())
+        explained = [
+            float(np.log((values * _normal_priors(scale * variances)).sum(axis=1) + _TINY).sum())
+            for scale in _SCALES
+        ]
+        return np.array(explained) - without
 
     def learnt_prior(self, places: NDArray[np.int64], start: FloatArray) -> FloatArray:
         """The normal prior, with the shape that many cells give it (smoothed EM)."""
@@ -134,7 +210,7 @@ class _Model:
         return prior
 
     def posterior_log_odds(self, places: NDArray[np.int64], prior: FloatArray) -> FloatArray:
-        """The change that makes the chance its posterior mean."""
+        """The change that makes the chance its posterior mean; one prior, or one for each."""
         weights = self.likelihoods(places) * prior
         chances = weights @ self._changed / weights.sum(axis=1)
         change: FloatArray = np.log(chances / (1 - chances)) - self._base_log_odds

@@ -1,8 +1,8 @@
 """Which tables each stage of training may ask for.
 
 Single columns come first. A pair is asked for if both of its columns have shown something, a
-table of three columns if two of the best pairs share one. All of it follows from names, public
-counts and what was released before.
+table of three columns if all its pairs have. Tables that tell something are asked again for
+details. All of it follows from names, public counts and what was released before.
 """
 
 import itertools
@@ -32,17 +32,15 @@ class TableStages:
     def sensitive_pairs(
         self, sensitive: Sequence[ColumnValues], public: Sequence[ColumnValues]
     ) -> list[CandidateTable]:
-        """Sensitive columns with each other, with public ones, and alone once more."""
+        """Sensitive columns with each other and with public ones."""
         telling = self._telling(sensitive)
         pairs = self._pairs(itertools.combinations(telling, 2))
-        pairs += self._pairs(itertools.product(telling, self._telling(public)))
-        return pairs + self.singles(telling)
+        return pairs + self._pairs(itertools.product(telling, self._telling(public)))
 
-    def refined(self) -> list[CandidateTable]:
-        """What has shown something, and crosses of the pairs that showed most."""
-        known = [table for table in self._tables.values() if table.has_shown_something]
+    def triples(self) -> list[CandidateTable]:
+        """Crosses of the pairs that showed most."""
         pairs = sorted(
-            (table for table in known if len(table.columns) == 2),
+            (table for table in self._tables.values() if len(table.columns) == 2),
             key=lambda table: -table.realised_gain,
         )
         crossed = []
@@ -52,29 +50,46 @@ class TableStages:
                 table = self._table(*columns.values())
                 if not table.is_tested and table not in crossed:
                     crossed.append(table)
-        return known + crossed
+        return crossed
+
+    def known(self) -> list[CandidateTable]:
+        """Those of which more is to be learnt."""
+        return [table for table in self._tables.values() if table.has_more_to_tell]
 
     def _telling(self, columns: Iterable[ColumnValues]) -> list[ColumnValues]:
         """Those whose own table has shown something."""
-        return [
-            column
-            for column in columns
-            if (column.name,) in self._tables and self._tables[column.name,].has_shown_something
-        ]
+        return [column for column in columns if self._shown([column]) > 0]
 
     def _pairs(self, pairs: Iterable[tuple[ColumnValues, ColumnValues]]) -> list[CandidateTable]:
         return [self._table(*pair) for pair in pairs if _are_different(pair)]
 
     def _table(self, *columns: ColumnValues) -> CandidateTable:
-        names = tuple(sorted(column.name for column in columns))
+        names = _names(columns)
         if names not in self._tables:
             self._tables[names] = CandidateTable(
                 columns,
                 num_rows=self._num_rows,
-                spread=self._settings.expected_spreads[len(columns) - 1],
+                spread=self._expected_spread(columns),
                 max_cells=self._settings.max_cells_per_table,
             )
         return self._tables[names]
+
+    def _expected_spread(self, columns: Sequence[ColumnValues]) -> float:
+        expected = self._settings.expected_spreads[len(columns) - 1]
+        if len(columns) == 1:
+            return expected
+        coarser = itertools.combinations(columns, len(columns) - 1)
+        least = min(self._shown(some) for some in coarser)
+        return min(expected, self._settings.heredity[len(columns) - 2] * least)
+
+    def _shown(self, columns: Sequence[ColumnValues]) -> float:
+        """How far the cells of a table were seen to spread; 0 if it was never asked for."""
+        table = self._tables.get(_names(columns))
+        return 0.0 if table is None else table.first_spread
+
+
+def _names(columns: Sequence[ColumnValues]) -> tuple[str, ...]:
+    return tuple(sorted(column.name for column in columns))
 
 
 def _are_different(columns: Iterable[ColumnValues]) -> bool:

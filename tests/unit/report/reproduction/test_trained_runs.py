@@ -170,7 +170,7 @@ def test_methods_see_the_columns_that_are_theirs(rows: LogRows) -> None:
     assert same.auc_loss == training.randomized_labels(3.0).auc_loss
     baseline = training.without_privacy()
     assert relative_loss(baseline, baseline).value == 0
-    assert training.hybrid(3.0).auc_loss != training.dp_sgd(3.0).auc_loss
+    assert training.two_phase(3.0).auc_loss != training.dp_sgd(3.0).auc_loss
 
 
 def test_relative_losses_are_in_per_cent_of_the_baseline(rows: LogRows) -> None:

@@ -49,8 +49,33 @@ def test_what_is_known_gains_no_more() -> None:
     counts = public_values("a", 0, np.full(50, 20_000))
     table = CandidateTable([counts], num_rows=1_000_000, spread=0.3, max_cells=100)
     before = table.expected_gain(1.0, 0.1)
-    table.note(0.3, 0.01, 0.1, 1.0)
+    table.note_spread(0.3, 0.01, 0.1)
     assert table.expected_gain(1.0, 0.1) < 0.1 * before
+
+
+def test_looking_twice_leaves_as_little_as_looking_once_with_half_the_noise() -> None:
+    counts = public_values("a", 0, np.full(50, 20_000))
+
+    def left(*variances: float) -> float:
+        table = CandidateTable([counts], num_rows=1_000_000, spread=0.9, max_cells=100)
+        table.note_spread(0.3, variances[0], 0.1)
+        for variance in variances[1:]:
+            table.note_again(1.0, variance, 0.1)
+        return table.expected_gain(1.0, 0.1)
+
+    assert left(2e6, 2e6) == pytest.approx(left(1e6), rel=0.01)
+    assert left(2e6, 2e6) < 0.9 * left(2e6)
+
+
+def test_a_table_remembers_what_it_first_showed() -> None:
+    table = CandidateTable([column("a", 50)], num_rows=1_275, spread=0.3, max_cells=100)
+    assert not table.has_more_to_tell
+    table.note_spread(0.4, 1.0, 0.1)
+    assert table.has_more_to_tell
+    table.note_again(0.0, 1.0, 0.1)
+    assert not table.has_more_to_tell
+    assert table.first_spread == 0.4
+    assert table.expected_gain(1.0, 0.1) == 0
 
 
 def test_sensitive_values_that_do_not_stand_out_are_one() -> None:

@@ -13,10 +13,11 @@ from tulle.quality.metrics import evaluate_predictions
 from tulle.runs.interruption import StopRequest
 from tulle.train.cells import cell_training
 from tulle.train.cells.cell_model import CellModel
-from tulle.train.cells.cell_settings import CellSettings, StageShares
+from tulle.train.cells.cell_settings import CellSettings, ScreeningParts, StageShares
 from tulle.train.cells.cell_training import train_on_cells
 from tulle.train.cells.noise_shares import NoiseShares
-from tulle.train.configs import CellsConfig, DpSgdConfig
+from tulle.train.cells.row_columns import RowColumns
+from tulle.train.configs import DpSgdConfig, HybridConfig
 from tulle.train.evaluation import predict
 from tulle.train.examples import ExampleSet
 from tulle.train.journal import MemoryJournal
@@ -38,7 +39,7 @@ def context(seed: int = 0, stop: StopRequest | None = None, watch: object = None
 
 
 def trained(examples: ExampleSet, epsilon: float = 8.0, seed: int = 0) -> CellModel:
-    config = CellsConfig().calibrate(epsilon=epsilon, delta=1e-6)
+    config = HybridConfig().calibrate(epsilon=epsilon, delta=1e-6)
     plan = config.make(shape_of(examples, TrainingRows()))
     return train_on_cells(examples, plan, context(seed))
 
@@ -127,9 +128,9 @@ def test_sensitive_columns_are_not_read_while_sums_have_the_noise_of_labels(
 ) -> None:
     examples = make_examples(2_000, seed=1)
     reads: list[str] = []
-    original = cell_training.RowColumns.ids
+    original = RowColumns.ids
 
-    def noting(self: cell_training.RowColumns, role: str, column: int) -> np.ndarray:
+    def noting(self: RowColumns, role: str, column: int) -> np.ndarray:
         reads.append(role)
         return original(self, role, column)
 
@@ -140,7 +141,7 @@ def test_sensitive_columns_are_not_read_while_sums_have_the_noise_of_labels(
             released.append((sensitivity, "sensitive" in reads))
             return super().release(raw, sensitivity=sensitivity, share=share)
 
-    monkeypatch.setattr(cell_training.RowColumns, "ids", noting)
+    monkeypatch.setattr(RowColumns, "ids", noting)
     monkeypatch.setattr(cell_training, "NoiseShares", Noted)
     trained(examples)
     assert not any(was_read for sensitivity, was_read in released if sensitivity == 1.0)
@@ -167,7 +168,9 @@ def test_what_the_model_is_made_of_does_not_tell_which_values_occur() -> None:
 def test_progress_tells_stages_alone() -> None:
     seen: list[Progress] = []
     examples = make_examples(2_000, seed=1)
-    plan = CellsConfig().calibrate(epsilon=3.0, delta=1e-6).make(shape_of(examples, TrainingRows()))
+    plan = (
+        HybridConfig().calibrate(epsilon=3.0, delta=1e-6).make(shape_of(examples, TrainingRows()))
+    )
     train_on_cells(examples, plan, context(watch=seen.append))
     assert [progress.step for progress in seen] == [1, 2, 3, 4, 5]
     assert all(progress.loss is None for progress in seen)
@@ -176,7 +179,9 @@ def test_progress_tells_stages_alone() -> None:
 def test_it_stops_when_asked() -> None:
     stop = StopRequest()
     examples = make_examples(2_000, seed=1)
-    plan = CellsConfig().calibrate(epsilon=3.0, delta=1e-6).make(shape_of(examples, TrainingRows()))
+    plan = (
+        HybridConfig().calibrate(epsilon=3.0, delta=1e-6).make(shape_of(examples, TrainingRows()))
+    )
 
     def ask(_progress: Progress) -> None:
         stop.requested = True
@@ -197,7 +202,9 @@ def test_a_plan_of_another_method_is_refused() -> None:
 
 def test_settings_are_read_back() -> None:
     settings = CellSettings(
-        stages=StageShares(public_values=0.28, public_pairs=0.0), num_crossed_pairs=0
+        stages=StageShares(public_values=0.4, public_pairs=0.0),
+        screening=ScreeningParts(triples=0.9),
+        heredity=(0.5, 0.5),
     )
     assert CellSettings.from_dict(settings.to_dict()) == settings
     assert CellSettings.from_dict({}) == CellSettings()
@@ -210,8 +217,12 @@ def test_settings_are_read_back() -> None:
         ({"level_share": 0}, "level_share"),
         ({"expected_spreads": [1, 2]}, "expected_spreads"),
         ({"expected_spreads": "wide"}, "expected_spreads"),
-        ({"stages": {"refined": 0.9}}, "add up"),
-        ({"stages": {"refined": -0.1}}, "refined"),
+        ({"stages": {"triples": 0.9}}, "add up"),
+        ({"stages": {"triples": -0.1}}, "triples"),
+        ({"screening": {"triples": 1.1}}, "triples"),
+        ({"screening": {"refined": 0.5}}, "refined"),
+        ({"heredity": [1]}, "heredity"),
+        ({"most_screening_shares": [0.1, 0.1, 0.9]}, "most_screening_shares"),
         ({"max_cells_per_table": 1}, "max_cells_per_table"),
     ],
 )

@@ -25,7 +25,7 @@ from tulle.train.cells import cell_training
 from tulle.train.cells.cell_model import CellModel
 from tulle.train.cells.noise_shares import NoiseShares
 from tulle.train.classifier import Hashing, TableClassifier
-from tulle.train.configs import CellsConfig
+from tulle.train.configs import HybridConfig
 from tulle.train.examples import ExampleSet
 from tulle.train.export import load_model
 from tulle.train.fitting import FitResult, fit
@@ -34,7 +34,7 @@ from tulle.train.run_options import LedgerCharge, RunOptions
 from tulle.train.run_results import MODEL_FOLDER, RESULT_FILE
 from unit.train.small_data import make_examples, make_ledger, planned
 
-CONFIG = CellsConfig().calibrate(epsilon=8.0, delta=1e-6)
+CONFIG = HybridConfig().calibrate(epsilon=8.0, delta=1e-6)
 NUM_ROWS = 4_000
 TRAIN, TEST = make_examples(NUM_ROWS), make_examples(2_000, seed=1)
 
@@ -141,7 +141,7 @@ def test_a_run_leaves_a_model_a_result_and_a_card(tmp_path: Path) -> None:
     assert card.plan == result.plan.plan
     assert card.reasons == ()
     stored = folder.read_json(RESULT_FILE)
-    assert (stored["method"], stored["steps"]) == ("cells", 0)
+    assert (stored["method"], stored["steps"]) == ("hybrid", 0)
     assert "Philox" in stored["randomness"]["description"]
     loaded = load_model(tmp_path / "run" / MODEL_FOLDER)
     assert loaded.facts["plan_fingerprint"] == result.plan.plan.fingerprint()
@@ -252,7 +252,7 @@ def test_a_table_classifier_takes_cells() -> None:
         Schema(label="click", public=("site",), sensitive=("age",)),
         epsilon=8,
         delta=1e-6,
-        config=CellsConfig(),
+        config=HybridConfig(),
         features=Hashing(public_bins=64, sensitive_bins=32, salt=bytes(range(16))),
         options=RunOptions(seed=3),
     ).fit(table[:2_000])

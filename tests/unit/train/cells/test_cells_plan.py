@@ -19,7 +19,7 @@ from tulle.privacy.units import Adjacency, Scope, TrustModel, Unit
 from tulle.runs.toml_text import toml_text
 from tulle.train.cells.cell_settings import CellSettings, StageShares
 from tulle.train.config_data import config_from_dict, config_to_dict
-from tulle.train.configs import CellsConfig, Target, method_name
+from tulle.train.configs import HybridConfig, Target, method_name
 from tulle.train.distributed.shareable import check_shareable
 from tulle.train.plan_data import train_plan_from_json, train_plan_to_json
 from tulle.train.run_charge import charged_event
@@ -27,10 +27,10 @@ from tulle.train.train_plan import TrainPlan
 from tulle.train.unit_level import UserLevel
 from unit.train.small_data import FEATURES, dp_sgd, make_shape, planned
 
-CONFIG = CellsConfig().calibrate(epsilon=3.0, delta=1e-6)
+CONFIG = HybridConfig().calibrate(epsilon=3.0, delta=1e-6)
 SHAPE = make_shape(400)
 VOCABULARY = Gaussian(noise_multiplier=9.0)
-OTHER_CELLS = CellSettings(stages=StageShares(public_values=0.28, public_pairs=0.0))
+OTHER_CELLS = CellSettings(stages=StageShares(public_values=0.4, public_pairs=0.0))
 
 
 def of_role(role: str) -> tuple[object, ...]:
@@ -157,7 +157,7 @@ def test_a_plan_says_how_far_one_row_goes_and_what_enforces_it() -> None:
     assert limits == [1, 1, math.sqrt(2)]
     assert {a.status for a in made.assumptions} == {Status.ENFORCED}
     assert "cells" in made.mechanism
-    assert made.settings["method"] == "cells"
+    assert made.settings["method"] == "hybrid"
     assert made.settings["noise_multiplier"] == plan().noise_multiplier
     assert "floating point" in str(made.settings["noise_arithmetic"])
     assert "steps" not in made.settings
@@ -217,33 +217,33 @@ def test_json_that_claims_too_little_epsilon_for_its_noise_is_refused() -> None:
         train_plan_from_json(json.dumps(data))
 
 
-@pytest.mark.parametrize("config", [CellsConfig(), CONFIG, CellsConfig(cells=OTHER_CELLS)])
-def test_settings_survive_plain_data_and_toml(config: CellsConfig) -> None:
+@pytest.mark.parametrize("config", [HybridConfig(), CONFIG, HybridConfig(cells=OTHER_CELLS)])
+def test_settings_survive_plain_data_and_toml(config: HybridConfig) -> None:
     data = config_to_dict(config)
-    assert data["method"] == method_name(config) == "cells"
+    assert data["method"] == method_name(config) == "hybrid"
     assert config_from_dict(data) == config
     assert config_from_dict(tomllib.loads(toml_text(data))) == config
 
 
 def test_users_are_refused_with_a_way_out() -> None:
-    with pytest.raises(ConfigError, match="dp-sgd or hybrid"):
-        CellsConfig(unit=UserLevel())
+    with pytest.raises(ConfigError, match="two-phase or dp-sgd"):
+        HybridConfig(unit=UserLevel())
 
 
 def test_a_delta_of_zero_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"delta=0\.0"):
-        CellsConfig().calibrate(epsilon=3.0, delta=0.0)
+        HybridConfig().calibrate(epsilon=3.0, delta=0.0)
 
 
 def test_a_config_without_a_target_makes_no_plan() -> None:
-    with pytest.raises(ConfigError, match="CellsConfig has no target"):
-        CellsConfig().make(SHAPE)
+    with pytest.raises(ConfigError, match="HybridConfig has no target"):
+        HybridConfig().make(SHAPE)
 
 
 @pytest.mark.parametrize("changes", [{"cells": None}, {"unit": "example"}, {"target": 3.0}])
 def test_settings_of_another_kind_are_refused(changes: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=next(iter(changes))):
-        CellsConfig(**changes)
+        HybridConfig(**changes)
 
 
 def test_several_processes_are_refused() -> None:

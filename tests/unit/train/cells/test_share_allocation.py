@@ -17,9 +17,7 @@ def table(name: str, counts: list[int], spread: float = 0.3) -> CandidateTable:
 
 def test_shares_add_up_to_what_there_is() -> None:
     tables = [table("a", [500] * 10), table("b", [50] * 100)]
-    for one in tables:
-        one.note(0.3, 1e9, 0.1, 0.0)
-    shares = allocate_shares(tables, share=0.4, most_untested=0.4, noise_variance=4.0, rate=0.1)
+    shares = allocate_shares(tables, share=0.4, most=0.4, noise_variance=4.0, rate=0.1)
     assert sum(shares) == pytest.approx(0.4)
     assert min(shares) > 0
 
@@ -27,9 +25,7 @@ def test_shares_add_up_to_what_there_is() -> None:
 def test_the_split_is_the_best_one() -> None:
     tables = [table("a", [900] * 10), table("b", [90] * 100), table("c", [9] * 1_000)]
     variance, rate, total = 4.0, 0.1, 0.5
-    shares = allocate_shares(
-        tables, share=total, most_untested=1.0, noise_variance=variance, rate=rate
-    )
+    shares = allocate_shares(tables, share=total, most=1.0, noise_variance=variance, rate=rate)
 
     def gain(parts: tuple[float, ...]) -> float:
         return sum(
@@ -46,17 +42,16 @@ def test_the_split_is_the_best_one() -> None:
             assert gain(other) <= found * (1 + 1e-6)
 
 
-def test_what_has_shown_nothing_gets_little() -> None:
+def test_no_table_gets_more_than_the_most() -> None:
     tables = [table("a", [10] * 5_000)]
-    shares = allocate_shares(tables, share=1.0, most_untested=0.03, noise_variance=4.0, rate=0.1)
+    shares = allocate_shares(tables, share=1.0, most=0.03, noise_variance=4.0, rate=0.1)
     assert 0 < shares[0] <= 0.03
 
 
 def test_a_table_that_has_shown_that_it_has_nothing_gets_nothing() -> None:
     empty, good = table("a", [500] * 10), table("b", [500] * 10)
-    empty.note(0.0, 4.0, 0.1, 0.0)
-    shares = allocate_shares(
-        [empty, good], share=1.0, most_untested=1.0, noise_variance=4.0, rate=0.1
-    )
+    empty.note_spread(0.3, 1e9, 0.1)
+    empty.note_again(0.0, 4.0, 0.1)
+    shares = allocate_shares([empty, good], share=1.0, most=1.0, noise_variance=4.0, rate=0.1)
     assert shares[0] == 0
     assert shares[1] > 0

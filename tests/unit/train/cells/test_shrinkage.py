@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from tulle.train.cells.shrinkage import NoisyCells, posterior_changes
+from tulle.train.cells.shrinkage import (
+    NoisyCells,
+    further_changes,
+    posterior_changes,
+    unknown_variances,
+)
 
 _RATE = 0.1
 
@@ -126,3 +131,56 @@ def test_no_cell_stands_out_of_a_large_noise() -> None:
         rate=_RATE,
     )
     assert posterior_changes(drowned, least_evidence=0.0).spread == 0
+
+
+def test_further_sums_improve_on_what_was_known() -> None:
+    """Two looks come as near as one with both budgets, and much nearer than the first alone."""
+    rng = np.random.default_rng(5)
+    spread, predicted, stddev = 0.3, 400.0, 60.0
+    changes = spread * rng.standard_normal(3_000)
+    positives = rng.binomial(round(predicted / _RATE), changed_chance(changes))
+
+    def looked_at(log_odds: np.ndarray, noise: float) -> NoisyCells:
+        now = predicted * changed_chance(log_odds) / _RATE
+        return NoisyCells(
+            residuals=positives - now + noise * rng.standard_normal(len(changes)),
+            predicted=now,
+            residual_stddev=noise,
+            predicted_stddev=0.0,
+            rate=_RATE,
+        )
+
+    first = looked_at(np.zeros(len(changes)), stddev)
+    found = posterior_changes(first, least_evidence=3.0)
+    left = unknown_variances(found.spread**2, first)
+    second = looked_at(found.log_odds, stddev)
+    more, scale = further_changes(second, left)
+    once = posterior_changes(
+        looked_at(np.zeros(len(changes)), stddev / math.sqrt(2)), least_evidence=3.0
+    )
+
+    def error(log_odds: np.ndarray) -> float:
+        return float(np.mean((log_odds - changes) ** 2))
+
+    assert 0.5 <= scale <= 2
+    assert error(found.log_odds + more.log_odds) < 0.85 * error(found.log_odds)
+    assert error(found.log_odds + more.log_odds) < 1.1 * error(once.log_odds)
+
+
+def test_what_is_unknown_is_what_the_error_is() -> None:
+    cells, changes = simulated(5_000, 400.0, 0.2, 60.0)
+    found = posterior_changes(cells, least_evidence=3.0)
+    left = unknown_variances(0.2**2, cells)
+    assert np.mean((found.log_odds - changes) ** 2) == pytest.approx(left.mean(), rel=0.1)
+
+
+def test_nothing_more_is_taken_from_sums_that_agree_with_the_model() -> None:
+    cells, _ = simulated(2_000, 400.0, 0.0, 60.0, seed=3)
+    changes, scale = further_changes(cells, np.full(2_000, 0.3**2))
+    assert scale == 0 or np.abs(changes.log_odds).max() < 0.03
+
+
+def test_other_tables_may_have_explained_a_part() -> None:
+    cells, _ = simulated(5_000, 400.0, 0.1, 20.0, seed=4)
+    _, scale = further_changes(cells, np.full(5_000, 0.4**2))
+    assert scale == pytest.approx((0.1 / 0.4) ** 2, rel=0.3)

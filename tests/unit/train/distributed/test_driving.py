@@ -30,11 +30,11 @@ from unit.train.distributed.thread_processes import ThreadProcesses, run_togethe
 from unit.train.small_data import (
     SMALL_MLP,
     dp_sgd,
-    hybrid,
     make_examples,
     planned,
     private_phase,
     randomized_labels,
+    two_phase,
 )
 
 EXAMPLES = make_examples(400)
@@ -43,7 +43,7 @@ SGD_PHASE = private_phase(noise_multiplier=1.0, optimizer=SGD(learning_rate=0.5,
 CONFIGS: dict[str, TrainConfig] = {
     "sharded": dp_sgd(model=SMALL_MLP, private_phase=SGD_PHASE),
     "replicated": dp_sgd(model=SMALL_MLP),
-    "hybrid": hybrid(model=SMALL_MLP, private_phase=SGD_PHASE),
+    "two-phase": two_phase(model=SMALL_MLP, private_phase=SGD_PHASE),
 }
 
 
@@ -279,7 +279,7 @@ def test_who_asks_a_follower_to_stop_stops_the_run(
 @pytest.mark.parametrize("rows", [None, np.array([3, 1, 2])])
 def test_an_opening_arrives_as_it_was_sent(rows: Any) -> None:
     opening = Opening(
-        plan=planned(CONFIGS["hybrid"]),
+        plan=planned(CONFIGS["two-phase"]),
         placement=rank_steps.NoisePlacement.DENSE,
         rows=rows,
         fingerprint="f",

@@ -1,4 +1,4 @@
-"""Cells on the command line: plans, settings files, refusals, and runs from data to report."""
+"""Hybrid on the command line: plans, settings files, refusals, and runs from data to report."""
 
 import os
 import signal
@@ -14,11 +14,11 @@ from tulle.train.cells.cell_model import CellModel
 from tulle.train.run_context import RunContext
 from unit.cli.train_commands import SYNTH, error_of, facts_of, run
 
-CELLS = "--method cells --epsilon 3"
-PLAN = f"plan {SYNTH} {CELLS}"
-TRAIN = f"train {SYNTH} {CELLS}"
+HYBRID = "--method hybrid --epsilon 3"
+PLAN = f"plan {SYNTH} {HYBRID}"
+TRAIN = f"train {SYNTH} {HYBRID}"
 SETTINGS_FILE = """
-method = "cells"
+method = "hybrid"
 [data]
 source = "synth:search"
 rows = 600
@@ -57,14 +57,14 @@ def test_a_plan_is_one_gaussian_without_steps(capsys: pytest.CaptureFixture[str]
     assert plan["guarantee"]["epsilon"] == 3
     assert plan["guarantee"]["delta"] == 1e-7
     assert plan["guarantee"]["scope"] == "labels and sensitive columns"
-    assert plan["settings"]["method"] == "cells"
+    assert plan["settings"]["method"] == "hybrid"
     assert not {"steps", "sampler", "clip_norm", "model"} & plan["settings"].keys()
 
 
 def test_a_plan_is_shown_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(PLAN) == 0
     lines = {line[:22].strip(): line[22:] for line in capsys.readouterr().out.splitlines()}
-    assert lines["plan"] == "cells training"
+    assert lines["plan"] == "hybrid training"
     assert "grouped into cells" in lines["what will run"]
     assert float(lines["noise multiplier"]) > 1
     assert "steps" not in lines
@@ -85,7 +85,7 @@ def test_a_settings_file_reaches_the_plan(folder: Path, capsys: pytest.CaptureFi
     [
         ("least_evidence", "least_evidense", "least_evidence"),
         ("public_pairs = 0.0", "public_pairs = 0.5", "add up to"),
-        ('method = "cells"', 'method = "cells"\nmodel = {kind = "mlp"}', "model"),
+        ('method = "hybrid"', 'method = "hybrid"\nmodel = {kind = "mlp"}', "model"),
     ],
 )
 def test_a_wrong_settings_file_is_refused(
@@ -98,19 +98,20 @@ def test_a_wrong_settings_file_is_refused(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("--model lr", "--model has no meaning for method cells"),
-        ("--epochs 2", "--epochs has no meaning for method cells"),
+        ("--model lr", "--model has no meaning for method hybrid"),
+        ("--epochs 4", "--epochs has no meaning for method hybrid"),
+        ("--epochs 4", "leave it out, or use --method two-phase or dp-sgd."),
         ("--batch-size 9", "--batch-size has no meaning"),
         ("--clip-norm 1", "--clip-norm has no meaning"),
         ("--noise banded", "--noise has no meaning"),
-        ("--label-epochs 2", "--label-epochs has no meaning"),
+        ("--label-epochs 2", "or use --method two-phase or rr."),
         ("--early-stopping", "--early-stopping has no meaning"),
-        ("--split paper", "--split has no meaning"),
-        ("--smoothing 0.1", "--smoothing has no meaning"),
+        ("--split paper", "or use --method two-phase."),
+        ("--smoothing 0.1", "or use --method label-projection."),
         ("--accounting paper", "--accounting has no meaning"),
         ("--max-rows-per-user 2", "--max-rows-per-user has no meaning"),
         ("--user-accounting several-rows", "--user-accounting has no meaning"),
-        ("--unit user", "dp-sgd or hybrid"),
+        ("--unit user", "Use method two-phase or dp-sgd"),
         ("--delta 0", "delta=0.0 is out of reach"),
     ],
 )
@@ -130,21 +131,21 @@ def test_options_of_steps_are_refused_before_a_run_begins(
     if "--finished-plan" in options:
         assert run(f"{PLAN} --finished p.json") == 0
         command = f"train {SYNTH}"
-    assert "has no meaning for method cells" in error_of(f"{command} {options}", 2, capsys)
-    assert not (folder / "runs" / "cells-search").exists()
+    assert "has no meaning for method hybrid" in error_of(f"{command} {options}", 2, capsys)
+    assert not (folder / "runs" / "hybrid-search").exists()
 
 
 def test_the_method_is_named_in_help(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("train", "plan"):
         assert run(f"{command} --help") == 0
-        assert "cells or" in " ".join(capsys.readouterr().out.split())
+        assert "hybrid, two-phase" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_run_trains_and_leaves_card_and_report(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     facts = facts_of(f"{TRAIN} --name one --predictions p.parquet", capsys)
-    assert (facts["method"], facts["model"], facts["steps"]) == ("cells", "cells", 0)
+    assert (facts["method"], facts["model"], facts["steps"]) == ("hybrid", "cells", 0)
     assert facts["epsilon"] == 3
     assert facts["verdict"].startswith("Private release: epsilon=3")
     assert (folder / "p.parquet").exists()
@@ -158,7 +159,7 @@ def test_a_finished_plan_is_run_as_it_is(capsys: pytest.CaptureFixture[str]) -> 
     assert run(f"{PLAN} --finished p.json") == 0
     capsys.readouterr()
     facts = facts_of(f"train {SYNTH} --finished-plan p.json", capsys)
-    assert (facts["method"], facts["epsilon"]) == ("cells", 3)
+    assert (facts["method"], facts["epsilon"]) == ("hybrid", 3)
 
 
 def test_progress_is_told_without_steps_of_batches(capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,6 +169,26 @@ def test_progress_is_told_without_steps_of_batches(capsys: pytest.CaptureFixture
     assert "batch size" not in shown
     assert "--unit user" not in shown
     assert "cells: step 5 of 5" in shown
+
+
+def test_who_protects_all_rows_of_a_user_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train --data synth:taobao --rows 900 --epsilon 3") == 0
+    assert "each row on its own, --method two-phase --unit user" in capsys.readouterr().err
+
+
+def test_hybrid_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    assert facts_of(f"plan {SYNTH} --epsilon 3", capsys) == facts_of(PLAN, capsys)
+
+
+def test_a_file_of_two_phases_is_named_unless_another_method_is_asked_for(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "run.toml").write_text('method = "hybrid"\n[label_phase]\nepochs = 1.0\n')
+    for command in (f"plan {SYNTH} --epsilon 3", PLAN):
+        error = error_of(f"{command} --config run.toml", 2, capsys)
+        assert "it is of the method now called two-phase" in error
+    other = facts_of(f"plan {SYNTH} --epsilon 3 --method rr --config run.toml", capsys)
+    assert other["settings"]["label_epochs"] == 1
 
 
 def test_a_stopped_run_pays_once_and_says_that_it_begins_anew(
@@ -182,7 +203,7 @@ def test_a_stopped_run_pays_once_and_says_that_it_begins_anew(
     assert not (folder / "runs" / "one" / "model").exists()
     capsys.readouterr()
     assert run(f"{command} --resume") == 0
-    assert "cells begin anew" in capsys.readouterr().err
+    assert "it begins anew" in capsys.readouterr().err
     assert run(f"{command} --resume") == 0
     assert "is kept already" in capsys.readouterr().err
     # There was room for one run.
