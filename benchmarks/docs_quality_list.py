@@ -31,34 +31,57 @@ LABELS = {
 QUALITY = {
     "hybrid_real": Benchmark(
         title="Training methods on a public log",
-        script="quality/hybrid_runs.py",
-        options="FOLDER --device cuda --output benchmarks/published/hybrid_real.json",
-        measures="AUC loss of randomized labels, DP-SGD and two-phase against training without "
-        "privacy. FOLDER is made by `python benchmarks/quality/hybrid_jobs.py` from a copy of "
-        "the Criteo Sponsored Search Conversion Log.",
+        script="quality/method_runs.py",
+        options="FOLDER --device cuda --processes 16 --device-processes 8 --seeds 3 "
+        "--output benchmarks/published/hybrid_real.json",
+        measures="AUC loss of Hybrid, randomized labels, DP-SGD and two-phase against training "
+        "without privacy. FOLDER is made by `python benchmarks/quality/method_jobs.py` from a copy "
+        "of the Criteo Sponsored Search Conversion Log. Rows of epsilon 3 are shown.",
         columns={key: TRAINING[key] for key in TRAINING if key != "log"},
         rows="summary",
         keep=lambda row, _: row["epsilon"] in (None, 3.0),
     ),
     "hybrid_synth": Benchmark(
         title="Training methods on synthetic logs",
-        script="quality/hybrid_runs.py",
-        options="FOLDER FOLDER FOLDER --device cuda "
+        script="quality/method_runs.py",
+        options="FOLDER FOLDER FOLDER --device cuda --processes 16 --device-processes 8 --seeds 3 "
         "--output benchmarks/published/hybrid_synth.json",
         measures="The same on synthetic logs in three shapes, one FOLDER for each.",
         columns=TRAINING,
         rows="summary",
         keep=lambda row, _: row["epsilon"] in (None, 3.0),
     ),
-    "cells": Benchmark(
-        title="Hybrid on all four logs",
-        script="quality/cells.py",
-        options="FOLDER FOLDER FOLDER FOLDER --epsilons 0.5 1 3 8 12",
-        measures="AUC loss of Hybrid on the same rows as the methods above, with the same "
-        "settings for every log and epsilon. Each FOLDER is as above.",
-        columns=TRAINING,
+    "hybrid_ablations": Benchmark(
+        title="Parts of Hybrid",
+        script="quality/hybrid_ablations.py",
+        options="FOLDER FOLDER --processes 16",
+        measures="What changing one part of Hybrid does to its losses, on a tenth of the training "
+        "rows that the models have not seen. Each FOLDER is as above. Rows of epsilon 3 are shown.",
+        columns={
+            "log": ("source", "s"),
+            "Hybrid": ("variant", "s"),
+            "AUC loss": ("auc_loss", ".4f"),
+            "change, %": ("auc_loss_percent", "+.2f"),
+            "log loss": ("log_loss", ".4f"),
+            "its change, %": ("log_loss_percent", "+.2f"),
+        },
         rows="summary",
         keep=lambda row, _: row["epsilon"] == 3.0,
+    ),
+    "steps_after_cells": Benchmark(
+        title="Private steps after Hybrid",
+        script="quality/steps_after_cells.py",
+        options="FOLDER --device cuda --processes 8",
+        measures="Whether DP-SGD after Hybrid or beside it helps at the same total epsilon, on "
+        "the same rows as the parts of Hybrid. FOLDER is that of the public log.",
+        columns={
+            "model": ("model", "s"),
+            "Hybrid's part": ("hybrid_part", "g"),
+            "learning rate": ("learning_rate", "g"),
+            "seed": ("seed", "d"),
+            "AUC loss": ("auc_loss", ".4f"),
+            "log loss": ("log_loss", ".4f"),
+        },
     ),
     "model_size": Benchmark(
         title="Size of the private model",

@@ -12,7 +12,13 @@ from collections.abc import Callable
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from docs_cells_tables import cells_table
+from docs_hybrid_tables import (
+    ablations_table,
+    levers_table,
+    likelihood_table,
+    methods_table,
+    steps_table,
+)
 from docs_label_tables import (
     label_quality_table,
     label_release_table,
@@ -77,28 +83,6 @@ def index_drawing_table(record: dict) -> list[str]:
             f"| `{row['sampler']}` | {row['milliseconds']:.2f} | {row['share_of_step']:.1%} |"
         )
     return [*lines, "", _machine(record)]
-
-
-def quality_table(record: dict) -> list[str]:
-    sources = list(dict.fromkeys(row["source"] for row in record["summary"]))
-    has_several = len(sources) > 1
-    lines = [
-        ("| log " if has_several else "")
-        + "| method | epsilon | AUC loss | above non-private | log loss | calibration |",
-        "|---" * (6 + has_several) + "|",
-    ]
-    order = {source: place for place, source in enumerate(sorted(sources))}
-    for row in sorted(
-        record["summary"], key=lambda row: (order[row["source"]], row["epsilon"] or 0)
-    ):
-        epsilon = "none" if row["epsilon"] is None else f"{row['epsilon']:g}"
-        above = "" if row["epsilon"] is None else f"{row['relative_percent']:.1f}%"
-        lines.append(
-            (f"| {row['source']} " if has_several else "")
-            + f"| {row['method']} | {epsilon} | {row['auc_loss']:.4f} | {above} "
-            f"| {row['log_loss']:.4f} | {row['calibration']:.3f} |"
-        )
-    return [*lines, "", _quality_machine(record)]
 
 
 def model_size_table(record: dict) -> list[str]:
@@ -209,9 +193,13 @@ TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
     "samplers": ("mechanisms.md", samplers_table),
     "prepare": ("data.md", prepare_table),
     "index_drawing": ("data.md", index_drawing_table),
-    "hybrid_real": ("training-quality.md", quality_table),
-    "hybrid_synth": ("training-quality.md", quality_table),
-    "cells": ("hybrid.md", cells_table),
+    "hybrid_real": ("hybrid.md", methods_table),
+    "hybrid_synth": ("hybrid.md", methods_table),
+    "hybrid_ablations": ("hybrid.md", ablations_table),
+    "steps_after_cells": ("hybrid.md", steps_table),
+    "hybrid_real levers": ("hybrid.md", levers_table),
+    "hybrid_real likelihood": ("training-quality.md", likelihood_table),
+    "hybrid_synth likelihood": ("training-quality.md", likelihood_table),
     "model_size": ("training-quality.md", model_size_table),
     "banded_noise": ("correlated-noise.md", banded_noise_table),
     "dpsgd": ("fast-private-steps.md", dpsgd_table),
@@ -231,6 +219,7 @@ TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
     "select_speed": ("select.md", select_speed_table),
     "measure_large": ("measure.md", measure_large_table),
 }
+"""By mark: the name of a record, and what of it is shown if there are several tables."""
 NOT_MEASURED = ["No figures have been published yet."]
 
 
@@ -238,7 +227,7 @@ def page_with_table(name: str) -> tuple[pathlib.Path, str]:
     """The page of a table, and its text with the table as published."""
     page_name, make_table = TABLES[name]
     page = ROOT / "docs" / page_name
-    published = ROOT / "benchmarks" / "published" / f"{name}.json"
+    published = ROOT / "benchmarks" / "published" / f"{name.partition(' ')[0]}.json"
     is_there = published.exists()
     table = "\n".join(make_table(json.loads(published.read_text())) if is_there else NOT_MEASURED)
     marks = re.compile(f"<!-- {name} -->.*<!-- end {name} -->", re.DOTALL)
@@ -253,17 +242,6 @@ def main() -> None:
         page, text = page_with_table(name)
         page.write_text(text)
         print(f"{page.name}: {name}")
-
-
-def _quality_machine(record: dict) -> str:
-    seeds = max(row["seeds"] for row in record["summary"])
-    train_rows = max(row["train_rows"] for row in record["rows"])
-    error = max(row["auc_loss_standard_error"] for row in record["rows"])
-    return (
-        f"Measured {record['date']} on one {record['device']}, torch {record['torch']}, with "
-        f"{seeds} seed{'s' if seeds > 1 else ''}; {train_rows:,} training rows. The test rows "
-        f"alone give each AUC loss a standard error of at most {error:.4f}."
-    )
 
 
 def _step_cell(row: dict | None) -> str:

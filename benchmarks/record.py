@@ -38,6 +38,11 @@ def write_record(
     return record
 
 
+def earlier_rows(path: Path) -> list[dict[str, object]]:
+    """The rows of a record that is there already; none if it is not."""
+    return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+
+
 def machine() -> dict[str, object]:
     """Processor and system, without the name of the host."""
     return {
@@ -46,6 +51,13 @@ def machine() -> dict[str, object]:
         "architecture": platform.machine(),
         "system": platform.system(),
     }
+
+
+def device_name(device: str) -> str:
+    """The accelerator that torch knows by this name; "cpu" for none."""
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else "cpu"
 
 
 def versions(*packages: str) -> dict[str, str]:

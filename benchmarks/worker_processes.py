@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import multiprocessing
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,8 @@ _CONTEXT = multiprocessing.get_context("spawn")
 class Job:
     """What one call of the work gets."""
 
+    name: str
+    """For whoever reads that it failed."""
     task: dict
     on_device: bool = False
     """True if it uses an accelerator, which few processes should do at once."""
@@ -41,6 +44,26 @@ class Crew:
     """Those of them that take jobs on the device; others take the rest alone."""
     time_limit: float = float("inf")
     """In seconds. Jobs that have begun are finished."""
+
+
+def collect_results(
+    jobs: Sequence[Job],
+    work: Callable[[dict], object],
+    crew: Crew,
+    keep: Callable[[object], None],
+) -> int:
+    """Hands each result to `keep`, prints errors, and returns the exit status: 1 after an error."""
+    num_done = num_failed = 0
+    for outcome in run_side_by_side(jobs, work, crew):
+        num_done += 1
+        if outcome.error:
+            num_failed += 1
+            print(f"{outcome.job.name}: {outcome.error}", file=sys.stderr, flush=True)
+        else:
+            keep(outcome.result)
+    if num_done < len(jobs):
+        print(f"time limit reached: {len(jobs) - num_done} of {len(jobs)} runs were not begun.")
+    return int(num_failed > 0)
 
 
 def run_side_by_side(

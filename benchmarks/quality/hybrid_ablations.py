@@ -19,11 +19,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from job_folders import open_development_rows, read_jobs, unpacked
 
-from record import PUBLISHED, print_table, write_record
+from record import PUBLISHED, earlier_rows, print_table, write_record
 from tulle.train import HybridConfig, RunOptions, fit, make_plan
 from tulle.train.cells.cell_settings import STAGES, CellSettings, ScreeningParts, StageShares
 from tulle.train.plan_data import train_plan_from_json, train_plan_to_json
-from worker_processes import Crew, Job, run_side_by_side
+from worker_processes import Crew, Job, collect_results
 
 DELTA = 1e-7
 AS_IT_IS = "as it is"
@@ -31,7 +31,8 @@ Row = dict[str, object]
 
 
 def _stages(*shares: float) -> StageShares:
-    return StageShares(**{name: share / sum(shares) for name, share in parts})
+    total = sum(shares)
+    return StageShares(**{name: share / total for name, share in zip(STAGES, shares, strict=True)})
 
 
 VARIANTS = {
@@ -65,8 +66,8 @@ def main() -> None:
             lines = "".join(json.dumps(task) + "\n" for task in tasks)
             options.write_plans.write_text(lines, encoding="utf-8")
             return
-        has_failed = run_all(make_jobs(tasks, options, data), options)
-    sys.exit(int(has_failed))
+        status = run_all(make_jobs(tasks, options, data), options)
+    sys.exit(status)
 
 
 def make_tasks(options: argparse.Namespace, data: dict[Path, Path]) -> Iterator[dict]:
@@ -88,7 +89,7 @@ def make_jobs(tasks: list[dict], options: argparse.Namespace, data: dict[Path, P
         for folder, job in first.items()
     }
     jobs = [
-        Job(task=task | places[task["source"]] | {"seed": seed})
+        Job(name=task["variant"], task=task | places[task["source"]] | {"seed": seed})
         for seed in range(options.seeds)
         for task in tasks
         if task["source"] in places
@@ -101,23 +102,26 @@ def make_jobs(tasks: list[dict], options: argparse.Namespace, data: dict[Path, P
     )
 
 
-def run_all(jobs: list[Job], options: argparse.Namespace) -> bool:
-    """Runs the jobs, writes rows as they come, and says whether a run has failed."""
-    rows: list[Row] = []
-    has_failed = False
-    crew = Crew(num_processes=options.processes, time_limit=options.time_limit)
-    for outcome in run_side_by_side(jobs, run_task, crew):
-        if outcome.error:
-            has_failed = True
-            print(f"{outcome.job.task['variant']}: {outcome.error}", file=sys.stderr, flush=True)
-            continue
-        rows.append(outcome.result)
-        print(json.dumps(outcome.result), flush=True)
+def run_all(jobs: list[Job], options: argparse.Namespace) -> int:
+    """Runs the jobs, writes rows as they come, and returns the exit status."""
+    rows = earlier_rows(options.output) if options.keep else []
+
+    def keep(row: Row) -> None:
+        rows[:] = [other for other in rows if identity(other) != identity(row)] + [row]
+        print(json.dumps(row), flush=True)
         facts = {"summary": summary(rows)}
         write_record(options.output, "what the parts of Hybrid are worth", rows, facts)
+
+    crew = Crew(num_processes=options.processes, time_limit=options.time_limit)
+    status = collect_results(jobs, run_task, crew, keep)
     if rows:
         print_table(summary(rows))
-    return has_failed
+    return status
+
+
+def identity(row: Row) -> tuple:
+    """Which run a row is of."""
+    return tuple(row[key] for key in ("source", "variant", "epsilon", "seed"))
 
 
 def run_task(task: dict) -> Row:
@@ -187,6 +191,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--write-plans", type=Path, help="write plans, and run nothing")
     parser.add_argument("--time-limit", type=float, default=float("inf"))
     parser.add_argument("--output", type=Path, default=PUBLISHED / "hybrid_ablations.json")
+    parser.add_argument("--keep", action="store_true", help="keep other rows of the output")
     return parser.parse_args()
 
 

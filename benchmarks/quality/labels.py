@@ -44,7 +44,7 @@ from labels_jobs import (
 from labels_settings import DEEP_EPSILONS, LINEAR_EPSILONS, REAL_EPSILONS
 from labels_verdicts import verdicts
 
-from record import PUBLISHED, print_table, versions, write_record
+from record import PUBLISHED, earlier_rows, print_table, versions, write_record
 from tulle.errors import TulleError
 from tulle.privacy.units import Owner
 
@@ -213,11 +213,6 @@ def identity_of(job: Job) -> tuple:
     """Which run a job is; its first row has the same."""
     source = open_source(job.folder).name
     return (source, *(getattr(job, key) for key in IDENTITY[1:]))
-
-
-def earlier_rows(path: Path) -> list[Row]:
-    """What an earlier run of this command has written."""
-    return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
 
 
 def write(path: Path, rows: list[Row], notes: list[str]) -> None:

@@ -2,6 +2,11 @@
 
     python benchmarks/quality/method_runs.py FOLDER… [--device cuda] [--processes 16] [--seeds 3]
 
+In a reduced form, on two cores, which took 7 minutes with 1 and a half for the plans:
+
+    python benchmarks/quality/method_jobs.py synth:attribution --rows 100000 --output FOLDER
+    python benchmarks/quality/method_runs.py FOLDER --processes 2 --epsilons 1 8 --output FILE
+
 Needs numpy, torch and safetensors alone. Hybrid runs on processor cores, the other methods on
 the device. Runs use fixed seeds, so that they can be repeated; a release would not.
 """
@@ -19,10 +24,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from job_folders import open_rows, read_jobs, unpacked
 
-from record import PUBLISHED, print_table, write_record
+from record import PUBLISHED, device_name, earlier_rows, print_table, write_record
 from tulle.train import RunOptions, fit
 from tulle.train.plan_data import train_plan_from_json
-from worker_processes import Crew, Job, run_side_by_side
+from worker_processes import Crew, Job, collect_results
 
 Row = dict[str, object]
 ON_CORES = "hybrid"
@@ -32,41 +37,36 @@ TYPICAL_SECONDS = {"hybrid": 80, "two-phase": 31, "dp-sgd": 21, "nonprivate": 15
 
 def main() -> None:
     options = _options()
-    rows = earlier_rows(options.output) if options.keep else []
-    has_failed = False
+    rows = earlier_rows(options.output) if options.keep or options.missing else []
+
+    def keep(row: Row) -> None:
+        rows[:] = [other for other in rows if identity(other) != identity(row)] + [row]
+        print(json.dumps(row), flush=True)
+        write(options.output, rows, options.device)
+
+    crew = Crew(
+        num_processes=options.processes,
+        num_on_device=options.device_processes or options.processes,
+        time_limit=options.time_limit,
+    )
     with unpacked(options.folders) as data:
-        jobs = make_jobs(options, data)
-        crew = Crew(
-            num_processes=options.processes,
-            num_on_device=options.device_processes or options.processes,
-            time_limit=options.time_limit,
-        )
-        num_done = 0
-        for outcome in run_side_by_side(jobs, run_job, crew):
-            num_done += 1
-            if outcome.error:
-                has_failed = True
-                print(f"{outcome.job.task['name']}: {outcome.error}", file=sys.stderr, flush=True)
-                continue
-            row = outcome.result
-            rows = [other for other in rows if identity(other) != identity(row)] + [row]
-            print(json.dumps(row), flush=True)
-            write(options.output, rows, options.device)
+        done = {identity(row) for row in rows} if options.missing else set()
+        jobs = [job for job in make_jobs(options, data) if job_identity(job) not in done]
+        status = collect_results(jobs, run_job, crew, keep)
     if rows:
         print_table(summary(rows))
-    if num_done < len(jobs):
-        print(f"time limit reached: {len(jobs) - num_done} of {len(jobs)} runs were not begun")
-    sys.exit(int(has_failed))
-
-
-def earlier_rows(path: Path) -> list[Row]:
-    """What an earlier run of this command has written."""
-    return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    sys.exit(status)
 
 
 def identity(row: Row) -> tuple:
     """Which run a row is of."""
     return tuple(row[key] for key in ("source", "method", "epsilon", "seed"))
+
+
+def job_identity(job: Job) -> tuple:
+    """Which run a job is."""
+    task = job.task
+    return task["source"], task["name"], _epsilon(task), task["seed"]
 
 
 def make_jobs(options: argparse.Namespace, data: dict[Path, Path]) -> list[Job]:
@@ -81,7 +81,7 @@ def make_jobs(options: argparse.Namespace, data: dict[Path, Path]) -> list[Job]:
 
 def is_asked_for(job: dict, options: argparse.Namespace) -> bool:
     """Whether a job's name and epsilon are among those to run."""
-    epsilon = job["plan"]["plan"]["guarantee"]["epsilon"]
+    epsilon = _epsilon(job)
     return (
         options.only in job["name"]
         and (options.methods is None or job["name"] in options.methods)
@@ -156,8 +156,11 @@ def summary(rows: list[Row]) -> list[Row]:
 
 def write(path: Path, rows: list[Row], device: str) -> None:
     """Keeps what is there so far."""
-    name = torch.cuda.get_device_name() if device.startswith("cuda") else "cpu"
-    facts = {"device": name, "torch": torch.__version__, "summary": summary(rows)}
+    facts = {
+        "device": device_name(device),
+        "torch": torch.__version__,
+        "summary": summary(rows),
+    }
     write_record(path, "quality of training methods", rows, facts)
 
 
@@ -176,6 +179,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--epsilons", type=float, nargs="+")
     parser.add_argument("--output", type=Path, default=PUBLISHED / "hybrid.json")
     parser.add_argument("--keep", action="store_true", help="keep other rows of the output")
+    parser.add_argument("--missing", action="store_true", help="run what the output lacks alone")
     parser.add_argument("--time-limit", type=float, default=float("inf"))
     return parser.parse_args()
 
@@ -184,12 +188,18 @@ def _with_seeds(job: dict, options: argparse.Namespace) -> Iterator[Job]:
     on_cores = job["plan"]["config"]["method"] == ON_CORES
     device = "cpu" if on_cores else options.device
     for seed in range(options.first_seed, options.first_seed + options.seeds):
-        yield Job(task=job | {"seed": seed, "device": device}, on_device=device != "cpu")
+        task = job | {"seed": seed, "device": device}
+        yield Job(name=job["name"], task=task, on_device=device != "cpu")
+
+
+def _epsilon(job: dict) -> float | None:
+    return job["plan"]["plan"]["guarantee"]["epsilon"]
 
 
 def _typical_work(task: dict) -> float:
-    plan = task["plan"]
-    return TYPICAL_SECONDS[plan["config"]["method"]] * plan["shape"]["num_label_rows"]
+    shape = task["plan"]["shape"]
+    size = shape["num_label_rows"] * len(shape["features"])
+    return TYPICAL_SECONDS[task["plan"]["config"]["method"]] * size
 
 
 if __name__ == "__main__":

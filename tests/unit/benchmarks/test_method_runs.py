@@ -1,0 +1,110 @@
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks" / "quality"))
+
+import hybrid_ablations
+import method_runs
+
+
+def job_of(name: str, epsilon: float | None) -> dict:
+    return {
+        "source": "a log",
+        "name": name,
+        "plan": {
+            "config": {"method": name.partition(",")[0]},
+            "plan": {"guarantee": {"epsilon": epsilon}},
+            "shape": {"num_label_rows": 1000, "features": ["a", "b"]},
+        },
+    }
+
+
+JOBS = [
+    job_of("nonprivate", None),
+    job_of("rr", 1.0),
+    job_of("dp-sgd, 4 bands", 1.0),
+    job_of("hybrid", 1.0),
+    job_of("hybrid", 8.0),
+]
+
+
+def made(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> list[tuple]:
+    lines = "".join(json.dumps(job) + "\n" for job in JOBS)
+    (folder / "jobs.jsonl").write_text(lines)
+    monkeypatch.setattr(sys, "argv", ["method_runs.py", str(folder), *words])
+    jobs = method_runs.make_jobs(method_runs._options(), {folder: folder})
+    return [(*method_runs.job_identity(job)[1:], job.on_device) for job in jobs]
+
+
+def test_seeds_come_one_after_the_other_and_long_runs_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = made(tmp_path, monkeypatch, "--seeds", "2", "--epsilons", "1")
+    names = ["hybrid", "dp-sgd, 4 bands", "nonprivate", "rr"]
+    assert [(name, seed) for name, _, seed, _ in jobs] == [
+        (name, seed) for seed in (0, 1) for name in names
+    ]
+
+
+def test_hybrid_runs_on_cores_and_the_other_methods_on_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = made(tmp_path, monkeypatch, "--device", "cuda")
+    assert {name: on_device for name, _, _, on_device in jobs} == {
+        "hybrid": False,
+        "dp-sgd, 4 bands": True,
+        "nonprivate": True,
+        "rr": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("--methods", "rr", "hybrid"), ["hybrid", "hybrid", "rr"]),
+        (("--only", "bands"), ["dp-sgd, 4 bands"]),
+        (("--epsilons", "8"), ["hybrid", "nonprivate"]),
+    ],
+)
+def test_only_what_was_asked_for_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], names: list[str]
+) -> None:
+    assert [name for name, _, _, _ in made(tmp_path, monkeypatch, *words)] == names
+
+
+def test_another_seed_starts_with_other_weights_where_there_are_any() -> None:
+    plan = {"config": {"initial_seed": 0}, "plan": {"settings": {"initial_seed": 0, "epochs": 1}}}
+    assert method_runs.with_initial_seed(plan, 3) == {
+        "config": {"initial_seed": 3},
+        "plan": {"settings": {"initial_seed": 3, "epochs": 1}},
+    }
+    without = {"config": {"cells": {}}, "plan": {"settings": {}}}
+    assert method_runs.with_initial_seed(without, 3) == without
+
+
+def test_a_part_of_hybrid_is_compared_on_the_same_seeds() -> None:
+    losses = {("as it is", 0): 0.2, ("as it is", 1): 0.4, ("less", 0): 0.21}
+    rows = [
+        {
+            "source": "a log",
+            "variant": variant,
+            "epsilon": 1.0,
+            "seed": seed,
+            "auc_loss": loss,
+            "log_loss": loss,
+            "calibration": 1.0,
+        }
+        for (variant, seed), loss in losses.items()
+    ]
+    _, less = hybrid_ablations.summary(rows)
+    assert less["auc_loss_percent"] == pytest.approx(5.0)
+    assert less["seeds"] == 1
+
+
+def test_the_first_part_of_hybrid_is_hybrid_itself_and_no_two_are_the_same() -> None:
+    variants = list(hybrid_ablations.VARIANTS.values())
+    assert variants[0] == hybrid_ablations.CellSettings()
+    assert len({str(cells) for cells in variants}) == len(variants)
