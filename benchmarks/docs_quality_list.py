@@ -32,7 +32,7 @@ QUALITY = {
     "hybrid_real": Benchmark(
         title="Training methods on a public log",
         script="quality/method_runs.py",
-        options="FOLDER --device cuda --processes 16 --device-processes 8 --seeds 3 "
+        options="FOLDER --device cuda --processes 16 --seeds 3 "
         "--output benchmarks/published/hybrid_real.json",
         measures="AUC loss of Hybrid, randomized labels, DP-SGD and two-phase against training "
         "without privacy. FOLDER is made by `python benchmarks/quality/method_jobs.py` from a copy "
@@ -44,7 +44,7 @@ QUALITY = {
     "hybrid_synth": Benchmark(
         title="Training methods on synthetic logs",
         script="quality/method_runs.py",
-        options="FOLDER FOLDER FOLDER --device cuda --processes 16 --device-processes 8 --seeds 3 "
+        options="FOLDER FOLDER FOLDER --device cuda --processes 16 --seeds 3 "
         "--output benchmarks/published/hybrid_synth.json",
         measures="The same on synthetic logs in three shapes, one FOLDER for each.",
         columns=TRAINING,
@@ -67,21 +67,6 @@ QUALITY = {
         },
         rows="summary",
         keep=lambda row, _: row["epsilon"] == 3.0,
-    ),
-    "steps_after_cells": Benchmark(
-        title="Private steps after Hybrid",
-        script="quality/steps_after_cells.py",
-        options="FOLDER --device cuda --processes 8",
-        measures="Whether DP-SGD after Hybrid or beside it helps at the same total epsilon, on "
-        "the same rows as the parts of Hybrid. FOLDER is that of the public log.",
-        columns={
-            "model": ("model", "s"),
-            "Hybrid's part": ("hybrid_part", "g"),
-            "learning rate": ("learning_rate", "g"),
-            "seed": ("seed", "d"),
-            "AUC loss": ("auc_loss", ".4f"),
-            "log loss": ("log_loss", ".4f"),
-        },
     ),
     "model_size": Benchmark(
         title="Size of the private model",

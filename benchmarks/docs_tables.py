@@ -14,10 +14,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from docs_hybrid_tables import (
     ablations_table,
-    levers_table,
     likelihood_table,
     methods_table,
-    steps_table,
 )
 from docs_label_tables import (
     label_quality_table,
@@ -196,8 +194,6 @@ TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
     "hybrid_real": ("hybrid.md", methods_table),
     "hybrid_synth": ("hybrid.md", methods_table),
     "hybrid_ablations": ("hybrid.md", ablations_table),
-    "steps_after_cells": ("hybrid.md", steps_table),
-    "hybrid_real levers": ("hybrid.md", levers_table),
     "hybrid_real likelihood": ("training-quality.md", likelihood_table),
     "hybrid_synth likelihood": ("training-quality.md", likelihood_table),
     "model_size": ("training-quality.md", model_size_table),

@@ -2,7 +2,7 @@
 
     python benchmarks/quality/method_runs.py FOLDER… [--device cuda] [--processes 16] [--seeds 3]
 
-In a reduced form, on two cores, which took 7 minutes with 1 and a half for the plans:
+In a reduced form, on two cores, which took 7 minutes:
 
     python benchmarks/quality/method_jobs.py synth:attribution --rows 100000 --output FOLDER
     python benchmarks/quality/method_runs.py FOLDER --processes 2 --epsilons 1 8 --output FILE
@@ -24,7 +24,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from job_folders import open_rows, read_jobs, unpacked
 
-from record import PUBLISHED, device_name, earlier_rows, print_table, write_record
+from record import (
+    PUBLISHED,
+    device_name,
+    earlier_rows,
+    machine,
+    print_table,
+    write_record,
+)
 from tulle.train import RunOptions, fit
 from tulle.train.plan_data import train_plan_from_json
 from worker_processes import Crew, Job, collect_results
@@ -42,7 +49,7 @@ def main() -> None:
     def keep(row: Row) -> None:
         rows[:] = [other for other in rows if identity(other) != identity(row)] + [row]
         print(json.dumps(row), flush=True)
-        write(options.output, rows, options.device)
+        write(options.output, rows)
 
     crew = Crew(
         num_processes=options.processes,
@@ -111,7 +118,9 @@ def run_job(task: dict) -> Row:
         "noise_multiplier": plan.noise_multiplier,
         "steps": plan.num_private_steps,
         "train_rows": train.num_rows,
-        "device": task["device"],
+        "device": device_name(task["device"]),
+        "torch": torch.__version__,
+        "num_cores": machine()["num_cores"],
         "seconds": round(result.seconds, 2),
     }
 
@@ -154,14 +163,9 @@ def summary(rows: list[Row]) -> list[Row]:
     return table
 
 
-def write(path: Path, rows: list[Row], device: str) -> None:
+def write(path: Path, rows: list[Row]) -> None:
     """Keeps what is there so far."""
-    facts = {
-        "device": device_name(device),
-        "torch": torch.__version__,
-        "summary": summary(rows),
-    }
-    write_record(path, "quality of training methods", rows, facts)
+    write_record(path, "quality of training methods", rows, {"summary": summary(rows)})
 
 
 def _options() -> argparse.Namespace:

@@ -18,6 +18,7 @@ from tulle.train.configs import (
     METHOD_NAMES,
     Accounting,
     DpSgdConfig,
+    HybridConfig,
     LabelProjectionConfig,
     NonPrivateConfig,
     RandomizedLabelsConfig,
@@ -52,7 +53,8 @@ from unit.train.small_data import FEATURES, SCHEMA, make_shape
 
 CONFIGS: dict[str, TrainConfig] = {
     "all defaults": TwoPhaseConfig(),
-    "hybrid": TwoPhaseConfig(
+    "hybrid": HybridConfig(),
+    "two-phase": TwoPhaseConfig(
         model=FactorizationMachine(),
         label_phase=LabelPhase(
             epochs=0.5,

@@ -15,9 +15,12 @@ from tulle.train.cells.cell_sums import sum_by_cell
 from tulle.train.cells.column_values import ColumnValues
 
 FloatArray = NDArray[np.float64]
+TableIdentity = tuple[tuple[str, int, bool], ...]
 
 _BINS_PER_E_FOLD = 4
 _LEAST_ROWS = 0.5
+_LEAST_NUMBER = 1e-12
+_CLEAR_EVIDENCE = 6.0
 
 
 class CandidateTable:
@@ -33,21 +36,23 @@ class CandidateTable:
     def __init__(
         self, columns: Sequence[ColumnValues], *, num_rows: int, spread: float, max_cells: int
     ) -> None:
-        self.columns = tuple(sorted(columns, key=lambda column: column.name))
+        self.columns = tuple(sorted(columns, key=lambda column: column.identity))
         self.sizes = _limited_sizes([column.num_values for column in self.columns], max_cells)
         self._rows, self._numbers = _expected_cells(self.columns, self.sizes, num_rows)
         self._variances = np.full(len(self._rows), spread**2)
         self.is_tested = False
         self.has_more_to_tell = False
+        self.is_undecided = False
+        """True if it has shown nothing, and would not have done so either with what is expected."""
         self.first_spread = 0.0
         """What it showed when it was first seen to tell something."""
         self.realised_gain = 0.0
         """Nats that its changes are thought to have gained so far."""
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Of its columns, in order: no two tables have the same."""
-        return tuple(column.name for column in self.columns)
+    def identity(self) -> TableIdentity:
+        """No two tables have the same."""
+        return tuple(column.identity for column in self.columns)
 
     @property
     def num_cells(self) -> int:
@@ -68,6 +73,7 @@ class CandidateTable:
 
     def note_spread(self, spread: float, noise_variance: float, rate: float) -> None:
         """Remembers how far cells were seen to spread, and what is still unknown of them."""
+        self.is_undecided = spread == 0 and self._evidence(noise_variance, rate) < _CLEAR_EVIDENCE
         self.is_tested, self.has_more_to_tell = True, spread > 0
         self.first_spread = self.first_spread or spread
         if spread > 0:
@@ -86,6 +92,12 @@ class CandidateTable:
         signal = slopes**2 * self._variances
         seen: FloatArray = self._variances * signal / (signal + slopes + noise_variance)
         return seen
+
+    def _evidence(self, noise_variance: float, rate: float) -> float:
+        """Nats by which sums with this noise would show what cells are expected to spread."""
+        slopes = self._slopes(rate)
+        ratios = slopes**2 * self._variances / (slopes + noise_variance)
+        return 0.5 * float(self._numbers @ (ratios - np.log1p(ratios)))
 
     def _slopes(self, rate: float) -> FloatArray:
         """How many labels more a cell expects for each unit of log odds."""
@@ -126,4 +138,4 @@ def _binned(values: FloatArray, times: FloatArray) -> tuple[FloatArray, FloatArr
     bins = np.floor(_BINS_PER_E_FOLD * np.log(np.maximum(values, 1e-12))).astype(np.int64)
     _, places = np.unique(bins, return_inverse=True)
     numbers = sum_by_cell(places, times)
-    return sum_by_cell(places, values * times) / numbers, numbers
+    return sum_by_cell(places, values * times) / np.maximum(numbers, _LEAST_NUMBER), numbers

@@ -58,8 +58,9 @@ class CellSettings:
 
     stages: StageShares = dataclasses.field(default_factory=StageShares)
     screening: ScreeningParts = dataclasses.field(default_factory=ScreeningParts)
-    level_share: float = 0.003
-    """Of the budget, for the overall rate of labels at the start and once more at the end."""
+    level_share: float = 0.0015
+    """Of the budget at least, for the overall rate of labels at the start, and again at the end.
+    Few rows need more."""
     count_share: float = 0.06
     """Of the budget at most, for counts of values of all sensitive columns together."""
     most_count_share: float = 0.015
@@ -85,10 +86,19 @@ class CellSettings:
                 raise ConfigError(f"{name}={getattr(self, name)!r} must be {kind.__name__}().")
         for name in ("level_share", "count_share", "most_count_share"):
             _check_share(name, getattr(self, name))
+        if 2 * self.level_share + self.count_share > _MOST_BESIDE_TABLES:
+            raise ConfigError(
+                f"level_share={self.level_share} and count_share={self.count_share} leave too "
+                f"little for tables: together they may be at most {_MOST_BESIDE_TABLES}."
+            )
         for name, length in _LISTS.items():
             numbers = getattr(self, name)
-            if len(numbers) != length or not all(check_finite(name, one) > 0 for one in numbers):
-                raise ConfigError(f"{name}={numbers} must be {length} numbers above 0.")
+            if len(numbers) != length or not all(
+                0 < check_finite(name, one) <= _MOST_FACTOR for one in numbers
+            ):
+                raise ConfigError(
+                    f"{name}={numbers} must be {length} numbers above 0, at most {_MOST_FACTOR}."
+                )
         for share in self.most_screening_shares:
             _check_share("most_screening_shares", share)
         if not check_finite("least_evidence", self.least_evidence) >= 0:
@@ -118,6 +128,8 @@ _PARTS: dict[str, type[StageShares] | type[ScreeningParts]] = {
     "stages": StageShares,
     "screening": ScreeningParts,
 }
+_MOST_BESIDE_TABLES = 0.5
+_MOST_FACTOR = 100.0
 _LISTS = {"expected_spreads": 3, "heredity": 2, "most_screening_shares": 3}
 
 

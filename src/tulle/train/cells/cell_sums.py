@@ -39,10 +39,13 @@ def row_sums(
 
     Privacy:
       Unit: one row, whose label, cell and prediction are replaced. L2 sensitivity of both
-      rows of numbers together: sqrt(2). Nothing is released here.
+      rows of numbers together: sqrt(2), for labels of 0 or 1 and whatever is predicted.
+      Nothing is released here.
     """
-    weights = row_weights(predictions)
-    weighted = weights * predictions
+    # A prediction that is no chance would show through any noise.
+    chances = np.clip(np.nan_to_num(predictions, nan=0.0), 0.0, 1.0)
+    weights = row_weights(chances)
+    weighted = weights * chances
     residuals = sum_by_cell(cells, weights * labels - weighted, num_cells)
     return np.stack([residuals, sum_by_cell(cells, weighted, num_cells)])
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tulle.errors import ConfigError
-from tulle.train.cells.candidate_table import CandidateTable
+from tulle.train.cells.candidate_table import CandidateTable, TableIdentity
 from tulle.train.cells.cell_model import CellModel, CellTable
 from tulle.train.cells.cell_settings import STAGES, CellSettings
 from tulle.train.cells.cell_sums import LABEL_SENSITIVITY, ROW_SENSITIVITY
@@ -36,6 +36,10 @@ FloatArray = NDArray[np.float64]
 PHASE = "cells"
 _RATES = (1e-3, 0.6)
 _TINY = 1e-12
+_MOST_LEVEL_CHANGE = 1.0
+_LEVEL_ERROR = 0.005
+"""Of the rows: by which the rate of labels may be off."""
+_MOST_LEVEL_SHARE = 0.05
 _WHOLE = 1 - 1e-9
 """Of the budget: what rounding may add must not go beyond it."""
 
@@ -84,7 +88,7 @@ class _CellTraining:
         self._rows = PredictedRows(examples)
         self._features = examples.features
         self._reads_sensitive = False
-        self._fitted: dict[tuple[str, ...], tuple[CandidateTable, FittedTable]] = {}
+        self._fitted: dict[TableIdentity, tuple[CandidateTable, FittedTable]] = {}
         self._tables = TableStages(settings, num_rows=examples.num_rows)
         self._public = self._public_columns()
         self._sensitive: list[ColumnValues] = []
@@ -112,14 +116,14 @@ class _CellTraining:
         tables = self._new_tables(stage)
         share = whole * getattr(self._settings.screening, stage)
         yield from self._allocated(tables, share, self._most_for_first_look(tables))
-        # Where nothing tells anything, noise may have hidden it: look at the same tables again.
+        # Where nothing is known to tell more, noise may have hidden it: look at these tables again.
         tables = self._tables.known() or tables
         yield from self._allocated(tables, self._shares.left - kept, 1.0)
 
     def look_at(self, table: CandidateTable, share: float) -> None:
         """Releases the sums of a table and adds what they say to the model."""
         _, fitted = self._fitted.setdefault(
-            table.names, (table, FittedTable.empty(table.num_cells))
+            table.identity, (table, FittedTable.empty(table.num_cells))
         )
         cells = self._rows.cells(table)
         if not self._reads_sensitive:
@@ -131,21 +135,18 @@ class _CellTraining:
 
     def finished_model(self) -> CellModel:
         """The model, after its overall level was set once more."""
-        share = self._settings.level_share / 2
-        cells = self._rows.one_cell
+        share, cells = self._level_share, self._rows.one_cell
         if self._reads_sensitive:
             noisy = self._noisy_rows(cells, 1, share)
         else:
             fitted = FittedTable.empty(1)
             noisy = self._noisy_labels(fitted, cells, share)
-        predicted = max(float(noisy.predicted[0]), 1.0)
-        change = float(noisy.residuals[0]) / (predicted * (1 - self._rate))
         tables = tuple(
             CellTable(parts=table.parts, weights=fitted.weights.astype(np.float32))
             for table, fitted in self._fitted.values()
             if fitted.weights.any()
         )
-        return CellModel(bias=self._bias + max(-1.0, min(1.0, change)), tables=tables)
+        return CellModel(bias=self._bias + _level_change(noisy), tables=tables)
 
     def _fit_labels(
         self, table: CandidateTable, fitted: FittedTable, cells: Cells, share: float
@@ -175,10 +176,10 @@ class _CellTraining:
     ) -> None:
         """More sums of a table that is known to tell something."""
         noisy = self._noisy_rows(cells, table.num_cells, share)
-        changes, scale = further_changes(noisy, fitted.variances)
+        log_odds, scale = further_changes(noisy, fitted.variances)
         fitted.variances = unknown_variances(scale * fitted.variances, noisy)
         table.note_again(scale, noisy.residual_stddev**2, self._rate)
-        self._add(table, fitted, cells, noisy, changes.log_odds)
+        self._add(table, fitted, cells, noisy, log_odds)
 
     def _add(
         self,
@@ -257,7 +258,14 @@ class _CellTraining:
     def _reserved(self) -> float:
         """What counts and the last level need and have not had."""
         counts = 0.0 if self._reads_sensitive else self._count_share * self._num_sensitive
-        return counts + self._settings.level_share / 2
+        return counts + self._level_share
+
+    @property
+    def _level_share(self) -> float:
+        """For one release of the overall level: little if rows are many, else what it needs."""
+        noise = self._shares.stddev(1.0, LABEL_SENSITIVITY)
+        needed = (noise / (_LEVEL_ERROR * self._rows.num_rows)) ** 2
+        return max(self._settings.level_share, min(needed, _MOST_LEVEL_SHARE))
 
     @property
     def _num_sensitive(self) -> int:
@@ -270,8 +278,7 @@ class _CellTraining:
 
     def _first_rate(self) -> float:
         raw = self._rows.raw_label_sums(self._rows.one_cell, 1)
-        share = self._settings.level_share / 2
-        noisy = self._shares.release(raw, sensitivity=LABEL_SENSITIVITY, share=share)
+        noisy = self._shares.release(raw, sensitivity=LABEL_SENSITIVITY, share=self._level_share)
         return float(np.clip(noisy[0] / self._rows.num_rows, *_RATES))
 
     def _public_columns(self) -> list[ColumnValues]:
@@ -297,3 +304,11 @@ class _CellTraining:
 def _gain(noisy: NoisyCells, log_odds: FloatArray) -> float:
     """Nats that changes of log odds are thought to gain."""
     return 0.5 * float(np.maximum(noisy.predicted, 0) @ log_odds**2)
+
+
+def _level_change(noisy: NoisyCells) -> float:
+    """By how much all log odds are off, less what noise alone would show (positive-part Stein)."""
+    slope = max(float(noisy.predicted[0]), 1.0) * (1 - noisy.rate)
+    change, error = float(noisy.residuals[0]) / slope, noisy.residual_stddev / slope
+    kept = max(0.0, 1 - (error / change) ** 2) if change else 0.0
+    return max(-_MOST_LEVEL_CHANGE, min(_MOST_LEVEL_CHANGE, kept * change))

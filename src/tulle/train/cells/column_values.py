@@ -16,7 +16,9 @@ FloatArray = NDArray[np.float64]
 
 _CLASS_EDGES = (30, 60, 125, 250, 500, 1_000, 4_000, 20_000, 100_000, 500_000)
 _CLEAR_DEVIATIONS = 3.0
-_KEPT_DEVIATIONS = 2.0
+_KEPT_DEVIATIONS = 4.0
+"""So that of 50,000 values that no row has, one or two are kept."""
+_LEAST_ROWS = 0.5
 _FEW_VALUES = 64
 """Up to so many, all values of a sensitive column are kept."""
 
@@ -32,6 +34,7 @@ class ColumnValues:
     """For each id: 0 for the others, 1 for the most frequent value, and so on."""
     counts: FloatArray
     """How many rows have each rank, exactly or roughly."""
+    is_coarse: bool = False
 
     @property
     def num_values(self) -> int:
@@ -39,9 +42,19 @@ class ColumnValues:
         return len(self.counts)
 
     @property
-    def key(self) -> tuple[str, int]:
+    def num_occurring(self) -> int:
+        """Values that rows have, as far as it is known."""
+        return int((self.counts >= _LEAST_ROWS).sum())
+
+    @property
+    def source(self) -> tuple[str, int]:
         """Which column it is; a coarse form has that of its column."""
         return self.role, self.column
+
+    @property
+    def identity(self) -> tuple[str, int, bool]:
+        """Tells a column from others and from its coarse form, whatever they are called."""
+        return self.role, self.column, self.is_coarse
 
     def limited_counts(self, size: int) -> FloatArray:
         """Rows of each value, if only so many are told apart."""
@@ -61,7 +74,7 @@ def public_values(name: str, column: int, raw_counts: NDArray[np.int64]) -> Colu
     Privacy:
       Counts of a public column are public; nothing else may be given here.
     """
-    return _ranked(name, "public", column, raw_counts.astype(np.float64), least=0.5)
+    return _ranked(name, "public", column, raw_counts.astype(np.float64), least=_LEAST_ROWS)
 
 
 def sensitive_values(
@@ -80,6 +93,7 @@ def sensitive_values(
         column=column,
         ranks=classes,
         counts=rows,
+        is_coarse=True,
     )
     return [values, coarse]
 

@@ -24,8 +24,8 @@ class FittedTable:
     @classmethod
     def empty(cls, num_cells: int) -> "FittedTable":
         """Nothing known."""
-        zeros = np.zeros(num_cells)
-        return cls(weights=zeros, variances=zeros, label_sums=zeros)
+        weights, variances, label_sums = np.zeros((3, num_cells))
+        return cls(weights=weights, variances=variances, label_sums=label_sums)
 
     def add_label_sums(self, noisy_sums: FloatArray, share: float) -> None:
         """Takes in one more release of the same sums."""

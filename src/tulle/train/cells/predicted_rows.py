@@ -13,6 +13,8 @@ from tulle.train.examples import ExampleSet
 FloatArray = NDArray[np.float64]
 Cells = NDArray[np.int64]
 
+_MOST_LOG_ODDS = 30.0
+
 
 class PredictedRows:
     """Labels, columns and log odds of the training rows. Sensitive: never log or save it."""
@@ -67,4 +69,5 @@ class PredictedRows:
     def add(self, change: FloatArray | float) -> None:
         """Changes the log odds of the rows."""
         self._log_odds += change
+        np.clip(self._log_odds, -_MOST_LOG_ODDS, _MOST_LOG_ODDS, out=self._log_odds)
         self._predictions = 1 / (1 + np.exp(-self._log_odds))

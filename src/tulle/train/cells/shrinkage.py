@@ -19,12 +19,21 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 
-_GRID = np.linspace(-3.5, 2.5, 121)
+_FINE = 0.2
+"""Up to such changes the grid is even, with steps of a twentieth; beyond, steps grow alike."""
+_NUM_BELOW, _NUM_ABOVE = 64, 57
+_GRID = _FINE * np.sinh(
+    np.concatenate(
+        [
+            np.linspace(-np.arcsinh(3.5 / _FINE), 0, _NUM_BELOW, endpoint=False),
+            np.linspace(0, np.arcsinh(2.5 / _FINE), _NUM_ABOVE),
+        ]
+    )
+)
 """Changes of log odds. Rare labels can become much rarer, but not much more frequent."""
-_ZERO = int(np.abs(_GRID).argmin())
+_ZERO = _NUM_BELOW
+_LOG_STEPS = np.log(np.gradient(_GRID))
 _SPREADS = np.array([0.03, 0.045, 0.065, 0.1, 0.15, 0.22, 0.32, 0.47, 0.7, 1.0, 1.5])
-_NORMAL_PRIORS = np.exp(-0.5 * (_GRID / _SPREADS[:, None]) ** 2)
-_NORMAL_PRIORS /= _NORMAL_PRIORS.sum(axis=1, keepdims=True)
 
 _LEAST_PREDICTED = 0.3
 _LEAST_DEVIATIONS = 1.0
@@ -37,10 +46,10 @@ _MOST_LEARNT_FROM = 20_000
 _LEAST_FOR_SHAPE = 200
 """With fewer cells the prior stays normal."""
 _SHAPE_ROUNDS = 10
+_LEAST_PRIOR = 1e-12
 _SMOOTHING = np.array([0.1, 0.2, 0.4, 0.2, 0.1])
 _NORMAL_PART = 0.02
 _CELLS_AT_A_TIME = 1 << 15
-_TINY = 1e-300
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -65,57 +74,52 @@ class CellChanges:
     """One for each cell."""
     spread: float
     """Standard deviation of the prior that was learnt; 0 if nothing changes."""
-    evidence: float
-    """Nats by which the best spread explains the sums better than none."""
-
-    @classmethod
-    def none(cls, num_cells: int, evidence: float = 0.0) -> "CellChanges":
-        """Nothing changes."""
-        return cls(log_odds=np.zeros(num_cells), spread=0.0, evidence=evidence)
 
 
 def posterior_changes(cells: NoisyCells, *, least_evidence: float) -> CellChanges:
-    """The change of each cell's log odds; all 0 if there is too little evidence of any."""
-    live = _live_cells(cells)
+    """The change of each cell's log odds.
+
+    All are 0 if the best spread explains the sums by less than `least_evidence` nats better than
+    none.
+    """
+    log_odds, live = np.zeros(len(cells.predicted)), _live_cells(cells)
     if live.size == 0:
-        return CellChanges.none(len(cells.predicted))
+        return CellChanges(log_odds=log_odds, spread=0.0)
     model = _Model(cells)
     largest = _largest(live, cells.predicted[live], _MOST_LEARNT_FROM)
     evidences = model.evidences(largest)
     best = int(evidences.argmax())
-    if evidences[best] < least_evidence:
-        return CellChanges.none(len(cells.predicted), float(evidences[best]))
-    prior = model.learnt_prior(largest, _NORMAL_PRIORS[best])
-    log_odds = np.zeros(len(cells.predicted))
+    if not evidences[best] >= least_evidence:
+        return CellChanges(log_odds=log_odds, spread=0.0)
+    log_prior = model.learnt_prior(largest, _LOG_NORMAL_PRIORS[best])
     for part in _parts(live):
-        log_odds[part] = model.posterior_log_odds(part, prior)
-    spread = math.sqrt(float(prior @ _GRID**2))
-    return CellChanges(log_odds=log_odds, spread=spread, evidence=float(evidences[best]))
+        log_odds[part] = model.posterior_log_odds(part, log_prior)
+    spread = math.sqrt(float(np.exp(log_prior) @ _GRID**2))
+    return CellChanges(log_odds=log_odds, spread=spread)
 
 
-def further_changes(cells: NoisyCells, variances: FloatArray) -> tuple[CellChanges, float]:
+def further_changes(cells: NoisyCells, variances: FloatArray) -> tuple[FloatArray, float]:
     """What new sums of a table change whose cells are known up to these variances.
 
     Other tables may have explained a part since then, so variances may have shrunk alike: by
-    which factor is learnt, and returned. It is 0 if the sums look as if nothing was left.
+    which factor is learnt, and returned beside the changes. It is 0 if the sums look as if nothing
+    was left.
     """
-    live = _live_cells(cells)
+    log_odds, live = np.zeros(len(cells.predicted)), _live_cells(cells)
     live = live[variances[live] > _LEAST_VARIANCE]
     if live.size == 0:
-        return CellChanges.none(len(cells.predicted)), 0.0
+        return log_odds, 0.0
     model = _Model(cells)
     telling = cells.predicted[live] ** 2 * variances[live]
     largest = _largest(live, telling, _MOST_SCALED_FROM)
     evidences = model.scale_evidences(largest, variances[largest])
     best = int(evidences.argmax())
-    if evidences[best] <= 0:
-        return CellChanges.none(len(cells.predicted), float(evidences[best])), 0.0
-    log_odds, scale = np.zeros(len(cells.predicted)), float(_SCALES[best])
+    if not evidences[best] > 0:
+        return log_odds, 0.0
+    scale = float(_SCALES[best])
     for part in _parts(live):
-        log_odds[part] = model.posterior_log_odds(part, _normal_priors(scale * variances[part]))
-    spread = math.sqrt(scale * float(variances[live].mean()))
-    changes = CellChanges(log_odds=log_odds, spread=spread, evidence=float(evidences[best]))
-    return changes, scale
+        log_odds[part] = model.posterior_log_odds(part, _log_normal(scale * variances[part]))
+    return log_odds, scale
 
 
 def unknown_variances(variances: FloatArray | float, cells: NoisyCells) -> FloatArray:
@@ -146,15 +150,28 @@ def _parts(places: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
         yield places[start : start + _CELLS_AT_A_TIME]
 
 
-def _normal_priors(variances: FloatArray) -> FloatArray:
-    """[cells, grid]: a normal prior for each cell."""
-    priors: FloatArray = np.exp(-0.5 * _GRID**2 / variances[:, None])
-    priors /= priors.sum(axis=1, keepdims=True)
-    return priors
+def _log_normal(variances: FloatArray) -> FloatArray:
+    """[cells, grid]: logs of a normal prior for each cell."""
+    logs: FloatArray = _LOG_STEPS - 0.5 * _GRID**2 / variances[:, None]
+    logs -= _log_sums(logs)[:, None]
+    return logs
+
+
+def _log_sums(logs: FloatArray) -> FloatArray:
+    """log(sum(exp(logs))) of each row; terms that are far too small are left out."""
+    most = logs.max(axis=1)
+    sums: FloatArray = most + np.log(np.exp(logs - most[:, None]).sum(axis=1))
+    return sums
+
+
+_LOG_NORMAL_PRIORS = _log_normal(_SPREADS**2)
 
 
 class _Model:
-    """Likelihoods of the sums of cells for every change on the grid."""
+    """Likelihoods of the sums of cells for every change on the grid, as logs.
+
+    In a cell with many rows, all changes but one may be less likely by more than floats can tell.
+    """
 
     def __init__(self, cells: NoisyCells) -> None:
         self._cells = cells
@@ -165,53 +182,57 @@ class _Model:
         self._variance = self._changed * (1 - self._changed) / rate
         self._base_log_odds = math.log(rate / (1 - rate))
 
-    def likelihoods(self, places: NDArray[np.int64]) -> FloatArray:
-        """[cells, grid], each row up to a factor."""
+    def log_likelihoods(self, places: NDArray[np.int64]) -> FloatArray:
+        """[cells, grid], each row up to a constant."""
         cells = self._cells
         residuals, predicted = cells.residuals[places], cells.predicted[places]
         # P itself is noisy, and its error is multiplied by the growth.
         noise = cells.residual_stddev**2 + (self._growth * cells.predicted_stddev) ** 2
         variance = np.outer(predicted, self._variance) + noise
         distance = residuals[:, None] - np.outer(predicted, self._growth)
-        logs = -0.5 * (np.log(variance) + distance**2 / variance)
-        logs -= logs.max(axis=1, keepdims=True)
-        values: FloatArray = np.exp(logs, out=logs)
-        return values
+        logs: FloatArray = -0.5 * (np.log(variance) + distance**2 / variance)
+        return logs
 
     def evidences(self, places: NDArray[np.int64]) -> FloatArray:
         """For each spread, nats by which it explains the sums better than no change."""
         total = np.zeros(len(_SPREADS))
         for part in _parts(places):
-            values = self.likelihoods(part)
-            without = np.log(values[:, _ZERO] + _TINY)
-            total += (np.log(values @ _NORMAL_PRIORS.T + _TINY) - without[:, None]).sum(axis=0)
+            logs = self.log_likelihoods(part)
+            total += [
+                float((_log_sums(logs + log_prior) - logs[:, _ZERO]).sum())
+                for log_prior in _LOG_NORMAL_PRIORS
+            ]
         return total
 
     def scale_evidences(self, places: NDArray[np.int64], variances: FloatArray) -> FloatArray:
         """For each factor of the variances, nats by which it explains more than no change."""
-        values = self.likelihoods(places)
-        without = float(np.log(values[:, _ZERO] + _TINY).sum())
-        explained = [
-            float(np.log((values * _normal_priors(scale * variances)).sum(axis=1) + _TINY).sum())
-            for scale in _SCALES
-        ]
-        return np.array(explained) - without
+        logs = self.log_likelihoods(places)
+        return np.array(
+            [
+                float((_log_sums(logs + _log_normal(scale * variances)) - logs[:, _ZERO]).sum())
+                for scale in _SCALES
+            ]
+        )
 
     def learnt_prior(self, places: NDArray[np.int64], start: FloatArray) -> FloatArray:
-        """The normal prior, with the shape that many cells give it (smoothed EM)."""
+        """Logs of the normal prior, with the shape that many cells give it (smoothed EM)."""
         if places.size < _LEAST_FOR_SHAPE:
             return start
-        values, prior = self.likelihoods(places), start
+        logs, log_prior = self.log_likelihoods(places), start
         for _ in range(_SHAPE_ROUNDS):
-            prior = prior * ((1 / (values @ prior)) @ values) / places.size
-            edges = np.pad(prior, 2, mode="edge")
-            prior = np.convolve(edges, _SMOOTHING, mode="valid")
-            prior = (1 - _NORMAL_PART) * prior / prior.sum() + _NORMAL_PART * start
-        return prior
+            joint = logs + log_prior
+            share = np.exp(joint - _log_sums(joint)[:, None]).mean(axis=0)
+            edges = np.pad(share, 2, mode="edge")
+            share = np.convolve(edges, _SMOOTHING, mode="valid")
+            prior = (1 - _NORMAL_PART) * share / share.sum() + _NORMAL_PART * np.exp(start)
+            log_prior = np.log(np.maximum(prior, _LEAST_PRIOR))
+        return log_prior
 
-    def posterior_log_odds(self, places: NDArray[np.int64], prior: FloatArray) -> FloatArray:
+    def posterior_log_odds(self, places: NDArray[np.int64], log_prior: FloatArray) -> FloatArray:
         """The change that makes the chance its posterior mean; one prior, or one for each."""
-        weights = self.likelihoods(places) * prior
+        joint = self.log_likelihoods(places) + log_prior
+        joint -= joint.max(axis=1, keepdims=True)
+        weights = np.exp(joint, out=joint)
         chances = weights @ self._changed / weights.sum(axis=1)
         change: FloatArray = np.log(chances / (1 - chances)) - self._base_log_odds
         return change

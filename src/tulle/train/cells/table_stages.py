@@ -8,7 +8,7 @@ details. All of it follows from names, public counts and what was released befor
 import itertools
 from collections.abc import Iterable, Sequence
 
-from tulle.train.cells.candidate_table import CandidateTable
+from tulle.train.cells.candidate_table import CandidateTable, TableIdentity
 from tulle.train.cells.cell_settings import CellSettings
 from tulle.train.cells.column_values import ColumnValues
 
@@ -19,11 +19,11 @@ class TableStages:
     def __init__(self, settings: CellSettings, *, num_rows: int) -> None:
         self._settings = settings
         self._num_rows = num_rows
-        self._tables: dict[tuple[str, ...], CandidateTable] = {}
+        self._tables: dict[TableIdentity, CandidateTable] = {}
 
     def singles(self, columns: Iterable[ColumnValues]) -> list[CandidateTable]:
-        """A table for each column that has two values or more."""
-        return [self._table(column) for column in columns if column.num_values > 1]
+        """A table for each column whose rows have two values or more."""
+        return [self._table(column) for column in columns if column.num_occurring > 1]
 
     def public_pairs(self, columns: Sequence[ColumnValues]) -> list[CandidateTable]:
         """Pairs of public columns."""
@@ -45,7 +45,7 @@ class TableStages:
         )
         crossed = []
         for one, other in itertools.combinations(pairs[: self._settings.num_crossed_pairs], 2):
-            columns = {column.name: column for column in (*one.columns, *other.columns)}
+            columns = {column.identity: column for column in (*one.columns, *other.columns)}
             if len(columns) == 3 and _are_different(columns.values()):
                 table = self._table(*columns.values())
                 if not table.is_tested and table not in crossed:
@@ -53,8 +53,12 @@ class TableStages:
         return crossed
 
     def known(self) -> list[CandidateTable]:
-        """Those of which more is to be learnt."""
-        return [table for table in self._tables.values() if table.has_more_to_tell]
+        """Those of which more is to be learnt: single columns also if they are undecided."""
+        return [
+            table
+            for table in self._tables.values()
+            if table.has_more_to_tell or (table.is_undecided and len(table.columns) == 1)
+        ]
 
     def _telling(self, columns: Iterable[ColumnValues]) -> list[ColumnValues]:
         """Those whose own table has shown something."""
@@ -64,15 +68,15 @@ class TableStages:
         return [self._table(*pair) for pair in pairs if _are_different(pair)]
 
     def _table(self, *columns: ColumnValues) -> CandidateTable:
-        names = _names(columns)
-        if names not in self._tables:
-            self._tables[names] = CandidateTable(
+        identity = _identity(columns)
+        if identity not in self._tables:
+            self._tables[identity] = CandidateTable(
                 columns,
                 num_rows=self._num_rows,
                 spread=self._expected_spread(columns),
                 max_cells=self._settings.max_cells_per_table,
             )
-        return self._tables[names]
+        return self._tables[identity]
 
     def _expected_spread(self, columns: Sequence[ColumnValues]) -> float:
         expected = self._settings.expected_spreads[len(columns) - 1]
@@ -84,15 +88,15 @@ class TableStages:
 
     def _shown(self, columns: Sequence[ColumnValues]) -> float:
         """How far the cells of a table were seen to spread; 0 if it was never asked for."""
-        table = self._tables.get(_names(columns))
+        table = self._tables.get(_identity(columns))
         return 0.0 if table is None else table.first_spread
 
 
-def _names(columns: Sequence[ColumnValues]) -> tuple[str, ...]:
-    return tuple(sorted(column.name for column in columns))
+def _identity(columns: Sequence[ColumnValues]) -> TableIdentity:
+    return tuple(sorted(column.identity for column in columns))
 
 
 def _are_different(columns: Iterable[ColumnValues]) -> bool:
     """False if one is a coarse form of another."""
-    keys = [column.key for column in columns]
-    return len(set(keys)) == len(keys)
+    sources = [column.source for column in columns]
+    return len(set(sources)) == len(sources)

@@ -38,6 +38,12 @@ def test_rare_values_are_one() -> None:
     assert not places[15:].any()
 
 
+def test_a_table_without_rows_promises_nothing() -> None:
+    empty = sensitive_values("audience", 0, np.full(10, -5.0), 10.0)
+    table = CandidateTable(empty, num_rows=100, spread=0.5, max_cells=100)
+    assert table.expected_gain(1.0, 0.1) == 0
+
+
 def test_more_noise_gains_less() -> None:
     table = CandidateTable([column("a", 50)], num_rows=1_275, spread=0.3, max_cells=100)
     gains = [table.expected_gain(variance, 0.1) for variance in (0.1, 1.0, 10.0, 1e6)]

@@ -1,6 +1,9 @@
 """Sums over cells move by no more than their stated sensitivity."""
 
+import math
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -56,6 +59,13 @@ def test_a_flipped_label_moves_sums_of_labels_by_one(data: list[_Row], place: in
     moved = label_sums(cells, labels.astype(float), _CELLS)
     moved -= label_sums(cells, flipped.astype(float), _CELLS)
     assert abs(np.linalg.norm(moved) - LABEL_SENSITIVITY) < 1e-9
+
+
+@pytest.mark.parametrize("chance", [math.nan, math.inf, -math.inf, -3.0, 7.0])
+def test_predictions_that_are_no_chances_do_not_show(chance: float) -> None:
+    others = [(0, 1, 0.3), (1, 0, 0.2)]
+    moved = sums([*others, (2, 1, chance)]) - sums([*others, (0, 1, 0.1)])
+    assert np.linalg.norm(moved) <= ROW_SENSITIVITY * (1 + 1e-12)
 
 
 def test_sums_are_those_of_a_loop() -> None:

@@ -104,6 +104,26 @@ def test_data_without_public_columns_are_trained_on() -> None:
     assert {part.role for table in model.tables for part in table.parts} == {"sensitive"}
 
 
+@pytest.mark.parametrize("num_rows", [1, 2, 30])
+@pytest.mark.parametrize("label", [0, 1])
+def test_tiny_data_and_constant_labels_give_a_model(num_rows: int, label: int) -> None:
+    examples = make_examples(num_rows, seed=3)
+    examples = dataclasses.replace(examples, labels=np.full(num_rows, label, np.float32))
+    chances = predict(trained(examples), examples, torch.device("cpu"))
+    assert np.isfinite(chances).all()
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1_000.0])
+def test_a_column_that_decides_the_label_leaves_no_gaps(epsilon: float) -> None:
+    examples = make_examples(20_000, seed=3)
+    labels = (examples.public_features[:, 0] == 1).astype(np.float32)
+    sensitive = np.stack([labels, 1 - labels], axis=1).astype(np.int32)
+    decided = dataclasses.replace(examples, labels=labels, sensitive_features=sensitive)
+    model = trained(decided, epsilon)
+    assert np.isfinite(predict(model, decided, torch.device("cpu"))).all()
+    assert auc_loss(model, decided) < 0.01
+
+
 def test_all_that_is_released_has_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shares and sensitivities of every release: labels alone count 1, rows sqrt(2)."""
     seen: list[tuple[float, float]] = []
@@ -222,6 +242,8 @@ def test_settings_are_read_back() -> None:
         ({"screening": {"triples": 1.1}}, "triples"),
         ({"screening": {"refined": 0.5}}, "refined"),
         ({"heredity": [1]}, "heredity"),
+        ({"heredity": [1, 1e200]}, "heredity"),
+        ({"level_share": 0.3, "count_share": 0.4}, "leave too little"),
         ({"most_screening_shares": [0.1, 0.1, 0.9]}, "most_screening_shares"),
         ({"max_cells_per_table": 1}, "max_cells_per_table"),
     ],

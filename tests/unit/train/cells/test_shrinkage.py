@@ -61,7 +61,6 @@ def test_the_spread_is_found(spread: float) -> None:
     cells, _ = simulated(5_000, 200.0, spread, 10.0)
     found = posterior_changes(cells, least_evidence=3.0)
     assert found.spread == pytest.approx(spread, rel=0.15)
-    assert found.evidence > 100
 
 
 def test_changes_come_near_the_true_ones() -> None:
@@ -163,8 +162,8 @@ def test_further_sums_improve_on_what_was_known() -> None:
         return float(np.mean((log_odds - changes) ** 2))
 
     assert 0.5 <= scale <= 2
-    assert error(found.log_odds + more.log_odds) < 0.85 * error(found.log_odds)
-    assert error(found.log_odds + more.log_odds) < 1.1 * error(once.log_odds)
+    assert error(found.log_odds + more) < 0.85 * error(found.log_odds)
+    assert error(found.log_odds + more) < 1.1 * error(once.log_odds)
 
 
 def test_what_is_unknown_is_what_the_error_is() -> None:
@@ -175,12 +174,48 @@ def test_what_is_unknown_is_what_the_error_is() -> None:
 
 
 def test_nothing_more_is_taken_from_sums_that_agree_with_the_model() -> None:
-    cells, _ = simulated(2_000, 400.0, 0.0, 60.0, seed=3)
-    changes, scale = further_changes(cells, np.full(2_000, 0.3**2))
-    assert scale == 0 or np.abs(changes.log_odds).max() < 0.03
+    for seed in range(5):
+        cells, _ = simulated(2_000, 400.0, 0.0, 60.0, seed)
+        changes, scale = further_changes(cells, np.full(2_000, 0.3**2))
+        assert scale <= 0.05
+        assert np.abs(changes).max() < 0.05
 
 
 def test_other_tables_may_have_explained_a_part() -> None:
     cells, _ = simulated(5_000, 400.0, 0.1, 20.0, seed=4)
     _, scale = further_changes(cells, np.full(5_000, 0.4**2))
     assert scale == pytest.approx((0.1 / 0.4) ** 2, rel=0.3)
+
+
+def test_a_cell_that_no_prior_expects_is_no_gap() -> None:
+    """So many rows that all changes but one are out of reach of floats, and the prior far off."""
+    predicted = np.concatenate([np.full(2_000, 400.0), [1e7]])
+    rng = np.random.default_rng(0)
+    residuals = np.concatenate([20 * rng.standard_normal(2_000), [-0.8e7]])
+    cells = NoisyCells(
+        residuals=residuals,
+        predicted=predicted,
+        residual_stddev=5.0,
+        predicted_stddev=5.0,
+        rate=_RATE,
+    )
+    found = posterior_changes(cells, least_evidence=3.0)
+    further, _ = further_changes(cells, np.full(2_001, 1e-5))
+    for changes in (found.log_odds, further):
+        assert np.isfinite(changes).all()
+        assert changes[-1] < -1.5
+
+
+@pytest.mark.parametrize("change", [0.007, 0.025, -0.06, 0.3])
+def test_large_cells_are_not_rounded(change: float) -> None:
+    predicted = 1e6
+    chance = float(changed_chance(np.array(change)))
+    cells = NoisyCells(
+        residuals=np.array([predicted * (chance / _RATE - 1)]),
+        predicted=np.array([predicted]),
+        residual_stddev=1.0,
+        predicted_stddev=0.0,
+        rate=_RATE,
+    )
+    found = posterior_changes(cells, least_evidence=3.0).log_odds[0]
+    assert found == pytest.approx(change, abs=0.1 * abs(change) + 0.006)

@@ -4,7 +4,7 @@ import numpy as np
 
 from tulle.train.cells.candidate_table import CandidateTable
 from tulle.train.cells.cell_settings import CellSettings
-from tulle.train.cells.column_values import ColumnValues, public_values
+from tulle.train.cells.column_values import ColumnValues, public_values, sensitive_values
 from tulle.train.cells.table_stages import TableStages
 
 _NOISE, _RATE = 4.0, 0.1
@@ -24,7 +24,7 @@ def stages_with(*spreads: float) -> tuple[TableStages, list[ColumnValues]]:
 
 
 def names(tables: list[CandidateTable]) -> list[str]:
-    return ["".join(table.names) for table in tables]
+    return ["".join(column.name for column in table.columns) for table in tables]
 
 
 def gain(table: CandidateTable) -> float:
@@ -70,6 +70,20 @@ def test_only_pairs_that_gained_most_are_crossed() -> None:
         table.note_spread(0.2, _NOISE, _RATE)
         table.realised_gain = {"ab": 5.0, "bc": 4.0}.get(name, 1.0)
     assert names(stages.triples()) == ["abc"]
+
+
+def test_a_column_without_two_values_has_no_table() -> None:
+    constant = public_values("a", 0, np.array([0, 500, 0]))
+    assert TableStages(CellSettings(), num_rows=500).singles([constant]) == []
+
+
+def test_a_column_called_like_a_coarse_form_is_another_one() -> None:
+    noisy = np.concatenate([np.full(50, 2_000.0), np.full(50, 300.0)])
+    audience, frequency = sensitive_values("audience", 0, noisy, 10.0)
+    (named,) = sensitive_values("frequency of audience", 1, np.full(5, 900.0), 10.0)
+    assert frequency.name == named.name
+    tables = TableStages(CellSettings(), num_rows=10_000).singles([audience, frequency, named])
+    assert len({id(table) for table in tables}) == 3
 
 
 def _by_name(tables: list[CandidateTable]) -> dict[str, CandidateTable]:
