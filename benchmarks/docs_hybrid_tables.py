@@ -58,14 +58,14 @@ def ablations_table(record: Row) -> list[str]:
         cells = " | ".join(map(_changes, own))
         lines.append(f"| {variant} | {_expected(variant)} | {cells} | {_outcome(variant, own)} |")
     seeds = max(row["seeds"] for row in record["summary"])
+    runs = "one seed" if seeds == 1 else f"means of {seeds} seeds"
     train_rows = sorted({f"{row['train_rows']:,}" for row in record["rows"]})
     return [
         *lines,
         "",
         "AUC loss and log loss as it is, and by how much each part changes them; less is better. "
         "What was expected is the change of the AUC loss. "
-        f"Measured {record['date']}, means of {seeds} seeds, models of {' and '.join(train_rows)} "
-        "training rows.",
+        f"Measured {record['date']}, {runs}, models of {' and '.join(train_rows)} training rows.",
     ]
 
 
