@@ -28,7 +28,7 @@ epsilon = 2
 least_evidence = 5.0
 num_crossed_pairs = 2
 [cells.stages]
-public_values = 0.28
+public_values = 0.4
 public_pairs = 0.0
 """
 
@@ -74,7 +74,7 @@ def test_a_settings_file_reaches_the_plan(folder: Path, capsys: pytest.CaptureFi
     (folder / "run.toml").write_text(SETTINGS_FILE)
     plan = facts_of("plan --config run.toml --quiet", capsys)
     assert '"least_evidence":5.0' in plan["settings"]["cells"]
-    assert '"public_values":0.28' in plan["settings"]["cells"]
+    assert '"public_values":0.4' in plan["settings"]["cells"]
     assert plan["guarantee"]["epsilon"] == 2
     other = facts_of("plan --config run.toml --quiet --method rr", capsys)
     assert "cells" not in other["settings"]
