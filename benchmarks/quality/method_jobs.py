@@ -8,13 +8,12 @@ folder can then be carried to a machine with a GPU, numpy, torch and safetensors
 that has data already keeps them, and its plans are made anew.
 
 Hybrid has its defaults everywhere. They were chosen on a part of the training rows; see
-docs/hybrid.md. Settings of the other methods
-are those of the papers and of earlier trials on other rows of the same log:
-hashing into 100,000 and 50,000 bins, the MLP of Chua et al. (AdKDD 2024), a random 80/20
-split, batch 16384, clip norm 10, Adam with cosine decay, forward correction. None was chosen
-by these figures. After a first run the label phase, and later the baseline, were made to start
-at the label rate: randomized labels had not trained at all at epsilon 1 on the synthetic
-Attribution log. What that touches was run again.
+docs/hybrid.md. Settings of the other methods are those of the papers and of earlier trials on
+other rows of the same log: hashing into 100,000 and 50,000 bins, the MLP of Chua et al. (AdKDD
+2024), a random 80/20 split, batch 16384, clip norm 10, Adam with cosine decay, forward
+correction. None was chosen by these figures. After a first run the label phase, and later the
+baseline, were made to start at the label rate: randomized labels had not trained at all at
+epsilon 1 on the synthetic Attribution log. What that touches was run again.
 """
 
 import argparse

@@ -37,7 +37,8 @@ def print_result(
         lines = [
             f"{name.replace('_', ' '):<26}{_shown(name, value, result)}"
             for name, value in facts.items()
-            if (value is not None or name == "epsilon") and (name, value) != ("steps_lost", 0)
+            if (value is not None or name == "epsilon")
+            and not (name in ("steps", "steps_lost") and value == 0)
         ]
     try:
         typer.echo("\n".join(lines))

@@ -152,12 +152,14 @@ class _CellTraining:
         self, table: CandidateTable, fitted: FittedTable, cells: Cells, share: float
     ) -> None:
         """All sums of labels of a table so far, as if they were released at once."""
-        self._rows.add(-fitted.weights[cells])
+        if fitted.weights.any():
+            self._rows.add(-fitted.weights[cells])
         noisy = self._noisy_labels(fitted, cells, share)
         changes = posterior_changes(noisy, least_evidence=self._settings.least_evidence)
         fitted.weights = changes.log_odds
         fitted.variances = unknown_variances(changes.spread**2, noisy)
-        self._rows.add(changes.log_odds[cells])
+        if changes.spread > 0:
+            self._rows.add(changes.log_odds[cells])
         table.note_spread(changes.spread, noisy.residual_stddev**2, self._rate)
         table.realised_gain = _gain(noisy, changes.log_odds)
 

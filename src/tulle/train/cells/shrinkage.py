@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 
 _FINE = 0.2
-"""Up to such changes the grid is even, with steps of a twentieth; beyond, steps grow alike."""
+"""Up to such changes the grid is nearly even, in steps of 0.011; beyond, steps grow alike."""
 _NUM_BELOW, _NUM_ABOVE = 64, 57
 _GRID = _FINE * np.sinh(
     np.concatenate(

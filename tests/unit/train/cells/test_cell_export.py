@@ -288,6 +288,14 @@ TENSOR_DAMAGES: dict[str, tuple[Callable[[Tensors], None], str]] = {
 }
 
 
+def check_refused(folder: Path, reason: str) -> None:
+    """Both readers of a folder name what is wrong."""
+    with pytest.raises(ValueError, match=reason):
+        exported_model.load_model(folder)
+    with pytest.raises(DataError, match=f"{reason}.*; export the model again"):
+        load_model(folder)
+
+
 @pytest.mark.parametrize("damage", TENSOR_DAMAGES)
 def test_damaged_tensors_are_refused(tmp_path: Path, damage: str) -> None:
     folder = tmp_path / "model"
@@ -296,10 +304,7 @@ def test_damaged_tensors_are_refused(tmp_path: Path, damage: str) -> None:
     load_model(folder)
     change, reason = TENSOR_DAMAGES[damage]
     plant(folder, tensors=change)
-    with pytest.raises(ValueError, match=reason):
-        exported_model.load_model(folder)
-    with pytest.raises(DataError, match=f"{reason}.*; export the model again"):
-        load_model(folder)
+    check_refused(folder, reason)
 
 
 DESCRIPTION_DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
@@ -335,10 +340,7 @@ def test_a_damaged_description_is_refused(tmp_path: Path, damage: str) -> None:
     export_cells(folder, MIXED, SEPARATE, facts={})
     change, reason = DESCRIPTION_DAMAGES[damage]
     plant(folder, description=change)
-    with pytest.raises(ValueError, match=reason):
-        exported_model.load_model(folder)
-    with pytest.raises(DataError, match=f"{reason}.*; export the model again"):
-        load_model(folder)
+    check_refused(folder, reason)
 
 
 def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:

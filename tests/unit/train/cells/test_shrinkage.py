@@ -21,6 +21,18 @@ def changed_chance(change: np.ndarray) -> np.ndarray:
     return odds / (1 + odds)
 
 
+def noisy(
+    residuals: np.ndarray, predicted: np.ndarray, stddev: float, predicted_stddev: float = 0.0
+) -> NoisyCells:
+    return NoisyCells(
+        residuals=residuals,
+        predicted=predicted,
+        residual_stddev=stddev,
+        predicted_stddev=predicted_stddev,
+        rate=_RATE,
+    )
+
+
 def simulated(
     num_cells: int, predicted: float, spread: float, stddev: float, seed: int = 0
 ) -> tuple[NoisyCells, np.ndarray]:
@@ -30,13 +42,7 @@ def simulated(
     num_rows = round(predicted / _RATE)
     positives = rng.binomial(num_rows, changed_chance(changes))
     residuals = positives - predicted + stddev * rng.standard_normal(num_cells)
-    cells = NoisyCells(
-        residuals=residuals,
-        predicted=np.full(num_cells, predicted),
-        residual_stddev=stddev,
-        predicted_stddev=0.0,
-        rate=_RATE,
-    )
+    cells = noisy(residuals, np.full(num_cells, predicted), stddev)
     return cells, changes
 
 
@@ -75,13 +81,7 @@ def test_few_cells_have_the_posterior_of_a_normal_prior() -> None:
     """An independent integral over the change, for the spread that was chosen."""
     predicted, stddev = 60.0, 4.0
     residuals = np.array([35.0, -20.0, 3.0])
-    cells = NoisyCells(
-        residuals=residuals,
-        predicted=np.full(3, predicted),
-        residual_stddev=stddev,
-        predicted_stddev=0.0,
-        rate=_RATE,
-    )
+    cells = noisy(residuals, np.full(3, predicted), stddev)
     found = posterior_changes(cells, least_evidence=0.0)
     assert found.spread > 0
 
@@ -108,13 +108,7 @@ def test_cells_that_do_not_stand_out_of_the_noise_are_left_alone() -> None:
     cells, _ = simulated(1_000, 200.0, 0.8, 5.0)
     predicted = np.concatenate([cells.predicted, np.full(10, 4.0)])
     residuals = np.concatenate([cells.residuals, np.full(10, 50.0)])
-    mixed = NoisyCells(
-        residuals=residuals,
-        predicted=predicted,
-        residual_stddev=5.0,
-        predicted_stddev=5.0,
-        rate=_RATE,
-    )
+    mixed = noisy(residuals, predicted, 5.0, 5.0)
     found = posterior_changes(mixed, least_evidence=3.0)
     assert found.log_odds[:1_000].any()
     assert not found.log_odds[1_000:].any()
@@ -122,13 +116,7 @@ def test_cells_that_do_not_stand_out_of_the_noise_are_left_alone() -> None:
 
 def test_no_cell_stands_out_of_a_large_noise() -> None:
     cells, _ = simulated(10, 1.0, 0.5, 1.0)
-    drowned = NoisyCells(
-        residuals=cells.residuals,
-        predicted=cells.predicted,
-        residual_stddev=50.0,
-        predicted_stddev=50.0,
-        rate=_RATE,
-    )
+    drowned = noisy(cells.residuals, cells.predicted, 50.0, 50.0)
     assert posterior_changes(drowned, least_evidence=0.0).spread == 0
 
 
@@ -141,13 +129,7 @@ def test_further_sums_improve_on_what_was_known() -> None:
 
     def looked_at(log_odds: np.ndarray, noise: float) -> NoisyCells:
         now = predicted * changed_chance(log_odds) / _RATE
-        return NoisyCells(
-            residuals=positives - now + noise * rng.standard_normal(len(changes)),
-            predicted=now,
-            residual_stddev=noise,
-            predicted_stddev=0.0,
-            rate=_RATE,
-        )
+        return noisy(positives - now + noise * rng.standard_normal(len(changes)), now, noise)
 
     first = looked_at(np.zeros(len(changes)), stddev)
     found = posterior_changes(first, least_evidence=3.0)
@@ -192,13 +174,7 @@ def test_a_cell_that_no_prior_expects_is_no_gap() -> None:
     predicted = np.concatenate([np.full(2_000, 400.0), [1e7]])
     rng = np.random.default_rng(0)
     residuals = np.concatenate([20 * rng.standard_normal(2_000), [-0.8e7]])
-    cells = NoisyCells(
-        residuals=residuals,
-        predicted=predicted,
-        residual_stddev=5.0,
-        predicted_stddev=5.0,
-        rate=_RATE,
-    )
+    cells = noisy(residuals, predicted, 5.0, 5.0)
     found = posterior_changes(cells, least_evidence=3.0)
     further, _ = further_changes(cells, np.full(2_001, 1e-5))
     for changes in (found.log_odds, further):
@@ -210,12 +186,6 @@ def test_a_cell_that_no_prior_expects_is_no_gap() -> None:
 def test_large_cells_are_not_rounded(change: float) -> None:
     predicted = 1e6
     chance = float(changed_chance(np.array(change)))
-    cells = NoisyCells(
-        residuals=np.array([predicted * (chance / _RATE - 1)]),
-        predicted=np.array([predicted]),
-        residual_stddev=1.0,
-        predicted_stddev=0.0,
-        rate=_RATE,
-    )
+    cells = noisy(np.array([predicted * (chance / _RATE - 1)]), np.array([predicted]), 1.0)
     found = posterior_changes(cells, least_evidence=3.0).log_odds[0]
     assert found == pytest.approx(change, abs=0.1 * abs(change) + 0.006)
