@@ -32,6 +32,7 @@ class Expectation:
 
 ABLATIONS = {
     "no table is looked at twice": Expectation(least=0.3, most=3.0),
+    "all rows spend alike": Expectation(least=0.3, most=2.5),
     "no evidence needed": Expectation(least=0.5),
     "twice as much evidence needed": Expectation(least=-0.5, most=0.5),
     "no tables of three columns": Expectation(least=0.0, most=1.0),

@@ -40,6 +40,7 @@ VARIANTS = {
     "no table is looked at twice": CellSettings(
         screening=ScreeningParts(**dict.fromkeys(STAGES, 1.0))
     ),
+    "all rows spend alike": CellSettings(row_steps=0),
     "no evidence needed": CellSettings(least_evidence=0.0),
     "twice as much evidence needed": CellSettings(least_evidence=6.0),
     "no tables of three columns": CellSettings(

@@ -79,6 +79,8 @@ class CellSettings:
     """Rarer values of a column are taken together until a table has no more."""
     num_crossed_pairs: int = 8
     """Pairs that showed most, of which tables of three columns are made."""
+    row_steps: int = 2
+    """How often what cells want of a row's share is adapted to them; 0: all rows spend alike."""
 
     def __post_init__(self) -> None:
         for name, kind in _PARTS.items():
@@ -105,6 +107,9 @@ class CellSettings:
             raise ConfigError(f"least_evidence={self.least_evidence} must be at least 0.")
         check_count("max_cells_per_table", self.max_cells_per_table, least=16)
         check_count("num_crossed_pairs", self.num_crossed_pairs, least=0)
+        check_count("row_steps", self.row_steps, least=0)
+        if self.row_steps > _MOST_ROW_STEPS:
+            raise ConfigError(f"row_steps={self.row_steps} must be at most {_MOST_ROW_STEPS}.")
 
     def to_dict(self) -> dict[str, object]:
         """Plain data; `from_dict` reads it."""
@@ -130,6 +135,7 @@ _PARTS: dict[str, type[StageShares] | type[ScreeningParts]] = {
 }
 _MOST_BESIDE_TABLES = 0.5
 _MOST_FACTOR = 100.0
+_MOST_ROW_STEPS = 10
 _LISTS = {"expected_spreads": 3, "heredity": 2, "most_screening_shares": 3}
 
 

@@ -11,11 +11,12 @@ from tulle.errors import ConfigError
 from tulle.train.cells.candidate_table import CandidateTable, TableIdentity
 from tulle.train.cells.cell_model import CellModel, CellTable
 from tulle.train.cells.cell_settings import STAGES, CellSettings
-from tulle.train.cells.cell_sums import LABEL_SENSITIVITY, ROW_SENSITIVITY
+from tulle.train.cells.cell_sums import LABEL_SENSITIVITY, ROW_SENSITIVITY, sum_by_cell
 from tulle.train.cells.column_values import ColumnValues, public_values, sensitive_values
 from tulle.train.cells.fitted_table import FittedTable
 from tulle.train.cells.noise_shares import NoiseShares
 from tulle.train.cells.predicted_rows import Cells, PredictedRows
+from tulle.train.cells.row_rounds import RowRound, wishes_of_tables
 from tulle.train.cells.share_allocation import allocate_shares
 from tulle.train.cells.shrinkage import (
     NoisyCells,
@@ -36,6 +37,7 @@ FloatArray = NDArray[np.float64]
 PHASE = "cells"
 _RATES = (1e-3, 0.6)
 _TINY = 1e-12
+_CLEAR_DEVIATIONS = 3.0
 _MOST_LEVEL_CHANGE = 1.0
 _LEVEL_ERROR = 0.005
 """Of the rows: by which the rate of labels may be off."""
@@ -63,10 +65,10 @@ def train_on_cells(examples: ExampleSet, plan: "TrainPlan", context: RunContext)
     stages = training.stages()
     meter = SpeedMeter()
     for step, stage in enumerate(stages, start=1):
-        for table, share in training.looks(stage, stages[step - 1 :]):
+        for table, row_round in training.looks(stage, stages[step - 1 :]):
             if context.stop.requested:
                 context.interrupt(PHASE, step - 1)
-            training.look_at(table, share)
+            training.look_at(table, row_round)
         context.report(
             Progress(
                 phase=PHASE,
@@ -89,6 +91,7 @@ class _CellTraining:
         self._features = examples.features
         self._reads_sensitive = False
         self._fitted: dict[TableIdentity, tuple[CandidateTable, FittedTable]] = {}
+        self._label_rounds: dict[TableIdentity, list[tuple[RowRound, FloatArray]]] = {}
         self._tables = TableStages(settings, num_rows=examples.num_rows)
         self._public = self._public_columns()
         self._sensitive: list[ColumnValues] = []
@@ -101,8 +104,10 @@ class _CellTraining:
         roles = {feature.role for feature in self._features}
         return [name for name in STAGES if name.partition("_")[0] in (*roles, "triples")]
 
-    def looks(self, stage: str, to_come: Sequence[str]) -> Iterator[tuple[CandidateTable, float]]:
-        """Which tables to look at in a stage, with which share.
+    def looks(
+        self, stage: str, to_come: Sequence[str]
+    ) -> Iterator[tuple[CandidateTable, RowRound]]:
+        """Which tables to look at in a stage, in which round.
 
         First those that nobody has looked at; then, with what is left of the stage's share, those
         that are known to tell something. What a stage leaves over is for those to come.
@@ -115,114 +120,170 @@ class _CellTraining:
         kept = self._shares.left - whole
         tables = self._new_tables(stage)
         share = whole * getattr(self._settings.screening, stage)
-        yield from self._allocated(tables, share, self._most_for_first_look(tables))
+        yield from self._round(tables, share, self._most_for_first_look(tables))
         # Where nothing is known to tell more, noise may have hidden it: look at these tables again.
         tables = self._tables.known() or tables
-        yield from self._allocated(tables, self._shares.left - kept, 1.0)
+        yield from self._round(tables, (self._shares.left - kept) * _WHOLE, 1.0)
 
-    def look_at(self, table: CandidateTable, share: float) -> None:
+    def look_at(self, table: CandidateTable, row_round: RowRound) -> None:
         """Releases the sums of a table and adds what they say to the model."""
         _, fitted = self._fitted.setdefault(
             table.identity, (table, FittedTable.empty(table.num_cells))
         )
         cells = self._rows.cells(table)
         if not self._reads_sensitive:
-            self._fit_labels(table, fitted, cells, share)
+            self._fit_labels(table, fitted, cells, row_round)
         elif table.has_more_to_tell:
-            self._fit_further(table, fitted, cells, share)
+            self._fit_further(table, fitted, cells, row_round)
         else:
-            self._fit_rows(table, fitted, cells, share)
+            self._fit_rows(table, fitted, cells, row_round)
 
     def finished_model(self) -> CellModel:
         """The model, after its overall level was set once more."""
-        share, cells = self._level_share, self._rows.one_cell
-        if self._reads_sensitive:
-            noisy = self._noisy_rows(cells, 1, share)
-        else:
-            fitted = FittedTable.empty(1)
-            noisy = self._noisy_labels(fitted, cells, share)
+        residuals, predicted = self._last_level()
         tables = tuple(
             CellTable(parts=table.parts, weights=fitted.weights.astype(np.float32))
             for table, fitted in self._fitted.values()
             if fitted.weights.any()
         )
-        return CellModel(bias=self._bias + _level_change(noisy), tables=tables)
+        sensitivity = ROW_SENSITIVITY if self._reads_sensitive else LABEL_SENSITIVITY
+        stddev = self._shares.stddev(self._level_share, sensitivity)
+        change = _level_change(residuals, stddev, max(predicted, 1.0) * (1 - self._rate))
+        return CellModel(bias=self._bias + change, tables=tables)
+
+    def _last_level(self) -> tuple[float, float]:
+        """Residuals and predictions of all rows together; as noisy as they must be."""
+        cells, ones, share = self._rows.one_cell, np.ones(self._rows.num_rows), self._level_share
+        if self._reads_sensitive:
+            raw = self._rows.raw_row_sums(cells, ones, 1)
+            noisy = self._shares.release(raw, sensitivity=ROW_SENSITIVITY, share=share)
+            return float(noisy[0, 0]), float(noisy[1, 0])
+        raw = self._rows.raw_label_sums(cells, ones, 1)
+        labels = self._shares.release(raw, sensitivity=LABEL_SENSITIVITY, share=share)
+        predicted, _ = self._rows.predicted(cells, ones, 1)
+        return float(labels[0] - predicted[0]), float(predicted[0])
 
     def _fit_labels(
-        self, table: CandidateTable, fitted: FittedTable, cells: Cells, share: float
+        self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
     ) -> None:
         """All sums of labels of a table so far, as if they were released at once."""
         if fitted.weights.any():
             self._rows.add(-fitted.weights[cells])
-        noisy = self._noisy_labels(fitted, cells, share)
+        noisy = self._noisy_labels(table, fitted, cells, row_round)
         changes = posterior_changes(noisy, least_evidence=self._settings.least_evidence)
         fitted.weights = changes.log_odds
         fitted.variances = unknown_variances(changes.spread**2, noisy)
         if changes.spread > 0:
             self._rows.add(changes.log_odds[cells])
-        table.note_spread(changes.spread, noisy.residual_stddev**2, self._rate)
-        table.realised_gain = _gain(noisy, changes.log_odds)
+        variance = np.square(noisy.residual_stddev)
+        rows = noisy.predicted / self._rate
+        table.note_spread(changes.spread, variance, self._rate, rows=rows)
+        table.realised_gain = _gain(noisy.predicted, changes.log_odds)
 
     def _fit_rows(
-        self, table: CandidateTable, fitted: FittedTable, cells: Cells, share: float
+        self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
     ) -> None:
         """Sums of a table of which nothing is known."""
-        noisy = self._noisy_rows(cells, table.num_cells, share)
+        noisy = self._noisy_rows(table, cells, row_round)
         changes = posterior_changes(noisy, least_evidence=self._settings.least_evidence)
         fitted.variances = unknown_variances(changes.spread**2, noisy)
-        table.note_spread(changes.spread, noisy.residual_stddev**2, self._rate)
-        self._add(table, fitted, cells, noisy, changes.log_odds)
+        rows = _likely_rows(noisy, table.cells.rows)
+        table.note_spread(changes.spread, _unweighted_variance(noisy), self._rate, rows=rows)
+        self._add(table, fitted, cells, changes.log_odds)
 
     def _fit_further(
-        self, table: CandidateTable, fitted: FittedTable, cells: Cells, share: float
+        self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
     ) -> None:
         """More sums of a table that is known to tell something."""
-        noisy = self._noisy_rows(cells, table.num_cells, share)
+        noisy = self._noisy_rows(table, cells, row_round)
         log_odds, scale = further_changes(noisy, fitted.variances)
         fitted.variances = unknown_variances(scale * fitted.variances, noisy)
-        table.note_again(scale, noisy.residual_stddev**2, self._rate)
-        self._add(table, fitted, cells, noisy, log_odds)
+        table.note_again(scale, _unweighted_variance(noisy), self._rate)
+        self._add(table, fitted, cells, log_odds)
 
     def _add(
         self,
         table: CandidateTable,
         fitted: FittedTable,
         cells: Cells,
-        noisy: NoisyCells,
         log_odds: FloatArray,
     ) -> None:
         if log_odds.any():
             fitted.weights = fitted.weights + log_odds
             self._rows.add(log_odds[cells])
-            table.realised_gain += _gain(noisy, log_odds)
+            table.realised_gain += _gain(self._rate * table.cells.rows, log_odds)
 
-    def _noisy_labels(self, fitted: FittedTable, cells: Cells, share: float) -> NoisyCells:
+    def _noisy_labels(
+        self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
+    ) -> NoisyCells:
         """Sums of labels, with all that was released before; predictions are public."""
-        num_cells = len(fitted.weights)
-        raw = self._rows.raw_label_sums(cells, num_cells)
-        released = self._shares.release(raw, sensitivity=LABEL_SENSITIVITY, share=share)
-        fitted.add_label_sums(released, share)
-        predicted = self._rows.predicted(cells, num_cells)
+        size = table.num_cells
+        released = row_round.release(
+            table,
+            cells,
+            lambda weights: self._rows.raw_label_sums(cells, weights, size),
+            sensitivity=LABEL_SENSITIVITY,
+        )
+        # Cells are public here, and so is how much their rows weigh.
+        counts = np.maximum(np.bincount(cells, minlength=size), 1)
+        weights = row_round.weights(table, cells)
+        means = sum_by_cell(cells, weights, size) / counts
+        fitted.add_label_sums(released, means)
+        weights *= means[cells]
+        rounds = self._label_rounds.setdefault(table.identity, [])
+        for earlier, its_means in rounds:
+            weights += its_means[cells] * earlier.weights(table, cells)
+        rounds.append((row_round, means))
+        weights /= np.maximum(fitted.label_shares, _TINY)[cells]
+        predicted, squares = self._rows.predicted(cells, weights, size)
         return NoisyCells(
             residuals=fitted.label_sums - predicted,
             predicted=predicted,
-            residual_stddev=self._shares.stddev(fitted.label_share, LABEL_SENSITIVITY),
+            residual_stddev=self._shares.stddev(1.0, LABEL_SENSITIVITY) * fitted.noise_factors(),
             predicted_stddev=0.0,
+            row_weights=squares / np.maximum(predicted, _TINY),
             rate=self._rate,
         )
 
-    def _noisy_rows(self, cells: Cells, num_cells: int, share: float) -> NoisyCells:
+    def _noisy_rows(self, table: CandidateTable, cells: Cells, row_round: RowRound) -> NoisyCells:
         """Sums of residuals and of predictions, both with noise."""
-        raw = self._rows.raw_row_sums(cells, num_cells)
-        residuals, predicted = self._shares.release(raw, sensitivity=ROW_SENSITIVITY, share=share)
-        stddev = self._shares.stddev(share, ROW_SENSITIVITY)
+        residuals, predicted = row_round.release(
+            table,
+            cells,
+            lambda weights: self._rows.raw_row_sums(cells, weights, table.num_cells),
+            sensitivity=ROW_SENSITIVITY,
+        )
+        stddev = self._shares.stddev(1.0, ROW_SENSITIVITY)
         return NoisyCells(
             residuals=residuals,
             predicted=predicted,
             residual_stddev=stddev,
             predicted_stddev=stddev,
+            row_weights=row_round.typical_weights(table),
             rate=self._rate,
         )
+
+    def _round(
+        self, tables: Sequence[CandidateTable], share: float, most: float
+    ) -> Iterator[tuple[CandidateTable, RowRound]]:
+        """Tables that get a part of a share, coarse ones first, and the round that they are of."""
+        chosen = self._allocated(tables, share, most)
+        if not chosen:
+            return
+        names, given = zip(*chosen, strict=True)
+        wishes = wishes_of_tables(
+            names,
+            given,
+            noise_variance=self._noise_variance,
+            rate=self._rate,
+            num_steps=self._settings.row_steps,
+        )
+        totals = np.zeros(self._rows.num_rows)
+        for table in names:
+            totals += wishes[table.identity].wanted[self._rows.cells(table)]
+        row_round = RowRound(wishes, totals, self._shares.for_rows(sum(given), self._rows.num_rows))
+        for table in names:
+            yield table, row_round
 
     def _allocated(
         self, tables: Sequence[CandidateTable], share: float, most: float
@@ -230,13 +291,8 @@ class _CellTraining:
         """Tables with their shares, coarse ones first."""
         if not tables or share <= 0:
             return []
-        sensitivity = ROW_SENSITIVITY if self._reads_sensitive else LABEL_SENSITIVITY
         given = allocate_shares(
-            tables,
-            share=share,
-            most=most,
-            noise_variance=self._shares.stddev(1.0, sensitivity) ** 2,
-            rate=self._rate,
+            tables, share=share, most=most, noise_variance=self._noise_variance, rate=self._rate
         )
         chosen = [(table, some) for table, some in zip(tables, given, strict=True) if some > 0]
         return sorted(chosen, key=lambda pair: pair[0].num_cells)
@@ -255,6 +311,12 @@ class _CellTraining:
     def _most_for_first_look(self, tables: Sequence[CandidateTable]) -> float:
         num_columns = len(tables[0].columns) if tables else 1
         return self._settings.most_screening_shares[num_columns - 1]
+
+    @property
+    def _noise_variance(self) -> float:
+        """Of sums with the whole budget."""
+        sensitivity = ROW_SENSITIVITY if self._reads_sensitive else LABEL_SENSITIVITY
+        return self._shares.stddev(1.0, sensitivity) ** 2
 
     @property
     def _reserved(self) -> float:
@@ -279,7 +341,8 @@ class _CellTraining:
         return min(self._settings.most_count_share, each)
 
     def _first_rate(self) -> float:
-        raw = self._rows.raw_label_sums(self._rows.one_cell, 1)
+        ones = np.ones(self._rows.num_rows)
+        raw = self._rows.raw_label_sums(self._rows.one_cell, ones, 1)
         noisy = self._shares.release(raw, sensitivity=LABEL_SENSITIVITY, share=self._level_share)
         return float(np.clip(noisy[0] / self._rows.num_rows, *_RATES))
 
@@ -303,14 +366,25 @@ class _CellTraining:
         return [(f.name, f.num_ids) for f in self._features if f.role == role]
 
 
-def _gain(noisy: NoisyCells, log_odds: FloatArray) -> float:
+def _gain(predicted: FloatArray, log_odds: FloatArray) -> float:
     """Nats that changes of log odds are thought to gain."""
-    return 0.5 * float(np.maximum(noisy.predicted, 0) @ log_odds**2)
+    return 0.5 * float(np.maximum(predicted, 0) @ log_odds**2)
 
 
-def _level_change(noisy: NoisyCells) -> float:
+def _unweighted_variance(noisy: NoisyCells) -> FloatArray:
+    """Of the noise on each cell, as if its rows had a weight of 1."""
+    return np.square(noisy.residual_stddev / noisy.row_weights)
+
+
+def _likely_rows(noisy: NoisyCells, guessed: FloatArray) -> FloatArray:
+    """Rows of each cell: by its noisy sum if that is clear, else no more than was guessed."""
+    found = np.maximum(noisy.predicted, 0) / noisy.row_weights / noisy.rate
+    is_clear = noisy.predicted > _CLEAR_DEVIATIONS * noisy.predicted_stddev
+    return np.where(is_clear, found, np.minimum(found, guessed))
+
+
+def _level_change(residual: float, stddev: float, slope: float) -> float:
     """By how much all log odds are off, less what noise alone would show (positive-part Stein)."""
-    slope = max(float(noisy.predicted[0]), 1.0) * (1 - noisy.rate)
-    change, error = float(noisy.residuals[0]) / slope, noisy.residual_stddev / slope
+    change, error = residual / slope, stddev / slope
     kept = max(0.0, 1 - (error / change) ** 2) if change else 0.0
     return max(-_MOST_LEVEL_CHANGE, min(_MOST_LEVEL_CHANGE, kept * change))

@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 
+_LEAST_SHARE = 1e-15
+
 
 @dataclasses.dataclass(eq=False, repr=False)
 class FittedTable:
@@ -17,18 +19,31 @@ class FittedTable:
     variances: FloatArray
     """What is still unknown of each cell."""
     label_sums: FloatArray
-    """Noisy sums of labels: the mean of all releases, weighted by their shares."""
-    label_share: float = 0.0
-    """Of the budget, that went into these sums."""
+    """Noisy sums of labels: the mean of all releases, as if rows had a weight of 1."""
+    label_shares: FloatArray
+    """Of the budget, that rows of each cell spent on these sums."""
 
     @classmethod
     def empty(cls, num_cells: int) -> "FittedTable":
         """Nothing known."""
-        weights, variances, label_sums = np.zeros((3, num_cells))
-        return cls(weights=weights, variances=variances, label_sums=label_sums)
+        weights, variances, label_sums, label_shares = np.zeros((4, num_cells))
+        return cls(
+            weights=weights, variances=variances, label_sums=label_sums, label_shares=label_shares
+        )
 
-    def add_label_sums(self, noisy_sums: FloatArray, share: float) -> None:
-        """Takes in one more release of the same sums."""
-        total = self.label_share + share
-        self.label_sums = (self.label_share * self.label_sums + share * noisy_sums) / total
-        self.label_share = total
+    def add_label_sums(self, noisy_sums: FloatArray, mean_weights: FloatArray) -> None:
+        """Takes in one more release of sums of the same cells, by how much it tells of each.
+
+        Args:
+          noisy_sums: Of labels of weighted rows.
+          mean_weights: Of the rows of each cell.
+        """
+        shares = self.label_shares + mean_weights**2
+        total = self.label_shares * self.label_sums + mean_weights * noisy_sums
+        self.label_sums = total / np.maximum(shares, _LEAST_SHARE)
+        self.label_shares = shares
+
+    def noise_factors(self) -> FloatArray:
+        """By how much the noise on the mean is larger than that of the whole budget."""
+        factors: FloatArray = 1 / np.sqrt(np.maximum(self.label_shares, _LEAST_SHARE))
+        return factors

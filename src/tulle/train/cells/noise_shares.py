@@ -5,9 +5,13 @@ sqrt(w). However shares are chosen, also by what came out before, all releases t
 more than one number of sensitivity 1 with noise of standard deviation noise_multiplier, as long
 as their shares add up to at most 1: each is what a Brownian motion with the data's drift shows
 over a stretch of time w, and the whole is its path up to time 1 (Smith and Thakurta 2022).
+
+A share may also be spent by each row on its own: some releases have weighted rows, and the squares
+of the weights of each row add up to at most the share. Rows spend it differently; none spends more.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +21,9 @@ from tulle.mechanisms.entropy import NoiseSource
 from tulle.train.normal_stream import NormalStream
 
 FloatArray = NDArray[np.float64]
+
+_ROUNDING = 1e-9
+"""Of a share: what sums of its parts may add. It is taken from the budget, too."""
 
 
 class NoiseShares:
@@ -61,13 +68,76 @@ class NoiseShares:
         Raises:
           ConfigError: Less is left than is asked for.
         """
-        stddev = self.stddev(share, sensitivity)
+        self.stddev(share, sensitivity)
+        self._take(share)
+        return self._noisy(raw, sensitivity, share)
+
+    def for_rows(self, share: float, num_rows: int) -> "RowShares":
+        """Takes a share from the budget that each row then spends on its own.
+
+        Raises:
+          ConfigError: Less is left than is asked for.
+        """
+        self.stddev(share, 1.0)
+        self._take(share * (1 + _ROUNDING))
+        return RowShares(share, num_rows, self._noisy)
+
+    def _take(self, share: float) -> None:
         if share > self._left:
             raise ConfigError(
                 f"share={share:.6g} is more than the {self._left:.6g} that is left of the noise "
                 "budget; ask for less."
             )
         self._left -= share
+
+    def _noisy(self, raw: FloatArray, sensitivity: float, share: float) -> FloatArray:
+        """Whoever calls it has paid."""
         noise = np.empty(raw.size, np.float64)
-        self._normals.fill(noise, stddev)
+        self._normals.fill(noise, self.stddev(share, sensitivity))
         return raw + noise.reshape(raw.shape)
+
+
+class RowShares:
+    """A share that every row spends on its own. Sensitive, as what rows have spent may be."""
+
+    def __init__(
+        self, share: float, num_rows: int, noisy: Callable[[FloatArray, float, float], FloatArray]
+    ) -> None:
+        self._share = share
+        self._spent = np.zeros(num_rows)
+        self._noisy = noisy
+
+    def weights(self, parts: FloatArray) -> FloatArray:
+        """The weight of each row in a release that gets these parts of the share."""
+        weights: FloatArray = np.sqrt(self._share * parts)
+        return weights
+
+    def release(
+        self,
+        raw_sums: Callable[[FloatArray], FloatArray],
+        *,
+        parts: FloatArray,
+        sensitivity: float,
+    ) -> FloatArray:
+        """Adds noise to sums of weighted rows, after each row has paid for its weight.
+
+        Args:
+          raw_sums: Given the weights of rows, their raw sums.
+          parts: Of the share, for each row: the square of its weight.
+          sensitivity: Largest L2 distance of all releases together, if one unit is replaced and
+            squares of the weights of every row add up to 1.
+
+        Privacy:
+          Unit and adjacency: those of `sensitivity`. Event: all releases together are the share
+          of one Gaussian that was taken for them.
+
+        Raises:
+          ConfigError: A row would spend more than its share.
+        """
+        spent = self._spent + parts
+        # A comparison with NaN is false.
+        if not (parts.min(initial=0.0) >= 0 and spent.max(initial=0.0) <= 1 + _ROUNDING):
+            raise ConfigError("a row would spend more than its share; ask for smaller parts.")
+        self._spent = spent
+        # Weights hold the share, so the noise is that of the whole budget.
+        return self._noisy(raw_sums(self.weights(parts)), sensitivity, 1.0)

@@ -46,25 +46,34 @@ class PredictedRows:
         """How many rows have each id."""
         return self._columns.raw_counts(role, column, num_ids)
 
-    def raw_label_sums(self, cells: Cells, num_cells: int) -> FloatArray:
-        """Labels of each cell.
+    def raw_label_sums(self, cells: Cells, weights: FloatArray, num_cells: int) -> FloatArray:
+        """Labels of each cell, of weighted rows.
 
         Privacy:
           As `label_sums`.
         """
-        return label_sums(cells, self._labels, num_cells)
+        return label_sums(cells, self._labels, weights, num_cells)
 
-    def raw_row_sums(self, cells: Cells, num_cells: int) -> FloatArray:
-        """Residuals and predictions of each cell.
+    def raw_row_sums(self, cells: Cells, weights: FloatArray, num_cells: int) -> FloatArray:
+        """Residuals and predictions of each cell, of weighted rows.
 
         Privacy:
           As `row_sums`.
         """
-        return row_sums(cells, self._labels, self._predictions, num_cells)
+        return row_sums(cells, self._labels, self._predictions, weights, num_cells)
 
-    def predicted(self, cells: Cells, num_cells: int) -> FloatArray:
-        """Sums of predictions: public as long as the model has used public columns alone."""
-        return sum_by_cell(cells, self._predictions, num_cells)
+    def predicted(
+        self, cells: Cells, weights: FloatArray, num_cells: int
+    ) -> tuple[FloatArray, FloatArray]:
+        """Sums of predictions of weighted rows, and of rows weighted by their squares.
+
+        Public as long as the model has used public columns alone.
+        """
+        weighted = weights * self._predictions
+        return (
+            sum_by_cell(cells, weighted, num_cells),
+            sum_by_cell(cells, weights * weighted, num_cells),
+        )
 
     def add(self, change: FloatArray | float) -> None:
         """Changes the log odds of the rows."""

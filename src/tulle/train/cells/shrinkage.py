@@ -59,9 +59,12 @@ class NoisyCells:
     residuals: FloatArray
     """Labels less predictions."""
     predicted: FloatArray
-    residual_stddev: float
-    predicted_stddev: float
+    residual_stddev: FloatArray | float
+    """One for all cells, or one for each, like the next two."""
+    predicted_stddev: FloatArray | float
     """0 if predictions are public."""
+    row_weights: FloatArray | float = 1.0
+    """Of a typical row in sums: labels of rows of weight a vary by a times what they sum to."""
     rate: float
     """Typical prediction, which says how log odds move chances."""
 
@@ -126,14 +129,17 @@ def unknown_variances(variances: FloatArray | float, cells: NoisyCells) -> Float
     """What remains unknown of cells that had these variances, after their sums were seen."""
     slope = np.maximum(cells.predicted, 0.0) * (1 - cells.rate)
     signal = slope**2 * variances
-    noise = slope + cells.residual_stddev**2
+    noise = cells.row_weights * slope + np.square(cells.residual_stddev)
     remaining: FloatArray = variances * noise / (signal + noise)
     return remaining
 
 
 def _live_cells(cells: NoisyCells) -> NDArray[np.int64]:
     """Places of cells that stand out of the noise."""
-    least = max(_LEAST_PREDICTED, _LEAST_DEVIATIONS * cells.predicted_stddev)
+    least = np.maximum(
+        _LEAST_PREDICTED * np.minimum(cells.row_weights, 1.0),
+        _LEAST_DEVIATIONS * np.asarray(cells.predicted_stddev),
+    )
     return np.flatnonzero(cells.predicted > least)
 
 
@@ -148,6 +154,12 @@ def _parts(places: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     """Few enough at a time to have a row of the grid for each."""
     for start in range(0, places.size, _CELLS_AT_A_TIME):
         yield places[start : start + _CELLS_AT_A_TIME]
+
+
+def _column(values: FloatArray | float, places: NDArray[np.int64]) -> FloatArray:
+    """[cells, 1] or [1, 1]: values of some cells, or the one that all have."""
+    chosen = np.asarray(values, np.float64)
+    return chosen[places, None] if chosen.ndim else chosen.reshape(1, 1)
 
 
 def _log_normal(variances: FloatArray) -> FloatArray:
@@ -187,8 +199,9 @@ class _Model:
         cells = self._cells
         residuals, predicted = cells.residuals[places], cells.predicted[places]
         # P itself is noisy, and its error is multiplied by the growth.
-        noise = cells.residual_stddev**2 + (self._growth * cells.predicted_stddev) ** 2
-        variance = np.outer(predicted, self._variance) + noise
+        noise = _column(cells.residual_stddev, places) ** 2
+        noise = noise + (self._growth * _column(cells.predicted_stddev, places)) ** 2
+        variance = predicted[:, None] * _column(cells.row_weights, places) * self._variance + noise
         distance = residuals[:, None] - np.outer(predicted, self._growth)
         logs: FloatArray = -0.5 * (np.log(variance) + distance**2 / variance)
         return logs

@@ -22,7 +22,7 @@ rows = st.tuples(st.integers(0, _CELLS - 1), st.integers(0, 1), st.floats(1e-6, 
 
 def sums(data: list[_Row]) -> np.ndarray:
     cells, labels, predictions = (np.array(column) for column in zip(*data, strict=True))
-    return row_sums(cells, labels.astype(float), predictions, _CELLS)
+    return row_sums(cells, labels.astype(float), predictions, np.ones(len(cells)), _CELLS)
 
 
 @given(others=st.lists(rows, min_size=1, max_size=4), one=rows, other=rows)
@@ -32,6 +32,36 @@ def test_a_replaced_row_moves_sums_by_at_most_the_sensitivity(
 ) -> None:
     distance = np.linalg.norm(sums([*others, one]) - sums([*others, other]))
     assert distance <= ROW_SENSITIVITY * (1 + 1e-12)
+
+
+@st.composite
+def spent_rows(draw: st.DrawFn) -> tuple[int, list[tuple[int, float, float]]]:
+    """A row in three tables: its label; in each its cell, its prediction and its weight."""
+    parts = [draw(st.floats(0, 1)) for _ in range(3)]
+    weights = np.sqrt(np.array(parts) / max(sum(parts), 1e-9))
+    chances = [draw(st.sampled_from([1e-9, 0.2, MOST_PREDICTED, 0.9])) for _ in range(3)]
+    cells = [draw(st.integers(0, 1)) for _ in range(3)]
+    return draw(st.integers(0, 1)), list(zip(cells, chances, weights.tolist(), strict=True))
+
+
+@given(one=spent_rows(), other=spent_rows())
+@settings(max_examples=500, deadline=None)
+def test_rows_that_spend_differently_are_no_further_apart_over_all_tables(
+    one: tuple[int, list[tuple[int, float, float]]],
+    other: tuple[int, list[tuple[int, float, float]]],
+) -> None:
+    """Squares of weights add up to 1; where they go may change with the row."""
+    squared = 0.0
+    for (cell, chance, weight), (cell_b, chance_b, weight_b) in zip(one[1], other[1], strict=True):
+        moved = weighted_sums(cell, one[0], chance, weight)
+        moved -= weighted_sums(cell_b, other[0], chance_b, weight_b)
+        squared += float(np.sum(moved**2))
+    assert squared <= ROW_SENSITIVITY**2 * (1 + 1e-9)
+
+
+def weighted_sums(cell: int, label: int, chance: float, weight: float) -> np.ndarray:
+    row = np.array([float(label)]), np.array([chance]), np.array([weight])
+    return row_sums(np.array([cell]), *row, _CELLS)
 
 
 def test_the_sensitivity_is_reached_in_one_cell_and_between_two() -> None:
@@ -52,13 +82,16 @@ def test_without_the_weights_of_likely_rows_the_bound_would_not_hold() -> None:
 
 @given(data=st.lists(rows, min_size=1, max_size=5), place=st.integers(0, 4))
 @settings(max_examples=200, deadline=None)
-def test_a_flipped_label_moves_sums_of_labels_by_one(data: list[_Row], place: int) -> None:
-    cells, labels, _ = (np.array(column) for column in zip(*data, strict=True))
+def test_a_flipped_label_moves_sums_of_labels_by_the_weight_of_its_row(
+    data: list[_Row], place: int
+) -> None:
+    cells, labels, weights = (np.array(column) for column in zip(*data, strict=True))
     flipped = labels.copy()
     flipped[place % len(labels)] ^= 1
-    moved = label_sums(cells, labels.astype(float), _CELLS)
-    moved -= label_sums(cells, flipped.astype(float), _CELLS)
-    assert abs(np.linalg.norm(moved) - LABEL_SENSITIVITY) < 1e-9
+    moved = label_sums(cells, labels.astype(float), weights, _CELLS)
+    moved -= label_sums(cells, flipped.astype(float), weights, _CELLS)
+    expected = LABEL_SENSITIVITY * weights[place % len(labels)]
+    assert abs(np.linalg.norm(moved) - expected) < 1e-9
 
 
 @pytest.mark.parametrize("chance", [math.nan, math.inf, -math.inf, -3.0, 7.0])
@@ -71,9 +104,10 @@ def test_predictions_that_are_no_chances_do_not_show(chance: float) -> None:
 def test_sums_are_those_of_a_loop() -> None:
     rng = np.random.default_rng(3)
     cells, labels = rng.integers(0, _CELLS, 50), rng.integers(0, 2, 50).astype(float)
-    predictions = rng.random(50)
+    predictions, weights = rng.random((2, 50))
     expected = np.zeros((2, _CELLS))
-    for cell, label, chance in zip(cells, labels, predictions, strict=True):
-        weight = min(1.0, MOST_PREDICTED / chance)
+    for cell, label, chance, own in zip(cells, labels, predictions, weights, strict=True):
+        weight = own * min(1.0, MOST_PREDICTED / chance)
         expected[:, cell] += weight * (label - chance), weight * chance
-    assert np.allclose(row_sums(cells, labels, predictions, _CELLS), expected, rtol=1e-12)
+    found = row_sums(cells, labels, predictions, weights, _CELLS)
+    assert np.allclose(found, expected, rtol=1e-12)

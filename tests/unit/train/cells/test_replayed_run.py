@@ -13,7 +13,7 @@ import pytest
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.cells import cell_training
 from tulle.train.cells.cell_model import CellModel
-from tulle.train.cells.noise_shares import NoiseShares
+from tulle.train.cells.noise_shares import NoiseShares, RowShares
 from tulle.train.configs import HybridConfig
 from tulle.train.examples import ExampleSet
 from unit.train.cells.test_cell_training import context
@@ -33,14 +33,19 @@ class Release:
 
 
 class Recorded(NoiseShares):
-    """Keeps all releases."""
+    """Keeps all releases, and where a share that rows spend on their own begins."""
 
     def __init__(self, noise_multiplier: float, *, rng: SeededNoise) -> None:
         super().__init__(noise_multiplier, rng=rng)
         self.releases: list[Release] = []
+        self.rounds: list[tuple[int, float]] = []
 
-    def release(self, raw: np.ndarray, *, sensitivity: float, share: float) -> np.ndarray:
-        noisy = super().release(raw, sensitivity=sensitivity, share=share)
+    def for_rows(self, share: float, num_rows: int) -> RowShares:
+        self.rounds.append((len(self.releases), share))
+        return super().for_rows(share, num_rows)
+
+    def _noisy(self, raw: np.ndarray, sensitivity: float, share: float) -> np.ndarray:
+        noisy = super()._noisy(raw, sensitivity, share)
         self.releases.append(Release(raw.copy(), sensitivity, share, noisy.copy()))
         return noisy
 
@@ -50,10 +55,14 @@ class Replayed(Recorded):
 
     def __init__(self, noise_multiplier: float, *, rng: SeededNoise, of: Recorded) -> None:
         super().__init__(noise_multiplier, rng=rng)
-        self._answers = iter(of.releases)
+        self._answers, self._shares_of_rounds = iter(of.releases), iter(of.rounds)
 
-    def release(self, raw: np.ndarray, *, sensitivity: float, share: float) -> np.ndarray:
-        super().release(raw, sensitivity=sensitivity, share=share)
+    def for_rows(self, share: float, num_rows: int) -> RowShares:
+        assert next(self._shares_of_rounds) == (len(self.releases), share)
+        return super().for_rows(share, num_rows)
+
+    def _noisy(self, raw: np.ndarray, sensitivity: float, share: float) -> np.ndarray:
+        super()._noisy(raw, sensitivity, share)
         answer = next(self._answers)
         assert answer.raw.shape == raw.shape
         assert (answer.sensitivity, answer.share) == (sensitivity, share)
@@ -103,6 +112,12 @@ def test_a_run_tells_neighbours_apart_by_no_more_than_one_gaussian(
     assert all(
         part <= one.share * (1 + 1e-9) for part, one in zip(told, shares.releases, strict=True)
     )
+    for place, (start, share) in enumerate(shares.rounds):
+        end = shares.rounds[place + 1][0] if place + 1 < len(shares.rounds) else len(told)
+        # Counts and levels, which are between rounds, have a share of their own.
+        of_round = [told[i] for i in range(start, end) if shares.releases[i].share == 1]
+        assert len(of_round) > 0
+        assert sum(of_round) <= share * (1 + 1e-8)
 
 
 def test_a_run_that_looks_at_labels_beside_its_releases_is_noticed(
