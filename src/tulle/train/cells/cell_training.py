@@ -146,8 +146,7 @@ class _CellTraining:
             for table, fitted in self._fitted.values()
             if fitted.weights.any()
         )
-        sensitivity = ROW_SENSITIVITY if self._reads_sensitive else LABEL_SENSITIVITY
-        stddev = self._shares.stddev(self._level_share, sensitivity)
+        stddev = self._shares.stddev(self._level_share, self._sensitivity)
         change = _level_change(residuals, stddev, max(predicted, 1.0) * (1 - self._rate))
         return CellModel(bias=self._bias + change, tables=tables)
 
@@ -222,7 +221,6 @@ class _CellTraining:
             table,
             cells,
             lambda weights: self._rows.raw_label_sums(cells, weights, size),
-            sensitivity=LABEL_SENSITIVITY,
         )
         # Cells are public here, and so is how much their rows weigh.
         counts = np.maximum(np.bincount(cells, minlength=size), 1)
@@ -251,7 +249,6 @@ class _CellTraining:
             table,
             cells,
             lambda weights: self._rows.raw_row_sums(cells, weights, table.num_cells),
-            sensitivity=ROW_SENSITIVITY,
         )
         stddev = self._shares.stddev(1.0, ROW_SENSITIVITY)
         return NoisyCells(
@@ -281,7 +278,10 @@ class _CellTraining:
         totals = np.zeros(self._rows.num_rows)
         for table in names:
             totals += wishes[table.identity].wanted[self._rows.cells(table)]
-        row_round = RowRound(wishes, totals, self._shares.for_rows(sum(given), self._rows.num_rows))
+        shares = self._shares.for_rows(
+            sum(given), self._rows.num_rows, sensitivity=self._sensitivity
+        )
+        row_round = RowRound(wishes, totals, shares)
         for table in names:
             yield table, row_round
 
@@ -315,8 +315,12 @@ class _CellTraining:
     @property
     def _noise_variance(self) -> float:
         """Of sums with the whole budget."""
-        sensitivity = ROW_SENSITIVITY if self._reads_sensitive else LABEL_SENSITIVITY
-        return self._shares.stddev(1.0, sensitivity) ** 2
+        return self._shares.stddev(1.0, self._sensitivity) ** 2
+
+    @property
+    def _sensitivity(self) -> float:
+        """Of sums over cells, from here on."""
+        return ROW_SENSITIVITY if self._reads_sensitive else LABEL_SENSITIVITY
 
     @property
     def _reserved(self) -> float:
@@ -355,6 +359,7 @@ class _CellTraining:
     def _count_sensitive(self) -> None:
         """Counts values with noise. From here on predictions depend on sensitive columns."""
         self._reads_sensitive = True
+        self._label_rounds.clear()
         share = self._count_share
         stddev = self._shares.stddev(share, ROW_SENSITIVITY)
         for column, (name, num_ids) in enumerate(self._named("sensitive")):

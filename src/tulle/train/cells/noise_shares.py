@@ -72,15 +72,26 @@ class NoiseShares:
         self._take(share)
         return self._noisy(raw, sensitivity, share)
 
-    def for_rows(self, share: float, num_rows: int) -> "RowShares":
+    def for_rows(self, share: float, num_rows: int, *, sensitivity: float) -> "RowShares":
         """Takes a share from the budget that each row then spends on its own.
+
+        Args:
+          share: Of the budget, for each row.
+          num_rows: All that are in the sums.
+          sensitivity: Largest L2 distance of all releases together, if one unit is replaced and
+            squares of the weights of every row add up to at most 1.
 
         Raises:
           ConfigError: Less is left than is asked for.
         """
-        self.stddev(share, 1.0)
+        self.stddev(share, sensitivity)
         self._take(share * (1 + _ROUNDING))
-        return RowShares(share, num_rows, self._noisy)
+
+        def noisy(raw: FloatArray) -> FloatArray:
+            # Weights hold the share, so the noise is that of the whole budget.
+            return self._noisy(raw, sensitivity, 1.0)
+
+        return RowShares(share, num_rows, noisy)
 
     def _take(self, share: float) -> None:
         if share > self._left:
@@ -101,7 +112,7 @@ class RowShares:
     """A share that every row spends on its own. Sensitive, as what rows have spent may be."""
 
     def __init__(
-        self, share: float, num_rows: int, noisy: Callable[[FloatArray, float, float], FloatArray]
+        self, share: float, num_rows: int, noisy: Callable[[FloatArray], FloatArray]
     ) -> None:
         self._share = share
         self._spent = np.zeros(num_rows)
@@ -113,23 +124,18 @@ class RowShares:
         return weights
 
     def release(
-        self,
-        raw_sums: Callable[[FloatArray], FloatArray],
-        *,
-        parts: FloatArray,
-        sensitivity: float,
+        self, raw_sums: Callable[[FloatArray], FloatArray], *, parts: FloatArray
     ) -> FloatArray:
         """Adds noise to sums of weighted rows, after each row has paid for its weight.
 
         Args:
           raw_sums: Given the weights of rows, their raw sums.
-          parts: Of the share, for each row: the square of its weight.
-          sensitivity: Largest L2 distance of all releases together, if one unit is replaced and
-            squares of the weights of every row add up to 1.
+          parts: Of the share, for each row. They may depend on the row itself and on earlier
+            releases, never on other rows.
 
         Privacy:
-          Unit and adjacency: those of `sensitivity`. Event: all releases together are the share
-          of one Gaussian that was taken for them.
+          Unit and adjacency: those of the sensitivity that the share was taken with. Event: all
+          releases together are that share of one Gaussian.
 
         Raises:
           ConfigError: A row would spend more than its share.
@@ -139,5 +145,4 @@ class RowShares:
         if not (parts.min(initial=0.0) >= 0 and spent.max(initial=0.0) <= 1 + _ROUNDING):
             raise ConfigError("a row would spend more than its share; ask for smaller parts.")
         self._spent = spent
-        # Weights hold the share, so the noise is that of the whole budget.
-        return self._noisy(raw_sums(self.weights(parts)), sensitivity, 1.0)
+        return self._noisy(raw_sums(self.weights(parts)))

@@ -61,16 +61,13 @@ class RowRound:
         table: CandidateTable,
         cells: Cells,
         raw_sums: Callable[[FloatArray], FloatArray],
-        *,
-        sensitivity: float,
     ) -> FloatArray:
         """Sums of weighted rows of a table, with noise.
 
         Privacy:
           As `RowShares.release`.
         """
-        parts = self._parts(table, cells)
-        return self._shares.release(raw_sums, parts=parts, sensitivity=sensitivity)
+        return self._shares.release(raw_sums, parts=self._parts(table, cells))
 
     def _parts(self, table: CandidateTable, cells: Cells) -> FloatArray:
         parts: FloatArray = self._wishes[table.identity].wanted[cells] / self._totals

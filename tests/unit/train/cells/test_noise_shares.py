@@ -41,38 +41,37 @@ def ones(weights: np.ndarray) -> np.ndarray:
 
 def test_a_share_of_rows_has_the_noise_of_the_whole_budget_and_weights_that_hold_it() -> None:
     def draws(rng: NoiseSource, size: int) -> np.ndarray:
-        rows = NoiseShares(2.0, rng=rng).for_rows(0.25, 3)
+        rows = NoiseShares(2.0, rng=rng).for_rows(0.25, 3, sensitivity=3.0)
         parts = np.array([1.0, 0.5, 0.0])
-        return rows.release(
-            lambda weights: np.full(size, weights.sum()), parts=parts, sensitivity=3.0
-        ) - (0.5 + np.sqrt(0.125))
+        noisy = rows.release(lambda weights: np.full(size, weights.sum()), parts=parts)
+        return noisy - (0.5 + np.sqrt(0.125))
 
     assert_gaussian(draws, stddev=6.0)
 
 
 def test_no_row_spends_more_than_its_share() -> None:
-    rows = NoiseShares(1.0, rng=SeededNoise(1)).for_rows(0.5, 2)
-    rows.release(ones, parts=np.array([1.0, 0.25]), sensitivity=1.0)
-    rows.release(ones, parts=np.array([0.0, 0.75]), sensitivity=1.0)
+    rows = NoiseShares(1.0, rng=SeededNoise(1)).for_rows(0.5, 2, sensitivity=1.0)
+    rows.release(ones, parts=np.array([1.0, 0.25]))
+    rows.release(ones, parts=np.array([0.0, 0.75]))
     with pytest.raises(ConfigError, match="spend more than its share"):
-        rows.release(ones, parts=np.array([0.0, 1e-6]), sensitivity=1.0)
+        rows.release(ones, parts=np.array([0.0, 1e-6]))
 
 
 @pytest.mark.parametrize("part", [-0.1, float("nan"), float("inf"), 1.1])
 def test_a_part_of_a_row_is_a_part(part: float) -> None:
-    rows = NoiseShares(1.0, rng=SeededNoise(1)).for_rows(0.5, 2)
+    rows = NoiseShares(1.0, rng=SeededNoise(1)).for_rows(0.5, 2, sensitivity=1.0)
     with pytest.raises(ConfigError, match="spend more than its share"):
-        rows.release(ones, parts=np.array([0.5, part]), sensitivity=1.0)
+        rows.release(ones, parts=np.array([0.5, part]))
 
 
 def test_a_share_of_rows_is_taken_from_the_budget() -> None:
     shares = NoiseShares(1.0, rng=SeededNoise(1))
-    shares.for_rows(0.75, 2)
+    shares.for_rows(0.75, 2, sensitivity=1.0)
     assert shares.left < 0.25
     with pytest.raises(ConfigError, match="left of the noise budget"):
-        shares.for_rows(0.25, 2)
+        shares.for_rows(0.25, 2, sensitivity=1.0)
     with pytest.raises(ConfigError, match="share="):
-        shares.for_rows(0.0, 2)
+        shares.for_rows(0.0, 2, sensitivity=1.0)
 
 
 @pytest.mark.parametrize("noise_multiplier", [0.0, -1.0, float("inf"), float("nan")])

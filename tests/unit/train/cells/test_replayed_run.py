@@ -40,9 +40,9 @@ class Recorded(NoiseShares):
         self.releases: list[Release] = []
         self.rounds: list[tuple[int, float]] = []
 
-    def for_rows(self, share: float, num_rows: int) -> RowShares:
+    def for_rows(self, share: float, num_rows: int, *, sensitivity: float) -> RowShares:
         self.rounds.append((len(self.releases), share))
-        return super().for_rows(share, num_rows)
+        return super().for_rows(share, num_rows, sensitivity=sensitivity)
 
     def _noisy(self, raw: np.ndarray, sensitivity: float, share: float) -> np.ndarray:
         noisy = super()._noisy(raw, sensitivity, share)
@@ -57,9 +57,9 @@ class Replayed(Recorded):
         super().__init__(noise_multiplier, rng=rng)
         self._answers, self._shares_of_rounds = iter(of.releases), iter(of.rounds)
 
-    def for_rows(self, share: float, num_rows: int) -> RowShares:
+    def for_rows(self, share: float, num_rows: int, *, sensitivity: float) -> RowShares:
         assert next(self._shares_of_rounds) == (len(self.releases), share)
-        return super().for_rows(share, num_rows)
+        return super().for_rows(share, num_rows, sensitivity=sensitivity)
 
     def _noisy(self, raw: np.ndarray, sensitivity: float, share: float) -> np.ndarray:
         super()._noisy(raw, sensitivity, share)

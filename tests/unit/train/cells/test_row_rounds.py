@@ -29,7 +29,7 @@ def row_round(
     given = [_SHARE / len(tables)] * len(tables)
     wishes = wishes_of_tables(tables, given, noise_variance=_NOISE, rate=_RATE, num_steps=num_steps)
     totals = sum(wishes[one.identity].wanted[own] for one, own in zip(tables, cells, strict=True))
-    shares = NoiseShares(1.0, rng=SeededNoise(0)).for_rows(_SHARE, len(cells[0]))
+    shares = NoiseShares(1.0, rng=SeededNoise(0)).for_rows(_SHARE, len(cells[0]), sensitivity=1.0)
     return RowRound(wishes, np.asarray(totals), shares)
 
 
