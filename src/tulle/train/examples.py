@@ -86,6 +86,13 @@ class ExampleSet:
         """Rows, repeated ones counted each time."""
         return len(self.public_features) if self.rows is None else len(self.rows)
 
+    @property
+    def has_repeated_rows(self) -> bool:
+        """True if a row is there more than once."""
+        if self.rows is None or bool((np.diff(self.rows) > 0).all()):
+            return False
+        return len(np.unique(self.rows)) < len(self.rows)
+
     def select(self, rows: IntArray) -> "ExampleSet":
         """Some of these rows, by their place among them."""
         return dataclasses.replace(

@@ -371,6 +371,11 @@ def _examples(data: ExampleSet | PreparedDataset, what: str) -> ExampleSet:
 
 def _check_rows(examples: ExampleSet, test: ExampleSet | None, plan: TrainPlan) -> None:
     """Refuses rows that the run could not finish with, before it costs anything."""
+    if plan.plan.is_private and examples.has_repeated_rows:
+        raise DataError(
+            "some training rows are there more than once, so that noise for one row would not hide "
+            "them; pass each row once."
+        )
     if test is not None:
         check_held_out(examples, test, plan)
     for rows in (examples, test):

@@ -37,3 +37,11 @@ def test_hybrid_loses_less_than_every_other_private_method(record: str, loss: st
             same = (other["source"], other["epsilon"]) == (own["source"], own["epsilon"])
             if same and other["method"] != "hybrid":
                 assert own[loss] < other[loss], (own["source"], own["epsilon"], other["method"])
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 3.0, 8.0, 12.0])
+def test_on_real_clicks_hybrid_loses_less_than_half_of_what_dp_sgd_loses(epsilon: float) -> None:
+    rows = [row for row in summary_of("hybrid_real") if row["epsilon"] == epsilon]
+    losses = {str(row["method"]): float(str(row["relative_percent"])) for row in rows}
+    of_dpsgd = min(loss for method, loss in losses.items() if method.startswith("dp-sgd"))
+    assert losses["hybrid"] < of_dpsgd / 2

@@ -82,6 +82,19 @@ def test_every_method_learns(name: str) -> None:
     assert not result.is_secure
 
 
+def test_rows_that_are_there_twice_are_refused_by_private_methods() -> None:
+    """Noise for one row would hide half of what such a row adds."""
+    places = np.arange(400)
+    assert not EXAMPLES.select(places[::-1]).has_repeated_rows
+    places[17] = 3
+    twice = EXAMPLES.select(places)
+    assert twice.has_repeated_rows
+    for name in ("two-phase", "rr", "dp-sgd"):
+        with pytest.raises(DataError, match="more than once"):
+            fit(twice, LEARNING[name][0], options=RunOptions(seed=0))
+    assert fit(twice, LEARNING["nonprivate"][0], options=RunOptions(seed=0)).model
+
+
 def test_sensitive_columns_help_where_they_are_read() -> None:
     baseline = fit(EXAMPLES, nonprivate(), test=TEST).metrics
     labels = fit(

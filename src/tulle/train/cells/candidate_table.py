@@ -114,7 +114,7 @@ class CandidateTable:
         return CellSizes(
             rows=rows,
             variances=np.broadcast_to(self._variances, rows.shape),
-            numbers=np.ones(len(rows)),
+            numbers=np.broadcast_to(1.0, rows.shape),
         )
 
     def expected_gain(self, noise_variance: float, rate: float) -> float:

@@ -42,8 +42,8 @@ _MOST_LEVEL_CHANGE = 1.0
 _LEVEL_ERROR = 0.005
 """Of the rows: by which the rate of labels may be off."""
 _MOST_LEVEL_SHARE = 0.05
-_WHOLE = 1 - 1e-9
-"""Of the budget: what rounding may add must not go beyond it."""
+_WHOLE = 1 - 1e-8
+"""Of the budget: what rounding may add, and what is taken for it, must not go beyond it."""
 
 
 def train_on_cells(examples: ExampleSet, plan: "TrainPlan", context: RunContext) -> CellModel:
@@ -232,7 +232,7 @@ class _CellTraining:
         for earlier, its_means in rounds:
             weights += its_means[cells] * earlier.weights(table, cells)
         rounds.append((row_round, means))
-        weights /= np.maximum(fitted.label_shares, _TINY)[cells]
+        weights /= fitted.known_label_shares()[cells]
         predicted, squares = self._rows.predicted(cells, weights, size)
         return NoisyCells(
             residuals=fitted.label_sums - predicted,

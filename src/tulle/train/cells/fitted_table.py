@@ -38,12 +38,15 @@ class FittedTable:
           noisy_sums: Of labels of weighted rows.
           mean_weights: Of the rows of each cell.
         """
-        shares = self.label_shares + mean_weights**2
         total = self.label_shares * self.label_sums + mean_weights * noisy_sums
-        self.label_sums = total / np.maximum(shares, _LEAST_SHARE)
-        self.label_shares = shares
+        self.label_shares = self.label_shares + mean_weights**2
+        self.label_sums = total / self.known_label_shares()
+
+    def known_label_shares(self) -> FloatArray:
+        """The shares, with next to nothing for cells that no row is in."""
+        return np.maximum(self.label_shares, _LEAST_SHARE)
 
     def noise_factors(self) -> FloatArray:
         """By how much the noise on the mean is larger than that of the whole budget."""
-        factors: FloatArray = 1 / np.sqrt(np.maximum(self.label_shares, _LEAST_SHARE))
+        factors: FloatArray = 1 / np.sqrt(self.known_label_shares())
         return factors

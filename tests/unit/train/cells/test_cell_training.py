@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tulle.errors import ConfigError, RunInterruptedError
+from tulle.errors import ConfigError, DataError, RunInterruptedError
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.quality.metrics import evaluate_predictions
 from tulle.runs.interruption import StopRequest
@@ -144,6 +144,36 @@ def test_all_that_is_released_has_its_share(monkeypatch: pytest.MonkeyPatch) -> 
     first_row = sensitivities.index(math.sqrt(2))
     assert set(sensitivities[:first_row]) == {1.0}
     assert set(sensitivities[first_row:]) == {math.sqrt(2)}
+
+
+@pytest.mark.parametrize("level_share", [0.003 + 0.0007 * step for step in range(0, 40, 4)])
+def test_something_is_left_for_the_level_if_the_last_stage_spends_all(level_share: float) -> None:
+    settings = CellSettings(
+        stages=StageShares(
+            public_values=0.3,
+            public_pairs=0.1,
+            sensitive_values=0.6,
+            sensitive_pairs=0.0,
+            triples=0.0,
+        ),
+        screening=ScreeningParts(sensitive_values=1.0),
+        most_screening_shares=(0.5, 0.5, 0.5),
+        level_share=level_share,
+    )
+    examples = make_examples(3_000, seed=1)
+    config = HybridConfig(cells=settings).calibrate(epsilon=8.0, delta=1e-6)
+    plan = config.make(shape_of(examples, TrainingRows()))
+    assert train_on_cells(examples, plan, context()).tables
+
+
+@pytest.mark.parametrize("label", [math.nan, 2.0, 0.5, -1.0])
+def test_labels_that_would_show_through_noise_are_refused(label: float) -> None:
+    examples = make_examples(100, seed=1)
+    assert examples.labels is not None
+    labels = examples.labels.copy()
+    labels[7] = label
+    with pytest.raises(DataError, match="neither 0 nor 1"):
+        trained(dataclasses.replace(examples, labels=labels))
 
 
 def test_sensitive_columns_are_not_read_while_sums_have_the_noise_of_labels(
