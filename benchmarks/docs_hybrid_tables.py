@@ -47,13 +47,19 @@ def ablations_table(record: Row) -> list[str]:
         (row["variant"], row["source"], row["epsilon"]): row
         for row in sorted(record["summary"], key=lambda row: (row["source"], row["epsilon"]))
     }
-    columns = list(dict.fromkeys((source, epsilon) for _, source, epsilon in rows))
+    tried = {variant for variant, *_ in rows}
+    variants = [variant for variant in (AS_IT_IS, *ABLATIONS) if variant in tried]
+    columns = [
+        column
+        for column in dict.fromkeys((source, epsilon) for _, source, epsilon in rows)
+        if all((variant, *column) in rows for variant in variants)
+    ]
     heads = [f"{source}, epsilon {epsilon:g}" for source, epsilon in columns]
     lines = [
         f"| Hybrid | expected | {' | '.join(heads)} | verdict |",
         "|---" * (3 + len(heads)) + "|",
     ]
-    for variant in [AS_IT_IS, *ABLATIONS]:
+    for variant in variants:
         own = [rows[variant, *column] for column in columns]
         cells = " | ".join(map(_changes, own))
         lines.append(f"| {variant} | {_expected(variant)} | {cells} | {_outcome(variant, own)} |")
