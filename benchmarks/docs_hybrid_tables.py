@@ -49,20 +49,17 @@ def ablations_table(record: Row) -> list[str]:
     }
     tried = {variant for variant, *_ in rows}
     variants = [variant for variant in (AS_IT_IS, *ABLATIONS) if variant in tried]
-    columns = [
-        column
-        for column in dict.fromkeys((source, epsilon) for _, source, epsilon in rows)
-        if all((variant, *column) in rows for variant in variants)
-    ]
+    columns = list(dict.fromkeys((source, epsilon) for _, source, epsilon in rows))
     heads = [f"{source}, epsilon {epsilon:g}" for source, epsilon in columns]
     lines = [
         f"| Hybrid | expected | {' | '.join(heads)} | verdict |",
         "|---" * (3 + len(heads)) + "|",
     ]
     for variant in variants:
-        own = [rows[variant, *column] for column in columns]
-        cells = " | ".join(map(_changes, own))
-        lines.append(f"| {variant} | {_expected(variant)} | {cells} | {_outcome(variant, own)} |")
+        own = [rows.get((variant, *column)) for column in columns]
+        cells = " | ".join("" if row is None else _changes(row) for row in own)
+        outcome = _outcome(variant, [row for row in own if row is not None])
+        lines.append(f"| {variant} | {_expected(variant)} | {cells} | {outcome} |")
     seeds = max(row["seeds"] for row in record["summary"])
     runs = "one seed" if seeds == 1 else f"means of {seeds} seeds"
     train_rows = sorted({f"{row['train_rows']:,}" for row in record["rows"]})
