@@ -127,32 +127,22 @@ def _outcome(variant: str, rows: list[Row]) -> str:
 def _measured(record: Row) -> str:
     error = max(row["auc_loss_standard_error"] for row in record["rows"])
     train_rows = max(row["train_rows"] for row in record["rows"])
-    own = next(row for row in record["rows"] if _is_hybrid(row))
+    cores = {row["num_cores"] for row in record["rows"] if _is_hybrid(row)}
     other = next(row for row in record["rows"] if not _is_hybrid(row))
     return (
-        f"Measured {record['date']}, Hybrid on {own['num_cores']} cores, the others on one "
-        f"{other['device']} with torch {other['torch']}; {train_rows:,} training rows. "
-        f"{_seeds(record)} The test rows alone give each AUC loss a standard error of at most "
-        f"{error:.4f}."
+        f"Measured {record['date']}, Hybrid on {' or '.join(map(str, sorted(cores)))} cores, the "
+        f"others on one {other['device']} with torch {other['torch']}; {train_rows:,} training "
+        f"rows. {_seeds(record)} The test rows alone give each AUC loss a standard error of at "
+        f"most {error:.4f}."
     )
 
 
 def _seeds(record: Row) -> str:
     """How many runs a figure is the mean of."""
-    numbers = {
-        is_hybrid: sorted({r["seeds"] for r in record["summary"] if _is_hybrid(r) is is_hybrid})
-        for is_hybrid in (True, False)
-    }
-    own, others = (" to ".join(map(str, _ends(numbers[key]))) for key in (True, False))
-    runs = f"Means of {own} seeds"
-    if own != others:
-        runs += f" for Hybrid, of {others} for the others"
-    return f"{runs}; ± is the standard deviation between seeds, where there are several."
+    numbers = sorted({row["seeds"] for row in record["summary"]})
+    runs = " to ".join(map(str, dict.fromkeys([numbers[0], numbers[-1]])))
+    return f"Means of {runs} seeds; ± is the standard deviation between seeds."
 
 
 def _is_hybrid(row: Row) -> bool:
     return bool(row["method"] == "hybrid")
-
-
-def _ends(numbers: list[int]) -> list[int]:
-    return numbers if len(numbers) < 2 else [numbers[0], numbers[-1]]

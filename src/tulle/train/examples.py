@@ -138,10 +138,7 @@ class ExampleSet:
         for name, values in (("labels", self.labels), ("units", self.units)):
             if values is not None and len(values) != self.num_rows:
                 raise DataError(f"{name} must have one entry for each row; prepare the data again.")
-        if self.labels is not None and not np.isin(self.labels, (0, 1)).all():
-            raise DataError(
-                "a label is not 0 or 1; mend the label column, or prepare the data again."
-            )
+        self.check_labels()
         if self.report_probs is not None:
             _check_report_probs(self.report_probs, self.num_rows)
         groups = (("public", self.public_features), ("sensitive", self.sensitive_features))
@@ -156,6 +153,17 @@ class ExampleSet:
                 if len(ids) != len(self.public_features):
                     raise DataError(f"{role} ids are of another number of rows than public ids.")
                 _check_ids(named, ids)
+
+    def check_labels(self) -> None:
+        """Looks at every label once.
+
+        Raises:
+          DataError: A label is not 0 or 1.
+        """
+        if self.labels is not None and not np.isin(self.labels, (0, 1)).all():
+            raise DataError(
+                "a label is not 0 or 1; mend the label column, or prepare the data again."
+            )
 
 
 def _check_report_probs(probs: NDArray[np.float64], num_rows: int) -> None:

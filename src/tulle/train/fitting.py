@@ -98,7 +98,8 @@ def fit(
     Raises:
       ConfigError: No target, a plan for other data, or no such device.
       DataError: Labels that are not 0 and 1, ids out of range, no unit where one is needed,
-        or test rows that are trained on or of one class alone.
+        private training on a row that is there twice, or test rows that are trained on or of
+        one class alone.
       RunStateError: The folder belongs to another run, training diverged, or one of several
         processes was lost.
       RunInterruptedError: SIGTERM or SIGINT came; what was done is kept.

@@ -22,9 +22,8 @@ class PredictedRows:
     def __init__(self, examples: ExampleSet) -> None:
         if examples.labels is None:
             raise DataError("the training rows have no label column; name one in the schema.")
-        # A label that is neither would show through any noise.
-        if not np.isin(examples.labels, (0, 1)).all():
-            raise DataError("some labels are neither 0 nor 1; prepare the data with two classes.")
+        # Others than 0 and 1 would show through any noise.
+        examples.check_labels()
         self._labels = examples.labels.astype(np.float64)
         self._columns = RowColumns(examples)
         self._log_odds = np.zeros(len(self._labels))

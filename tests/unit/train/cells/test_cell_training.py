@@ -172,7 +172,7 @@ def test_labels_that_would_show_through_noise_are_refused(label: float) -> None:
     assert examples.labels is not None
     labels = examples.labels.copy()
     labels[7] = label
-    with pytest.raises(DataError, match="neither 0 nor 1"):
+    with pytest.raises(DataError, match="not 0 or 1"):
         trained(dataclasses.replace(examples, labels=labels))
 
 

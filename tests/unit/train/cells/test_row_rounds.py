@@ -81,14 +81,13 @@ def test_it_gains_more_than_spending_alike() -> None:
 
 
 def test_typical_weights_are_about_those_of_rows() -> None:
-    """Of cells that matter; where most cells do not, what rows spend there is guessed too low."""
+    """Of cells that matter: where most do not, the guess is rough."""
     tables = mixed_tables()
     cells = drawn_cells(tables, 100_000)
     own = row_round(tables, cells)
     weights, typical = own.weights(tables[0], cells[0]), own.typical_weights(tables[0])
     found = np.sqrt(np.mean(weights[cells[0] == 5] ** 2))
     assert typical[5] == pytest.approx(found, rel=0.3)
-    assert typical[1] < np.sqrt(np.mean(weights[cells[0] == 1] ** 2))
 
 
 def test_tables_that_have_nothing_to_tell_are_paid_alike() -> None:
