@@ -12,6 +12,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 LAYERS = {
     "errors": -1,
     "durable_files": -1,
+    "scratch_folders": -1,
     "privacy": 0,
     "mechanisms": 1,
     "accounting": 1,
