@@ -1,15 +1,15 @@
 """The inner loops of a private step in C, for machines that have a compiler.
 
 They are compiled once in a process, in a folder that nobody else can write and that is gone
-before they run, so that no file of another time or user is ever loaded. Without a compiler
-everything works, slower: each loop has a twin in Python with the same results.
+before they run, so that no file of another time or user is ever loaded. A process that is killed
+while it compiles leaves that folder behind, and the next one that compiles removes it. Without a
+compiler everything works, slower: each loop has a twin in Python with the same results.
 """
 
 import ctypes
 import functools
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tulle.mechanisms.entropy import Words
+from tulle.scratch_folders import scratch_folder
 from tulle.train.normal_stream import PAIRS_AT_A_TIME, Floats, Halves, MoreWords
 
 _SOURCE = Path(__file__).with_name("kernels.c")
@@ -171,7 +172,7 @@ def compiled_kernels() -> Kernels | None:
     compiler = shutil.which("cc")
     if compiler is None:
         return None
-    with tempfile.TemporaryDirectory(prefix="tulle-kernels-") as folder:
+    with scratch_folder("tulle-kernels-") as folder:
         for number, flags in enumerate(_WAYS):
             compiled, linked = (f"{folder}/kernels{number}.{end}" for end in ("o", "so"))
             commands = (

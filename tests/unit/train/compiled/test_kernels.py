@@ -1,7 +1,9 @@
 """The loops in C do what their twins in Python do, and nobody needs them."""
 
+import os
 import pathlib
 import subprocess
+import sys
 import tempfile
 
 import numpy as np
@@ -151,6 +153,31 @@ def test_a_compiler_that_fails_gives_none(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("kernels")
 def test_nothing_stays_on_disk(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert compiled_kernels.__wrapped__() is not None
+    assert list(tmp_path.iterdir()) == []
+
+
+DIE_WHILE_COMPILING = """
+import os
+from tulle.train.compiled import kernels
+
+kernels.subprocess.run = lambda *_, **__: os._exit(9)
+kernels.compiled_kernels()
+"""
+
+
+@pytest.mark.usefixtures("kernels")
+def test_the_next_process_removes_what_one_left_that_was_killed_while_it_compiled(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = subprocess.run(
+        [sys.executable, "-c", DIE_WHILE_COMPILING],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        check=False,
+    )
+    assert killed.returncode == 9
+    assert [path.name.startswith("tulle-kernels-") for path in tmp_path.iterdir()] == [True]
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert compiled_kernels.__wrapped__() is not None
     assert list(tmp_path.iterdir()) == []
