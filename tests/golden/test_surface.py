@@ -1,0 +1,71 @@
+"""The surface that users see: public names of every package, and the help of every command.
+
+A change on purpose is stored again by
+
+    TULLE_WRITE_GOLDEN=1 pytest tests/golden/test_surface.py
+
+and the commit says what changed for whom.
+"""
+
+import importlib
+import os
+import pkgutil
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import tulle
+from tulle.cli.main import app
+
+_HERE = Path(__file__).parent
+
+
+def test_public_names_are_the_listed_ones() -> None:
+    lines = []
+    for name in sorted(["tulle", *_packages()]):
+        exported = getattr(importlib.import_module(name), "__all__", ())
+        lines += [f"{name}.{public}" for public in sorted(exported)]
+    _assert_stored("\n".join(lines) + "\n", _HERE / "public_names.txt")
+
+
+def test_every_public_name_is_there() -> None:
+    for name in _packages():
+        package = importlib.import_module(name)
+        for public in getattr(package, "__all__", ()):
+            assert hasattr(package, public), f"{name}.{public}"
+
+
+def test_the_help_of_every_command_is_the_stored_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    parts = []
+    for words in _commands():
+        result = CliRunner().invoke(app, [*words, "--help"], prog_name="tulle")
+        assert result.exit_code == 0, words
+        parts.append(f"=== tulle {' '.join(words)}".rstrip() + f"\n{result.output.rstrip()}\n")
+    _assert_stored("\n".join(parts), _HERE / "help.txt")
+
+
+def _packages() -> list[str]:
+    """Names of all packages directly below `tulle`, whatever they export."""
+    return [f"tulle.{found.name}" for found in pkgutil.iter_modules(tulle.__path__) if found.ispkg]
+
+
+def _commands() -> list[list[str]]:
+    """All groups and commands as words after `tulle`, the bare `tulle` first."""
+    found: list[list[str]] = []
+
+    def visit(command: object, words: list[str]) -> None:
+        found.append(words)
+        for name, inner in sorted(getattr(command, "commands", {}).items()):
+            visit(inner, [*words, name])
+
+    visit(typer.main.get_command(app), [])
+    return found
+
+
+def _assert_stored(found: str, path: Path) -> None:
+    if os.environ.get("TULLE_WRITE_GOLDEN"):
+        path.write_text(found, encoding="utf-8")
+    assert found == path.read_text(encoding="utf-8")
