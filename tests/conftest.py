@@ -2,6 +2,17 @@
 
 import signal
 
+from hypothesis import HealthCheck, settings
+
 # A shell that starts a command in the background has it ignore SIGINT, and its children too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A busy machine makes examples slow, not wrong: the outcome of a property depends on no clock.
+settings.register_profile(
+    "without clocks",
+    parent=settings.default,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("without clocks")

@@ -36,8 +36,7 @@ GOOD = {
 each_layout = pytest.mark.parametrize("layout", [QUOTED, TABBED], ids=lambda layout: layout.name)
 fuzzed = settings(
     max_examples=80,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 # Bytes that mean something to a reader come more often than by chance.
 noise = st.lists(

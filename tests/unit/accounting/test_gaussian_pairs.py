@@ -247,7 +247,7 @@ def size_weights(chances: np.ndarray) -> np.ndarray:
     return weights
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(replaced_units(), st.sampled_from([0.5, 1.0, 2.0]))
 def test_no_contributions_in_the_plane_are_worse_than_the_pair_on_a_line(
     unit: tuple[np.ndarray, np.ndarray, np.ndarray], noise: float

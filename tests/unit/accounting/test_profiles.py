@@ -119,7 +119,7 @@ def test_delta_falls_and_is_zero_from_the_pure_epsilon_on(profile: Profile) -> N
             assert np.all(order[epsilons < profile.pure_epsilon] > 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.floats(1e-3, 1.0), min_size=2, max_size=3),
     st.floats(0.1, 4.0),

@@ -40,7 +40,7 @@ def blanket_lower_delta(
 
 
 @given(local_epsilons, nums_values, nums_reports, fractions, st.floats(0.0, 1.0))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_delta_falls_with_epsilon(
     local_epsilon: float, num_values: int, num_reports: int, fraction: float, part: float
 ) -> None:
@@ -55,7 +55,7 @@ def test_delta_falls_with_epsilon(
 
 
 @given(local_epsilons, nums_values, nums_reports, nums_reports, fractions)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_delta_falls_with_the_number_of_reports(
     local_epsilon: float, num_values: int, one: int, other: int, fraction: float
 ) -> None:
@@ -72,7 +72,7 @@ def test_delta_falls_with_the_number_of_reports(
 
 
 @given(local_epsilons, local_epsilons, nums_values, nums_reports)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_epsilon_grows_with_the_local_epsilon(
     one: float, other: float, num_values: int, num_reports: int
 ) -> None:
@@ -84,7 +84,7 @@ def test_epsilon_grows_with_the_local_epsilon(
 
 
 @given(local_epsilons, nums_values, nums_reports, st.floats(1e-15, 0.5))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_epsilon_is_never_above_the_local_epsilon(
     local_epsilon: float, num_values: int, num_reports: int, delta: float
 ) -> None:

@@ -51,7 +51,7 @@ def test_the_profile_is_that_of_the_counted_pair_in_both_directions(
 
 
 @given(local_epsilons, nums_reports, nums_reports, st.floats(0, 0.999), st.floats(0, 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_delta_falls_with_epsilon_and_with_the_number_of_reports(
     local_epsilon: float, one: int, other: int, fraction: float, part: float
 ) -> None:
@@ -65,7 +65,7 @@ def test_delta_falls_with_epsilon_and_with_the_number_of_reports(
 
 
 @given(local_epsilons, local_epsilons, nums_reports)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_epsilon_grows_with_the_local_epsilon_and_stays_below_it(
     one: float, other: float, num_reports: int
 ) -> None:
@@ -88,7 +88,7 @@ def test_the_blanket_is_tighter_than_clones(num_values: int) -> None:
 
 
 @given(st.floats(0.05, 6.0), st.integers(1000, 10**8), st.sampled_from([1e-3, 1e-6, 1e-9]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_the_closed_form_is_refused_or_above_the_number(
     local_epsilon: float, num_reports: int, delta: float
 ) -> None:

@@ -154,7 +154,8 @@ def auctions(draw: st.DrawFn) -> list[Row]:
 
 @pytest.mark.parametrize("form", FORMS)
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(rows=auctions(), size=st.integers(1, 12))
 def test_blocks_of_any_size_hold_whole_auctions_and_every_bit(

@@ -150,7 +150,8 @@ def by_hand(rows: list[Any], server: Any, device: Any, least: int) -> list[Any]:
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(
     rows=st.lists(

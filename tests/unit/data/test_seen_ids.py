@@ -18,7 +18,7 @@ def first_repeat(blocks: list[list[int]]) -> tuple[int, int] | None:
 
 
 @pytest.mark.parametrize("kind", [int, str])
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     blocks=st.lists(
         st.lists(st.integers(0, 60) | st.integers(-(2**63), 2**63 - 1), max_size=12), max_size=8

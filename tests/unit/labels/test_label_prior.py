@@ -28,7 +28,7 @@ CLASSES = LabelPriorConfig(epsilon=0.5, labels=4)
 
 
 @pytest.mark.parametrize("config", [COARSE, CLASSES], ids=["coarse grid", "classes"])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_a_replaced_label_moves_the_counts_by_at_most_2(
     config: LabelPriorConfig, data: st.DataObject

@@ -20,7 +20,7 @@ def exact_delta(epsilon: float, noise_multiplier: float, distance: float) -> mpm
         return mpmath.ncdf(mu / 2 - shift) - mpmath.exp(epsilon) * mpmath.ncdf(-mu / 2 - shift)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.floats(min_value=-2, max_value=5),
     st.floats(min_value=-2, max_value=2),

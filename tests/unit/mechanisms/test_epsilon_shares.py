@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from tulle.mechanisms.epsilon_shares import epsilon_share
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(epsilon=st.floats(1e-6, 100.0), num_shares=st.integers(1, 10**6))
 def test_shares_of_epsilon_never_add_up_to_more(epsilon: float, num_shares: int) -> None:
     share = epsilon_share(epsilon, num_shares)

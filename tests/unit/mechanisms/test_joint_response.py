@@ -142,7 +142,7 @@ def test_chances_of_one_conversion_have_the_closed_form() -> None:
     assert float(probs.if_held) == pytest.approx(math.exp(2) / (math.exp(2) + 7), rel=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     epsilon=st.floats(1e-3, 30.0), num_rows=st.integers(1, 400), max_conversions=st.integers(1, 3)
 )

@@ -41,7 +41,7 @@ def test_keep_chances_are_those_of_the_closed_form(epsilon: float, delta: float)
         assert config.keep_prob(num_units) == pytest.approx(expected, rel=tolerance, abs=1e-15)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(epsilon=st.floats(0.05, 50.0), delta=st.floats(1e-18, 0.9))
 def test_realised_thresholds_are_private_at_every_count(epsilon: float, delta: float) -> None:
     table = keep_thresholds(epsilon, delta)

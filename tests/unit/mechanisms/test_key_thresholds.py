@@ -24,7 +24,7 @@ CONFIGS = [
 ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(epsilon=st.floats(1e-3, 30.0), delta=st.floats(1e-15, 0.5), max_keys=st.integers(1, 20))
 def test_the_laplace_threshold_is_the_least_safe_one(
     epsilon: float, delta: float, max_keys: int
@@ -33,7 +33,7 @@ def test_the_laplace_threshold_is_the_least_safe_one(
     assert_least_safe_threshold(config, config.threshold)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(noise=st.floats(0.1, 1e4), delta=st.floats(1e-15, 0.5), max_keys=st.integers(1, 20))
 def test_the_gaussian_threshold_is_the_least_safe_one(
     noise: float, delta: float, max_keys: int

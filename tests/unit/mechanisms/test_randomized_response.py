@@ -25,7 +25,7 @@ def test_the_sampler_has_exactly_the_realised_channel(num_values: int, epsilon: 
     assert measured == config.realised_channel()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(epsilon=st.floats(1e-3, 50.0), num_values=st.integers(2, 40))
 def test_the_realised_channel_is_private_for_any_settings(epsilon: float, num_values: int) -> None:
     config = RandomizedResponseConfig(epsilon=epsilon, num_values=num_values)

@@ -38,7 +38,7 @@ def test_bits_are_flipped_by_words_of_their_own() -> None:
     assert report.tolist() == [[True, True, False, True]]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(epsilon=st.floats(1e-3, 50.0), num_values=st.integers(2, 40))
 def test_the_realised_ratio_is_private_for_any_settings(epsilon: float, num_values: int) -> None:
     assert not exceeds_exp(

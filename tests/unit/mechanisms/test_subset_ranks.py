@@ -46,7 +46,7 @@ def test_one_conversion_is_numbered_by_its_row() -> None:
     assert rank_vectors(vectors, 1).tolist() == list(range(8))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), max_ones=st.integers(1, 5))
 def test_large_units_go_back_and_forth(data: st.DataObject, max_ones: int) -> None:
     longest = {1: 5000, 2: 3000, 3: 1500, 4: 500, 5: 200}[max_ones]

@@ -38,7 +38,7 @@ def test_every_report_has_the_chosen_size(size: int) -> None:
     assert set(reports.sum(axis=1).tolist()) == {size}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(epsilon=st.floats(1e-3, 50.0), num_values=st.integers(2, 40))
 def test_the_realised_ratio_is_private_for_any_settings(epsilon: float, num_values: int) -> None:
     config = SubsetSelectionConfig(epsilon=epsilon, num_values=num_values)

@@ -19,7 +19,6 @@ from tulle.mechanisms.thresholds import (
 epsilons = st.floats(1e-3, 50.0)
 
 
-@settings(deadline=None)
 @given(exponent=st.floats(-700, 700))
 def test_exponential_bounds_enclose_the_exponential_tightly(exponent: float) -> None:
     low, high = exponential_bounds(exponent)
@@ -41,7 +40,7 @@ def test_exponents_beyond_reason_are_refused() -> None:
         exponential_bounds(1e6)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(epsilon=epsilons, num_values=st.integers(2, 40))
 def test_the_loser_mass_is_the_smallest_that_keeps_the_ratio(
     epsilon: float, num_values: int
@@ -56,7 +55,7 @@ def test_the_loser_mass_is_the_smallest_that_keeps_the_ratio(
     assert mass == 1 or exceeds_exp(ratio(mass - 1), epsilon)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data(), epsilon=epsilons, num_values=st.integers(2, 40))
 def test_the_absent_mass_is_the_smallest_that_keeps_the_ratio(
     data: st.DataObject, epsilon: float, num_values: int

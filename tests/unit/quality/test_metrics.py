@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tulle.errors import DataError
@@ -34,7 +34,6 @@ def delong_by_pairs(labels: np.ndarray, probabilities: np.ndarray) -> tuple[floa
         lambda rows: 2 <= sum(label for label, _ in rows) <= len(rows) - 2
     )
 )
-@settings(deadline=None)
 def test_auc_loss_and_its_error_are_those_of_all_pairs(rows: list[tuple[bool, int]]) -> None:
     labels = np.array([label for label, _ in rows], float)
     probabilities = np.array([tens for _, tens in rows]) / 12

@@ -3,7 +3,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tulle.errors import ConfigError, RunStateError
@@ -92,7 +92,6 @@ HISTORIES = st.lists(
 )  # (points passed before the crash, steps before a stop is asked for)
 
 
-@settings(deadline=None)
 @given(num_steps=st.integers(0, 20), block_size=st.integers(1, 8), history=HISTORIES)
 def test_no_history_of_crashes_and_stops_costs_more_than_planned(
     num_steps: int, block_size: int, history: list[tuple[int, int | None]]
@@ -127,7 +126,6 @@ def test_the_check_catches_a_run_that_repeats_a_lost_block() -> None:
         check(disk, 7)
 
 
-@settings(deadline=None)
 @given(
     num_steps=st.integers(0, 20),
     block_size=st.integers(1, 8),

@@ -4,7 +4,7 @@ import pathlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tulle.errors import ConfigError, RunStateError
@@ -27,7 +27,6 @@ def path(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path / "records.jsonl"
 
 
-@settings(deadline=None)
 @given(lines=LINES, cut=st.integers(0, 10**6))
 def test_a_file_cut_anywhere_has_its_whole_lines_and_takes_more(
     tmp_path_factory: pytest.TempPathFactory, lines: list[dict[str, Scalar]], cut: int

@@ -3,7 +3,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from safetensors.numpy import save_file
@@ -14,7 +14,6 @@ from tulle.runs.tensor_file import DamagedFileError, read_head, read_tensors, wr
 DTYPES = [np.float32, np.float64, np.float16, np.int64, np.int32, np.int8, np.uint8, np.bool_]
 
 
-@settings(deadline=None)
 @given(st.sampled_from(DTYPES).flatmap(lambda d: npst.arrays(d, npst.array_shapes(min_dims=0))))
 def test_an_array_comes_back_bit_by_bit(
     tmp_path_factory: pytest.TempPathFactory, array: np.ndarray

@@ -3,7 +3,7 @@ import tomllib
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tulle.errors import ConfigError
@@ -34,7 +34,6 @@ def shape(value: Any) -> Any:
     return type(value), value
 
 
-@settings(deadline=None)
 @given(TABLES)
 def test_what_is_written_is_read_back_the_same(table: dict[str, Any]) -> None:
     assert shape(tomllib.loads(toml_text(table))) == shape(table)

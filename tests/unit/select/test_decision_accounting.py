@@ -233,7 +233,7 @@ def test_two_reports_of_a_user_in_one_cell_are_covered_by_group_privacy_alone(
     st.integers(1, 10**5),
     st.floats(0.0, 0.999),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_more_finalists_never_cost_more(
     epsilon: float, num_values: int, more: int, num_reports: int, fraction: float
 ) -> None:

@@ -199,7 +199,7 @@ def assert_prices_ignore_devices(pricing: Pricing, rule: PricingRule, seed: int)
     assert np.array_equal(one.amounts, other.amounts)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), rule=st.sampled_from(PricingRule))
 def test_prices_are_the_same_whatever_devices_hold(seed: int, rule: PricingRule) -> None:
     assert_prices_ignore_devices(prices_served, rule, seed)

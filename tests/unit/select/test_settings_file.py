@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tulle.errors import ConfigError, DataError
@@ -66,7 +66,6 @@ def selections(draw: st.DrawFn) -> SelectionConfig:
     )
 
 
-@settings(deadline=None)
 @given(config=selections())
 def test_what_is_written_is_read_back_as_the_same_selection(config: SelectionConfig) -> None:
     with tempfile.TemporaryDirectory() as folder:

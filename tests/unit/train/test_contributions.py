@@ -31,7 +31,7 @@ def written_out(ids: Tensor, grads: Tensor, num_rows: int) -> Tensor:
     return table.flatten(1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     batch=st.integers(0, 5),
     num_reads=st.integers(0, 5),
@@ -61,7 +61,7 @@ def test_a_table_contribution_equals_gradients_written_out(
     torch.testing.assert_close(table.flatten(), weights @ full)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     batch=st.integers(0, 5),
     num_inputs=st.integers(0, 4),

@@ -94,7 +94,7 @@ def kept(batch: ExampleBatch, rows: slice) -> ExampleBatch:
 
 
 @given(case=cases, step=steps, as_one_user=st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_vector_of_one_unit_is_no_longer_than_the_clip_norm(
     case: Case, step: StepSettings, as_one_user: bool
 ) -> None:
@@ -106,7 +106,7 @@ def test_the_vector_of_one_unit_is_no_longer_than_the_clip_norm(
 
 
 @given(case=cases, step=steps, seed=st.integers(0, 2**31), as_users=st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_replaced_unit_moves_the_sums_by_at_most_twice_the_clip_norm(
     case: Case, step: StepSettings, seed: int, as_users: bool
 ) -> None:
@@ -119,7 +119,7 @@ def test_a_replaced_unit_moves_the_sums_by_at_most_twice_the_clip_norm(
 
 
 @given(case=cases, step=steps, as_users=st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_removed_unit_moves_the_sums_by_at_most_the_clip_norm(
     case: Case, step: StepSettings, as_users: bool
 ) -> None:

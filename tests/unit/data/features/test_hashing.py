@@ -72,7 +72,7 @@ TEXTS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(values=st.lists(TEXTS, max_size=30), column=st.text(min_size=1, max_size=5))
 def test_many_values_at_once_hash_as_documented_one_by_one(
     values: list[str | None], column: str

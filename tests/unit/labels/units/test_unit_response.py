@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
@@ -60,7 +60,6 @@ each_way = pytest.mark.parametrize("way", all_ways(1.0), ids=lambda w: str(w.des
 owners_of_logs = npst.arrays(np.int64, st.integers(1, 40), elements=st.integers(-3, 3))
 
 
-@settings(deadline=None)
 @given(owners=owners_of_logs, data=st.data())
 def test_without_noise_the_labels_within_the_caps_come_back(
     owners: Any, data: st.DataObject

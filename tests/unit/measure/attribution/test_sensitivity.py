@@ -96,7 +96,7 @@ def largest_change_of_one_total(job: SliceJob, unit: Unit, attribution: Attribut
     return job.steps * (attribution.max_conversions_per_user if is_in_several else 1)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_bounds_after_attribution_hold_for_users_under_every_rule(
     data: st.DataObject, seed: int
@@ -120,7 +120,7 @@ def test_bounds_after_attribution_hold_for_users_under_every_rule(
     assert_no_neighbour_moves_further(exact_totals, log, job, unit, attribution)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_one_row_moves_no_more_than_its_rule_lets_it(data: st.DataObject, seed: int) -> None:
     unit = data.draw(st.sampled_from([Unit.impression(), Unit.conversion()]))
@@ -145,7 +145,7 @@ def test_one_row_moves_no_more_than_its_rule_lets_it(data: st.DataObject, seed: 
     assert_no_neighbour_moves_further(exact_totals, log, job, unit, attribution)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 2**32), bounds=st.sampled_from([None, *BOUNDS]))
 def test_counts_of_impressions_move_by_their_bounds(seed: int, bounds: Bounds | None) -> None:
     attribution = Attribution(rule=LastTouch(), lookback_seconds=20)

@@ -100,9 +100,7 @@ def test_trees_survive_being_written(folder: Path, tree: dict[str, Any]) -> None
     make_measure_plan(read_config(write_settings(folder, toml_text(tree))).config)
 
 
-@settings(
-    max_examples=800, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+@settings(max_examples=800, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(tree=st.one_of(mutated(PLAIN), mutated(PRIVATE), mutated(LEARNT)))
 def test_changed_settings_plan_or_say_what_is_wrong(folder: Path, tree: dict[str, Any]) -> None:
     path = write_settings(folder, toml_text(tree), "changed.toml")
@@ -117,7 +115,7 @@ def test_changed_settings_plan_or_say_what_is_wrong(folder: Path, tree: dict[str
 SMALL = tomllib.loads(settings_text("value", "rate", "reach", "running"))
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(tree=mutated(SMALL))
 def test_changed_settings_measure_or_spend_nothing(folder: Path, tree: dict[str, Any]) -> None:
     check_measured_or_unspent(folder, write_settings(folder, toml_text(tree), "changed.toml"))
@@ -197,7 +195,7 @@ FAULTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
-@settings(max_examples=35, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=35, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     tree=st.sampled_from([SMALL, PRIVATE, LEARNT]),
     faults=st.tuples(st.sampled_from(sorted(FAULTS)), st.sampled_from(sorted(FAULTS))),

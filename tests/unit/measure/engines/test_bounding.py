@@ -68,7 +68,7 @@ def assert_removal_is_bounded(
     assert_change_is_bounded(job, *results)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     rows=impressions(max_size=20),
     sales=conversions(max_size=10),
@@ -91,7 +91,7 @@ def test_one_users_rows_move_totals_by_no_more_than_the_bounds(
     assert_removal_is_bounded(engine, rows, sales, job, rule)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rows=impressions(max_size=20), sales=conversions(max_size=10), cap=st.integers(1, 4))
 def test_a_unit_above_its_bound_adds_exactly_the_bound(engine, rows, sales, cap) -> None:
     own = [row for row in sales if row["user"] == 1]

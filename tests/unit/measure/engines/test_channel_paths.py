@@ -50,7 +50,7 @@ def oracle_sets(rows, sales, unit: Unit) -> Counter:
     return cells
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rows=impressions(), sales=conversions(), days=st.sampled_from([None, 1]))
 def test_sets_of_channels_agree_with_the_oracle(engine, rows, sales, days) -> None:
     unit = Unit.user(days=days)
@@ -63,7 +63,7 @@ def test_sets_of_channels_agree_with_the_oracle(engine, rows, sales, days) -> No
     assert sum(found.values()) == len({unit_of(unit, COLUMNS, row) for row in rows})
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(rows=impressions(), sales=conversions())
 def test_without_one_unit_one_count_falls_by_one(engine, rows, sales) -> None:
     frames = [

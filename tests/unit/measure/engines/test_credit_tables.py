@@ -84,7 +84,7 @@ def reference_credit(rule, conversion, rows) -> dict[int, float]:
     return {row["impression_id"]: part for row, part in zip(touches, credit, strict=True)}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rows=impressions(), sales=conversions())
 def test_every_credit_is_that_of_the_reference(engine, rows, sales) -> None:
     frame = credit_rows(engine, log_of(rows, sales, WITH_IDS), ATTRIBUTIONS)
@@ -100,7 +100,7 @@ def test_every_credit_is_that_of_the_reference(engine, rows, sales) -> None:
             assert sum(own.values()) == pytest.approx(1.0 if expected else 0.0, abs=1e-12)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(rows=impressions(), sales=conversions(), counts_unattributed=st.booleans())
 def test_totals_add_the_rows_up(engine, rows, sales, counts_unattributed) -> None:
     log = log_of(rows, sales, WITH_IDS)

@@ -45,7 +45,7 @@ def oracle_cells(rows, job: FrequencyJob, unit: Unit) -> Counter:
 
 
 @pytest.mark.parametrize("unit", [Unit.user(), Unit.user(days=1), Unit.user_publisher()], ids=str)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     rows=impressions(max_size=25),
     slices=st.sampled_from([(), (CAMPAIGN,), (CAMPAIGN, IMPRESSION_DAY)]),

@@ -117,7 +117,7 @@ def assert_as_oracle(
 
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(impression_rows=impressions(), conversion_rows=conversions(), is_wide=st.booleans())
 def test_every_rule_agrees_with_the_oracle(
     engine, rule, impression_rows, conversion_rows, is_wide
@@ -131,7 +131,7 @@ def test_every_rule_agrees_with_the_oracle(
 
 
 @pytest.mark.parametrize("kinds", [("click", "view"), (), ("other",)], ids=repr)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(impression_rows=impressions(), conversion_rows=conversions())
 def test_importance_by_kind_alone_agrees_with_the_oracle(
     engine, kinds, impression_rows, conversion_rows
@@ -159,7 +159,7 @@ def test_importance_by_kind_alone_agrees_with_the_oracle(
     ],
     ids=["user", "user per day", "user x advertiser", "pair per 2 days", "conversion"],
 )
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(data=st.data(), impression_rows=impressions(), conversion_rows=conversions())
 def test_every_unit_agrees_with_the_oracle(
     engine, attribution, unit, columns, data, impression_rows, conversion_rows
@@ -185,7 +185,7 @@ def test_every_unit_agrees_with_the_oracle(
 
 
 @pytest.mark.parametrize("unit", [Unit.user(), Unit.user_publisher(), Unit.impression()], ids=str)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(data=st.data(), impression_rows=impressions())
 def test_counts_of_impressions_agree_with_the_oracle(engine, unit, data, impression_rows) -> None:
     job = job_of(
@@ -197,7 +197,7 @@ def test_counts_of_impressions_agree_with_the_oracle(engine, unit, data, impress
     assert_as_oracle(engine, impression_rows, [], job, attribution=ATTRIBUTIONS[0], unit=unit)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data(), impression_rows=impressions(), conversion_rows=conversions())
 def test_the_impression_unit_keeps_few_conversions_of_a_user(
     engine, data, impression_rows, conversion_rows
@@ -218,7 +218,7 @@ def test_the_impression_unit_keeps_few_conversions_of_a_user(
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     impression_rows=impressions(),
     conversion_rows=conversions(),
@@ -244,7 +244,7 @@ def test_wanted_slices_come_in_their_order_and_others_do_not_use_up_bounds(
 
 
 @pytest.mark.parametrize("columns", [COLUMNS, ADVERTISERS, WITH_IDS], ids=["md5", "pairs", "ids"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     impression_rows=impressions(), conversion_rows=conversions(), days=st.sampled_from([None, 1])
 )

@@ -45,7 +45,7 @@ def stores(browser: Browser) -> tuple[dict[Any, int], dict[Any, int], dict[Any, 
     return budgets._site, budgets._global, budgets._impression_site
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.one_of(timelines, busy_timelines))
 def test_histograms_and_budgets_are_those_of_the_specification(
     timeline: list[tuple[int, Happening]],

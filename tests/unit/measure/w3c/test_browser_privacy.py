@@ -58,7 +58,7 @@ def epochs_of(timeline: Timeline, draws: FixedDraws) -> Callable[[int], int]:
     return browser.state._clock.epoch_of
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.one_of(timelines, busy_timelines),
     st.integers(-4, 4),

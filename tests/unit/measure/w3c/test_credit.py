@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -56,7 +56,6 @@ weights = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(weights, min_size=1, max_size=5), st.integers(1, 40))
 def test_parts_add_up_have_the_right_mean_and_are_off_by_less_than_one(
     credit: list[float], value: int

@@ -173,7 +173,7 @@ def test_exponential_noise_is_permute_and_flip() -> None:
     assert_rejects(counts, row_probs(scores.tolist(), rate, NoiseKind.GUMBEL).tolist())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     noise=st.sampled_from(list(NoiseKind)),
     scores=st.lists(st.floats(0, 20), min_size=2, max_size=8),

@@ -56,7 +56,7 @@ def chance_of_truth(prior: FloatArray, epsilon: float, num_kept: int) -> float:
     return float(sum(prior[winner] * right for winner in order))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     epsilon=st.floats(0.05, 8),
     weights=st.lists(st.floats(0, 1), min_size=2, max_size=7).filter(lambda w: sum(w) > 0.1),

@@ -44,7 +44,7 @@ def test_the_bid_is_a_bound_for_free() -> None:
     assert [side.tolist() for side in BidBox().box(auction)] == [[0.0, 0.0], [2.0, 0.0]]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     bound=st.one_of(
         st.just(ScaledScores()),

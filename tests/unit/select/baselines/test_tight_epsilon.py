@@ -72,7 +72,7 @@ def test_gumbel_noise_with_centres_has_the_closed_form() -> None:
     assert exact[0] == pytest.approx(expected, rel=1e-13)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     noise=st.sampled_from(list(NoiseKind)),
     epsilon=st.floats(0.01, 12),

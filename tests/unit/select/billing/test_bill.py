@@ -79,7 +79,7 @@ def test_a_bill_of_clicks_charges_what_was_clicked() -> None:
     assert all(line.clicks == clicks[line.ad] for line in bill.lines)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10_000), num_parts=st.integers(1, 5))
 def test_bills_of_batches_add_up_however_they_are_cut(seed: int, num_parts: int) -> None:
     auctions = random_auctions(40, seed=seed)

@@ -20,7 +20,7 @@ from tulle.select.billing.money import (
 LARGEST = MAX_PRICE * MICROS_PER_UNIT
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(micros=st.integers(0, LARGEST))
 def test_whole_micros_come_back(micros: int) -> None:
     assert to_micros(from_micros(np.array([micros]))).tolist() == [micros]
@@ -28,7 +28,7 @@ def test_whole_micros_come_back(micros: int) -> None:
     assert to_micros(np.array([float(money_text(micros))])).tolist() == [micros]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(amount=st.floats(0, 1e5))
 def test_a_price_is_rounded_down(amount: float) -> None:
     exact = Fraction(amount) * MICROS_PER_UNIT
@@ -36,7 +36,7 @@ def test_a_price_is_rounded_down(amount: float) -> None:
     assert exact - 1 < rounded <= exact * (1 + Fraction(1, 10**15))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(micros=st.integers(1, LARGEST - 1), steps=st.integers(-6, 6), more=st.integers(0, 6))
 def test_a_lower_price_is_never_more(micros: int, steps: int, more: int) -> None:
     spacing = np.spacing(micros / MICROS_PER_UNIT)

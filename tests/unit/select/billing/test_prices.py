@@ -73,7 +73,7 @@ def test_an_ad_that_is_never_clicked_has_free_clicks() -> None:
     assert price_candidates(auctions, PER_CLICK, reserve=0).amounts.tolist() == [0.0, 0.0]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     rows=st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1)), min_size=1, max_size=8),
     reserve_share=st.floats(0, 1),
@@ -87,7 +87,7 @@ def test_a_second_price_of_a_click_is_at_most_the_bid(
     assert np.all(prices.amounts <= auctions.bids)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10_000), reserve=st.sampled_from([0.0, 0.2, 0.7]))
 def test_no_selection_earns_more_by_impressions_than_the_servers_winner(
     seed: int, reserve: float

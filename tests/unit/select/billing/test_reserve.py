@@ -10,7 +10,7 @@ from tulle.select.billing.reserve import above_reserve, keep_candidates
 from unit.select.billing.small_auctions import auctions_of, random_auctions, rows_of
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10_000), reserve=st.floats(0, 2))
 def test_exactly_the_candidates_with_enough_score_are_kept(seed: int, reserve: float) -> None:
     auctions = random_auctions(20, seed=seed)

@@ -12,7 +12,7 @@ from tulle.select.floors.greedy_fill import WORD_VALUES, Floors, cap_factor, fil
 EXTREMES = [0, 1, 2, 3, 2**32 - 1, 2**32, 2**32 + 1, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.sampled_from(EXTREMES) | st.integers(0, 2**64 - 1), min_size=1, max_size=20),
     st.sampled_from([1e-90, 1e-12, 0.3, 1.0, 22.18, 22.19, 44.3, 44.4, 70.0, 5000.0])
@@ -24,7 +24,7 @@ def test_caps_are_exact_for_all_words(floors: list[int], epsilon: float) -> None
     assert caps.tolist() == [min(cap, WORD_VALUES - 1) for cap in exact]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 8), st.floats(0.01, 50), st.floats(1e-3, 1), st.integers(0, 2**32))
 def test_rows_have_the_words_of_the_exact_fill(
     size: int, epsilon: float, share: float, seed: int

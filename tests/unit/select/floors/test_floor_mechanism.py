@@ -45,7 +45,7 @@ def stated_probs(mechanism: FloorMechanism, auctions: Auctions, scores: list[flo
 
 
 @pytest.mark.parametrize("mechanism", MEMBERS, ids=lambda m: m.name)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(scores=st.lists(st.integers(0, 3).map(float), min_size=10, max_size=10))
 def test_chances_are_those_of_the_closed_form(
     mechanism: FloorMechanism, scores: list[float]

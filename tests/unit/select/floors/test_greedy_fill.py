@@ -30,7 +30,7 @@ def floors_with_two_devices(draw: st.DrawFn) -> tuple[Floors, list[float], list[
     return floors, draw(both), draw(both)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(floors_with_two_devices())
 def test_no_two_devices_differ_by_more_than_epsilon(
     case: tuple[Floors, list[float], list[float]],
@@ -45,7 +45,7 @@ def test_no_two_devices_differ_by_more_than_epsilon(
             assert not exceeds_exp(Fraction(words, other_words), floors.epsilon)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(floors_with_two_devices())
 def test_the_dual_gives_the_expected_score_of_the_fill(
     case: tuple[Floors, list[float], list[float]],

@@ -142,7 +142,7 @@ def small_models(draw: st.DrawFn) -> tuple[CellModel, tuple[PreparedFeature, ...
 
 
 @given(made=small_models())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_way_to_predict_gives_the_same_logits(
     made: tuple[CellModel, tuple[PreparedFeature, ...]],
 ) -> None:

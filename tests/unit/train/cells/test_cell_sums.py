@@ -26,7 +26,7 @@ def sums(data: list[_Row]) -> np.ndarray:
 
 
 @given(others=st.lists(rows, min_size=1, max_size=4), one=rows, other=rows)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_replaced_row_moves_sums_by_at_most_the_sensitivity(
     others: list[_Row], one: _Row, other: _Row
 ) -> None:
@@ -45,7 +45,7 @@ def spent_rows(draw: st.DrawFn) -> tuple[int, list[tuple[int, float, float]]]:
 
 
 @given(one=spent_rows(), other=spent_rows())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_rows_that_spend_differently_are_no_further_apart_over_all_tables(
     one: tuple[int, list[tuple[int, float, float]]],
     other: tuple[int, list[tuple[int, float, float]]],
@@ -81,7 +81,7 @@ def test_without_the_weights_of_likely_rows_the_bound_would_not_hold() -> None:
 
 
 @given(data=st.lists(rows, min_size=1, max_size=5), place=st.integers(0, 4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_flipped_label_moves_sums_of_labels_by_the_weight_of_its_row(
     data: list[_Row], place: int
 ) -> None:

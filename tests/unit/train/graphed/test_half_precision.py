@@ -81,7 +81,7 @@ def added_by(case: Case, step: StepSettings, example: int = 0) -> Added:
 
 
 @given(case=cases, step=steps)
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 def test_no_example_adds_more_than_the_clip_norm(case: Case, step: StepSettings) -> None:
     added = added_by(case, step)
     assert added.whole <= step.clip_norm
@@ -96,7 +96,7 @@ def test_no_example_adds_more_than_the_clip_norm(case: Case, step: StepSettings)
 
 
 @given(case=cases, step=steps)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_all_examples_together_add_no_more_than_each(case: Case, step: StepSettings) -> None:
     own = start_step(case.model, step, products=HALF)
     monitor = take(own, case.batch, torch.ones(len(case.labels)))

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -111,7 +111,6 @@ def test_sum_and_noise_are_added_as_integers(scale: float, dtype: torch.dtype) -
 
 
 @given(sums=st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=1, max_size=20))
-@settings(deadline=None)
 def test_every_released_number_is_a_multiple_of_the_grid(sums: list[float]) -> None:
     values = torch.tensor(sums, dtype=torch.float32)
     try:

@@ -70,7 +70,7 @@ def test_all_that_is_released_is_on_the_grid(model: str) -> None:
     scale=st.floats(-2, 2).map(lambda power: 10**power),
     as_users=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_unit_moves_rounded_sums_by_at_most_the_clip_norm(
     model: str, seed: int, scale: float, as_users: bool
 ) -> None:

@@ -95,7 +95,7 @@ def test_the_sum_is_that_of_clipped_gradients_with_label_1(model: str, rows_at_a
 
 
 @EACH_MODEL
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 10_000), row=st.integers(0, 6), clip_norm=st.sampled_from([0.1, 1.0, 9.0])
 )

@@ -206,7 +206,7 @@ def selector(num_rows: dict[str, int], *, threshold: float, seed: int = 1) -> Ro
     threshold=st.sampled_from([0.01, 1.0, 6.9]),
     seed=st.integers(0, 2**31),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_selected_rows_are_distinct_in_order_and_in_the_table(
     num_rows: int, data: st.DataObject, threshold: float, seed: int
 ) -> None:
