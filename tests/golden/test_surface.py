@@ -10,6 +10,9 @@ and the commit says what changed for whom.
 import importlib
 import os
 import pkgutil
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -37,6 +40,29 @@ def test_every_public_name_is_there() -> None:
             assert hasattr(package, public), f"{name}.{public}"
 
 
+def test_every_package_is_an_attribute_of_tulle_without_an_import_of_its_own() -> None:
+    # In a process of its own: here, an import elsewhere has made them attributes already.
+    modules = [name.removeprefix("tulle.") for name in _packages()] + ["errors"]
+    in_new_process(f"""
+        import sys, tulle
+        for name in {modules}:
+            assert f"tulle.{{name}}" not in sys.modules, name
+            assert name in dir(tulle), name
+        for name in {modules}:
+            assert getattr(tulle, name) is sys.modules[f"tulle.{{name}}"], name
+        assert not hasattr(tulle, "nonsense")
+    """)
+
+
+def test_import_and_dir_of_tulle_load_no_library() -> None:
+    in_new_process("""
+        import sys, tulle
+        assert "train" in dir(tulle)
+        loaded = {"torch", "polars", "numpy", "duckdb", "scipy", "typer"} & set(sys.modules)
+        assert not loaded, loaded
+    """)
+
+
 def test_the_help_of_every_command_is_the_stored_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     parts = []
@@ -45,6 +71,13 @@ def test_the_help_of_every_command_is_the_stored_one(monkeypatch: pytest.MonkeyP
         assert result.exit_code == 0, words
         parts.append(f"=== tulle {' '.join(words)}".rstrip() + f"\n{result.output.rstrip()}\n")
     _assert_stored("\n".join(parts), _HERE / "help.txt")
+
+
+def in_new_process(code: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def _packages() -> list[str]:
