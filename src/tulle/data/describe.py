@@ -15,6 +15,7 @@ from tulle.data.distinct import DistinctValues
 from tulle.data.formats.blocks import BadLines
 from tulle.data.logs import Log
 from tulle.data.prepared.dataset import PreparedDataset
+from tulle.data.source_files import refuse_copies
 from tulle.errors import DataError
 
 _MAX_VALUES_HELD = 1 << 21
@@ -80,6 +81,7 @@ def describe_log(log: Log, *, progress: Callable[[int], None] | None = None) -> 
       Reads raw data and adds no noise: whatever it returns is as sensitive as they are,
       except the figures that are marked otherwise.
     """
+    refuse_copies(log.paths)
     schema = log.layout.schema
     leaves_out = log.bad_lines is BadLines.SKIP
     tallies = [

@@ -34,7 +34,7 @@ from tulle.data.prepared.partial import PartialFolder, begun_settings, hold_part
 from tulle.data.prepared.writer import DatasetWriter
 from tulle.data.row_arrays import RowArrays
 from tulle.data.schema import Schema
-from tulle.data.source_files import SourceFile, inspect_sources
+from tulle.data.source_files import SourceFile, inspect_sources, refuse_copies
 from tulle.data.units import check_units, drop_rows_without_unit
 from tulle.errors import BudgetExceededError, ConfigError, DataError
 from tulle.privacy.event_json import event_to_dict
@@ -122,7 +122,7 @@ def prepare(
       ledger before noise is drawn, and kept, so that resuming costs nothing.
 
     Raises:
-      DataError: The log breaks its layout or schema.
+      DataError: The log breaks its layout or schema, or has one file twice.
       RunStateError: The folder exists, is being written by another process, or was begun
         with other inputs or settings.
     """
@@ -139,6 +139,7 @@ def prepare(
             "counted; leave payment out."
         )
     sources = inspect_sources(log.paths)
+    refuse_copies(log.paths)
     settings = _settings(log, features, config, payment) | {
         "set of input files": [source.to_dict() for source in sources]
     }

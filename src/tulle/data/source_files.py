@@ -1,4 +1,4 @@
-"""What tells a source file from a changed one, and how far a reader has come in it."""
+"""What tells a source file from a changed one, and from a copy of itself."""
 
 import dataclasses
 import hashlib
@@ -36,6 +36,42 @@ def inspect_sources(paths: Sequence[Path]) -> tuple[SourceFile, ...]:
     if not paths:
         raise DataError("there is no input file; name at least one.")
     return tuple(_inspect(path) for path in paths)
+
+
+def refuse_copies(paths: Sequence[Path]) -> None:
+    """Refuses files of one table of which two are the same file, or equal byte by byte.
+
+    A row that is there twice counts twice in sums, is trained on twice, and has its label noised
+    twice for one price. Files that hold the same rows in other bytes are not found. Whole files
+    are read only where size and both ends are equal.
+
+    Raises:
+      DataError: A file is named twice, also by a link, or is a copy of another; or one cannot
+        be read.
+    """
+    places: dict[tuple[int, int], Path] = {}
+    looks: dict[tuple[int, str], list[Path]] = {}
+    for path, source in zip(paths, inspect_sources(paths), strict=True):
+        found = path.stat()
+        place = (found.st_dev, found.st_ino)
+        if place in places:
+            raise DataError(
+                f"{path.name} is named twice: it is the same file as {places[place].name}, and its "
+                "rows would count twice. Name it once."
+            )
+        places[place] = path
+        looks.setdefault((source.num_bytes, source.edges_sha256), []).append(path)
+    for alike in looks.values():
+        contents: dict[str, Path] = {}
+        for path in alike if len(alike) > 1 else ():
+            content = content_sha256(path)
+            if content in contents:
+                raise DataError(
+                    f"{path.name} is a copy of {contents[content].name}, equal byte by byte, and "
+                    "its rows would count twice. Leave one of them out; if these really are other "
+                    "rows, put them into one file."
+                )
+            contents[content] = path
 
 
 def content_sha256(path: Path) -> str:

@@ -50,6 +50,13 @@ def test_the_figures_are_those_of_the_log(csv: Path) -> None:
     }
 
 
+def test_a_copy_of_a_file_is_not_counted(csv: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.csv"
+    copy.write_bytes(csv.read_bytes())
+    with pytest.raises(DataError, match=r"copy\.csv is a copy of small\.csv"):
+        describe_log(small_log(csv, copy))
+
+
 def test_what_depends_on_sensitive_data_is_marked(csv: Path) -> None:
     found = describe_log(small_log(csv))
     assert found.label_rate is not None

@@ -75,6 +75,14 @@ def test_several_files_follow_each_other(csv: Path, tmp_path: Path) -> None:
     assert joined.fingerprint == whole.fingerprint
 
 
+def test_a_copy_of_a_file_makes_no_dataset_and_costs_nothing(csv: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.csv"
+    copy.write_bytes(csv.read_bytes())
+    with pytest.raises(DataError, match=r"copy\.csv is a copy of small\.csv"):
+        prepare(small_log(csv, copy), small_plan(), tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.csv", "small.csv"]
+
+
 def test_parquet_and_text_give_the_same_dataset(csv: Path, tmp_path: Path) -> None:
     path = tmp_path / "small.parquet"
     pl.read_csv(csv).write_parquet(path)

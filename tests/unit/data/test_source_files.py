@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tulle.data.source_files import content_sha256, inspect_sources
+from tulle.data.source_files import content_sha256, inspect_sources, refuse_copies
 from tulle.errors import DataError
 
 MEBIBYTE = 1 << 20
@@ -50,3 +50,36 @@ def test_a_path_without_a_name_is_shown_as_it_is(path: str) -> None:
         inspect_sources([Path(path)])
     with pytest.raises(DataError, match=f"^{re.escape(path)} cannot be read"):
         content_sha256(Path(path))
+
+
+def test_one_file_is_refused_under_every_name_it_has(tmp_path: Path) -> None:
+    path, other = tmp_path / "a.csv", tmp_path / "b.csv"
+    path.write_bytes(b"user\n1\n")
+    with pytest.raises(DataError, match="named twice"):
+        refuse_copies([path, path])
+    with pytest.raises(DataError, match="named twice"):
+        refuse_copies([path, tmp_path / ".." / tmp_path.name / "a.csv"])
+    for make_link in (other.symlink_to, other.hardlink_to):
+        make_link(path)
+        with pytest.raises(
+            DataError, match=r"b\.csv is named twice: it is the same file as a"
+        ):
+            refuse_copies([path, other])
+        other.unlink()
+
+
+@pytest.mark.parametrize("num_bytes", [0, 7, 3 * MEBIBYTE])
+def test_a_copy_is_refused_and_one_other_byte_makes_another_file(
+    tmp_path: Path, num_bytes: int
+) -> None:
+    first, between, last = (tmp_path / name for name in ("a.csv", "b.csv", "c.csv"))
+    first.write_bytes(bytes(num_bytes))
+    between.write_bytes(bytes(num_bytes + 1))
+    last.write_bytes(bytes(num_bytes))
+    with pytest.raises(DataError, match=r"c\.csv is a copy of a\.csv, equal byte by byte"):
+        refuse_copies([first, between, last])
+    if num_bytes:
+        content = bytearray(num_bytes)
+        content[num_bytes // 2] = 1  # of the large file neither end shows it
+        last.write_bytes(content)
+        refuse_copies([first, between, last])

@@ -11,6 +11,7 @@ import gzip
 from collections.abc import Sequence
 from pathlib import Path
 
+from tulle.data.source_files import refuse_copies
 from tulle.errors import DataError
 from tulle.measure.ad_log import FileTable
 
@@ -50,7 +51,7 @@ def file_kind(source: FileTable) -> FileKind:
 
 
 def check_files(source: FileTable) -> None:
-    """Refuses files that are missing, empty or named twice."""
+    """Refuses files that are missing, empty, named twice or copies of each other."""
     for path in source.paths:
         if not path.exists():
             raise DataError(f"{path} is not there; check the path.")
@@ -58,10 +59,7 @@ def check_files(source: FileTable) -> None:
             raise DataError(f"{path} is no file; name the files themselves.")
         if path.stat().st_size == 0:
             raise DataError(f"{path} is empty; check how it was written.")
-    resolved = [path.resolve() for path in source.paths]
-    for path in resolved:
-        if resolved.count(path) > 1:
-            raise DataError(f"{path} is named twice; its rows would count twice. Name it once.")
+    refuse_copies(source.paths)
 
 
 def csv_columns(paths: Sequence[Path], kind: FileKind) -> list[str]:

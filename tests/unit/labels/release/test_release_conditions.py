@@ -222,17 +222,24 @@ class TestFiles:
         with pytest.raises(DataError, match="named twice"):
             release_labels(table, ROWS, tmp_path / "noisy.parquet", rng=release_rng())
 
-    def test_a_copy_of_a_file_is_refused_by_a_ledger(
-        self, clicks: Path, tmp_path: Path, ledger: Ledger
+    @pytest.mark.parametrize("is_charged", [False, True], ids=["no ledger", "ledger"])
+    def test_a_copy_of_a_file_is_refused_before_anything_is_charged_or_drawn(
+        self, clicks: Path, tmp_path: Path, ledger: Ledger, is_charged: bool
     ) -> None:
         other = tmp_path / "other.parquet"
         other.write_bytes(clicks.read_bytes())
         table = dataclasses.replace(clicks_table(clicks), paths=(clicks, other))
-        options = ReleaseOptions(charge=ReleaseCharge(ledger=ledger, purpose="labels"))
+        charge = ReleaseCharge(ledger=ledger, purpose="labels") if is_charged else None
         with pytest.raises(DataError, match="byte by byte"):
             release_labels(
-                table, ROWS, tmp_path / "noisy.parquet", rng=release_rng(), options=options
+                table,
+                ROWS,
+                tmp_path / "noisy.parquet",
+                rng=release_rng(),
+                options=ReleaseOptions(charge=charge),
             )
+        assert statuses(ledger) == []
+        assert not list(tmp_path.glob("*noisy*"))
 
     def test_a_file_that_changes_after_its_units_were_read_is_refused(
         self, clicks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
