@@ -115,6 +115,7 @@ def _chosen(choice: DataChoice, dataset: "PreparedDataset") -> ChosenData:
     if choice.test is not None:
         test = PreparedDataset.open(choice.test)
         _check_same_ids(dataset, test)
+        _check_other_files(dataset, test)
         test_name = f"all rows of {choice.test.resolve().name}"
         return dataclasses.replace(chosen, test_dataset=test, test_name=test_name)
     fraction = _TEST_FRACTION if choice.test_fraction is None else choice.test_fraction
@@ -154,6 +155,29 @@ def _check_same_ids(dataset: "PreparedDataset", test: "PreparedDataset") -> None
             f"--test {test.folder.name} was prepared with other ids than the training rows; "
             f"prepare it with `tulle data prepare --like {dataset.folder.name}`."
         )
+
+
+def _check_other_files(dataset: "PreparedDataset", test: "PreparedDataset") -> None:
+    """Refuses a log that is trained and tested on: figures of test rows are exact."""
+    trained_on = _known_sources(dataset)
+    for known, name in _known_sources(test).items():
+        if known in trained_on:
+            raise DataError(
+                f"--test {test.folder.name} was prepared from {name}, which is a file of the "
+                "training rows too, and figures of test rows are exact; prepare a test set from "
+                "files of its own, or leave out --test: --test-fraction holds rows out."
+            )
+
+
+def _known_sources(dataset: "PreparedDataset") -> dict[tuple[object, object], str]:
+    """The files that a dataset was made of: size and digest of both ends, with their names."""
+    sources = dataset.head.provenance.get("sources")
+    known = [source for source in sources if isinstance(source, dict)] if sources else []
+    return {
+        (source["num_bytes"], source["edges_sha256"]): str(source.get("name"))
+        for source in known
+        if "num_bytes" in source and "edges_sha256" in source
+    }
 
 
 def _prepared(choice: DataChoice) -> "PreparedDataset":

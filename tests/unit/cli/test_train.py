@@ -377,6 +377,26 @@ def test_a_test_set_needs_the_ids_of_the_training_set(
     assert "other ids" in error_of(f"{command} --test strange", 4, capsys)
 
 
+def test_a_file_is_not_both_trained_and_tested_on(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "schema.toml").write_text('label = "click"\npublic = ["site"]\n')
+    for name in ("a", "b", "c"):
+        rows = [f"{name}{row % 5},{row % 2}\n" for row in range(60)]
+        (folder / f"{name}.csv").write_text("site,click\n" + "".join(rows))
+    (folder / "copy.csv").write_bytes((folder / "b.csv").read_bytes())
+    prepare = "data prepare --schema schema.toml --quiet"
+    assert run(f"{prepare} a.csv b.csv --output rows") == 0
+    assert run(f"{prepare} c.csv --output other --like rows") == 0
+    assert run(f"{prepare} c.csv copy.csv --output both --like rows") == 0
+    capsys.readouterr()
+    command = "train --data rows --model lr --method rr --epsilon 1 --quiet"
+    error = error_of(f"{command} --test both", 4, capsys)
+    assert "--test both was prepared from copy.csv, which is a file of the training rows" in error
+    assert not (folder / "runs").exists()
+    facts_of(f"{command} --test other", capsys)
+
+
 def test_no_test_rows_means_no_figures(capsys: pytest.CaptureFixture[str]) -> None:
     command = f"train {SYNTH} --model lr --method rr --epsilon 1 --test-fraction 0"
     facts = facts_of(command, capsys)
