@@ -113,8 +113,7 @@ def _run(
 
 
 def _check_options(options: TrainOptions) -> None:
-    if options.device not in _DEVICES:
-        raise ConfigError(f"--device {options.device} is unknown; use {' or '.join(_DEVICES)}.")
+    _check_device(options.device)
     if options.purpose is not None and options.ledger is None:
         raise ConfigError("--purpose is for a ledger; give --ledger too, or leave it out.")
     path = options.predictions
@@ -122,6 +121,16 @@ def _check_options(options: TrainOptions) -> None:
         raise ConfigError(f"--predictions {path} exists; choose another name.")
     if path is not None and not path.parent.is_dir():
         raise ConfigError(f"--predictions {path} is in no folder that exists; make it first.")
+
+
+def _check_device(name: str) -> None:
+    """Refuses a device that is not there, before data are prepared or processes started."""
+    from tulle.train.devices import count_gpus
+
+    if name not in _DEVICES:
+        raise ConfigError(f"--device {name} is unknown; use {' or '.join(_DEVICES)}.")
+    if name == "cuda" and count_gpus() == 0:
+        raise ConfigError("--device cuda is not there: torch finds no GPU; use --device cpu.")
 
 
 def _check_hybrid(made: "TrainPlan", options: TrainOptions) -> None:

@@ -498,12 +498,24 @@ def test_a_baseline_prints_that_it_has_no_privacy(capsys: pytest.CaptureFixture[
     assert "verdict                   NOT A PRIVATE RELEASE\n" in shown
 
 
-def test_a_missing_device_costs_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--device cuda", "--device cuda is not there: torch finds no GPU; use --device cpu."),
+        ("--device cuda --processes 2", "torch finds no GPU"),
+        ("--device mps", "--device mps is unknown; use cpu or cuda."),
+    ],
+)
+def test_a_missing_device_costs_nothing_and_leaves_nothing(
+    options: str,
+    words: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     ledger = budget(1.5)
-    command = f"train {SYNTH} --model lr --method rr --epsilon 1 --ledger ledger.db --device cuda"
-    assert "torch finds no GPU" in error_of(command, 2, capsys)
+    command = f"train {SYNTH} --model lr --method rr --epsilon 1 --ledger ledger.db {options}"
+    assert words in error_of(command, 2, capsys)
     assert ledger.spends("all") == ()
-    assert not (folder / "runs" / "rr-search").exists()
+    assert not (folder / "runs").exists()

@@ -125,8 +125,13 @@ def test_options_without_a_meaning_are_refused(
     "options", ["--checkpoint-every 3", "--device cuda", "--finished-plan p.json --device cuda"]
 )
 def test_options_of_steps_are_refused_before_a_run_begins(
-    folder: Path, options: str, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    options: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     command = TRAIN
     if "--finished-plan" in options:
         assert run(f"{PLAN} --finished p.json") == 0

@@ -278,17 +278,6 @@ def test_test_rows_are_checked_before_anything_is_written(tmp_path: Path) -> Non
     assert not (tmp_path / "run").exists()
 
 
-def test_a_device_that_is_not_there_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    for device in ("gpu", "cuda:77"):
-        with pytest.raises(ConfigError, match=device):
-            fit(
-                EXAMPLES,
-                randomized_labels(),
-                options=RunOptions(folder=tmp_path / "run", device=device),
-            )
-    assert not (tmp_path / "run").exists()
-
-
 CHANGED: dict[str, tuple[ExampleSet, PrivateConfig, int | None, str]] = {
     "labels": (broken("labels", (0,), 1 - EXAMPLES.labels[0]), two_phase(), 1, "data_fingerprint"),
     "columns": (

@@ -22,6 +22,7 @@ from torch._C._distributed_c10d import FileStore
 
 from tulle.errors import RunStateError, TulleError
 from tulle.privacy.fields import check_count
+from tulle.train.devices import find_device
 from tulle.train.distributed.processes import Processes
 from tulle.train.distributed.torch_processes import STEP_TIMEOUT, TorchProcesses, join_through
 
@@ -50,9 +51,11 @@ def local_processes(
       timeout: Longest wait for another process within a step.
 
     Raises:
+      ConfigError: There is no such device.
       RunStateError: A process could not be started.
     """
     check_count("size", size)
+    find_device(device)
     with (
         tempfile.TemporaryDirectory(prefix="tulle-") as folder,
         _environment(size),

@@ -8,6 +8,7 @@ import torch
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.errors import ConfigError, RunStateError
 from tulle.runs.interruption import StopRequest, stop_signals
+from tulle.train.devices import find_device
 from tulle.train.distributed.messages import Kind, Message, failing_together, hear
 from tulle.train.distributed.opening import Opening
 from tulle.train.distributed.processes import LEADER, Processes
@@ -35,6 +36,7 @@ def follow_fit(
       leaves the processes of the run.
 
     Raises:
+      ConfigError: This process leads, or there is no such device.
       DataError: The rows are not those of the leader.
       RunStateError: Another process failed, or is gone.
     """
@@ -45,7 +47,7 @@ def follow_fit(
         message = hear(processes)
         if message.kind is Kind.STOP:
             return
-        steps = _opened(message, examples, processes, stop, torch.device(device))
+        steps = _opened(message, examples, processes, stop, find_device(device))
         while _obeyed(hear(processes), steps):
             pass
 

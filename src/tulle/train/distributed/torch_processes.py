@@ -16,6 +16,7 @@ from torch._C._distributed_c10d import BroadcastOptions, PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from tulle.errors import ConfigError, RunStateError
+from tulle.train.devices import find_device
 from tulle.train.distributed.processes import LEADER
 
 STEP_TIMEOUT = datetime.timedelta(minutes=5)
@@ -161,7 +162,7 @@ def join_through(
             "this process is in a group of torch.distributed already; leave it first with "
             "torch.distributed.destroy_process_group()."
         )
-    is_cuda = torch.device(device).type == "cuda"
+    is_cuda = find_device(device).type == "cuda"
     if is_cuda:
         torch.cuda.set_device(_own_gpu(int(os.environ.get("LOCAL_RANK", rank))))
     try:
