@@ -34,15 +34,40 @@ _CHUNK_ON_DEVICE = 1 << 26
 _DTYPES = (torch.float32, torch.float64)
 
 
-class TrainingNoise:
-    """The Gaussian noise of one run. One object a run and a process.
+class SecretNoise:
+    """State that noise is made of, for one process alone.
 
-    Its state is as secret as what it protects: it cannot be printed, copied, pickled
-    or used in a forked process, which would add the same noise again.
+    It is as secret as what the noise protects: it cannot be printed, copied, pickled or used in
+    a forked process, which would add the same noise again.
     """
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+
+    def check_own_process(self) -> None:
+        """Refuses noise that came over by a fork. To be called before anything is drawn."""
+        if os.getpid() != self._process:
+            raise RunStateError(
+                "training noise was made in another process, which would add the same noise. "
+                "Make a new one from release_rng() in each process."
+            )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    def __reduce__(self) -> NoReturn:
+        raise RunStateError(
+            "training noise must not be copied or saved: whoever has it can take the noise off. "
+            "Make a new one from release_rng() in each process."
+        )
+
+
+class TrainingNoise(SecretNoise):
+    """The Gaussian noise of one run. One object a run and a process."""
 
     def __init__(self, rng: NoiseSource) -> None:
         """Takes 256 bits from `rng` for the CPU, and 64 more for each device used."""
+        super().__init__()
         words = rng.words(_NUM_KEY_WORDS + _NUM_START_WORDS)
         self._kernels = compiled_kernels()
         self._states = _states(words, self._kernels)
@@ -51,7 +76,6 @@ class TrainingNoise:
         self._threads: ThreadPoolExecutor | None = None
         self._space: Tensor | None = None
         self._rng = rng
-        self._process = os.getpid()
         self.is_secure = rng.is_secure
         self.description = expanded_description(rng)
 
@@ -103,15 +127,6 @@ class TrainingNoise:
             stream = self._device_stream(values.device)
             values.detach().normal_(0, stddev, generator=stream)
 
-    def __repr__(self) -> str:
-        return "TrainingNoise()"
-
-    def __reduce__(self) -> NoReturn:
-        raise RunStateError(
-            "training noise must not be copied or saved: whoever has it can take the noise off. "
-            "Make a new one from release_rng() in each process."
-        )
-
     def _add_on_cpu(self, values: Tensor, stddev: float) -> None:
         size = min(len(values), _BLOCK)
         if self._space is None or self._space.dtype != values.dtype or len(self._space) < size:
@@ -154,7 +169,7 @@ class TrainingNoise:
         return NormalStream(doubles, words=draw, make_pairs=self._kernels.fill_pairs)
 
     def _check(self, values: Tensor, stddev: float) -> None:
-        check_own_process(self._process)
+        self.check_own_process()
         check_noisy_tensor(values)
         _check_stddev(stddev, values.dtype)
 
@@ -173,19 +188,6 @@ def expanded_description(rng: NoiseSource) -> str:
       Draws nothing, and tells nothing of the state of `rng`.
     """
     return f"{rng.description}, expanded by Philox (fast, not cryptographic)"
-
-
-def check_own_process(process: int) -> None:
-    """Refuses noise that came over by a fork.
-
-    Args:
-      process: The number of the process that made the noise.
-    """
-    if os.getpid() != process:
-        raise RunStateError(
-            "training noise was made in another process, which would add the same noise. "
-            "Make a new one from release_rng() in each process."
-        )
 
 
 def _counter(words: Words, number: int, kind: int) -> Words:

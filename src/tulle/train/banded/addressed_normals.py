@@ -5,18 +5,16 @@ key of its own for numpy's Philox 4x64, and step and chunk are words of its coun
 GPU each name has a secret seed, and step and chunk say where in its stream to start.
 """
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tulle.errors import ConfigError, RunStateError
+from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import NoiseSource, Words
-from tulle.train.noise import check_noisy_tensor, check_own_process
+from tulle.train.noise import SecretNoise, check_noisy_tensor
 from tulle.train.normal_stream import Floats, NormalStream
 
 _NUM_WORDS = 4
@@ -33,18 +31,14 @@ Terms = Sequence[tuple[int, float]]
 """Steps, and the factor of the normals of each."""
 
 
-class AddressedNormals:
-    """The normals of one run. One object a run and a process.
-
-    Its keys are as secret as what it protects: it cannot be printed, copied, pickled or
-    used in a forked process.
-    """
+class AddressedNormals(SecretNoise):
+    """The normals of one run. One object a run and a process."""
 
     def __init__(self, rng: NoiseSource) -> None:
         """Takes 256 bits from `rng` for each name."""
+        super().__init__()
         self._rng = rng
         self._keys: dict[str, Words] = {}
-        self._process = os.getpid()
 
     def add_to(self, values: Tensor, name: str, terms: Terms) -> None:
         """Adds the sum of factor * N(0, 1) over steps, in place.
@@ -60,7 +54,7 @@ class AddressedNormals:
           Normals of different names or steps are independent, and independent of all else.
           Relies on: the keys staying secret.
         """
-        check_own_process(self._process)
+        self.check_own_process()
         _check_tensor(values)
         key = self._key(name)
         flat = values.detach().view(-1)
@@ -68,15 +62,6 @@ class AddressedNormals:
             _add_on_cpu(flat.numpy(), key, terms)
         else:
             _add_on_device(flat, key, terms)
-
-    def __repr__(self) -> str:
-        return "AddressedNormals()"
-
-    def __reduce__(self) -> NoReturn:
-        raise RunStateError(
-            "normals of training noise must not be copied or saved: whoever has them can take the "
-            "noise off. Make new ones from release_rng() in each process."
-        )
 
     def _key(self, name: str) -> Words:
         key = self._keys.get(name)

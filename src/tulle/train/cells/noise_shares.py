@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import NoiseSource
+from tulle.train.noise import SecretNoise
 from tulle.train.normal_stream import NormalStream
 
 FloatArray = NDArray[np.float64]
@@ -26,8 +27,8 @@ _ROUNDING = 1e-9
 """Of a share: what sums of its parts may add. It is taken from the budget, too."""
 
 
-class NoiseShares:
-    """Draws noise and keeps count of what is left. Its generator is never stored."""
+class NoiseShares(SecretNoise):
+    """Draws noise and keeps count of what is left. One object a run and a process."""
 
     def __init__(self, noise_multiplier: float, *, rng: NoiseSource) -> None:
         """Starts a budget.
@@ -36,6 +37,7 @@ class NoiseShares:
           noise_multiplier: Of the whole budget, for sensitivity 1.
           rng: Keys the generator. Sensitive: never log or save its state.
         """
+        super().__init__()
         if not (math.isfinite(noise_multiplier) and noise_multiplier > 0):
             raise ConfigError(f"noise_multiplier={noise_multiplier} must be a number above 0.")
         self._noise_multiplier = noise_multiplier
@@ -94,6 +96,7 @@ class NoiseShares:
         return RowShares(share, num_rows, noisy)
 
     def _take(self, share: float) -> None:
+        self.check_own_process()
         if share > self._left:
             raise ConfigError(
                 f"share={share:.6g} is more than the {self._left:.6g} that is left of the noise "
@@ -103,17 +106,22 @@ class NoiseShares:
 
     def _noisy(self, raw: FloatArray, sensitivity: float, share: float) -> FloatArray:
         """Whoever calls it has paid."""
+        self.check_own_process()
         noise = np.empty(raw.size, np.float64)
         self._normals.fill(noise, self.stddev(share, sensitivity))
         return raw + noise.reshape(raw.shape)
 
 
-class RowShares:
-    """A share that every row spends on its own. Sensitive, as what rows have spent may be."""
+class RowShares(SecretNoise):
+    """A share that every row spends on its own. Sensitive, as what rows have spent may be.
+
+    A copy would let rows spend their share a second time.
+    """
 
     def __init__(
         self, share: float, num_rows: int, noisy: Callable[[FloatArray], FloatArray]
     ) -> None:
+        super().__init__()
         self._share = share
         self._spent = np.zeros(num_rows)
         self._noisy = noisy

@@ -1,13 +1,18 @@
 """One Gaussian budget, given out in shares."""
 
+import copy
+import os
+import pickle
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from statistical.noise_checks import assert_gaussian
 from tulle.accounting.accountant import privacy_curve
 from tulle.audit.profile import audit_profile
-from tulle.errors import ConfigError
-from tulle.mechanisms.entropy import NoiseSource, SeededNoise
+from tulle.errors import ConfigError, RunStateError
+from tulle.mechanisms.entropy import NoiseSource, SeededNoise, release_rng
 from tulle.privacy.events import Gaussian
 from tulle.privacy.units import Adjacency
 from tulle.train.cells.noise_shares import NoiseShares
@@ -72,6 +77,35 @@ def test_a_share_of_rows_is_taken_from_the_budget() -> None:
         shares.for_rows(0.25, 2, sensitivity=1.0)
     with pytest.raises(ConfigError, match="share="):
         shares.for_rows(0.0, 2, sensitivity=1.0)
+
+
+@pytest.mark.parametrize("spread", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_shares_can_be_neither_copied_nor_saved(spread: Callable[[object], object]) -> None:
+    shares = NoiseShares(1.0, rng=release_rng())
+    for guarded in (shares, shares.for_rows(0.5, 2, sensitivity=1.0)):
+        with pytest.raises(RunStateError, match="must not be copied or saved"):
+            spread(guarded)
+
+
+def test_printing_shares_says_nothing() -> None:
+    shares = NoiseShares(1.0, rng=SeededNoise(5))
+    assert repr(shares) == "NoiseShares()"
+    assert repr(shares.for_rows(0.5, 2, sensitivity=1.0)) == "RowShares()"
+
+
+def test_a_forked_process_cannot_add_the_same_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares = NoiseShares(1.0, rng=release_rng())
+    rows = shares.for_rows(0.25, 2, sensitivity=1.0)
+    left, parent = shares.left, os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: parent + 1)
+    for release in (
+        lambda: shares.release(np.zeros(3), sensitivity=1.0, share=0.5),
+        lambda: shares.for_rows(0.5, 2, sensitivity=1.0),
+        lambda: rows.release(ones, parts=np.array([0.5, 0.5])),
+    ):
+        with pytest.raises(RunStateError, match="another process"):
+            release()
+    assert shares.left == left
 
 
 @pytest.mark.parametrize("noise_multiplier", [0.0, -1.0, float("inf"), float("nan")])
