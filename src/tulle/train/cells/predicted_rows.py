@@ -22,8 +22,9 @@ class PredictedRows:
     def __init__(self, examples: ExampleSet) -> None:
         if examples.labels is None:
             raise DataError("the training rows have no label column; name one in the schema.")
-        # Others than 0 and 1 would show through any noise.
-        examples.check_labels()
+        # Labels other than 0 and 1 would show through any noise. An id beyond those of its feature
+        # would change how many cells there are, or fall into the cell of another id.
+        examples.check()
         self._labels = examples.labels.astype(np.float64)
         self._columns = RowColumns(examples)
         self._log_odds = np.zeros(len(self._labels))

@@ -243,6 +243,25 @@ def test_it_stops_when_asked() -> None:
         train_on_cells(examples, plan, context(stop=stop, watch=ask))
 
 
+@pytest.mark.parametrize("wrong", [-1, "the number of ids"])
+@pytest.mark.parametrize("role", ["public", "sensitive"])
+def test_an_id_that_its_feature_does_not_have_is_refused_by_the_training_itself(
+    role: str, wrong: int | str
+) -> None:
+    examples = make_examples(500, seed=1)
+    plan = (
+        HybridConfig().calibrate(epsilon=3.0, delta=1e-6).make(shape_of(examples, TrainingRows()))
+    )
+    feature = next(feature for feature in examples.features if feature.role == role)
+    value = feature.num_ids if isinstance(wrong, str) else wrong
+    ids = np.array(getattr(examples, f"{role}_features"))
+    ids[7, 0] = value
+    changed = dataclasses.replace(examples, **{f"{role}_features": ids})
+    with pytest.raises(DataError, match=f"{feature.name!r} has an id outside") as error:
+        train_on_cells(changed, plan, context())
+    assert str(value) not in str(error.value)
+
+
 def test_a_plan_of_another_method_is_refused() -> None:
     examples = make_examples(500, seed=1)
     config = DpSgdConfig(private_phase=PrivatePhase(batch_size=100)).calibrate(
