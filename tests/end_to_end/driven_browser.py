@@ -5,14 +5,14 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from waiting import wait_until
+
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 _END = b"\0"
-_PATIENCE_S = 120.0
 
 
 class Page:
@@ -47,7 +47,11 @@ class Page:
             self._note(reply)
 
     def open(self, address: str) -> None:
+        """Leaves the page first: a busy browser goes on showing it for a while."""
+        self.call("Page.navigate", url="about:blank")
+        self.wait_for("location.href === 'about:blank'")
         self.call("Page.navigate", url=address)
+        self.wait_for("location.href !== 'about:blank'")
 
     def find(self, expression: str) -> Any:
         """The value of an expression in the page."""
@@ -59,11 +63,14 @@ class Page:
 
     def wait_for(self, expression: str) -> Any:
         """The value as soon as it is true."""
-        end = time.monotonic() + _PATIENCE_S
-        while not (value := self.find(f"(() => {{ try {{ return {expression} }} catch {{}} }})()")):
-            assert time.monotonic() < end, (expression, self.find("document.body.innerText"))
-            time.sleep(0.05)
-        return value
+        found = [None]
+
+        def is_true() -> bool:
+            found[0] = self.find(f"(() => {{ try {{ return {expression} }} catch {{}} }})()")
+            return bool(found[0])
+
+        wait_until(is_true, expression)
+        return found[0]
 
     def press(self, key: str, times: int = 1) -> None:
         codes = {"ArrowRight": 39, "Tab": 9}

@@ -13,6 +13,7 @@ from tulle.cli.main import run_with
 from tulle.report.card_file import read_card
 from tulle.report.training_card import read_result
 from tulle.runs.folder import RunFolder
+from waiting import HANG_S
 
 METHODS = ["nonprivate", "rr", "dp-sgd", "hybrid"]
 SMALL = ["--quick", "--rows", "3000"]
@@ -152,7 +153,7 @@ def test_an_interrupted_demo_says_so(begun: str, tmp_path: pathlib.Path) -> None
     while process.poll() is None and not (folder / begun).exists():
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    shown, message = process.communicate(timeout=60)
+    shown, message = process.communicate(timeout=HANG_S)
     assert process.returncode == 130
     assert shown == ""
     (line,) = message.splitlines()

@@ -25,6 +25,7 @@ from unit.train.small_data import (
     two_phase,
     write_dataset,
 )
+from waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -73,11 +74,14 @@ def start(home: Path) -> subprocess.Popen[str]:
     return child
 
 
-def wait_for_training(records: Path, child: subprocess.Popen[str]) -> None:
-    """Returns when this process has begun to train, or has ended."""
-    before = records.stat().st_size if records.exists() else 0
-    while child.poll() is None and (not records.exists() or records.stat().st_size == before):
-        time.sleep(0.005)
+def wait_for_steps(taken: Path, num_steps: int, child: subprocess.Popen[str]) -> None:
+    """Returns when this process has taken some steps, or has ended."""
+    before = num_lines(taken)
+    wait_until(lambda: child.poll() is not None or num_lines(taken) >= before + num_steps)
+
+
+def num_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def test_a_run_that_is_killed_at_random_moments_ends_as_planned(tmp_path: Path) -> None:
@@ -104,9 +108,11 @@ def test_a_run_that_is_killed_at_random_moments_ends_as_planned(tmp_path: Path) 
     num_killed, labels = 0, set()
     for number in range(NUM_KILLS):
         child = start(tmp_path)
-        if number >= 2:  # The first two may die before the run is paid for.
-            wait_for_training(tmp_path / "run" / "records.jsonl", child)
-        time.sleep(chance.uniform(0.0, 0.5))
+        if number < 2:  # These may die before the run is paid for.
+            time.sleep(chance.uniform(0.0, 0.5))
+        else:
+            num_steps = chance.randint(1, plan.num_private_steps // 20)
+            wait_for_steps(tmp_path / "steps.txt", num_steps, child)
         child.send_signal(signal.SIGKILL)
         _, errors = child.communicate()
         assert child.returncode in (-signal.SIGKILL, 0), errors

@@ -12,6 +12,7 @@ from tulle.accounting.budget import Budget
 from tulle.accounting.ledger import Ledger
 from tulle.accounting.ledger_rows import SpendStatus
 from tulle.privacy.units import Adjacency, Unit
+from waiting import HANG_S
 
 DIE_AT = """
 import os, sys
@@ -59,7 +60,7 @@ def command(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=HANG_S,
     )
 
 

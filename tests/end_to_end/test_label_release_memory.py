@@ -8,6 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from waiting import HANG_S
+
 NUM_ROWS = 2_000_000
 
 RELEASE = """
@@ -36,7 +38,7 @@ print(result.record.num_rows, int(peak.split()[1]) * 1024)
 def measure(out: Path, *tables: Path) -> tuple[int, int]:
     """Rows and peak bytes of memory of releasing some tables as one."""
     command = [sys.executable, "-c", RELEASE, str(out), *map(str, tables)]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S)
     num_rows, peak = shown.stdout.split()
     return int(num_rows), int(peak)
 

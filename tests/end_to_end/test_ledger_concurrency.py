@@ -11,17 +11,19 @@ from tulle.accounting.ledger_rows import SpendStatus
 from tulle.errors import BudgetExceededError
 from tulle.privacy.events import EpsilonDelta
 from tulle.privacy.units import Adjacency, Unit
+from waiting import HANG_S
 
 NUM_PROCESSES = 8
 TRIES_PER_PROCESS = 12
 
-SPEND_OFTEN = """
+SPEND_OFTEN = f"""
 import sys
 from tulle.accounting.ledger import Ledger
 from tulle.errors import BudgetExceededError
 from tulle.privacy.event_json import event_from_json
 
-ledger, event = Ledger.open(sys.argv[1]), event_from_json(sys.argv[2])
+ledger = Ledger.open(sys.argv[1], busy_timeout_s={HANG_S})
+event = event_from_json(sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()
 accepted = []
@@ -34,12 +36,12 @@ for _ in range(int(sys.argv[3])):
 print(*accepted)
 """
 
-SPEND_AFTER_FORK = """
+SPEND_AFTER_FORK = f"""
 import os, sys, threading
 from tulle.accounting.ledger import Ledger
 from tulle.privacy.events import EpsilonDelta
 
-ledger = Ledger.open(sys.argv[1])
+ledger = Ledger.open(sys.argv[1], busy_timeout_s={HANG_S})
 spend = ledger.spend(EpsilonDelta(epsilon=0.01), purpose="counts")
 children = []
 for _ in range(4):
@@ -57,7 +59,7 @@ sys.exit(sum(os.waitpid(child, 0)[1] for child in children))
 
 
 def make_ledger(path: Path, *, epsilon: float, delta: float = 0.0) -> Ledger:
-    ledger = Ledger.create(path)
+    ledger = Ledger.create(path, busy_timeout_s=HANG_S)
     ledger.create_budget(
         Budget(
             name="ads",
@@ -84,7 +86,7 @@ def spend_in_processes(path: Path, event_text: str, *, processes: int, tries: in
         assert worker.stdin is not None
         worker.stdin.write("go\n")
         worker.stdin.flush()
-    printed = [worker.communicate(timeout=120)[0] for worker in workers]
+    printed = [worker.communicate(timeout=HANG_S)[0] for worker in workers]
     assert [worker.returncode for worker in workers] == [0] * processes
     return [int(number) for text in printed for number in text.split()]
 
@@ -133,7 +135,7 @@ def test_threads_share_a_ledger(tmp_path: Path) -> None:
 def test_a_ledger_is_used_on_both_sides_of_a_fork(tmp_path: Path) -> None:
     ledger = make_ledger(tmp_path / "ledger.db", epsilon=1.0)
     done = subprocess.run(
-        [sys.executable, "-c", SPEND_AFTER_FORK, str(ledger.path)], timeout=60, check=False
+        [sys.executable, "-c", SPEND_AFTER_FORK, str(ledger.path)], timeout=HANG_S, check=False
     )
     assert done.returncode == 0
     spends = Ledger.open(ledger.path).spends("ads")

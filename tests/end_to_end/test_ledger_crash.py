@@ -13,15 +13,16 @@ from tulle.accounting.ledger_rows import SpendStatus
 from tulle.errors import BudgetExceededError, RunStateError
 from tulle.privacy.events import EpsilonDelta
 from tulle.privacy.units import Adjacency, Unit
+from waiting import HANG_S
 
 RELEASE_FOREVER = """
-import sys, time
+import signal, sys
 from tulle.accounting.ledger import Ledger
 from tulle.privacy.events import EpsilonDelta
 
 with Ledger.open(sys.argv[1]).spend(EpsilonDelta(epsilon=0.75), purpose="counts"):
     print("spent", flush=True)
-    time.sleep(60)
+    signal.pause()
 """
 
 SPEND_FOREVER = """
@@ -72,7 +73,7 @@ def run_until_printed(script: str, path: Path, *, lines: int) -> list[str]:
     assert process.stdout is not None
     printed = [process.stdout.readline() for _ in range(lines)]
     process.send_signal(signal.SIGKILL)
-    rest, _ = process.communicate(timeout=60)
+    rest, _ = process.communicate(timeout=HANG_S)
     assert process.returncode == -signal.SIGKILL
     return [line.strip() for line in printed + rest.splitlines() if line.strip()]
 
@@ -117,7 +118,7 @@ def test_a_lost_log_after_a_crash_loses_no_spend(ledger: Ledger) -> None:
 
 def test_a_process_that_dies_in_a_transaction_leaves_no_half_of_it(ledger: Ledger) -> None:
     command = [sys.executable, "-c", DIE_AT, str(ledger.path), "spend"]
-    assert subprocess.run(command, check=False, timeout=60).returncode == 9
+    assert subprocess.run(command, check=False, timeout=HANG_S).returncode == 9
     assert Ledger.open(ledger.path).spends("ads") == ()
     ledger.spend(EpsilonDelta(epsilon=1.0), purpose="counts")
 
@@ -125,7 +126,7 @@ def test_a_process_that_dies_in_a_transaction_leaves_no_half_of_it(ledger: Ledge
 def test_a_process_that_dies_while_creating_leaves_no_ledger(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     command = [sys.executable, "-c", DIE_AT, str(path), "create"]
-    assert subprocess.run(command, check=False, timeout=60).returncode == 9
+    assert subprocess.run(command, check=False, timeout=HANG_S).returncode == 9
     with pytest.raises(RunStateError, match="does not exist"):
         Ledger.open(path)
     Ledger.create(path)

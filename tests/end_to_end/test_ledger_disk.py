@@ -14,6 +14,7 @@ from tulle.accounting.ledger import Ledger
 from tulle.errors import RunStateError
 from tulle.privacy.events import EpsilonDelta
 from tulle.privacy.units import Adjacency, Unit
+from waiting import HANG_S
 
 HUNDREDTH = EpsilonDelta(epsilon=0.01)
 
@@ -99,7 +100,7 @@ def test_a_full_disk_fails_the_spend_and_keeps_the_others(tmp_path: Path) -> Non
         check=True,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
     )
     assert "ledger.db cannot be written: the disk is full or fails" in done.stdout
     notes = [spend.request.note for spend in Ledger.open(ledger.path).spends("ads")]
@@ -136,7 +137,7 @@ def test_a_ledger_that_may_not_be_written_is_named(public_folder: Path, folder_m
         check=True,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
     )
     assert "ledger.db cannot be opened for writing" in done.stdout
     assert "right to write the file and its folder" in done.stdout
@@ -229,7 +230,7 @@ def test_a_lock_held_for_too_long_ends_in_an_error(tmp_path: Path, pragma: str) 
     assert holder.stdout.readline() == "locked\n"
     with pytest.raises(RunStateError, match=r"ledger\.db stayed locked.*busy_timeout_s=0\.2"):
         ledger.spend(HUNDREDTH, purpose="counts")
-    holder.communicate("done\n", timeout=60)
+    holder.communicate("done\n", timeout=HANG_S)
     assert ledger.state("ads").num_spends == 3
     ledger.spend(HUNDREDTH, purpose="counts")
 

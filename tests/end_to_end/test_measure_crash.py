@@ -14,6 +14,7 @@ from unit.measure.queries.small_measurements import (
     write_log,
     write_settings,
 )
+from waiting import HANG_S
 
 DIE_AT = """
 import os, signal, sys
@@ -53,7 +54,7 @@ def command(place: str, folder: Path) -> "subprocess.CompletedProcess[str]":
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=HANG_S,
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tulle.data.synth.shapes import DISPLAY
 from tulle.data.synth.write_logs import write_log
+from waiting import HANG_S
 
 NUM_ROWS = 1_000_000
 
@@ -28,7 +29,7 @@ print(result.dataset.num_rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrs
 def measure(log: Path, times: int, folder: Path) -> tuple[int, int]:
     """Rows and peak bytes of memory of preparing a log several times over."""
     command = [sys.executable, "-c", PREPARE, str(log), str(times), str(folder)]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S)
     num_rows, peak = shown.stdout.split()
     return int(num_rows), int(peak)
 

@@ -12,6 +12,7 @@ import pytest
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.data.synth.shapes import ATTRIBUTION
 from tulle.data.synth.write_logs import write_log
+from waiting import HANG_S
 
 NUM_ROWS, ROWS_PER_BLOCK = 12_000, 1_000
 
@@ -64,7 +65,7 @@ def start(log: Path, folder: Path, *arguments: str) -> "subprocess.Popen[str]":
 
 
 def code_of(process: "subprocess.Popen[str]") -> int:
-    process.communicate(timeout=120)
+    process.communicate(timeout=HANG_S)
     return process.returncode
 
 
@@ -78,7 +79,7 @@ def kill_after(process: "subprocess.Popen[str]", num_lines: int, delay_s: float)
         process.stdout.readline()
     time.sleep(delay_s)
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=HANG_S)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

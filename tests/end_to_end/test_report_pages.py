@@ -20,6 +20,7 @@ from tulle.report.html.page_html import render_html
 from tulle.report.labels_report import labels_page
 from unit.report.html.sample_releases import KINDS, labels_record, pages, small_card
 from unit.report.test_label_channels import described
+from waiting import HANG_S
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = [
@@ -92,7 +93,7 @@ def browse(folder: Path, text: str, *options: str) -> subprocess.CompletedProces
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_S,
         check=True,
     )
 

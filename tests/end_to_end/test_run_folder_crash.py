@@ -13,6 +13,7 @@ import pytest
 from tulle.errors import RunStateError
 from tulle.runs.blocks import StepBlocks
 from tulle.runs.folder import RunFolder
+from waiting import HANG_S
 
 NUM_STEPS, BLOCK_SIZE, NUM_WEIGHTS = 100_000, 2, 5_000
 
@@ -102,7 +103,7 @@ def run_and_kill(path: Path, *, num_lines: int, delay_s: float) -> list[str]:
     printed = [process.stdout.readline() for _ in range(num_lines)]
     time.sleep(delay_s)
     process.send_signal(signal.SIGKILL)
-    rest, _ = process.communicate(timeout=60)
+    rest, _ = process.communicate(timeout=HANG_S)
     assert process.returncode == -signal.SIGKILL
     # The pipe may hold the beginning of a line at the end.
     return [line.strip() for line in (*printed, *rest.splitlines(keepends=True)) if "\n" in line]
@@ -142,7 +143,7 @@ def test_dying_before_each_call_to_the_disk_a_run_goes_on_with_whole_data(tmp_pa
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[1],
-        timeout=120,
+        timeout=HANG_S,
     ).stdout
     histories = told.split("process ")[1:]
     for number in range(1, num_deaths + 1):

@@ -15,6 +15,7 @@ from tulle.accounting.ledger import Ledger
 from tulle.cli.main import run_with
 from unit.cli.select_files import facts_of, write_settings
 from unit.select.deciding.auction_tables import auction_table, make_ledger, write_table
+from waiting import HANG_S
 
 
 def write_log(path: Path) -> None:
@@ -112,7 +113,7 @@ def test_two_processes_at_once_make_one_draw_for_one_payment(tmp_path: Path) -> 
         )
         for name in "ab"
     ]
-    outputs = [process.communicate(timeout=120) for process in processes]
+    outputs = [process.communicate(timeout=HANG_S) for process in processes]
     done = [place for place, process in enumerate(processes) if process.returncode == 0]
     assert done, outputs
     for place, (_, problem) in enumerate(outputs):

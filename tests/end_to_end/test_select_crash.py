@@ -17,6 +17,7 @@ from unit.select.deciding.auction_tables import (
     selection,
     write_table,
 )
+from waiting import HANG_S
 
 DIE_AT = """
 import os, signal, sys
@@ -64,7 +65,7 @@ def command(place: str, folder: Path, *arguments: str) -> "subprocess.CompletedP
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=HANG_S,
     )
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from tulle.cli.main import run_with
 from tulle.report.card_file import read_card
+from waiting import HANG_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +45,6 @@ TORCHRUN = (
     *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
     *("--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "-m", "tulle.cli"),
 )
-SECONDS = 60.0
 
 
 @pytest.fixture
@@ -70,13 +70,14 @@ def started(command: tuple[str, ...], options: str = "") -> Iterator[subprocess.
     )
     try:
         yield process
+        # What the command itself started may end a moment after it.
+        process.communicate(timeout=HANG_S)
+        wait_until(lambda: marked_processes(mark) == [], "the end of processes left behind")
     finally:
-        left = marked_processes(mark)
-        for pid in left:
+        for pid in marked_processes(mark):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        process.communicate(timeout=SECONDS)
-    assert left == [], "processes were left behind"
+        process.communicate(timeout=HANG_S)
 
 
 def marked_processes(mark: str) -> list[int]:
@@ -92,11 +93,12 @@ def marked_processes(mark: str) -> list[int]:
 
 def wait_for_steps(folder: Path, process: subprocess.Popen[str], num_steps: int = 8) -> None:
     records = folder / "runs" / "run" / "records.jsonl"
-    deadline = time.monotonic() + SECONDS
-    while not records.exists() or max(steps_in(records), default=0) < num_steps:
+
+    def are_taken() -> bool:
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+        return records.exists() and max(steps_in(records), default=0) >= num_steps
+
+    wait_until(are_taken, f"{num_steps} steps")
 
 
 def steps_in(records: Path) -> list[int]:
@@ -117,7 +119,7 @@ def followers_of(process: subprocess.Popen[str]) -> list[int]:
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, errors = process.communicate(timeout=SECONDS)
+    _, errors = process.communicate(timeout=HANG_S)
     return process.returncode, errors
 
 
@@ -154,7 +156,7 @@ def test_a_run_that_is_asked_to_stop_goes_on_with_several(
     assert code != 0
     assert "stopped at step" in errors
     with started(TORCHRUN, "--resume --json") as process:
-        output, errors = process.communicate(timeout=SECONDS)
+        output, errors = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, errors
     # Followers print nothing, so this is one object.
     assert json.loads(output)["steps_lost"] == 0

@@ -17,6 +17,7 @@ from unit.report.html.sample_releases import pages, small_card
 from unit.studio.running_studio import running
 from unit.studio.test_ledger_panel import make_ledger
 from unit.studio.test_runs_panel import make_run
+from waiting import wait_until
 
 pytestmark = [
     pytest.mark.slow,
@@ -63,11 +64,15 @@ def fact(page: Page, panel: str, name: str) -> str:
     return str(page.find(f"document.querySelector('#{panel} [data-fact={name}] dd').textContent"))
 
 
-def type_into(page: Page, field: str, text: str) -> None:
-    page.find(
+def typing(field: str, text: str) -> str:
+    return (
         f"(() => {{ const box = document.getElementById('{field}'); box.value = {json.dumps(text)};"
         " box.dispatchEvent(new Event('input', {bubbles: true})); })()"
     )
+
+
+def type_into(page: Page, field: str, text: str) -> None:
+    page.find(typing(field, text))
 
 
 def wait_for_fact(page: Page, panel: str, name: str, text: str) -> None:
@@ -129,17 +134,17 @@ def test_a_slider_by_ratios_reaches_the_answer_too(page: Page) -> None:
 
 
 def test_of_many_moves_the_newest_answer_stays(page: Page) -> None:
-    for epsilon in (1, 5, 2, 7):
-        type_into(page, "labels-epsilon", str(epsilon))
-    assert page.find("document.querySelector('#labels .state').textContent") == "computing …"
+    # In one go within the page, where no answer can come in between.
+    moves = "".join(f"{typing('labels-epsilon', str(epsilon))};" for epsilon in (1, 5, 2, 7))
+    state = "document.querySelector('#labels .state').textContent"
+    assert page.find(f"(() => {{ {moves} return {state}; }})()") == "computing …"
     answer = answer_labels(defaults(LABELS.fields) | {"epsilon": 7.0})
     wait_for_fact(page, "labels", "flip_prob", percent(answer.flip_prob))
-    page.wait_for("document.querySelector('#labels .state').textContent === ''")
+    page.wait_for(f"{state} === ''")
 
 
 def test_a_bad_value_is_explained_beside_its_slider_and_the_page_goes_on(page: Page) -> None:
-    type_into(page, "train-batch_size", "999999")
-    type_into(page, "train-num_examples", "5000")
+    page.find(f"{typing('train-batch_size', '999999')}; {typing('train-num_examples', '5000')}")
     beside = "document.querySelector('#train [data-field=batch_size] .error').textContent"
     message = page.wait_for(beside)
     assert message.startswith("batch_size=999999 must be <= num_examples=5000")
@@ -193,15 +198,16 @@ def test_ledger_and_runs_are_shown(page: Page) -> None:
 
 def test_a_report_opens_and_shows_its_figures(page: Page) -> None:
     page.find("document.querySelector('#runs a').click()")
-    page.wait_for("document.querySelectorAll('figure svg').length > 0")
+    page.wait_for("location.pathname.endsWith('/report')")
     assert page.find("location.pathname") == "/runs/monday's%20run/report"
+    page.wait_for("document.querySelectorAll('figure svg').length > 0")
     assert page.complaints == []
 
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_scrolls_sideways(page: Page, width: int) -> None:
     page.be_wide(width)
-    page.wait_for("!!document.querySelector('#train figure svg')")
+    page.wait_for(f"innerWidth === {width} && !!document.querySelector('#train figure svg')")
     assert page.find("document.documentElement.scrollWidth") <= width
     outside = page.find(
         "[...document.querySelectorAll('input, select, button, dd, figure')].filter(e => "
@@ -240,5 +246,10 @@ def test_the_checks_can_fail(page: Page) -> None:
         "(() => { const wide = document.createElement('div'); wide.style.width = '2000px'; "
         "wide.textContent = 'wide'; document.body.append(wide); })()"
     )
-    assert page.find("document.documentElement.scrollWidth") >= 2000
-    assert any("Content Security Policy" in complaint for complaint in page.complaints)
+    # Complaints come with answers to what is asked.
+    wait_until(
+        lambda: (
+            page.find("document.documentElement.scrollWidth") >= 2000
+            and any("Content Security Policy" in complaint for complaint in page.complaints)
+        )
+    )

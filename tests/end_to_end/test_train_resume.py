@@ -19,6 +19,7 @@ from tulle.cli.main import run_with
 from tulle.privacy.units import Adjacency, Unit
 from tulle.report.card_file import read_card
 from tulle.runs.folder import RunFolder
+from waiting import HANG_S
 
 pytestmark = pytest.mark.slow
 
@@ -109,7 +110,7 @@ def labels_in(folder: Path) -> bytes | None:
 
 def finish(options: str) -> dict[str, Any]:
     process = start(f"{options} --json")
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, err
     facts: dict[str, Any] = json.loads(out)
     return facts
@@ -151,7 +152,7 @@ def test_a_run_that_is_asked_to_stop_goes_on_later(folder: Path, number: int) ->
     process = start(f"{PLANNED} --checkpoint-every 50")
     wait_for("private: step 1 ", process)
     process.send_signal(number)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 130, err
     assert "error: stopped at step" in err
     assert "--resume" in err

@@ -2,6 +2,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from waiting import HANG_S
+
 ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import os
@@ -37,7 +39,7 @@ def run(
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(benchmarks=str(ROOT / "benchmarks")))
     command = [sys.executable, str(script), str(processes), time_limit, *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
 
 
 def test_a_process_that_dies_and_a_job_that_fails_leave_the_other_results(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from tulle.accounting.ledger import Ledger
 from tulle.accounting.ledger_rows import SpendStatus
 from tulle.cli.budget import budget_app
 from tulle.errors import BudgetExceededError, ConfigError, RunStateError
+from waiting import HANG_S
 
 HALF = '{"kind": "EpsilonDelta", "epsilon": 0.5}'
 
@@ -209,6 +210,6 @@ def test_the_command_line_loads_nothing_slow() -> None:
         "print([m for m in ('numpy', 'scipy', 'sqlite3', 'dp_accounting') if m in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=HANG_S
     )
     assert done.stdout == "[]\n"

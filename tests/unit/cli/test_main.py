@@ -16,6 +16,7 @@ from tulle.errors import (
     TulleError,
     UnsupportedEventError,
 )
+from waiting import HANG_S
 
 ACCOUNT_COMMANDS = ("gaussian", "laplace", "rr", "dpsgd", "two-phase", "user", "shuffle", "plan")
 
@@ -69,7 +70,7 @@ def test_an_interrupted_command_says_so(tmp_path: pathlib.Path) -> None:
     while process.poll() is None and not list(tmp_path.iterdir()):  # Until it writes.
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, message = process.communicate(timeout=60)
+    _, message = process.communicate(timeout=HANG_S)
     assert process.returncode == 130
     assert message == "error: interrupted\n"
     assert not output.exists()

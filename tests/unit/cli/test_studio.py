@@ -16,6 +16,7 @@ import pytest
 from tulle.cli.main import run_with
 from tulle.studio.fields import defaults
 from tulle.studio.train_panel import TRAIN
+from waiting import HANG_S
 
 SLOW = defaults(TRAIN.fields) | {
     "method": "two-phase",
@@ -50,11 +51,11 @@ def started(folder: pathlib.Path) -> Iterator[tuple[subprocess.Popen[str], str]]
 def let_in(address: str, path: str) -> HTTPResponse:
     """What somebody with the printed address gets from another one."""
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-    start: HTTPResponse = opener.open(address, timeout=60)
+    start: HTTPResponse = opener.open(address, timeout=HANG_S)
     if not path:
         return start
     start.close()
-    found: HTTPResponse = opener.open(address.partition("?")[0] + path, timeout=60)
+    found: HTTPResponse = opener.open(address.partition("?")[0] + path, timeout=HANG_S)
     return found
 
 
@@ -77,7 +78,7 @@ def test_it_prints_the_address_serves_and_ends_well_on_an_interrupt(
             assert b"<title>tulle studio</title>" in reply.read()
             assert "token" not in reply.url
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0
     assert out == ""
     assert err == "Ctrl-C stops it.\nstopped\n"
@@ -92,8 +93,8 @@ def test_an_interrupt_waits_for_no_answer(tmp_path: pathlib.Path) -> None:
             with let_in(address, "api/ledger") as reply:
                 assert reply.status == 200
             process.send_signal(signal.SIGINT)
-            assert refused.result(timeout=60) != 200
-        _, err = process.communicate(timeout=60)
+            assert refused.result(timeout=HANG_S) != 200
+        _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0
     assert err == "Ctrl-C stops it.\nstopped\n"
 

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from tulle.studio.serving import Studio, open_studio
 from tulle.studio.settings import StudioConfig
+from waiting import HANG_S
 
 Reply = tuple[int, dict[str, str], bytes]
 
@@ -24,7 +25,7 @@ def running(config: StudioConfig | None = None) -> Iterator[Studio]:
         yield studio
     finally:
         studio.stop()
-        thread.join(timeout=30)
+        thread.join(timeout=HANG_S)
         assert not thread.is_alive()
 
 
@@ -32,7 +33,7 @@ def send(
     studio: Studio, path: str, *, method: str = "GET", headers: Mapping[str, str] | None = None
 ) -> Reply:
     """One request with exactly these headers, and Host where they name none."""
-    connection = http.client.HTTPConnection("127.0.0.1", studio.access.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", studio.access.port, timeout=HANG_S)
     with contextlib.closing(connection):
         connection.request(method, path, headers=dict(headers or {}))
         reply = connection.getresponse()

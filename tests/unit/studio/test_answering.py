@@ -7,6 +7,7 @@ from tulle.errors import ConfigError, RunInterruptedError
 from tulle.studio.answering import Answers
 from tulle.studio.fields import NumberField
 from tulle.studio.panel import Given, Panel
+from waiting import HANG_S
 
 FIELD = NumberField(name="number", label="number", default=1.0, least=0.0, most=9.0)
 ONE = (("number", "1"),)
@@ -16,7 +17,7 @@ def test_a_slow_answer_holds_up_no_other() -> None:
     may_end = threading.Event()
 
     def slow(_given: Given) -> str:
-        may_end.wait(60)
+        may_end.wait(HANG_S)
         return "late"
 
     answers = Answers([_panel("slow", slow), _panel("fast", lambda _given: "at once")])
@@ -65,7 +66,7 @@ def test_stopping_lets_go_of_answers_under_way_and_begins_no_other() -> None:
 
     def slow(_given: Given) -> bool:
         has_begun.set()
-        return may_end.wait(60)
+        return may_end.wait(HANG_S)
 
     answers = Answers([_panel("slow", slow)])
 

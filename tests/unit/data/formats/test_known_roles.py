@@ -15,6 +15,7 @@ from tulle.data.formats.taobao import TAOBAO
 from tulle.data.schema import Schema
 from tulle.data.schema_file import read_schema
 from tulle.errors import ConfigError
+from waiting import HANG_S
 
 
 def with_public(schema: Schema, column: str) -> Schema:
@@ -144,5 +145,5 @@ def test_the_check_needs_no_polars() -> None:
         "print('polars' in sys.modules)\n"
     )
     command = [sys.executable, "-c", script]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S)
     assert shown.stdout.strip() == "False"

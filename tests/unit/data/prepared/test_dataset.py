@@ -15,6 +15,7 @@ from tulle.errors import DataError
 from tulle.privacy.event_json import event_to_dict
 from tulle.privacy.events import Gaussian
 from unit.data.prepared.small_dataset import block, write_small_dataset
+from waiting import HANG_S
 
 ARRAYS = ("public_features", "sensitive_features", "labels", "units", "times", "days")
 
@@ -187,6 +188,6 @@ def test_reading_needs_numpy_and_the_standard_library_alone(folder: Path) -> Non
         "print(*sorted(top for top in tops - known if not top.startswith('_')))\n"
     )
     command = [sys.executable, "-c", script, str(folder)]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S)
     assert "polars" not in shown.stdout
     assert set(shown.stdout.split()) <= {"sitecustomize", "distutils-precedence"}

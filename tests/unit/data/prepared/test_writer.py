@@ -17,6 +17,7 @@ from unit.data.prepared.small_dataset import (
     block,
     write_small_dataset,
 )
+from waiting import HANG_S
 
 
 def stop_after_blocks(folder: Path, num_blocks: int) -> None:
@@ -157,7 +158,7 @@ def test_a_writer_in_another_process_is_refused(tmp_path: Path) -> None:
     with hold_partial(tmp_path / "data", SETTINGS, resume=True):
         process = context.Process(target=write_small_dataset, args=(tmp_path / "data",))
         process.start()
-        process.join(timeout=60)
+        process.join(timeout=HANG_S)
         assert process.exitcode == 1
     assert not (tmp_path / "data").exists()
 

@@ -26,6 +26,7 @@ from tulle.measure.engines.totals import slice_totals
 from tulle.measure.slice_jobs import Amount, Bounds, SliceColumn, Subject
 from tulle.privacy.units import Unit
 from unit.measure.engines.small_logs import SALT, job_of
+from waiting import HANG_S
 
 CAMPAIGN = SliceColumn(name="campaign", side=Side.IMPRESSION, column="campaign")
 DAY = SliceColumn(name="day", side=Side.IMPRESSION, column="timestamp", is_day=True)
@@ -153,6 +154,13 @@ def test_a_file_named_twice_is_refused(engine, tmp_path) -> None:
         engine.column_types(source)
 
 
+def test_a_copy_of_a_file_is_refused(engine, tmp_path) -> None:
+    first = csv_file(tmp_path, HEADER + "u,1,a\n").paths[0]
+    copy = csv_file(tmp_path, HEADER + "u,1,a\n", name="copy.csv").paths[0]
+    with pytest.raises(DataError, match=r"copy\.csv is a copy of log\.csv"):
+        engine.column_types(FileTable(paths=(first, copy)))
+
+
 def test_what_is_wrong_with_a_database_is_said(engine, tmp_path) -> None:
     (tmp_path / "none.db").write_text("secret" * 5000)
     with pytest.raises(DataError, match="no DuckDB database"):
@@ -215,20 +223,29 @@ def test_a_failed_write_says_so(engine: DuckDBEngine, tmp_path: Path) -> None:
 
 def test_an_interrupt_within_duckdb_is_an_interrupt() -> None:
     script = textwrap.dedent("""
-        import os, signal, threading
+        import os, signal, threading, time
         from tulle.measure.engines.duckdb_engine import DuckDBEngine
         from tulle.measure.engines.engine import Program, Step
         pairs = "FROM RANGE(10000000) a(x), RANGE(100000) b(x)"
         steps = (Step("long", f"SELECT SUM(a.x * b.x) AS s {pairs}"),)
         with DuckDBEngine(num_threads=1) as engine:
-            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+            # Python alone would not spend half a second of this thread's processor time.
+            clock = time.pthread_getcpuclockid(threading.main_thread().ident)
+            end = time.clock_gettime(clock) + 0.5
+
+            def interrupt_the_query():
+                while time.clock_gettime(clock) < end:
+                    time.sleep(0.01)
+                os.kill(os.getpid(), signal.SIGINT)
+
+            threading.Thread(target=interrupt_the_query).start()
             try:
                 engine.run(Program(tables={}, steps=steps, outputs=("long",)))
             except KeyboardInterrupt as error:
                 print("interrupted", error.__suppress_context__)
     """)
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=HANG_S
     )
     assert done.stdout == "interrupted True\n"
 

@@ -16,6 +16,7 @@ from unit.train.distributed.noiseless_processes import train_with
 from unit.train.lazy.noiseless_updates import Trained, Training
 from unit.train.models.test_tower_model import DATASETS, MODELS
 from unit.train.small_data import make_examples
+from waiting import HANG_S
 
 EXAMPLES = make_examples(400)
 TRAINING = Training(
@@ -92,7 +93,7 @@ def die_in_the_third_step(processes: Processes) -> None:
 
 def hang_in_the_third_step(processes: Processes) -> None:
     """As a process on a machine that hangs."""
-    take_and_then(processes, lambda: time.sleep(60))
+    take_and_then(processes, lambda: time.sleep(HANG_S))
 
 
 def take_and_then(processes: Processes, act: object) -> None:

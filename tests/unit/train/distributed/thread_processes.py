@@ -2,7 +2,6 @@
 
 import queue
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -11,8 +10,7 @@ import torch
 from torch import Tensor
 
 from tulle.errors import RunStateError
-
-_SECONDS = 30.0
+from waiting import HANG_S
 
 Result = TypeVar("Result")
 
@@ -20,10 +18,17 @@ Result = TypeVar("Result")
 class _Meeting:
     def __init__(self, size: int) -> None:
         self.size = size
-        self.barrier = threading.Barrier(size, timeout=_SECONDS)
+        self.barrier = threading.Barrier(size, timeout=HANG_S)
         self.brought: list[Any] = [None] * size
         self.sent = {(a, b): queue.Queue[Tensor]() for a in range(size) for b in range(size)}
         self.reason: str | None = None
+
+    def break_up(self) -> None:
+        """Ends all meetings to come; those who are on their way out of the last one may leave."""
+        is_emptying = 1
+        with self.barrier._cond:
+            self.barrier._cond.wait_for(lambda: self.barrier._state != is_emptying)
+            self.barrier._break()
 
 
 class ThreadProcesses:
@@ -62,14 +67,14 @@ class ThreadProcesses:
         self._meeting.sent[self.rank, rank].put(values.clone())
 
     def receive(self, values: Tensor, rank: int) -> None:
-        sent = self._meeting.sent[rank, self.rank].get(timeout=_SECONDS)
+        sent = self._meeting.sent[rank, self.rank].get(timeout=HANG_S)
         assert sent.shape == values.shape
         values.copy_(sent)
 
     def fail(self, reason: str) -> None:
         self._meeting.reason = self._meeting.reason or reason
         self.is_open = False
-        self._meeting.barrier.abort()
+        self._meeting.break_up()
 
     def _meet(self, brought: Any) -> list[Any]:
         meeting = self._meeting
@@ -103,9 +108,7 @@ def run_together(
             return work(ThreadProcesses(meeting, rank))
         except BaseException as error:
             first_error.append(error)
-            # Others may still be on their way out of the last meeting.
-            time.sleep(0.2)
-            meeting.barrier.abort()
+            meeting.break_up()
             return error
 
     with ThreadPoolExecutor(size) as pool:
