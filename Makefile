@@ -5,7 +5,7 @@ VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 WORKERS ?= 2
 
-.PHONY: demo test test-quick lint format docs bench clean
+.PHONY: demo test test-quick lint format docs bench mutants clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/tulle demo
@@ -51,6 +51,10 @@ bench: $(VENV)/.installed-dev
 	$(VENV)/bin/python benchmarks/docs_hybrid_figures.py
 	$(VENV)/bin/python benchmarks/docs_benchmarks.py
 	$(VENV)/bin/python benchmarks/docs_comparison.py
+
+# About an hour. Not part of `make test`: it asks what the tests would notice, not whether they pass.
+mutants: $(VENV)/.installed-dev
+	$(VENV)/bin/python tests/mutation/mutate.py --seed 1 --number 200 --jobs $(WORKERS)
 
 clean:
 	rm -rf $(VENV) build dist site runs demo-run
