@@ -147,13 +147,26 @@ class _DemoRuns:
 
 
 def _as_train_settings(config: "TrainConfig", data: ChosenData) -> TrainSettings:
-    """Batches may shrink to fit, as they do in `tulle train` where no size is asked for."""
+    """The settings of `tulle train`, with batches that shrink to fit few rows."""
     return TrainSettings(
         data=DataChoice(source=str(data.dataset.folder)),
-        config=config,
+        config=_with_fitting_batches(config, data),
         is_batch_size_given=False,
         is_label_batch_size_given=False,
     )
+
+
+def _with_fitting_batches(config: "TrainConfig", data: ChosenData) -> "TrainConfig":
+    from tulle.train.configs import StepsConfig
+    from tulle.train.step_sampling import fitting_batch_size
+    from tulle.train.training_rows import planned_shape
+
+    if not isinstance(config, StepsConfig) or config.private_phase.batch_size is None:
+        return config
+    num_rows = planned_shape(data.planned(), config).num_private_rows
+    size = fitting_batch_size(config.private_phase.batch_size, num_rows)
+    phase = dataclasses.replace(config.private_phase, batch_size=size)
+    return dataclasses.replace(config, private_phase=phase)
 
 
 def _prepare_log(settings: DemoSettings, log: Path, prepared: Path, *, quiet: bool) -> None:

@@ -1,6 +1,5 @@
 """From settings to the plan of a run, before a label or a feature is read."""
 
-import dataclasses
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +9,6 @@ from tulle.cli.train_settings import TrainSettings
 from tulle.errors import ConfigError, RunStateError, reason_of
 
 if TYPE_CHECKING:
-    from tulle.train.configs import TrainConfig
     from tulle.train.data_shape import DataShape
     from tulle.train.train_plan import TrainPlan
 
@@ -24,7 +22,8 @@ def plan_run(settings: TrainSettings, data: ChosenData) -> "TrainPlan":
     from tulle.train.training_rows import planned_shape
 
     shape = planned_shape(data.planned(), settings.config)
-    return _with_batch_size(settings, shape).make(shape)
+    _check_plain_batches(settings, shape)
+    return settings.config.make(shape)
 
 
 def plan_line(plan: "TrainPlan") -> str:
@@ -94,38 +93,17 @@ def read_finished(path: Path) -> "TrainPlan":
     return train_plan_from_json(text)
 
 
-def _with_batch_size(settings: TrainSettings, shape: "DataShape") -> "TrainConfig":
-    """The config with a batch size that fits, where none was asked for."""
-    from tulle.train.configs import (
-        NonPrivateConfig,
-        RandomizedLabelsConfig,
-        StepsConfig,
-        TwoPhaseConfig,
-    )
-    from tulle.train.step_noise import BandedNoise
-    from tulle.train.step_sampling import fitting_batch_size
-    from tulle.train.unit_level import UserAccounting, UserLevel
+def _check_plain_batches(settings: TrainSettings, shape: "DataShape") -> None:
+    """Refuses batches of steps without noise that were asked for and are larger than the data."""
+    from tulle.train.configs import NonPrivateConfig, RandomizedLabelsConfig, TwoPhaseConfig
 
     config = settings.config
-    if isinstance(config, NonPrivateConfig):
-        if settings.is_batch_size_given:
-            _check_fits("batch_size", config.phase.batch_size, shape)
-        return config
+    if isinstance(config, NonPrivateConfig) and settings.is_batch_size_given:
+        _check_fits("batch_size", config.phase.batch_size, shape)
     if isinstance(config, TwoPhaseConfig | RandomizedLabelsConfig) and (
         settings.is_label_batch_size_given
     ):
         _check_fits("label_batch_size", config.label_phase.batch_size, shape)
-    if settings.is_batch_size_given or not isinstance(config, StepsConfig):
-        return config
-    unit, available = config.unit, shape.num_private_rows
-    if isinstance(unit, UserLevel) and unit.accounting is UserAccounting.CLIPPED_USERS:
-        available = shape.num_users or 1
-    phase = config.private_phase
-    if isinstance(phase.noise, BandedNoise):
-        available //= phase.noise.num_bands
-    size = fitting_batch_size(phase.batch_size, available)
-    fitting = dataclasses.replace(phase, batch_size=size)
-    return dataclasses.replace(config, private_phase=fitting)
 
 
 def _check_fits(name: str, batch_size: int, shape: "DataShape") -> None:

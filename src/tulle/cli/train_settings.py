@@ -85,6 +85,7 @@ class TrainSettings:
     data: DataChoice
     config: "TrainConfig"
     is_batch_size_given: bool
+    """For steps without noise, of the baseline; private steps fit theirs to the data."""
     is_label_batch_size_given: bool
 
 
@@ -115,9 +116,7 @@ def read_settings(options: SettingOptions) -> TrainSettings:
     return TrainSettings(
         data=data_choice(options, file),
         config=config_from_dict(data),
-        is_batch_size_given=any(
-            "batch_size" in data.get(name, {}) for name in ("private_phase", "phase")
-        ),
+        is_batch_size_given="batch_size" in data.get("phase", {}),
         is_label_batch_size_given="batch_size" in data.get("label_phase", {}),
     )
 

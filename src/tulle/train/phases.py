@@ -110,9 +110,10 @@ class PrivatePhase:
     """DP-SGD. The sampler, the clip, the noise and the event are bound by the plan."""
 
     epochs: float = 4.0
-    batch_size: int = 16384
+    batch_size: int | None = None
     """Rows that fit into a batch; the expected number leaves 6 standard deviations of room.
-    With clipped users: the expected number of users."""
+    With clipped users: the expected number of users. None: 16,384, or a quarter of the rows or
+    users where those are few; the plan says which."""
     clip_norm: float = 10.0
     """Largest L2 norm of one unit's part in a step, over all trained parameters together."""
     optimizer: OptimizerSettings = dataclasses.field(
@@ -130,7 +131,8 @@ class PrivatePhase:
 
     def __post_init__(self) -> None:
         _check_epochs(self.epochs)
-        check_count("batch_size", self.batch_size)
+        if self.batch_size is not None:
+            check_count("batch_size", self.batch_size)
         # Squares of single-precision gradients that are far smaller vanish, and would not be seen.
         if not 1e-6 <= check_finite("clip_norm", self.clip_norm) <= 1e4:
             raise ConfigError(f"clip_norm={self.clip_norm} must be from 1e-6 to 10000, e.g. 10.")

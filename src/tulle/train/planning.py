@@ -35,7 +35,7 @@ from tulle.train.plan_words import (
     plan_sentence,
     plan_settings,
 )
-from tulle.train.step_sampling import choose_sampler
+from tulle.train.step_sampling import choose_sampler, with_batch_size
 from tulle.train.train_plan import (
     StepSampler,
     TrainPlan,
@@ -61,6 +61,8 @@ def make_train_plan(config: TrainConfig, shape: DataShape) -> TrainPlan:
     """
     if isinstance(config, NonPrivateConfig):
         return _baseline_plan(config, shape)
+    if isinstance(config, StepsConfig):
+        config = with_batch_size(config, shape)
     target = _checked_target(config, shape)
     parts = _calibrated(config, shape, target)
     _check_private(parts)

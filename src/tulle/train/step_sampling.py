@@ -17,7 +17,15 @@ from tulle.train.unit_level import UserAccounting, UserLevel
 if TYPE_CHECKING:
     from tulle.train.train_plan import StepSampler
 
+_USUAL_BATCH_SIZE = 16384
 _LEAST_BATCHES = 4
+"""Where rows are few, so many batches of the size that a plan chooses would hold them all."""
+
+
+def with_batch_size(config: StepsConfig, shape: DataShape) -> StepsConfig:
+    """The same settings with the batch size that a plan for such data has."""
+    phase = dataclasses.replace(config.private_phase, batch_size=_batch_size(config, shape))
+    return dataclasses.replace(config, private_phase=phase)
 
 
 def choose_sampler(config: StepsConfig, shape: DataShape) -> "StepSampler":
@@ -26,23 +34,23 @@ def choose_sampler(config: StepsConfig, shape: DataShape) -> "StepSampler":
     The papers' accounting covers plain Poisson batches, so reproductions get those. Correlated
     noise needs groups of rows that take turns, as many as it has bands.
     """
-    unit, phase = config.unit, config.private_phase
+    unit, phase, batch_size = config.unit, config.private_phase, _batch_size(config, shape)
     accounting = unit.accounting if isinstance(unit, UserLevel) else None
     if isinstance(unit, UserLevel) and accounting is UserAccounting.CLIPPED_USERS:
-        return _user_sampling(unit, phase, shape)
+        return _user_sampling(unit, phase, batch_size, shape)
     num_rows = shape.num_private_rows
-    _check_batch_size(phase, num_rows, "training rows")
+    _check_batch_size(batch_size, num_rows, "training rows")
     if isinstance(phase.noise, BandedNoise):
-        return _cyclic(phase, phase.noise.num_bands, num_rows)
+        return _cyclic(phase, batch_size, phase.noise.num_bands, num_rows)
     if config.accounting is Accounting.PAPER_RDP:
         return Poisson(
             num_rows=num_rows,
-            sampling_prob=phase.batch_size / num_rows,
-            steps=_num_steps(phase, num_rows, phase.batch_size),
+            sampling_prob=batch_size / num_rows,
+            steps=_num_steps(phase, num_rows, batch_size),
         )
     one_step = TruncatedPoisson.with_headroom(
         num_rows=num_rows,
-        max_batch_size=phase.batch_size,
+        max_batch_size=batch_size,
         steps=1,
         max_rows_per_unit=_rows_in_event(config),
     )
@@ -55,6 +63,18 @@ def fitting_batch_size(batch_size: int, num_units: int) -> int:
     return min(batch_size, max(1, num_units // _LEAST_BATCHES))
 
 
+def _batch_size(config: StepsConfig, shape: DataShape) -> int:
+    """The size that was chosen; else the usual one, or less where there are few rows or users."""
+    phase, unit, num_units = config.private_phase, config.unit, shape.num_private_rows
+    if phase.batch_size is not None:
+        return phase.batch_size
+    if isinstance(unit, UserLevel) and unit.accounting is UserAccounting.CLIPPED_USERS:
+        num_units = shape.num_users or 1
+    if isinstance(phase.noise, BandedNoise):
+        num_units //= phase.noise.num_bands
+    return fitting_batch_size(_USUAL_BATCH_SIZE, num_units)
+
+
 def _rows_in_event(config: StepsConfig) -> int:
     unit = config.unit
     if isinstance(unit, UserLevel) and unit.accounting is UserAccounting.SEVERAL_ROWS:
@@ -62,11 +82,11 @@ def _rows_in_event(config: StepsConfig) -> int:
     return 1
 
 
-def _cyclic(phase: PrivatePhase, num_bands: int, num_rows: int) -> CyclicPoisson:
-    steps = _num_steps(phase, num_rows, phase.batch_size)
-    if phase.batch_size * num_bands > num_rows:
+def _cyclic(phase: PrivatePhase, batch_size: int, num_bands: int, num_rows: int) -> CyclicPoisson:
+    steps = _num_steps(phase, num_rows, batch_size)
+    if batch_size * num_bands > num_rows:
         raise ConfigError(
-            f"batch_size={phase.batch_size} times num_bands={num_bands} must be <= the number of "
+            f"batch_size={batch_size} times num_bands={num_bands} must be <= the number of "
             f"training rows, {num_rows}: each batch comes from one of {num_bands} groups. Lower "
             "one of both."
         )
@@ -77,29 +97,32 @@ def _cyclic(phase: PrivatePhase, num_bands: int, num_rows: int) -> CyclicPoisson
         )
     return CyclicPoisson(
         num_rows=num_rows,
-        sampling_prob=phase.batch_size / num_rows,
+        sampling_prob=batch_size / num_rows,
         num_groups=num_bands,
         steps=steps,
     )
 
 
-def _user_sampling(unit: UserLevel, phase: PrivatePhase, shape: DataShape) -> UserSampling:
+def _user_sampling(
+    unit: UserLevel, phase: PrivatePhase, batch_size: int, shape: DataShape
+) -> UserSampling:
     num_users = shape.num_users
     if num_users is None:
         raise ConfigError("num_users=None: clipped users need data with a unit column.")
-    _check_batch_size(phase, num_users, "users")
+    _check_batch_size(batch_size, num_users, "users")
     return UserSampling(
         num_users=num_users,
-        sampling_prob=phase.batch_size / num_users,
-        steps=_num_steps(phase, num_users, phase.batch_size),
+        sampling_prob=batch_size / num_users,
+        steps=_num_steps(phase, num_users, batch_size),
         max_rows_per_user=unit.max_rows_per_user,
     )
 
 
-def _check_batch_size(phase: PrivatePhase, limit: int, what: str) -> None:
-    if phase.batch_size > limit:
+def _check_batch_size(batch_size: int, limit: int, what: str) -> None:
+    if batch_size > limit:
         raise ConfigError(
-            f"batch_size={phase.batch_size} must be <= the number of {what}, {limit}; lower it."
+            f"batch_size={batch_size} must be <= the number of {what}, {limit}; lower it, or "
+            "leave it out."
         )
 
 

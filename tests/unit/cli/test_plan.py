@@ -3,7 +3,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tulle.data.prepared.dataset import PreparedDataset
 from tulle.runs.folder import RunFolder
+from tulle.train.configs import DpSgdConfig, LabelProjectionConfig, StepsConfig, TwoPhaseConfig
+from tulle.train.fitting import make_plan
+from tulle.train.phases import PrivatePhase
+from tulle.train.step_noise import BandedNoise
+from tulle.train.unit_level import UserLevel
 from unit.cli.train_commands import SYNTH, error_of, facts_of, run, write_prepared
 
 
@@ -22,6 +28,29 @@ def test_few_rows_get_a_smaller_batch(capsys: pytest.CaptureFixture[str]) -> Non
         f"plan {SYNTH} --method dp-sgd --epsilon 1 --test-fraction 0 --batch-size 300", capsys
     )["settings"]
     assert settings["max_batch_size"] == 300
+
+
+@pytest.mark.parametrize(
+    ("options", "config"),
+    [
+        ("--method dp-sgd", DpSgdConfig()),
+        ("--method two-phase", TwoPhaseConfig()),
+        ("--method label-projection", LabelProjectionConfig()),
+        ("--method dp-sgd --unit user", DpSgdConfig(unit=UserLevel())),
+        (
+            "--method dp-sgd --noise banded --bands 3",
+            DpSgdConfig(private_phase=PrivatePhase(noise=BandedNoise(num_bands=3))),
+        ),
+    ],
+)
+def test_the_command_makes_the_plan_that_python_makes(
+    options: str, config: StepsConfig, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_prepared(folder / "prepared")
+    command = f"plan --data prepared --test-fraction 0 --epsilon 2 --quiet {options}"
+    calibrated = config.calibrate(epsilon=2.0, delta=1e-7)
+    plan = make_plan(PreparedDataset.open(folder / "prepared"), calibrated)
+    assert facts_of(command, capsys) == plan.plan.to_dict()
 
 
 def test_plan_prints_what_would_run(capsys: pytest.CaptureFixture[str]) -> None:

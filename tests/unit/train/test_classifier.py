@@ -21,6 +21,7 @@ from tulle.data.schema import Schema
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.privacy.units import Adjacency, Unit
 from tulle.train.classifier import Hashing, NotFittedError, TableClassifier
+from tulle.train.configs import DpSgdConfig
 from tulle.train.run_options import LedgerCharge, RunOptions
 from tulle.train.unit_level import UserLevel
 from unit.train.small_data import (
@@ -100,6 +101,13 @@ def test_every_kind_of_table_gives_the_same_predictions(kind: str, fitted: Table
     model = classifier().fit(make_table(columns()))
     expected = fitted.predict_proba(held_out_table())
     np.testing.assert_array_equal(model.predict_proba(make_table(columns(1000, seed=1))), expected)
+
+
+def test_batches_fit_a_table_of_few_rows() -> None:
+    config = DpSgdConfig(model=SMALL_MLP)
+    model = classifier(config=config, epsilon=3, delta=1e-5).fit(pl.DataFrame(columns(3_000)))
+    assert model.plan_.private_phase is not None
+    assert model.plan_.private_phase.batch_size == 750
 
 
 def test_another_seed_gives_another_model(fitted: TableClassifier) -> None:

@@ -6,9 +6,15 @@ from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.data.samplers.user_sampling import UserSampling
 from tulle.errors import ConfigError
 from tulle.train.configs import Accounting, DpSgdConfig
-from tulle.train.step_noise import BandedNoise, LatticeNoise, SelectedRows, StepNoise
-from tulle.train.step_sampling import choose_sampler
-from tulle.train.unit_level import UserAccounting, UserLevel
+from tulle.train.step_noise import (
+    BandedNoise,
+    IndependentNoise,
+    LatticeNoise,
+    SelectedRows,
+    StepNoise,
+)
+from tulle.train.step_sampling import choose_sampler, with_batch_size
+from tulle.train.unit_level import ExampleLevel, UnitLevel, UserAccounting, UserLevel
 from unit.train.small_data import dp_sgd, make_shape, private_phase
 
 SHAPE = make_shape(4000, num_users=1000)
@@ -85,3 +91,37 @@ def test_other_noise_leaves_the_batches_as_they_are(noise: StepNoise) -> None:
 def test_there_is_at_least_one_step() -> None:
     sampler = choose_sampler(dp_sgd(private_phase=private_phase(epochs=1e-6)), SHAPE)
     assert sampler.steps == 1
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "num_users", "unit", "noise", "batch_size"),
+    [
+        (3_000, None, ExampleLevel(), IndependentNoise(), 750),
+        (3, None, ExampleLevel(), IndependentNoise(), 1),
+        (65_535, None, ExampleLevel(), IndependentNoise(), 16_383),
+        (1_000_000, None, ExampleLevel(), IndependentNoise(), 16_384),
+        (3_000, None, ExampleLevel(), BandedNoise(num_bands=5), 150),
+        (4_000, 1_000, UserLevel(), IndependentNoise(), 1_000),
+        (
+            *(4_000, 1_000, UserLevel(accounting=UserAccounting.CLIPPED_USERS)),
+            *(IndependentNoise(), 250),
+        ),
+    ],
+)
+def test_a_batch_size_that_nobody_chose_fits_the_data(
+    num_rows: int, num_users: int | None, unit: UnitLevel, noise: StepNoise, batch_size: int
+) -> None:
+    config = dp_sgd(private_phase=private_phase(batch_size=None, noise=noise), unit=unit)
+    shape = make_shape(num_rows, num_users=num_users)
+    chosen = with_batch_size(config, shape)
+    assert chosen.private_phase.batch_size == batch_size
+    assert choose_sampler(config, shape) == choose_sampler(chosen, shape)
+
+
+def test_a_batch_size_that_was_chosen_is_kept_or_refused() -> None:
+    config = dp_sgd(private_phase=private_phase(batch_size=4_000))
+    assert with_batch_size(config, SHAPE) == config
+    with pytest.raises(
+        ConfigError, match=r"batch_size=4000 must be <= .* 3000; lower it, or leave"
+    ):
+        choose_sampler(config, make_shape(3_000))
