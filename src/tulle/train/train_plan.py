@@ -24,6 +24,7 @@ from tulle.privacy.events import (
 )
 from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency, Scope, TrustModel
+from tulle.train.cells.cell_words import cells_bounds_of_one_table
 from tulle.train.configs import (
     Accounting,
     DpSgdConfig,
@@ -247,7 +248,7 @@ def _first_mismatch(plan: TrainPlan) -> str | None:
         return "config"
     if plan.plan.columns != columns:
         return "set of columns"
-    if _words(plan.plan) != _words_of(config, plan.label_epsilon, sampler):
+    if not _is_described(plan):
         return "description"
     if plan.plan.guarantee.adjacency is not claimed_adjacency(config, sampler):
         return "adjacency"
@@ -280,19 +281,14 @@ def _speaks_of_run(claim: Claim, plan: TrainPlan) -> bool:
     return is_of_columns and claim.event == compose_parts(*_reading_sensitive(plan))
 
 
-def _words(plan: Plan) -> tuple[object, ...]:
-    return plan.mechanism, plan.bounds, plan.assumptions, plan.trust
-
-
-def _words_of(
-    config: TrainConfig, label_epsilon: float | None, sampler: StepSampler | None
-) -> tuple[object, ...]:
-    return (
-        plan_sentence(config, label_epsilon, sampler),
-        plan_bounds(config, label_epsilon, sampler),
-        plan_assumptions(config, label_epsilon, sampler),
-        TrustModel.CENTRAL,
-    )
+def _is_described(plan: TrainPlan) -> bool:
+    """Whether the claim has the words of this config, or those of a version that had others."""
+    said, parts = plan.plan, (plan.config, plan.label_epsilon, plan.sampler)
+    bounds = [plan_bounds(*parts)]
+    if isinstance(plan.config, HybridConfig):
+        bounds.append(cells_bounds_of_one_table())
+    words = (plan_sentence(*parts), plan_assumptions(*parts), TrustModel.CENTRAL)
+    return said.bounds in bounds and (said.mechanism, said.assumptions, said.trust) == words
 
 
 def _meets_target(plan: TrainPlan, config: PrivateConfig) -> bool:

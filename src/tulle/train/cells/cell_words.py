@@ -30,7 +30,36 @@ def cells_settings(settings: CellSettings, noise_multiplier: float | None) -> di
 
 
 def cells_bounds() -> tuple[Bound, ...]:
-    """Most that one row adds to a table of cells, and most that replacing it changes."""
+    """Most cells that one row adds to, and most that replacing it changes in a round of tables."""
+    weights = "squares of the weights of a row in all tables of a round add up to at most its share"
+    return (
+        Bound(
+            what="cells of each table that one row adds to",
+            limit=1,
+            where="a row has one value of each column, and a cell is one combination of values",
+        ),
+        Bound(
+            what="L2 distance of the sums of all tables of a round of share 1 together, before a "
+            "sensitive column was used, if the label of one row is replaced",
+            limit=LABEL_SENSITIVITY,
+            where="labels are 0 or 1; cells and predictions depend on public columns until then; "
+            + weights,
+        ),
+        Bound(
+            what="L2 distance of the sums of all tables of a later round of share 1 together, or "
+            "of the counts of the values of one sensitive column, if one row is replaced",
+            limit=ROW_SENSITIVITY,
+            where="rows with high predictions count less, so that what a row adds to both sums "
+            "of its cell is bounded together; " + weights,
+        ),
+    )
+
+
+def cells_bounds_of_one_table() -> tuple[Bound, ...]:
+    """The bounds as plans of version 0.1.0 state them: true, but of one table where all are meant.
+
+    Such plans can still be run.
+    """
     return (
         Bound(
             what="cells of a table that one row adds to",

@@ -111,3 +111,23 @@ def test_sums_are_those_of_a_loop() -> None:
         expected[:, cell] += weight * (label - chance), weight * chance
     found = row_sums(cells, labels, predictions, weights, _CELLS)
     assert np.allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("num_rows", "most"), [(1_000, 1e-12), (1_000_000, 1e-9)])
+def test_rounding_of_sums_is_far_below_the_margin_of_the_noise(num_rows: int, most: float) -> None:
+    """Replacing an early row changes how all later additions are rounded."""
+    rng = np.random.default_rng(1)
+    cells, weights = np.zeros(num_rows, np.int64), np.sqrt(rng.random(num_rows))
+    predictions = rng.random(num_rows)
+    labels = (rng.random(num_rows) < predictions).astype(np.float64)
+
+    def summed(where: slice) -> np.ndarray:
+        return row_sums(cells[where], labels[where], predictions[where], weights[where], 1)
+
+    for place in range(5):
+        everything, alone = summed(slice(None)), summed(slice(place, place + 1))
+        labels[place], predictions[place] = 1 - labels[place], rng.random()
+        moved, moved_alone = summed(slice(None)), summed(slice(place, place + 1))
+        rounding = np.linalg.norm((moved - everything) - (moved_alone - alone))
+        assert 0 < rounding < most * ROW_SENSITIVITY
+        assert rounding < num_rows**2 * 2.0**-53 * ROW_SENSITIVITY

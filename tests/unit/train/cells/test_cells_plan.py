@@ -12,12 +12,14 @@ from tulle.accounting.accountant import pld_epsilon
 from tulle.accounting.plan_check import verify_plan
 from tulle.data.samplers.poisson import Poisson
 from tulle.errors import ConfigError
+from tulle.mechanisms.analytic_gaussian import calibrate_gaussian
 from tulle.privacy.claim import Claim
 from tulle.privacy.conditions import Status
 from tulle.privacy.events import Composed, Event, Gaussian, NonPrivate, RandomizedResponse
 from tulle.privacy.units import Adjacency, Scope, TrustModel, Unit
 from tulle.runs.toml_text import toml_text
 from tulle.train.cells.cell_settings import CellSettings, StageShares
+from tulle.train.cells.cell_words import cells_bounds_of_one_table
 from tulle.train.config_data import config_from_dict, config_to_dict
 from tulle.train.configs import HybridConfig, Target, method_name
 from tulle.train.distributed.shareable import check_shareable
@@ -155,12 +157,31 @@ def test_a_plan_says_how_far_one_row_goes_and_what_enforces_it() -> None:
     made = plan().plan
     limits = [bound.limit for bound in made.bounds]
     assert limits == [1, 1, math.sqrt(2)]
+    assert all("all tables of a" in bound.what for bound in made.bounds[1:])
     assert {a.status for a in made.assumptions} == {Status.ENFORCED}
     assert "cells" in made.mechanism
     assert made.settings["method"] == "hybrid"
     assert made.settings["noise_multiplier"] == plan().noise_multiplier
     assert "floating point" in str(made.settings["noise_arithmetic"])
     assert "steps" not in made.settings
+
+
+def test_a_plan_that_states_its_bounds_of_one_table_can_still_be_run() -> None:
+    older = other_claims(plan(), bounds=cells_bounds_of_one_table())
+    assert train_plan_from_json(train_plan_to_json(older)) == older
+    with pytest.raises(ConfigError, match="description"):
+        other_claims(planned(dp_sgd()), bounds=cells_bounds_of_one_table())
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-7, 1e-10])
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1, 3, 8, 20])
+def test_the_noise_is_above_the_least_by_a_margin_for_rounding(
+    epsilon: float, delta: float
+) -> None:
+    made = planned(HybridConfig().calibrate(epsilon=epsilon, delta=delta))
+    assert made.noise_multiplier is not None
+    margin = made.noise_multiplier / calibrate_gaussian(epsilon, delta) - 1
+    assert 2e-6 < margin < 1e-4
 
 
 def test_vocabularies_of_sensitive_columns_are_part_of_the_event_and_not_paid_again() -> None:
