@@ -5,11 +5,7 @@
 import contextlib
 import glob
 import importlib.util
-import os
-import re
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,8 +22,18 @@ from tulle.measure.engines.engine import Program, Rows
 from tulle.measure.engines.keyed_order import SALT, SALT_VALUE
 from tulle.measure.engines.log_files import QUOTE, FileKind, check_files, csv_columns, file_kind
 from tulle.measure.engines.sql_text import identifier, text_literal
+from tulle.scratch_folders import scratch_folder
 
 _FOLDER_PREFIX = "tulle-duckdb-"
+_FIXED_SETTINGS = {
+    "preserve_insertion_order": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "allow_persistent_secrets": "false",
+    "python_enable_replacements": "false",
+}
+"""Settings of every database. The last keeps the name of a table from meaning a Python variable."""
 _REASONS = (
     ("number of columns", "a row has other columns than the header"),
     ("magic bytes", "it is no Parquet file"),
@@ -41,11 +47,12 @@ _REASONS = (
 
 
 class DuckDBEngine:
-    """Runs programs in a private in-memory database.
+    """Runs programs in a private in-memory database that reaches the files of the log alone.
 
-    Rows that need more than the memory lie in a folder of this process, which is removed when the
-    engine closes. Folders that killed processes of the same user left behind are removed when the
-    next engine opens.
+    Neither a program nor what lies in a database file can open another file, load an extension or
+    change a setting. Rows that need more than the memory lie in a folder of this process, which is
+    removed when the engine closes. Folders that killed processes of the same user left behind are
+    removed when the next engine opens.
     """
 
     name = "duckdb"
@@ -58,38 +65,36 @@ class DuckDBEngine:
         num_threads: int | None = None,
         spill_folder: Path | None = None,
     ) -> None:
-        # DuckDB's own choice is the working directory; rows that spill are sensitive.
-        _remove_stale_folders()
-        self._own_folder = tempfile.TemporaryDirectory(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-")
-        settings: dict[str, Any] = {
-            "preserve_insertion_order": "false",
-            "temp_directory": str(spill_folder or self._own_folder.name),
-        }
+        self._settings: dict[str, Any] = {**_FIXED_SETTINGS}
         if memory_limit is not None:
-            settings["memory_limit"] = memory_limit
+            self._settings["memory_limit"] = memory_limit
         if num_threads is not None:
-            settings["threads"] = num_threads
-        try:
-            self._connection = duckdb.connect(":memory:", config=settings)
-            self._connection.execute("SET TimeZone = 'UTC'")
-            # Else the type of a column of Python objects follows from a sample of its rows.
-            self._connection.execute("SET pandas_analyze_sample = 0")
-        except (duckdb.Error, TypeError) as error:
-            self._own_folder.cleanup()
-            raise ConfigError(
-                f"DuckDB refuses memory_limit={memory_limit!r}, num_threads={num_threads!r} or "
-                f"spill_folder={str(spill_folder)!r}; write e.g. '4GB', 2 and a folder."
-            ) from error
+            self._settings["threads"] = num_threads
+        self._allowed: frozenset[Path] = frozenset()
         self._databases: dict[Path, str] = {}
+        with contextlib.ExitStack() as stack:
+            # DuckDB's own choice is the working directory; rows that spill are sensitive.
+            own_folder = stack.enter_context(scratch_folder(_FOLDER_PREFIX))
+            self._settings["temp_directory"] = str(spill_folder or own_folder)
+            try:
+                self._connection = self._locked_connection()
+            except (duckdb.Error, TypeError) as error:
+                raise ConfigError(
+                    f"DuckDB refuses memory_limit={memory_limit!r}, num_threads={num_threads!r} or "
+                    f"spill_folder={str(spill_folder)!r}; write e.g. '4GB', 2 and a folder."
+                ) from error
+            self._closing = stack.pop_all()
 
     def column_types(self, source: TableSource) -> Mapping[str, str]:
         """Columns of a table and DuckDB's words for their types."""
+        self._allow(_paths_of([source]))
         with self._named("tulle_described", source), _plain_errors(source_name(source)):
             rows = self._connection.execute("DESCRIBE tulle_described").fetchall()
         return {row[0]: row[1] for row in rows}
 
     def run(self, program: Program) -> list[Rows]:
         """Rows of each output."""
+        self._allow(_paths_of(program.tables.values()))
         with self._prepared(program), _plain_errors("the log"):
             return [
                 self._connection.execute(f"SELECT * FROM {name}").fetchnumpy()
@@ -100,6 +105,7 @@ class DuckDBEngine:
         """Writes the only output to a Parquet file."""
         (output,) = program.outputs
         copy = f"COPY {output} TO {text_literal(str(path))} (FORMAT parquet)"
+        self._allow({*_paths_of(program.tables.values()), path})
         with self._prepared(program), _plain_errors("the log"):
             try:
                 self._connection.execute(copy)
@@ -118,7 +124,33 @@ class DuckDBEngine:
         trace: TracebackType | None,
     ) -> None:
         self._connection.close()
-        self._own_folder.cleanup()
+        self._closing.close()
+
+    def _allow(self, paths: Set[Path]) -> None:
+        """Lets the database reach more files. It cannot be told so later: another takes its place.
+
+        Nothing is lost, since every program leaves the database as empty as it was.
+        """
+        if paths <= self._allowed:
+            return
+        self._connection.close()
+        self._databases.clear()
+        self._allowed |= paths
+        with _plain_errors("the log"):
+            self._connection = self._locked_connection()
+
+    def _locked_connection(self) -> duckdb.DuckDBPyConnection:
+        connection = duckdb.connect(":memory:", config=self._settings)
+        connection.execute("SET TimeZone = 'UTC'")
+        # Else the type of a column of Python objects follows from a sample of its rows.
+        connection.execute("SET pandas_analyze_sample = 0")
+        # Files are allowed by what they are called and by the pattern that readers are given.
+        names = {name for path in self._allowed for name in (str(path), glob.escape(str(path)))}
+        allowed = ", ".join(map(text_literal, sorted(names)))
+        connection.execute(f"SET allowed_paths = [{allowed}]")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        return connection
 
     @contextlib.contextmanager
     def _prepared(self, program: Program) -> Iterator[None]:
@@ -177,6 +209,7 @@ class DuckDBEngine:
         parts = [identifier(part) for part in source.table.split(".")]
         if source.database is not None:
             parts.insert(0, self._attached(source.database))
+            self._refuse_view(source, parts[0])
         return f"SELECT * FROM {'.'.join(parts)}"
 
     def _attached(self, database: Path) -> str:
@@ -189,6 +222,32 @@ class DuckDBEngine:
                 self._connection.execute(f"ATTACH {place} AS {name} (READ_ONLY)")
             self._databases[database] = name
         return self._databases[database]
+
+    def _refuse_view(self, source: DatabaseTable, database_name: str) -> None:
+        """Refuses what is no table: a view may read other files, whose changes nobody would see."""
+        *schema, name = source.table.split(".")
+        found = self._connection.execute(
+            "SELECT count(*) FROM duckdb_views() WHERE database_name = ? "
+            "AND lower(schema_name) = lower(?) AND lower(view_name) = lower(?)",
+            [database_name, schema[0] if schema else "main", name],
+        ).fetchone()
+        if found is not None and found[0]:
+            raise DataError(
+                f"{source.table!r} of {source.database} is a view, which may read other files; "
+                "make a table of it in DuckDB (CREATE TABLE t AS FROM v), and name that one."
+            )
+
+
+def _paths_of(sources: Iterable[TableSource]) -> set[Path]:
+    """Files that must be reached to read tables."""
+    paths: set[Path] = set()
+    for source in sources:
+        if isinstance(source, FileTable):
+            paths.update(source.paths)
+        elif isinstance(source, DatabaseTable) and source.database is not None:
+            log_of_changes = source.database.with_name(f"{source.database.name}.wal")
+            paths.update((source.database, log_of_changes))
+    return paths
 
 
 def _array(column: pl.Series) -> npt.NDArray[Any]:
@@ -213,25 +272,6 @@ def _file_reader(source: FileTable) -> str:
         f"columns = {{{types}}}, delim = {text_literal(kind.separator)}, quote = {quote}, "
         f"escape = {quote}, nullstr = '', allow_quoted_nulls = true, hive_partitioning = false)"
     )
-
-
-def _remove_stale_folders() -> None:
-    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
-        found = re.match(rf"{_FOLDER_PREFIX}(\d+)-", folder.name)
-        with contextlib.suppress(OSError):
-            is_own = folder.stat(follow_symlinks=False).st_uid == os.getuid()
-            if found and is_own and not _is_running(int(found[1])):
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 @contextlib.contextmanager

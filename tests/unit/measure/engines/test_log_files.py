@@ -2,10 +2,8 @@
 
 import gzip
 import itertools
-import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 from pathlib import Path
 
@@ -248,21 +246,3 @@ def test_an_interrupt_within_duckdb_is_an_interrupt() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=HANG_S
     )
     assert done.stdout == "interrupted True\n"
-
-
-def test_rows_that_a_killed_process_spilled_are_removed(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    stale = tmp_path / f"tulle-duckdb-{ended.pid}-x"
-    running = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    kept = tmp_path / f"tulle-duckdb-{running.pid}-x"
-    for folder in (stale, kept):
-        folder.mkdir()
-        (folder / "rows").write_text("secret")
-    with DuckDBEngine(num_threads=1):
-        assert not stale.exists()
-        assert kept.exists()
-    running.send_signal(signal.SIGKILL)
-    running.communicate()
-    assert list(tmp_path.iterdir()) == [kept]
