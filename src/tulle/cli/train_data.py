@@ -172,11 +172,11 @@ def _check_other_files(dataset: "PreparedDataset", test: "PreparedDataset") -> N
 def _known_sources(dataset: "PreparedDataset") -> dict[tuple[object, object], str]:
     """The files that a dataset was made of: size and digest of both ends, with their names."""
     sources = dataset.head.provenance.get("sources")
-    known = [source for source in sources if isinstance(source, dict)] if sources else []
+    known = sources if isinstance(sources, list) else []
     return {
         (source["num_bytes"], source["edges_sha256"]): str(source.get("name"))
         for source in known
-        if "num_bytes" in source and "edges_sha256" in source
+        if isinstance(source, dict) and {"num_bytes", "edges_sha256"} <= source.keys()
     }
 
 
