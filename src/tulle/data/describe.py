@@ -15,6 +15,7 @@ from tulle.data.distinct import DistinctValues
 from tulle.data.formats.blocks import BadLines
 from tulle.data.logs import Log
 from tulle.data.prepared.dataset import PreparedDataset
+from tulle.data.row_arrays import LABEL_WORDS, label_numbers
 from tulle.data.source_files import refuse_copies
 from tulle.errors import DataError
 
@@ -80,6 +81,9 @@ def describe_log(log: Log, *, progress: Callable[[int], None] | None = None) -> 
     Privacy:
       Reads raw data and adds no noise: whatever it returns is as sensitive as they are,
       except the figures that are marked otherwise.
+
+    Raises:
+      DataError: A file cannot be read or is there twice, or a label is no number.
     """
     refuse_copies(log.paths)
     schema = log.layout.schema
@@ -92,8 +96,9 @@ def describe_log(log: Log, *, progress: Callable[[int], None] | None = None) -> 
     num_bad_lines = 0
     for block in log.blocks():
         num_bad_lines += block.num_bad_lines
+        place = f"{log.paths[block.next.file_index].name}, up to row {block.next.row}"
         for tally in tallies:
-            tally.add(block.table[tally.name])
+            tally.add(block.table[tally.name], place)
         if progress is not None:
             progress(tallies[0].num_rows)
     return _description(tallies, num_bad_lines, is_raw=True)
@@ -118,9 +123,9 @@ def describe_prepared(dataset: PreparedDataset) -> Description:
         rows = slice(start, start + _ROWS_AT_ONCE)
         ids = dataset.gather(rows)
         for column, tally in enumerate(features):
-            tally.add(pl.Series(tally.name, ids[:, column]))
+            tally.add(pl.Series(tally.name, ids[:, column]), dataset.folder.name)
         for tally, array in others:
-            tally.add(pl.Series(tally.name, array[rows]))
+            tally.add(pl.Series(tally.name, array[rows]), dataset.folder.name)
     num_bad_lines = provenance.get("num_bad_lines")
     return _description(
         [*features, *(tally for tally, _ in others)],
@@ -139,12 +144,12 @@ class _Tally:
         self.sum = 0.0
         self.distinct = DistinctValues(_MAX_UNITS_HELD if role == "unit" else _MAX_VALUES_HELD)
 
-    def add(self, values: pl.Series) -> None:
+    def add(self, values: pl.Series, place: str) -> None:
         self.num_rows += len(values)
         self.num_missing += values.null_count()
         self.distinct.add(values)
         if self.role == "label":
-            self.sum += float(values.cast(pl.Float64, strict=False).sum())
+            self.sum += _sum_of_labels(values, place)
 
     def figure(self, value: float, relative_error: float = 0.0) -> Figure:
         return Figure(
@@ -174,6 +179,17 @@ class _Tally:
         }
         error = self.distinct.relative_error
         return {name: self.figure(int(value), error) for name, value in found.items()}
+
+
+def _sum_of_labels(values: pl.Series, place: str) -> float:
+    """The sum of labels, missing ones left out."""
+    numbers = label_numbers(values)
+    if numbers.null_count() > values.null_count() or numbers.is_infinite().any():
+        raise DataError(
+            f"column {values.name!r} of role label has a value in {place} that is neither a finite "
+            f"number nor {LABEL_WORDS}; store labels as 0 and 1, or name another column."
+        )
+    return float(numbers.sum())
 
 
 def _description(tallies: list[_Tally], num_bad_lines: int, *, is_raw: bool) -> Description:

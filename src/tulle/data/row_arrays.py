@@ -21,6 +21,10 @@ _MOST_DAYS = 1_000_000
 _MOST_SECONDS = 100_000_000_000
 # Over 2,700 years of either: a column in a smaller unit, which would make wrong windows.
 
+_WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+LABEL_WORDS = "true, false, yes or no"
+"""The words that a label may be in place of 1 and 0, for messages."""
+
 Place = Callable[[int], str]
 """Says where a row of a block is, e.g. `clicks.csv, row 17`."""
 
@@ -91,16 +95,30 @@ class RowArrays:
         )
 
     def _labels(self, values: pl.Series, place: Place) -> NDArray[np.float32]:
-        numbers = values.cast(pl.Float64, strict=False)
+        numbers = label_numbers(values)
         is_class = (numbers >= 0) & (numbers < self.num_classes) & (numbers == numbers.floor())
         is_class = is_class.fill_null(False)
         if not is_class.all():
             raise DataError(
-                f"column {values.name!r} of role label is not a whole number from 0 to "
-                f"{self.num_classes - 1} in {place(_first(~is_class))}; mend or drop such rows, "
-                "or set the number of classes."
+                f"column {values.name!r} of role label is neither a whole number from 0 to "
+                f"{self.num_classes - 1} nor {LABEL_WORDS} in {place(_first(~is_class))}; mend or "
+                "drop such rows, or set the number of classes."
             )
         return numbers.cast(pl.Float32).to_numpy()
+
+
+def label_numbers(values: pl.Series) -> pl.Series:
+    """Labels as floats, each by itself; null where a value is missing or stands for no number.
+
+    Truth values and the words true, false, yes and no, in capitals or not, stand for 1 and 0.
+    """
+    if values.dtype in (pl.Categorical, pl.Enum):
+        values = values.cast(pl.String)
+    numbers = values.cast(pl.Float64, strict=False).fill_nan(None)
+    if values.dtype != pl.String:
+        return numbers
+    words = values.str.to_lowercase()
+    return numbers.fill_null(words.replace_strict(_WORDS, default=None, return_dtype=pl.Float64))
 
 
 def _refuse_beyond(

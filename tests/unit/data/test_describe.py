@@ -50,6 +50,40 @@ def test_the_figures_are_those_of_the_log(csv: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("words", ["true false", "Yes No", "TRUE FALSE", "1.0 0.0"])
+def test_labels_that_are_words_have_the_rate_that_prepare_stores(
+    tmp_path: Path, words: str
+) -> None:
+    one, zero = words.split()
+    rows = [(one if row[0] == "1" else zero) + row[1:] for row in lines(210)]
+    log = small_log(write_log(tmp_path / "words.csv", rows))
+    found = describe_log(log)
+    assert found.label_rate is not None
+    assert found.label_rate.value == 70 / 210
+    stored = describe_prepared(prepare(log, small_plan(), tmp_path / "out").dataset)
+    assert stored.label_rate == found.label_rate
+
+
+@pytest.mark.parametrize("label", ["maybe", "t", "nan", "inf", "1 0"])
+def test_a_label_that_stands_for_no_number_is_refused_and_not_shown(
+    tmp_path: Path, label: str
+) -> None:
+    rows = lines(100)
+    rows[57] = label + rows[57][1:]
+    log = small_log(write_log(tmp_path / "small.csv", rows))
+    with pytest.raises(DataError, match=r"'click' of role label .* small\.csv, up to") as caught:
+        describe_log(log)
+    assert f" {label} " not in str(caught.value)
+
+
+def test_a_missing_label_is_counted_as_missing(tmp_path: Path) -> None:
+    rows = [row[1:] if number < 30 else row for number, row in enumerate(lines(210))]
+    found = describe_log(small_log(write_log(tmp_path / "small.csv", rows)))
+    assert found.label_rate is not None
+    assert found.label_rate.value == 60 / 180
+    assert by_name(found)["click"] == ("label", 2, 30 / 210)
+
+
 def test_a_copy_of_a_file_is_not_counted(csv: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.csv"
     copy.write_bytes(csv.read_bytes())

@@ -5,7 +5,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tulle.data.row_arrays import RowArrays
+from tulle.data.row_arrays import RowArrays, label_numbers
 from tulle.data.schema import Kind, Schema
 from tulle.errors import DataError
 
@@ -33,11 +33,28 @@ def test_only_what_the_schema_has_is_made() -> None:
     assert set(arrays(label=[1])) == {"labels", "units", "times", "days"}
 
 
-@pytest.mark.parametrize("values", [[0, 1], ["0", "1"], [False, True], [0.0, 1.0], ["0", "1.0"]])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [0, 1],
+        ["0", "1"],
+        [False, True],
+        [0.0, 1.0],
+        ["0", "1.0"],
+        ["false", "true"],
+        ["No", "YES"],
+        ["no", "1"],
+    ],
+)
 def test_labels_may_be_numbers_text_or_truth_values(values: list[object]) -> None:
     made = arrays(label=values)["labels"]
     assert made.tolist() == [0, 1]
     assert made.dtype == np.float32
+
+
+@pytest.mark.parametrize("dtype", [pl.Categorical, pl.Enum(["yes", "no"])])
+def test_labels_that_are_stored_as_categories_go_by_their_texts(dtype: pl.DataType) -> None:
+    assert label_numbers(pl.Series(["no", "yes", None], dtype=dtype)).to_list() == [0, 1, None]
 
 
 @pytest.mark.parametrize("value", [None, 2, -1, 0.5, float("nan"), float("inf"), "one", ""])

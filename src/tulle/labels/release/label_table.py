@@ -20,7 +20,7 @@ from tulle.data.formats.archives import FileForm, detect_form
 from tulle.data.formats.layout import Layout
 from tulle.data.formats.parquet import parquet_columns
 from tulle.data.formats.tables import read_blocks
-from tulle.data.row_arrays import Place, RowArrays
+from tulle.data.row_arrays import LABEL_WORDS, Place, RowArrays, label_numbers
 from tulle.data.schema import Schema
 from tulle.data.source_files import SourceFile, content_sha256, inspect_sources, refuse_copies
 from tulle.errors import ConfigError, DataError
@@ -118,7 +118,7 @@ class LabelTable:
           DataError: A label is missing, no number, or refused.
         """
         for table, place in self._blocks((self.label,)):
-            labels = label_numbers(table[self.label], place)
+            labels = _numbers(table[self.label], place)
             if check is not None:
                 _check_with_place(check, labels, self.label, place)
             yield labels
@@ -126,7 +126,7 @@ class LabelTable:
     def blocks(self) -> Iterator[tuple[pl.DataFrame, FloatArray]]:
         """What is kept of each row, and its label."""
         for table, place in self._blocks((*self.kept_columns, self.label)):
-            yield table.select(self.kept_columns), label_numbers(table[self.label], place)
+            yield table.select(self.kept_columns), _numbers(table[self.label], place)
 
     def unit_rows(self) -> UnitRows:
         """The rows of each unit. Reads public columns alone.
@@ -243,14 +243,15 @@ def _check_with_place(
         raise DataError(f"column {column!r}, {place(first)}: {error}") from None
 
 
-def label_numbers(values: pl.Series, place: Place) -> FloatArray:
+def _numbers(values: pl.Series, place: Place) -> FloatArray:
     """Labels as floats; refuses one that is missing or no number."""
-    numbers = values.cast(pl.Float64, strict=False).fill_nan(None)
+    numbers = label_numbers(values)
     if numbers.null_count():
         where = place(int(numbers.is_null().arg_true()[0]))
         raise DataError(
-            f"column {values.name!r} of role label is missing or no number in {where}; mend or "
-            "drop such rows first, by a rule that does not look at other labels."
+            f"column {values.name!r} of role label is missing or neither a number nor "
+            f"{LABEL_WORDS} in {where}; mend or drop such rows first, by a rule that does not look "
+            "at other labels."
         )
     return numbers.to_numpy()
 
