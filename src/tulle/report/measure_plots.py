@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST_LABELS_INSIDE = 4
+"""Most labels of a legend that is drawn inside its plot; a longer legend is drawn beside it."""
 _NUM_CURVE_POINTS = 60
-"""Of names side by side under a plot; more are turned."""
+"""Number of points that a line of expected errors is drawn through."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
