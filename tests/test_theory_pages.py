@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from end_to_end.help_examples import leaf_commands
 from tulle.audit.randomizers.catalogue import RANDOMIZERS
 from tulle.audit.steps.engines import ENGINES
 
@@ -216,3 +217,44 @@ def test_every_sharp_edge_has_a_severity_a_name_and_a_way_out() -> None:
     assert edge_faults_of(page) == []
     assert edge_faults_of(page.replace("*Way out:*", "Well,", 1)) != []
     assert edge_faults_of(page.replace("## Serious", "## Strange")) != []
+
+
+def unknown_names_of(text: str) -> list[str]:
+    """Commands and options that a page names in `code` and the command line does not have."""
+    commands = dict(leaf_commands())
+    groups = {name[: space.start()] for name in commands for space in re.finditer(" ", name)}
+    options = {
+        option for command in commands.values() for each in command.params for option in each.opts
+    }
+    unknown = []
+    for code in re.findall(r"`([^`]+)`", text):
+        words = code.split()
+        unknown += [word for word in words if word.startswith("--") and word not in options]
+        if words[0] == "tulle" and len(words) > 1:
+            named = " ".join(word for word in words[1:3] if not word.startswith("--"))
+            if named not in {*commands, *groups}:
+                unknown.append(code)
+    return unknown
+
+
+def test_every_command_and_option_of_sharp_edges_exists() -> None:
+    page = (ROOT / "docs" / "sharp-edges.md").read_text()
+    assert unknown_names_of(page) == []
+    assert unknown_names_of(
+        "`--noise-of-steps 2`, `tulle measure ran`, `tulle train --epsilon`"
+    ) == [
+        "--noise-of-steps",
+        "tulle measure ran",
+    ]
+
+
+def test_headings_that_a_page_links_to_exist() -> None:
+    """Links between pages with a `#` lead to a heading of the other page."""
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
+            linked = (page.parent / target) if target else page
+            headings = re.findall(r"^#+ (.+)$", linked.read_text(), flags=re.MULTILINE)
+            anchors = [
+                re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings
+            ]
+            assert anchor in anchors, (page.name, target, anchor)

@@ -1,9 +1,11 @@
 """The noise of private steps on the command line and in settings files."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from tulle.train.configs import METHOD_NAMES
 from unit.cli.train_commands import SYNTH, error_of, facts_of, run
 
 PLAN = f"plan {SYNTH} --model lr --method dp-sgd --epsilon 5 --test-fraction 0"
@@ -108,6 +110,7 @@ def test_options_win_over_the_settings_file(
         ),
         ("--method two-phase --epsilon 1 --noise banded --epochs 0.1", "number of private steps"),
         ("--method rr --epsilon 1 --noise banded", "--noise has no meaning for method rr"),
+        ("--epsilon 1 --noise lattice", "--noise has no meaning for method hybrid"),
         ("--method nonprivate --bands 2", "--bands has no meaning for method nonprivate"),
     ],
 )
@@ -115,6 +118,18 @@ def test_wrong_options_say_what_is_wrong(
     options: str, what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert what in error_of(f"plan {SYNTH} {options}", 2, capsys)
+
+
+def test_sharp_edges_names_the_methods_that_take_noise_on_a_lattice() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "sharp-edges.md").read_text()
+    entry = page.partition("**Training noise in floats.**")[2].partition("\n- **")[0]
+    taking = {
+        method
+        for method in METHOD_NAMES.values()
+        if run(f"plan {SYNTH} --epsilon 1 --method {method} --noise lattice") == 0
+    }
+    assert set(re.findall(r"--method ([\w-]+)", entry)) == taking
+    assert "hybrid" not in taking
 
 
 def test_a_noise_that_is_no_table_is_named(

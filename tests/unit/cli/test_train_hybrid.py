@@ -1,6 +1,8 @@
 """Hybrid on the command line: plans, settings files, refusals, and runs from data to report."""
 
+import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -215,3 +217,33 @@ def test_a_stopped_run_pays_once_and_says_that_it_begins_anew(
     assert run(command.replace("one", "two")) == 3
     kinds = [r["kind"] for r in RunFolder.open(folder / "runs" / "one").records.read()]
     assert kinds == ["started", "started", "model kept", "started"]
+
+
+def test_files_with_figures_of_the_test_rows_are_those_that_the_page_names(folder: Path) -> None:
+    page = Path(__file__).parents[3] / "docs" / "run-folders.md"
+    table = re.findall(
+        r"^\| (`[^|]+`) \| [^|]+ \| ([^|]+) \|$", page.read_text(), flags=re.MULTILINE
+    )
+    may_leave = {name: mark for names, mark in table for name in re.findall(r"`([^`]+)`", names)}
+    assert run(f"{TRAIN} --name tested") == 0
+    assert run("report runs/tested") == 0
+    run_folder = folder / "runs" / "tested"
+    loss = str(json.loads((run_folder / "result.json").read_text())["metrics"]["log_loss"])
+    files = [
+        path for path in run_folder.iterdir() if path.suffix in {".json", ".md", ".toml", ".html"}
+    ]
+    exact = {path.name for path in files if loss[:8] in path.read_text()}
+    assert exact >= {"result.json", "card.json", "card.md"}
+    assert {may_leave[name] for name in exact} == {"as the test rows"}
+
+
+def test_a_card_has_exact_figures_of_the_test_rows_unless_nothing_is_tested(folder: Path) -> None:
+    """Whether a card may leave depends on it."""
+    assert run(f"{TRAIN} --name tested") == 0
+    tested = json.loads((folder / "runs" / "tested" / "result.json").read_text())["metrics"]
+    card = json.loads((folder / "runs" / "tested" / "card.json").read_text())
+    assert tested["log_loss"] in [figure["value"] for figure in card["utility"]]
+    assert run(f"{TRAIN} --name untested --test-fraction 0") == 0
+    assert json.loads((folder / "runs" / "untested" / "card.json").read_text())["utility"] == []
+    assert "Not measured." in (folder / "runs" / "untested" / "card.md").read_text()
+    assert json.loads((folder / "runs" / "untested" / "result.json").read_text())["metrics"] is None
