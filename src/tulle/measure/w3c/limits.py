@@ -38,7 +38,10 @@ class W3cLimits:
     """Limits of one browser. Budgets are in microepsilons, for each epoch. Public."""
 
     per_site_privacy_budget: int = MICROEPSILONS
-    """What one conversion site may learn about the impressions of one epoch."""
+    """What reports to one conversion site may spend on the impressions of one epoch.
+
+    It does not bound what the site learns if sites react to each other's reports.
+    """
     global_privacy_budget_per_epoch: int = 8 * MICROEPSILONS
     """What all conversion sites together may learn about the impressions of one epoch."""
     impression_site_quota_per_epoch: int = 4 * MICROEPSILONS
