@@ -9,7 +9,9 @@ ROOT = Path(__file__).parents[3]
 SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "docs_comparison.py"))
 PAGE = (ROOT / "docs" / "comparison.md").read_text()
 CLAIMS, SOURCES = PAGE.split("## Sources")
-SOURCE = r"\b[OJFDPA]\d+\b"
+LETTERS = "OJFDPAEMRB"
+SOURCE = rf"\b[{LETTERS}]\d+\b"
+CITED = re.compile(rf"\([^)]*\b[{LETTERS}]\d*\b[^)]*\)")
 
 
 def test_the_ratios_are_those_of_the_published_records() -> None:
@@ -27,7 +29,7 @@ def test_every_source_that_is_named_is_listed_and_the_other_way_round() -> None:
 
 
 def test_every_row_of_the_comparison_has_sources_for_every_peer() -> None:
-    tables = CLAIMS.split("## Training")[1].split("## Maturity")[0]
+    tables = CLAIMS.split("## Training")[1].split("## Near one part")[0]
     rows = [line for line in tables.splitlines() if line.startswith("| ")]
     headings = [line for line in rows if line.startswith("| |")]
     assert len(headings) == 2
@@ -35,7 +37,28 @@ def test_every_row_of_the_comparison_has_sources_for_every_peer() -> None:
         if line not in headings:
             *peers, _ = line.strip("| ").split(" | ")[1:]
             for cell in peers:
-                assert re.search(r"\([^)]*\b[OJFDPA]\d*\b[^)]*\)", cell), (line, cell)
+                assert CITED.search(cell), (line, cell)
+
+
+def test_libraries_near_one_part_have_sources_for_all_but_our_own_judgement() -> None:
+    table = CLAIMS.split("## Near one part")[1].split("## Maturity")[0]
+    heading, _, *rows = [line for line in table.splitlines() if line.startswith("|")]
+    for name in ("DP-EBM", "dpmm", "ml-dprecs", "pdslib"):
+        assert name in heading
+    for line in rows:
+        what, *cells = line.strip("| ").split(" | ")
+        assert len(cells) == 4
+        for cell in cells if what not in ("nearest here", "better than tulle") else []:
+            assert CITED.search(cell), (line, cell)
+
+
+def test_every_letter_leads_to_a_repository() -> None:
+    listed = re.findall(
+        r"^- \*\*(\w)\*\* \[([\w-]+/[\w-]+)\]\((https://[^)]+)\)", SOURCES, re.MULTILINE
+    )
+    assert "".join(letter for letter, _, _ in listed) == LETTERS
+    for _, name, address in listed:
+        assert address == f"https://github.com/{name}"
 
 
 @pytest.mark.parametrize(
