@@ -1,5 +1,6 @@
 """A training run that is killed outright again and again ends as planned, and costs no more."""
 
+import os
 import random
 import signal
 import subprocess
@@ -13,11 +14,20 @@ import pytest
 
 from tulle.accounting.budget import Budget
 from tulle.accounting.ledger import Ledger
+from tulle.data.prepared.dataset import PreparedDataset
+from tulle.errors import RunStateError
 from tulle.privacy.units import Adjacency, Unit
 from tulle.runs.folder import RunFolder
+from tulle.train import fitting
+from tulle.train.configs import HybridConfig, TrainConfig
 from tulle.train.export import load_model
+from tulle.train.fitting import fit
 from tulle.train.plan_data import train_plan_to_json
+from tulle.train.run_options import RunOptions
+from tulle.train.schedules import CosineDecay
+from tulle.train.train_plan import TrainPlan
 from unit.train.small_data import (
+    dp_sgd,
     label_phase,
     make_examples,
     planned,
@@ -30,6 +40,7 @@ from waiting import wait_until
 pytestmark = pytest.mark.slow
 
 NUM_KILLS = 8
+HYBRID = HybridConfig().calibrate(epsilon=8.0, delta=1e-6)
 
 TRAIN = """
 import os, sys
@@ -140,3 +151,146 @@ def test_a_run_that_is_killed_at_random_moments_ends_as_planned(tmp_path: Path) 
     assert folder.path_of("result.json").exists()
     weights = load_model(folder.path_of("model")).model.parameters
     assert all(np.isfinite(values.numpy()).all() for values in weights.values())
+
+
+DIE_WHILE_EXPORTING = """
+import os, sys
+from pathlib import Path
+from tulle.train import model_folder
+from tulle.train.fitting import fit
+from tulle.train.plan_data import train_plan_from_json
+from tulle.train.run_options import RunOptions
+from tulle.data.prepared.dataset import PreparedDataset
+
+home = Path(sys.argv[1])
+plan = train_plan_from_json((home / "plan.json").read_text())
+dataset = PreparedDataset.open(home / "data")
+places = {
+    "folder": (model_folder.Path, "mkdir"),
+    "room": (model_folder, "check_room"),
+    "loader": (model_folder.shutil, "copyfile"),
+    "tensors": (model_folder, "save_file"),
+    "digest": (model_folder, "hash_file"),
+    "description": (model_folder.Path, "write_text"),
+    "place": (model_folder, "put_in_place"),
+    "rename": (model_folder.os, "rename"),
+}
+
+def deadly(point):
+    where, when = point.split()
+    owner, name = places[where]
+    original, exporting = getattr(owner, name), model_folder.write_model_folder
+    is_armed = False
+
+    def dying(*arguments, **named):
+        if is_armed and when == "before":
+            os._exit(9)
+        result = original(*arguments, **named)
+        if is_armed:
+            os._exit(9)
+        return result
+
+    def armed(*arguments, **named):
+        nonlocal is_armed
+        is_armed = True
+        exporting(*arguments, **named)
+
+    setattr(owner, name, dying)
+    for module in sys.modules.values():
+        if getattr(module, "write_model_folder", None) is exporting:
+            module.write_model_folder = armed
+
+for point in sys.argv[2:]:
+    if os.fork() == 0:
+        deadly(point)
+        fit(dataset, plan, options=RunOptions(folder=home / point))
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == 9, point
+"""
+
+NOTHING_WRITTEN = ("folder before", "folder after", "room after")
+CUT_OFF = (
+    *("loader before", "loader after", "tensors before", "tensors after"),
+    *("digest before", "digest after", "description before"),
+)
+WHOLE = ("description after", "place before", "rename before", "rename after", "place after")
+
+
+def killed_while_exporting(home: Path, config: TrainConfig, points: tuple[str, ...]) -> TrainPlan:
+    """Leaves one run for each point, which was killed there."""
+    write_dataset(home / "data", make_examples(400))
+    plan = planned(config)
+    (home / "plan.json").write_text(train_plan_to_json(plan))
+    killed = subprocess.run(
+        [sys.executable, "-c", DIE_WHILE_EXPORTING, str(home), *points],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert killed.returncode == 0, killed.stderr
+    return plan
+
+
+def model_files(folder: Path) -> list[dict[str, bytes]]:
+    """What is on disk of models of a run, hidden or in place."""
+    found = [*folder.glob(".model.*.partial"), *folder.glob("model")]
+    return [{path.name: path.read_bytes() for path in model.iterdir()} for model in found]
+
+
+def resumed(home: Path, point: str, plan: TrainPlan) -> None:
+    options = RunOptions(folder=home / point, resume=True)
+    fit(PreparedDataset.open(home / "data"), plan, options=options)
+
+
+def refuse_to_draw(*_arguments: object, **_named: object) -> None:
+    pytest.fail("a second model was made for one price")
+
+
+def test_a_model_of_cells_that_was_whole_when_the_run_was_killed_is_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = killed_while_exporting(tmp_path, HYBRID, WHOLE)
+    monkeypatch.setattr(fitting, "train_on_cells", refuse_to_draw)
+    for point in WHOLE:
+        (written,) = model_files(tmp_path / point)
+        assert written.keys() == {"model.safetensors", "model.json", "load_model.py"}
+        resumed(tmp_path, point, plan)
+        assert model_files(tmp_path / point) == [written]
+        assert (tmp_path / point / "result.json").exists()
+        kinds = [record["kind"] for record in RunFolder.open(tmp_path / point).records.read()]
+        assert kinds == ["started", "model begun", "started", "model kept"]
+
+
+def test_a_model_of_cells_that_was_cut_off_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of it may have been seen."""
+    plan = killed_while_exporting(tmp_path, HYBRID, CUT_OFF)
+    monkeypatch.setattr(fitting, "train_on_cells", refuse_to_draw)
+    for point in CUT_OFF:
+        for _ in range(2):
+            with pytest.raises(RunStateError, match="was cut off while it was written"):
+                resumed(tmp_path, point, plan)
+
+
+def test_a_run_on_cells_that_was_killed_before_the_first_byte_begins_anew(tmp_path: Path) -> None:
+    plan = killed_while_exporting(tmp_path, HYBRID, NOTHING_WRITTEN)
+    for point in NOTHING_WRITTEN:
+        assert not any(model_files(tmp_path / point))
+        resumed(tmp_path, point, plan)
+        assert len(model_files(tmp_path / point)) == 1
+
+
+def test_steps_that_were_taken_give_the_same_model_wherever_its_export_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = ("folder before", "folder after", *CUT_OFF, *WHOLE)
+    plan = killed_while_exporting(tmp_path, dp_sgd(), points)
+    monkeypatch.setattr(CosineDecay, "rate_factor", refuse_to_draw)
+    for point in points:
+        written = model_files(tmp_path / point)
+        resumed(tmp_path, point, plan)
+        (model,) = model_files(tmp_path / point)
+        for cut in written:
+            assert {name: model[name] for name in cut} == cut

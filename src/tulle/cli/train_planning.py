@@ -53,13 +53,14 @@ def plan_line(plan: "TrainPlan") -> str:
 
 def resumed_line(plan: "TrainPlan", path: Path) -> str | None:
     """How a run of hybrid goes on; None for other methods, whose steps show it."""
+    from tulle.runs.folder import RunFolder
     from tulle.train.configs import HybridConfig
-    from tulle.train.run_results import MODEL_FOLDER
+    from tulle.train.run_results import has_begun_model
 
     if not isinstance(plan.config, HybridConfig):
         return None
-    if (path / MODEL_FOLDER).exists():
-        return "resume: the model of this run is kept already, and is not made again"
+    if has_begun_model(RunFolder.open(path)):
+        return "resume: the model of this run was written already, and is not made again"
     return "resume: nothing was released before the stop, so it begins anew; what was paid counts"
 
 

@@ -1,8 +1,10 @@
 """Files of a run: each is in its place as a whole, or not there at all."""
 
 import contextlib
+import errno
 import os
 import secrets
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -32,6 +34,25 @@ def write_bytes(path: Path, content: bytes) -> None:
             staged.unlink(missing_ok=True)
             raise
         _put_in_place(staged, path)
+
+
+def check_room(folder: Path, num_bytes: int) -> None:
+    """Refuses to begin what a folder has no room for.
+
+    To be called before the first byte of something that was drawn at random: what was written
+    in part may have been seen, and must not be drawn again.
+
+    Raises:
+      RunStateError: The disk is full, or the folder cannot be written.
+    """
+    with reporting_disk_errors(folder), tempfile.TemporaryFile(dir=folder) as file:
+        if hasattr(os, "posix_fallocate"):
+            try:
+                os.posix_fallocate(file.fileno(), 0, num_bytes)
+            except OSError as error:
+                # Other errors say that this disk cannot reserve, not that it is full.
+                if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                    raise
 
 
 def clear_staged(folder: Path) -> None:

@@ -1,14 +1,16 @@
 """The folder of an exported model, which is there as a whole or not at all.
 
 It holds the parameters (model.safetensors), what they mean (model.json) and a
-file that loads both without tulle (load_model.py).
+file that loads both without tulle (load_model.py). It is written under a hidden
+name. model.json comes last and has the checksum of the parameters: a hidden
+folder in which both agree is whole, whatever became of the process that wrote it.
 """
 
 import json
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from safetensors.torch import save_file
@@ -17,14 +19,21 @@ from torch import Tensor
 from tulle.data.prepared.dataset import hash_file
 from tulle.durable_files import sync_folder
 from tulle.errors import ConfigError, DataError, RunStateError
+from tulle.runs.whole_files import check_room
 from tulle.train import exported_model
 
 _LOADER_FILE = "load_model.py"
 _STAGED = "partial"
+_MORE_BYTES = 1 << 20
+"""Room for the loader, the head of the parameters and the indentation of what they mean."""
 
 
 def write_model_folder(
-    folder: Path, tensors: Mapping[str, Tensor], description: Mapping[str, object]
+    folder: Path,
+    tensors: Mapping[str, Tensor],
+    description: Mapping[str, object],
+    *,
+    begin: Callable[[], None] | None = None,
 ) -> None:
     """Writes the parameters of a model and what they mean into a new folder.
 
@@ -33,6 +42,8 @@ def write_model_folder(
       tensors: By the names that the loader knows them by.
       description: Plain data that the loader makes a model of them with; their format and
         checksum are added.
+      begin: Called once all is checked and there is room, before the first byte is written.
+        What is written after that stays under its hidden name if the export fails.
 
     Privacy:
       All of it becomes public as it is.
@@ -48,11 +59,16 @@ def write_model_folder(
     staged = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.{_STAGED}")
     if folder.exists():
         raise _exists(folder)
+    stays = False
     try:
         staged.mkdir()
+        if begin is not None:
+            num_bytes = sum(values.nbytes for values in tensors.values())
+            check_room(staged, num_bytes + len(json.dumps(description)) + _MORE_BYTES)
+            begin()
+            stays = True
         _write_files(staged, tensors, description)
-        os.rename(staged, folder)
-        sync_folder(folder.parent)
+        put_in_place(staged, folder)
     except OSError as error:
         if folder.exists() and staged.exists():
             raise _exists(folder) from None
@@ -61,13 +77,28 @@ def write_model_folder(
             "exists, has room and may be written to."
         ) from None
     finally:
-        shutil.rmtree(staged, ignore_errors=True)
+        if not stays:
+            shutil.rmtree(staged, ignore_errors=True)
+
+
+def cut_exports(folder: Path) -> list[Path]:
+    """Hidden folders that exports to this folder have left beside it when they were killed."""
+    return sorted(folder.parent.glob(f".{folder.name}.*.{_STAGED}"))
 
 
 def clear_cut_exports(folder: Path) -> None:
     """Removes what exports to this folder that were killed have left beside it."""
-    for staged in folder.parent.glob(f".{folder.name}.*.{_STAGED}"):
+    for staged in cut_exports(folder):
         shutil.rmtree(staged, ignore_errors=True)
+
+
+def put_in_place(staged: Path, folder: Path) -> None:
+    """Gives a whole model its name in one step, after all of it is safely on disk."""
+    for path in staged.iterdir():
+        _sync_file(path)
+    sync_folder(staged)
+    os.rename(staged, folder)
+    sync_folder(folder.parent)
 
 
 def _check_finite(tensors: Mapping[str, Tensor]) -> None:
@@ -91,19 +122,23 @@ def _check_plain(description: Mapping[str, object]) -> None:
 def _write_files(
     folder: Path, tensors: Mapping[str, Tensor], description: Mapping[str, object]
 ) -> None:
+    loader_path = folder / _LOADER_FILE
+    shutil.copyfile(Path(exported_model.__file__), loader_path)
+    _sync_file(loader_path)
     tensors_path = folder / exported_model.TENSORS_FILE
     on_host = {name: values.detach().to("cpu").contiguous() for name, values in tensors.items()}
     save_file(on_host, tensors_path, {"format": "pt"})
+    # safetensors lets only the owner read; the user's own mask decides, as for the others.
+    tensors_path.chmod(loader_path.stat().st_mode)
+    _sync_file(tensors_path)
     digest = hash_file(tensors_path, tensors_path.stat().st_size).hexdigest()
     text = json.dumps({**description, "sha256": digest}, indent=1, allow_nan=False) + "\n"
     (folder / exported_model.DESCRIPTION_FILE).write_text(text, encoding="utf-8")
-    shutil.copyfile(Path(exported_model.__file__), folder / _LOADER_FILE)
-    # safetensors lets only the owner read; the user's own mask decides, as for the others.
-    tensors_path.chmod((folder / _LOADER_FILE).stat().st_mode)
-    for path in folder.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-    sync_folder(folder)
+
+
+def _sync_file(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def _exists(folder: Path) -> RunStateError:

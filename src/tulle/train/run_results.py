@@ -2,17 +2,19 @@
 
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tulle.errors import DataError, RunStateError
 from tulle.privacy.fields import null_if_infinite
 from tulle.runs.folder import RunFolder
+from tulle.runs.whole_files import reporting_disk_errors
 from tulle.train.cells.cell_export import export_cells
 from tulle.train.cells.cell_model import CellModel
 from tulle.train.configs import Accounting, DpSgdConfig, TwoPhaseConfig, method_name
 from tulle.train.export import export_model, load_model
-from tulle.train.exported_model import REPORT_PROBS
-from tulle.train.model_folder import clear_cut_exports
+from tulle.train.exported_model import REPORT_PROBS, TENSORS_FILE
+from tulle.train.model_folder import clear_cut_exports, cut_exports, put_in_place
 from tulle.train.train_plan import TrainPlan
 from tulle.train.trained_model import TrainedModel
 
@@ -21,8 +23,11 @@ if TYPE_CHECKING:
 
 RESULT_FILE = "result.json"
 MODEL_FOLDER = "model"
+MODEL_BEGUN = "model begun"
+"""Kind of the record that the first byte of a model of cells may be on disk: a part of it may have
+been seen, so no other model is ever made."""
 MODEL_KEPT = "model kept"
-"""Kind of the record that a model of cells is in its folder, and is never made again."""
+"""Kind of the record that a model of cells is in its folder."""
 _FORMAT = "tulle training result 1"
 _PAPER_NOTE = (
     "noise was set by Renyi accounting under add-or-remove, as in the papers; it says nothing "
@@ -51,19 +56,30 @@ def keep_cells(plan: TrainPlan, folder: RunFolder, train: Callable[[], CellModel
       train: Makes the model.
 
     Privacy:
-      A second model would cost a second time. So none is made where one was kept, whatever
-      became of the run after that.
+      A second model would cost a second time. So none is made once the first byte of one may
+      have been written, whatever became of the run after that.
 
     Raises:
-      RunStateError: A model was kept, and is missing or damaged now.
+      RunStateError: A model was kept, and is missing or damaged now; or the process was killed
+        while it wrote one.
     """
     path = folder.path_of(MODEL_FOLDER)
-    clear_cut_exports(path)
-    was_kept = any(record.get("kind") == MODEL_KEPT for record in folder.records.read())
-    if was_kept and not path.exists():
-        raise _lost_model(folder, "is missing")
+    was_kept = _has_record(folder, MODEL_KEPT)
     if not path.exists():
-        export_cells(path, train(), plan.shape.features, facts=_plan_facts(plan))
+        _adopt_whole_export(plan, path)
+    if not path.exists():
+        if was_kept:
+            raise _lost_model(folder, "is missing")
+        if has_begun_model(folder):
+            raise _lost_model(folder, "was cut off while it was written")
+        export_cells(
+            path,
+            train(),
+            plan.shape.features,
+            facts=_plan_facts(plan),
+            begin=lambda: folder.records.append({"kind": MODEL_BEGUN}, durable=True),
+        )
+    clear_cut_exports(path)
     if not was_kept:
         folder.records.append({"kind": MODEL_KEPT}, durable=True)
     try:
@@ -73,6 +89,31 @@ def keep_cells(plan: TrainPlan, folder: RunFolder, train: Callable[[], CellModel
     if not isinstance(model, CellModel):
         raise _lost_model(folder, "is of another method")
     return model
+
+
+def has_begun_model(folder: RunFolder) -> bool:
+    """Whether a model of cells is in the folder of a run, or a part of one may have been."""
+    path = folder.path_of(MODEL_FOLDER)
+    # Runs of tulle 0.1.0 have no record that a model was begun.
+    is_on_disk = path.exists() or any((cut / TENSORS_FILE).exists() for cut in cut_exports(path))
+    return is_on_disk or _has_record(folder, MODEL_BEGUN) or _has_record(folder, MODEL_KEPT)
+
+
+def _has_record(folder: RunFolder, kind: str) -> bool:
+    return any(record.get("kind") == kind for record in folder.records.read())
+
+
+def _adopt_whole_export(plan: TrainPlan, path: Path) -> None:
+    """Puts a model in place that was whole when its process was killed."""
+    for staged in cut_exports(path):
+        try:
+            is_whole = load_model(staged).facts == _plan_facts(plan)
+        except DataError:
+            continue
+        if is_whole:
+            with reporting_disk_errors(path):
+                put_in_place(staged, path)
+            return
 
 
 def _export_towers(result: "FitResult", folder: RunFolder) -> None:

@@ -212,11 +212,11 @@ def test_a_stopped_run_pays_once_and_says_that_it_begins_anew(
     assert run(f"{command} --resume") == 0
     assert "it begins anew" in capsys.readouterr().err
     assert run(f"{command} --resume") == 0
-    assert "is kept already" in capsys.readouterr().err
+    assert "was written already, and is not made again" in capsys.readouterr().err
     # There was room for one run.
     assert run(command.replace("one", "two")) == 3
     kinds = [r["kind"] for r in RunFolder.open(folder / "runs" / "one").records.read()]
-    assert kinds == ["started", "started", "model kept", "started"]
+    assert kinds == ["started", "started", "model begun", "model kept", "started"]
 
 
 def test_files_with_figures_of_the_test_rows_are_those_that_the_page_names(folder: Path) -> None:

@@ -1,3 +1,4 @@
+import errno
 import os
 import pathlib
 from collections.abc import Callable
@@ -5,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tulle.errors import RunStateError
-from tulle.runs.whole_files import clear_staged, write_bytes, write_text
+from tulle.runs.whole_files import check_room, clear_staged, write_bytes, write_text
 
 
 def write_new_text(path: pathlib.Path) -> None:
@@ -46,3 +47,22 @@ def test_only_staged_files_are_cleared(tmp_path: pathlib.Path) -> None:
     clear_staged(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "card.json", "notes.tmp"]
     clear_staged(tmp_path / "none")
+
+
+def test_what_a_disk_has_no_room_for_is_refused_and_leaves_nothing(tmp_path: pathlib.Path) -> None:
+    check_room(tmp_path, 1 << 16)
+    with pytest.raises(RunStateError, match="cannot be used"):
+        check_room(tmp_path, 1 << 62)
+    with pytest.raises(RunStateError, match="cannot be used"):
+        check_room(tmp_path / "none", 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_cannot_reserve_room_is_not_taken_for_full(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_supported(*_arguments: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "posix_fallocate", not_supported)
+    check_room(tmp_path, 1 << 16)

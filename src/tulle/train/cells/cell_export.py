@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ def export_cells(
     features: Sequence[PreparedFeature],
     *,
     facts: Mapping[str, object],
+    begin: Callable[[], None] | None = None,
 ) -> None:
     """Writes a model of cells into a new folder.
 
@@ -34,6 +35,7 @@ def export_cells(
       model: With its final weights.
       features: That it was trained on.
       facts: Plain data to keep with it, such as the fingerprint of the plan.
+      begin: Called once all is checked and there is room, before the first byte is written.
 
     Privacy:
       Bias, weights and lookups become public as they are. They must be those of a finished
@@ -60,7 +62,7 @@ def export_cells(
         "lookups": parts,
         "facts": dict(facts),
     }
-    write_model_folder(folder, tensors, description)
+    write_model_folder(folder, tensors, description, begin=begin)
 
 
 def cells_of(description: dict[str, Any], tensors: dict[str, Tensor]) -> CellModel:

@@ -1,6 +1,7 @@
 """Whole runs on cells: what they learn, what they keep, and that they pay and release once."""
 
 import dataclasses
+import errno
 import os
 import shutil
 import signal
@@ -31,7 +32,13 @@ from tulle.train.export import load_model
 from tulle.train.fitting import FitResult, fit
 from tulle.train.progress import Progress
 from tulle.train.run_options import LedgerCharge, RunOptions
-from tulle.train.run_results import MODEL_FOLDER, RESULT_FILE
+from tulle.train.run_results import (
+    MODEL_BEGUN,
+    MODEL_FOLDER,
+    MODEL_KEPT,
+    RESULT_FILE,
+    has_begun_model,
+)
 from unit.train.small_data import make_examples, make_ledger, planned
 
 CONFIG = HybridConfig().calibrate(epsilon=8.0, delta=1e-6)
@@ -222,6 +229,89 @@ def test_a_kill_between_the_model_and_its_record_is_no_second_model(
     run(tmp_path / "run", resume=True)
     kinds = [record["kind"] for record in RunFolder.open(tmp_path / "run").records.read()]
     assert kinds == ["started", "started", "model kept"]
+
+
+def hide_model(folder: Path) -> Path:
+    """Takes a finished run back to where its model was written and not yet in place."""
+    hidden = folder / f".{MODEL_FOLDER}.0123456789abcdef.partial"
+    (folder / MODEL_FOLDER).rename(hidden)
+    records = folder / "records.jsonl"
+    records.write_text(records.read_text().replace(f'{{"kind": "{MODEL_KEPT}"}}\n', ""))
+    return hidden
+
+
+def test_a_hidden_model_that_is_not_as_it_was_written_is_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "run")
+    monkeypatch.setattr(fitting, "train_on_cells", die)
+    hidden = hide_model(tmp_path / "run")
+    whole = {path: path.read_bytes() for path in hidden.iterdir()}
+    for path in (hidden / "model.safetensors", hidden / "model.json"):
+        for damaged in (b"", whole[path][:-2], b"x" + whole[path][1:]):
+            path.write_bytes(damaged)
+            with pytest.raises(RunStateError, match="was cut off while it was written"):
+                run(tmp_path / "run", resume=True)
+        path.write_bytes(whole[path])
+    run(tmp_path / "run", resume=True)
+    assert {
+        path.name: path.read_bytes() for path in (tmp_path / "run" / MODEL_FOLDER).iterdir()
+    } == {path.name: content for path, content in whole.items()}
+    assert not hidden.exists()
+
+
+def test_a_hidden_model_of_another_plan_is_not_taken_for_the_one_that_was_paid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "run")
+    monkeypatch.setattr(fitting, "train_on_cells", die)
+    description = hide_model(tmp_path / "run") / "model.json"
+    fingerprint = planned(CONFIG, NUM_ROWS).plan.fingerprint()
+    description.write_text(description.read_text().replace(fingerprint, fingerprint[::-1]))
+    with pytest.raises(RunStateError, match="was cut off while it was written"):
+        run(tmp_path / "run", resume=True)
+
+
+def test_a_run_of_an_older_version_that_was_cut_off_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "run")
+    monkeypatch.setattr(fitting, "train_on_cells", die)
+    (hide_model(tmp_path / "run") / "model.json").unlink()
+    records = tmp_path / "run" / "records.jsonl"
+    records.write_text(records.read_text().replace(f'{{"kind": "{MODEL_BEGUN}"}}\n', ""))
+    with pytest.raises(RunStateError, match="was cut off while it was written"):
+        run(tmp_path / "run", resume=True)
+
+
+def test_a_full_disk_is_noticed_before_a_byte_of_the_model_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", full)
+        with pytest.raises(RunStateError, match="No space left on device"):
+            run(tmp_path / "run")
+    folder = RunFolder.open(tmp_path / "run")
+    assert [record["kind"] for record in folder.records.read()] == ["started"]
+    assert not has_begun_model(folder)
+    run(tmp_path / "run", resume=True)
+
+
+def test_a_model_that_was_whole_when_an_error_came_is_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", fail)
+        with pytest.raises(RunStateError, match="Input/output error"):
+            run(tmp_path / "run")
+    monkeypatch.setattr(fitting, "train_on_cells", die)
+    run(tmp_path / "run", resume=True)
 
 
 def test_the_ledger_is_charged_before_a_cell_is_summed(
