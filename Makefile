@@ -4,8 +4,12 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 WORKERS ?= 2
+TEST_EXTRAS := report,spark,sketches,studio,docs,dev
+LOCK := requirements-test.lock
+# What torch itself needs. Its own builds differ from place to place, and so do their hashes.
+BESIDE_TORCH := filelock fsspec jinja2 networkx setuptools sympy typing-extensions
 
-.PHONY: demo test test-quick lint format docs bench mutants clean
+.PHONY: demo test test-quick lint format docs bench mutants lock audit clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/tulle demo
@@ -56,6 +60,21 @@ bench: $(VENV)/.installed-dev
 mutants: $(VENV)/.installed-dev
 	$(VENV)/bin/python tests/mutation/mutate.py --seed 1 --number 200 --jobs $(WORKERS)
 
+# The newest versions that pyproject.toml allows, with the hashes of all their files: for every
+# platform, and every Python from 3.11 on.
+lock:
+	printf '%s\n' $(BESIDE_TORCH) | sh .ci/with-tool "$(PYTHON)" "uv>=0.13,<0.14" uv pip compile \
+		pyproject.toml - --extra $(TEST_EXTRAS) --constraint constraints.txt --upgrade --no-config \
+		--system-certs --universal --python-version 3.11 --generate-hashes --no-annotate --quiet \
+		--custom-compile-command "make lock" --output-file $(LOCK) >/dev/null
+
+# Asks a service on the network about known vulnerabilities; what it cannot answer for is a failure.
+audit:
+	sh .ci/with-tool "$(PYTHON)" "pip-audit>=2.10,<3" pip-audit --strict --disable-pip \
+		--require-hashes --requirement $(LOCK)
+	grep '^torch==' constraints.txt | sh .ci/with-tool "$(PYTHON)" "pip-audit>=2.10,<3" pip-audit \
+		--strict --disable-pip --no-deps --requirement /dev/stdin
+
 clean:
 	rm -rf $(VENV) build dist site runs demo-run
 
@@ -65,7 +84,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PIP) install --quiet -c constraints.txt -e ".[train]"
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed .ci/install-test-tools
+# Tests run with the versions of the lock file, each file checked against its hash. Then comes
+# torch, and whatever the lock leaves open on this machine.
+$(VENV)/.installed-dev: pyproject.toml constraints.txt $(LOCK) .ci/install-test-tools
+	@sh .ci/make-venv "$(PYTHON)" "$(VENV)"
 	@sh .ci/install-test-tools
-	$(PIP) install --quiet -c constraints.txt -e ".[train,report,spark,sketches,studio,docs,dev]"
-	@touch $@
+	$(PIP) install --quiet --require-hashes --no-deps -r $(LOCK)
+	$(PIP) install --quiet -c constraints.txt -e ".[train,$(TEST_EXTRAS)]"
+	@touch $(VENV)/.installed $@
