@@ -65,6 +65,13 @@ def test_an_epsilon_that_words_cannot_express_is_refused(size: int, num_boosted:
         boosted_masses(1e-19, size, num_boosted)
 
 
+@pytest.mark.parametrize(("size", "num_boosted"), [(3, 2), (5, 3), (5, 4)])
+def test_a_boost_that_does_not_reach_all_boosted_is_refused(size: int, num_boosted: int) -> None:
+    # The boost of the others would leave the last one no more words than its floor, or fewer.
+    with pytest.raises(ConfigError, match="too small"):
+        boosted_masses(3e-19, size, num_boosted)
+
+
 def test_the_ratio_of_masses_rounded_the_wrong_way_is_seen() -> None:
     right = boosted_masses(1.0, 5, 1)
     wrong = BoostedMasses(

@@ -220,6 +220,8 @@ def test_missing_and_infinite_scores_are_refused(scores: list[float]) -> None:
 def test_an_epsilon_that_is_none_is_refused(epsilon: float) -> None:
     with pytest.raises(ConfigError, match="epsilon"):
         Floors(epsilon=epsilon, words=(1, 1))
+    with pytest.raises(ConfigError, match=r"epsilon=.* must be > 0"):
+        floor_value([0.5, 0.5], [0.0, 1.0], epsilon=epsilon)
 
 
 def test_floors_below_zero_and_no_floors_are_refused() -> None:
