@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from safetensors.torch import save_file
@@ -33,7 +33,7 @@ def write_model_folder(
     tensors: Mapping[str, Tensor],
     description: Mapping[str, object],
     *,
-    begin: Callable[[], None] | None = None,
+    keep_cut: bool = False,
 ) -> None:
     """Writes the parameters of a model and what they mean into a new folder.
 
@@ -42,8 +42,8 @@ def write_model_folder(
       tensors: By the names that the loader knows them by.
       description: Plain data that the loader makes a model of them with; their format and
         checksum are added.
-      begin: Called once all is checked and there is room, before the first byte is written.
-        What is written after that stays under its hidden name if the export fails.
+      keep_cut: Make sure of room before the first byte, and leave what was written under its
+        hidden name if the export fails after that.
 
     Privacy:
       All of it becomes public as it is.
@@ -62,10 +62,9 @@ def write_model_folder(
     stays = False
     try:
         staged.mkdir()
-        if begin is not None:
+        if keep_cut:
             num_bytes = sum(values.nbytes for values in tensors.values())
             check_room(staged, num_bytes + len(json.dumps(description)) + _MORE_BYTES)
-            begin()
             stays = True
         _write_files(staged, tensors, description)
         put_in_place(staged, folder)
@@ -92,10 +91,17 @@ def clear_cut_exports(folder: Path) -> None:
         shutil.rmtree(staged, ignore_errors=True)
 
 
+def has_content(staged: Path) -> bool:
+    """Whether a byte of a model's parameters is in a hidden folder."""
+    tensors = staged / exported_model.TENSORS_FILE
+    return tensors.exists() and tensors.stat().st_size > 0
+
+
 def put_in_place(staged: Path, folder: Path) -> None:
     """Gives a whole model its name in one step, after all of it is safely on disk."""
     for path in staged.iterdir():
-        _sync_file(path)
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
     sync_folder(staged)
     os.rename(staged, folder)
     sync_folder(folder.parent)
@@ -124,21 +130,14 @@ def _write_files(
 ) -> None:
     loader_path = folder / _LOADER_FILE
     shutil.copyfile(Path(exported_model.__file__), loader_path)
-    _sync_file(loader_path)
     tensors_path = folder / exported_model.TENSORS_FILE
     on_host = {name: values.detach().to("cpu").contiguous() for name, values in tensors.items()}
     save_file(on_host, tensors_path, {"format": "pt"})
     # safetensors lets only the owner read; the user's own mask decides, as for the others.
     tensors_path.chmod(loader_path.stat().st_mode)
-    _sync_file(tensors_path)
     digest = hash_file(tensors_path, tensors_path.stat().st_size).hexdigest()
     text = json.dumps({**description, "sha256": digest}, indent=1, allow_nan=False) + "\n"
     (folder / exported_model.DESCRIPTION_FILE).write_text(text, encoding="utf-8")
-
-
-def _sync_file(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def _exists(folder: Path) -> RunStateError:

@@ -13,8 +13,8 @@ from tulle.train.cells.cell_export import export_cells
 from tulle.train.cells.cell_model import CellModel
 from tulle.train.configs import Accounting, DpSgdConfig, TwoPhaseConfig, method_name
 from tulle.train.export import export_model, load_model
-from tulle.train.exported_model import REPORT_PROBS, TENSORS_FILE
-from tulle.train.model_folder import clear_cut_exports, cut_exports, put_in_place
+from tulle.train.exported_model import REPORT_PROBS
+from tulle.train.model_folder import clear_cut_exports, cut_exports, has_content, put_in_place
 from tulle.train.train_plan import TrainPlan
 from tulle.train.trained_model import TrainedModel
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 RESULT_FILE = "result.json"
 MODEL_FOLDER = "model"
-MODEL_BEGUN = "model begun"
-"""Kind of the record that the first byte of a model of cells may be on disk: a part of it may have
-been seen, so no other model is ever made."""
 MODEL_KEPT = "model kept"
 """Kind of the record that a model of cells is in its folder."""
 _FORMAT = "tulle training result 1"
@@ -56,8 +53,8 @@ def keep_cells(plan: TrainPlan, folder: RunFolder, train: Callable[[], CellModel
       train: Makes the model.
 
     Privacy:
-      A second model would cost a second time. So none is made once the first byte of one may
-      have been written, whatever became of the run after that.
+      A second model would cost a second time. So none is made once a byte of the first was
+      written, which may have been seen, whatever became of the run after that.
 
     Raises:
       RunStateError: A model was kept, and is missing or damaged now; or the process was killed
@@ -72,13 +69,8 @@ def keep_cells(plan: TrainPlan, folder: RunFolder, train: Callable[[], CellModel
             raise _lost_model(folder, "is missing")
         if has_begun_model(folder):
             raise _lost_model(folder, "was cut off while it was written")
-        export_cells(
-            path,
-            train(),
-            plan.shape.features,
-            facts=_plan_facts(plan),
-            begin=lambda: folder.records.append({"kind": MODEL_BEGUN}, durable=True),
-        )
+        facts = _plan_facts(plan)
+        export_cells(path, train(), plan.shape.features, facts=facts, keep_cut=True)
     clear_cut_exports(path)
     if not was_kept:
         folder.records.append({"kind": MODEL_KEPT}, durable=True)
@@ -92,11 +84,10 @@ def keep_cells(plan: TrainPlan, folder: RunFolder, train: Callable[[], CellModel
 
 
 def has_begun_model(folder: RunFolder) -> bool:
-    """Whether a model of cells is in the folder of a run, or a part of one may have been."""
+    """Whether a model of cells is in the folder of a run, or at least a part of one."""
     path = folder.path_of(MODEL_FOLDER)
-    # Runs of tulle 0.1.0 have no record that a model was begun.
-    is_on_disk = path.exists() or any((cut / TENSORS_FILE).exists() for cut in cut_exports(path))
-    return is_on_disk or _has_record(folder, MODEL_BEGUN) or _has_record(folder, MODEL_KEPT)
+    is_on_disk = path.exists() or any(map(has_content, cut_exports(path)))
+    return is_on_disk or _has_record(folder, MODEL_KEPT)
 
 
 def _has_record(folder: RunFolder, kind: str) -> bool:

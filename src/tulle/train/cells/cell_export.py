@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ def export_cells(
     features: Sequence[PreparedFeature],
     *,
     facts: Mapping[str, object],
-    begin: Callable[[], None] | None = None,
+    keep_cut: bool = False,
 ) -> None:
     """Writes a model of cells into a new folder.
 
@@ -35,7 +35,7 @@ def export_cells(
       model: With its final weights.
       features: That it was trained on.
       facts: Plain data to keep with it, such as the fingerprint of the plan.
-      begin: Called once all is checked and there is room, before the first byte is written.
+      keep_cut: See `write_model_folder`.
 
     Privacy:
       Bias, weights and lookups become public as they are. They must be those of a finished
@@ -62,7 +62,7 @@ def export_cells(
         "lookups": parts,
         "facts": dict(facts),
     }
-    write_model_folder(folder, tensors, description, begin=begin)
+    write_model_folder(folder, tensors, description, keep_cut=keep_cut)
 
 
 def cells_of(description: dict[str, Any], tensors: dict[str, Tensor]) -> CellModel:
