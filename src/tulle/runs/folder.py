@@ -10,6 +10,7 @@ import dataclasses
 import fcntl
 import hashlib
 import json
+import os
 import re
 import secrets
 import tomllib
@@ -27,15 +28,17 @@ from tulle.privacy.settings import Scalar, Settings
 from tulle.runs.checkpoints import Checkpoints
 from tulle.runs.differences import first_difference
 from tulle.runs.records import Records
-from tulle.runs.tensor_file import read_tensors, write_tensors
+from tulle.runs.tensor_file import DamagedFileError, read_tensors, write_tensors
 from tulle.runs.toml_text import toml_text
-from tulle.runs.whole_files import clear_staged, reporting_disk_errors, write_text
+from tulle.runs.whole_files import check_room, clear_staged, reporting_disk_errors, write_text
 
 _SETTINGS, _PLAN, _RUN, _LOCK = "settings.toml", "plan.json", "run.json", "run.lock"
 _RECORDS, _CHECKPOINTS = "records.jsonl", "checkpoints"
 _FIXED = (_SETTINGS, _PLAN, _RUN, _LOCK, _RECORDS, _CHECKPOINTS)
 _FORMAT = "tulle run 1"
 _RUN_KEYS = ("format", "run_id", "settings_sha256", "plan_fingerprint", "facts", "inode")
+_MORE_BYTES = 1 << 16
+"""Room for what a file says about its array."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 _ANOTHER_RUN = "restore it from a copy of this run, or begin a run of another name"
@@ -156,10 +159,13 @@ class RunFolder:
         """Keeps every other process from running this run, until the end of the block.
 
         Raises:
-          RunStateError: Another process holds it, or it is a copy.
+          RunStateError: Another process holds it, it is a copy, or one was killed while it wrote
+            an array.
         """
         with _locked(self.path):
             self._refuse_copy()
+            with reporting_disk_errors(self.path):
+                self._adopt_arrays()
             clear_staged(self.path)
             clear_staged(self.path / _CHECKPOINTS)
             yield
@@ -202,7 +208,8 @@ class RunFolder:
     def write_array(self, name: str, array: NDArray[Any]) -> None:
         """Writes an array, safely on disk, once and for all, as `NAME.safetensors`.
 
-        What was drawn at random must not be drawn again, so it is never replaced.
+        What was drawn at random must not be drawn again, so it is never replaced. If the process
+        is killed once it is whole under its hidden name, `hold` puts it in place.
 
         Privacy:
           Writes what it is given; randomize labels before they come here.
@@ -213,6 +220,7 @@ class RunFolder:
                 f"{self.path.name}/{path.name} is there and is never replaced; read it with "
                 "read_array(), or begin a run of another name."
             )
+        check_room(self.path, array.nbytes + _MORE_BYTES)
         write_tensors(path, {"array": array}, {"name": name, "run_id": self.run_id})
 
     def read_array(self, name: str) -> NDArray[Any]:
@@ -240,6 +248,25 @@ class RunFolder:
                 f"{self.path.name} is a copy, or came from another disk: the run may go on in its "
                 "original folder only. Resume that one, or begin a run of another name."
             )
+
+    def _adopt_arrays(self) -> None:
+        """Puts arrays in place that were whole when their process was killed."""
+        for staged in self.path.glob(".*.safetensors.*.tmp"):
+            name = staged.name[1:].partition(".safetensors.")[0]
+            if staged.stat().st_size == 0 or self.has_array(name):
+                continue
+            try:
+                is_whole = read_tensors(staged).head == {"name": name, "run_id": self.run_id}
+            except DamagedFileError:
+                is_whole = False
+            if not is_whole:
+                # A part of it may have been seen, so it must not be drawn again.
+                raise RunStateError(
+                    f"{self.path.name}/{name}.safetensors was cut off while it was written, and "
+                    f"nothing is drawn twice for one price; {_ANOTHER_RUN}."
+                )
+            os.replace(staged, self._array_path(name))
+            sync_folder(self.path)
 
     def _array_path(self, name: str) -> Path:
         return self.path_of(f"{name}.safetensors")

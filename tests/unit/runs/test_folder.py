@@ -239,6 +239,57 @@ def test_an_array_is_kept_once_it_is_drawn(run: RunFolder) -> None:
     np.testing.assert_array_equal(back, labels)
 
 
+def hide_array(run: RunFolder, name: str) -> pathlib.Path:
+    """Takes an array back to where it was written and not yet in place."""
+    hidden = run.path / f".{name}.safetensors.0123456789abcdef.tmp"
+    (run.path / f"{name}.safetensors").rename(hidden)
+    return hidden
+
+
+def test_an_array_that_was_whole_when_its_process_was_killed_is_put_in_place(
+    run: RunFolder,
+) -> None:
+    run.write_array("labels", np.arange(5))
+    hidden = hide_array(run, "labels")
+    with run.hold():
+        np.testing.assert_array_equal(run.read_array("labels"), np.arange(5))
+    assert not hidden.exists()
+
+
+def test_an_array_that_was_cut_off_cannot_be_drawn_again(
+    run: RunFolder, tmp_path: pathlib.Path
+) -> None:
+    second = create(tmp_path / "second")
+    second.write_array("labels", np.arange(5))
+    run.write_array("labels", np.arange(5))
+    hidden = hide_array(run, "labels")
+    whole = hidden.read_bytes()
+    other = (second.path / "labels.safetensors").read_bytes()
+    for content in (whole[:1], whole[:-1], b"x" + whole[1:], other):
+        hidden.write_bytes(content)
+        for _ in range(2):
+            with pytest.raises(RunStateError, match="was cut off while it was written"):
+                run.hold().__enter__()
+    hidden.write_bytes(b"")
+    with run.hold():
+        assert not hidden.exists()
+        assert not run.has_array("labels")
+
+
+def test_a_full_disk_is_noticed_before_a_byte_of_an_array_is_written(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_arguments: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", full)
+        with pytest.raises(RunStateError, match="No space left on device"):
+            run.write_array("labels", np.arange(5))
+    assert list(run.path.glob("*.safetensors*")) == []
+    run.write_array("labels", np.arange(5))
+
+
 def test_an_array_that_is_cut_or_of_another_run_is_refused(
     run: RunFolder, tmp_path: pathlib.Path
 ) -> None:

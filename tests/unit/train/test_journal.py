@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from tulle.errors import RunStateError
+from tulle.runs import whole_files
 from tulle.runs.blocks import StepBlocks
 from tulle.runs.folder import RunFolder
 from tulle.train.journal import FolderJournal, MemoryJournal, SavedState
@@ -50,6 +51,20 @@ def test_labels_whose_record_was_cut_off_are_recorded_when_they_are_read(folder:
     folder.write_array("randomized_labels", fresh_labels())
     assert FolderJournal(folder).labels(never).tolist() == [1, 0, 1]
     assert folder.records.read() == [{"kind": "labels kept"}]
+
+
+def test_labels_that_a_kill_kept_from_their_name_are_not_drawn_again(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(whole_files, "_put_in_place", killed)
+        with pytest.raises(KeyboardInterrupt), folder.hold():
+            FolderJournal(folder).labels(fresh_labels)
+    with folder.hold():
+        assert FolderJournal(folder).labels(never).tolist() == [1, 0, 1]
 
 
 def test_a_checkpoint_comes_back_as_it_was(folder: RunFolder) -> None:
