@@ -9,8 +9,8 @@ from scipy.optimize import linprog
 from tulle.errors import ConfigError
 from tulle.labels.unbiased.column_generation import SearchLimits, Solution, solve
 from tulle.labels.unbiased.master import constraints, merged, polished, solve_master
-from tulle.labels.unbiased.pricing import Columns, Problem
-from tulle.labels.unbiased.warm_start import coarser, start_columns
+from tulle.labels.unbiased.pricing import Columns, Duals, Problem
+from tulle.labels.unbiased.warm_start import coarser, finer_columns, start_columns
 
 TIGHT = SearchLimits(relative_gap=1e-9)
 
@@ -189,3 +189,18 @@ def test_one_round_gives_a_feasible_randomizer_with_its_gap() -> None:
     assert rough.mean_squared_error >= best.mean_squared_error
     assert rough.lower_bound <= best.mean_squared_error
     assert rough.relative_gap > best.relative_gap
+
+
+def test_an_output_that_no_label_favours_does_not_end_the_search() -> None:
+    fine = spaced(np.ones(5), 1.0)
+    coarse = Columns(
+        outputs=np.array([0.2, 0.9]), is_high=np.array([[False] * 3, [False, True, True]])
+    )
+    free = Duals(constant=np.zeros(5), slope=np.zeros(5))
+    columns = finer_columns(coarse, np.array([0, 2, 4]), fine, free)
+    marked = columns.is_high[columns.outputs == 0.9]
+    # Ranges that keep the labels at 2 and 4 and leave out the one at 0.
+    assert {tuple(np.flatnonzero(marks)) for marks in marked if marks.any()} >= {
+        (1, 2, 3, 4),
+        (2, 3, 4),
+    }
