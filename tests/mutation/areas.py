@@ -22,7 +22,7 @@ class Area:
     but: tuple[str, ...] = ()
     """Patterns of files that belong to another area."""
     tests: tuple[str, ...]
-    """Patterns of files or folders below `tests`."""
+    """Patterns of files or folders below `tests`. Mirrored tests of a file need not be named."""
     options: tuple[str, ...] = ("-m", "not slow")
 
     def source_files(self) -> list[Path]:
@@ -44,7 +44,17 @@ AREAS = {
     "accounting": Area(
         sources=("accounting/*.py",),
         but=("accounting/ledger*.py", "accounting/budget.py", "accounting/refusal.py"),
-        tests=("unit/accounting", "contract/test_accountant_handlers.py", "golden"),
+        tests=(
+            "unit/accounting/test_calibration.py",
+            "unit/accounting/test_event_profiles.py",
+            "unit/accounting/test_profiles.py",
+            "unit/accounting/test_sampling.py",
+            "unit/accounting/test_training_events.py",
+            "golden/test_accounting_tables.py",
+            "golden/test_dp_accounting_traps.py",
+            "golden/test_shuffle_table.py",
+            "contract/test_accountant_handlers.py",
+        ),
     ),
     "ledger": Area(
         sources=("accounting/ledger*.py", "accounting/budget.py", "accounting/refusal.py"),
@@ -77,7 +87,15 @@ AREAS = {
     ),
     "labels": Area(
         sources=("labels/**/*.py",),
-        tests=("unit/labels", "statistical/test_label_noise.py"),
+        tests=(
+            "unit/labels/test_*.py",
+            "unit/labels/bins",
+            "unit/labels/browser",
+            "unit/labels/linear",
+            "unit/labels/release",
+            "unit/labels/units",
+            "statistical/test_label_noise.py",
+        ),
     ),
     "measure queries": Area(
         sources=("measure/queries/*.py", "measure/noise_sums.py", "measure/expected_error.py"),

@@ -4,11 +4,11 @@ Makes small random changes in the code that guarantees rest on, one at a time, a
 that guard it. A change that no test notices survives: it is equivalent, it touches utility only,
 or a test is missing. `survivors.toml` explains each survivor of the published run.
 
-Why a tool of our own: this one picks a seeded sample of some areas (one mutant of a large tree
-costs up to a minute of tests, all of them would take months), knows which tests guard an area and
-begins with the mirrored ones, changes operators inside SQL, and finds the same mutants again after
-the code around them was moved, which needs names by meaning and not by line. mutmut and
-cosmic-ray name mutants by number or position, and run one test command for all of them.
+Why a tool of our own: a sample must be found again after the code around it was moved or merged,
+so a mutant is known by function and statement; the tests of an area are chosen by hand, because all
+of them would run for most of an hour; and faults inside SQL count too. cosmic-ray knows a mutant by
+file and position, changes files in place and has one test command for all of them. mutmut copies
+the tree and runs all tests once to learn which of them reach what.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from mutation.areas import AREAS, KNOWN, ROOT, SOURCE, TESTS, Area, Known
+from mutation.areas import AREAS, KNOWN, ROOT, SOURCE, TESTS, Known
 from mutation.sites import Site, find_sites
 
 Row = dict[str, Any]
@@ -201,7 +201,7 @@ class Copy:
         original, times = file.read_bytes(), file.stat()
         file.write_bytes(mutant.site.mutate(original))
         try:
-            first = mirrored_tests(mutant.site.file, area)
+            first = mirrored_tests(mutant.site.file)
             rest = [path for path in area.test_files() if path not in first]
             outcome, failed = "survived", ""
             for tests in filter(None, (first, rest)):
@@ -224,14 +224,12 @@ _AGAIN = (
 )
 
 
-def mirrored_tests(file: Path, area: Area) -> list[Path]:
-    """Tests of the area that are named after a source file."""
+def mirrored_tests(file: Path) -> list[Path]:
+    """Tests that are named after a source file; failing that, those of its small folder."""
     folder = TESTS / "unit" / file.parent.relative_to(SOURCE)
-    return [
-        path
-        for path in area.test_files()
-        if path.parent == folder and path.stem.startswith(f"test_{file.stem}")
-    ]
+    named = sorted(folder.glob(f"test_{file.stem}*.py"))
+    is_small = folder.parent not in (TESTS, TESTS / "unit")
+    return named or (sorted(folder.glob("test_*.py")) if is_small else [])
 
 
 def _is_same_place(one: Mutant, other: Mutant) -> bool:
@@ -258,7 +256,7 @@ def run_mutants(mutants: Sequence[Mutant], *, jobs: int) -> Iterator[Row]:
 
         with ThreadPoolExecutor(jobs) as pool:
             areas = list(dict.fromkeys(mutant.area for mutant in mutants))
-            tasks = [lambda copy, name=name: clean_seconds(copy, name) for name in areas]
+            tasks = [lambda copy, name=name: clean_seconds(copy, name, mutants) for name in areas]
             seconds = dict(zip(areas, pool.map(with_a_copy, tasks), strict=True))
             limits = {name: _TIMES_CLEAN * clean + _EXTRA_S for name, clean in seconds.items()}
             yield from pool.map(
@@ -271,10 +269,12 @@ def run_mutants(mutants: Sequence[Mutant], *, jobs: int) -> Iterator[Row]:
 _TIMES_CLEAN, _EXTRA_S = 3.0, 60.0
 
 
-def clean_seconds(copy: Copy, name: str) -> float:
+def clean_seconds(copy: Copy, name: str, mutants: Sequence[Mutant]) -> float:
     """Time that the tests of an area take on the tree as it is; an error if one fails."""
-    begin = time.monotonic()
-    outcome, failed = copy.run(AREAS[name].test_files(), AREAS[name].options, limit_s=1800.0)
+    begin, area = time.monotonic(), AREAS[name]
+    files = [file for m in mutants if m.area == name for file in mirrored_tests(m.site.file)]
+    tests = list(dict.fromkeys([*files, *area.test_files()]))
+    outcome, failed = copy.run(tests, area.options, limit_s=3600.0)
     if outcome != "survived":
         raise SystemExit(f"the tests of {name} fail without any mutant: {outcome} {failed}")
     took = time.monotonic() - begin
@@ -305,7 +305,7 @@ def choose(arguments: argparse.Namespace) -> tuple[list[Mutant], list[Row]]:
         rows = json.loads(arguments.again.read_text(encoding="utf-8"))["rows"]
         if arguments.area:
             rows = [row for row in rows if row["area"] in arguments.area]
-        kept = [row for row in rows if arguments.survivors and row["outcome"] != "survived"]
+        kept = [row for row in rows if _is_kept(row, arguments)]
         wanted = [row for row in rows if row not in kept]
         sites = [site for file in sorted(SOURCE.rglob("*.py")) for site in find_sites(file)]
         found, lost = find_again(wanted, sites)
@@ -319,6 +319,12 @@ def choose(arguments: argparse.Namespace) -> tuple[list[Mutant], list[Row]]:
         mutants = mutants_of(name, AREAS[name].source_files())
         chosen += sample_mutants(mutants, number, seed=arguments.seed)
     return chosen, []
+
+
+def _is_kept(row: Row, arguments: argparse.Namespace) -> bool:
+    if arguments.mutant:
+        return row["id"] not in arguments.mutant
+    return bool(arguments.survivors) and row["outcome"] != "survived"
 
 
 def judged_rows(arguments: argparse.Namespace) -> Iterator[list[Row]]:
@@ -344,6 +350,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--again", type=Path, help="judge the mutants of this earlier result")
     made.add_argument(
         "--survivors", action="store_true", help="with --again: judge those alone that survived"
+    )
+    made.add_argument(
+        "--mutant", action="append", help="with --again: judge this one alone; can be repeated"
     )
     made.add_argument("--output", type=Path, help="JSON file for the result")
     return made

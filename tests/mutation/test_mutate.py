@@ -168,13 +168,15 @@ def test_an_area_that_is_not_green_is_an_error(small_area: Path) -> None:
         list(mutate.run_mutants(mutants[:1], jobs=1))
 
 
-def test_survivors_alone_can_be_judged_again(small_area: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("which", ["survivors", "one by its name"])
+def test_some_alone_can_be_judged_again(small_area: Path, tmp_path: Path, which: str) -> None:
     mutants = mutants_of("sums", [small_area / "sums.py"])
     rows = [mutant.row() | {"outcome": "caught", "known": False} for mutant in mutants]
     rows[0]["outcome"] = "survived"
     earlier = tmp_path / "earlier.json"
     earlier.write_text(json.dumps({"rows": rows}))
-    given = ["--again", str(earlier), "--survivors"]
-    found, kept = mutate.choose(mutate.parser().parse_args(given))
+    wanted = ["--survivors"] if which == "survivors" else ["--mutant", rows[0]["id"]]
+    arguments = mutate.parser().parse_args(["--again", str(earlier), *wanted])
+    found, kept = mutate.choose(arguments)
     assert [mutant.id for mutant in found] == [rows[0]["id"]]
     assert kept == rows[1:]
