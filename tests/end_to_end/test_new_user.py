@@ -14,6 +14,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from command_line_messages import python_words
 from end_to_end.help_examples import examples_of, fill_folder, leaf_commands
 from tulle.cli.main import run_with
 
@@ -33,10 +34,10 @@ PREPARE = "data prepare {} --layout search --output new --quiet"
 
 WRONG_PATHS = [
     ("data prepare nowhere.parquet --layout search --output new", 4, "name files that are there"),
-    ("data describe nowhere.parquet --layout search", 4, "check the path"),
+    ("data describe nowhere.parquet --layout search", 4, "name files that are there"),
     ("data describe log --layout search", 2, "is a folder and has its own schema"),
     ("plan --data nowhere --epsilon 3", 4, "tulle data prepare"),
-    ("plan --data train.txt --epsilon 3", 4, "is no folder"),
+    ("plan --data train.txt --epsilon 3", 4, "is a file. Prepare it first: `tulle data prepare"),
     ("plan --data prepared --config nowhere.toml --epsilon 3", 2, "No such file"),
     ("plan --data prepared --config log --epsilon 3", 2, "Is a directory; give a TOML file"),
     ("train --data prepared --finished-plan nowhere.json", 2, "tulle plan --finished FILE"),
@@ -288,6 +289,7 @@ def refused(
         codes = code if isinstance(code, tuple) else (code,)
         assert found in codes, message
         assert message.count("error: ") == 1
+        assert not python_words(message, shlex.split(command)), message
         assert not any(word in message for word in ("Traceback", "[Errno", "codec", OF_A_ROW))
         assert files_in(folder) == before
         return message
@@ -322,7 +324,7 @@ def test_no_epsilon_without_a_guarantee_is_taken(
 @pytest.mark.parametrize("command", DELTAS)
 @pytest.mark.parametrize("delta", ["1", "-1e-06", "nan"])
 def test_no_delta_outside_its_range_is_taken(refused: Refuse, command: str, delta: str) -> None:
-    assert f"delta={float(delta)}" in refused(command.format(delta), 2)
+    assert f"--delta {float(delta)}" in refused(command.format(delta), 2)
 
 
 @pytest.mark.parametrize(("command", "way_out"), NO_BUDGET)

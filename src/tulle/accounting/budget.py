@@ -65,9 +65,8 @@ class Budget:
             return range(1)
         if span is None:
             raise ConfigError(
-                f"at=None cannot be charged to budget {self.name!r}, which renews for each "
-                f"{self.unit}; say with --at (and --until), at=… (and until=…), which time the "
-                "data are from."
+                f"budget {self.name!r} renews for each {self.unit}, and nothing says which of its "
+                "windows to charge; say with at=… (and until=…) which time the data are from."
             )
         windows = range(span.first_micros // length, span.last_micros // length + 1)
         if len(windows) > _MAX_WINDOWS_PER_SPEND:

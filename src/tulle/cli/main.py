@@ -1,6 +1,7 @@
 """The `tulle` command: puts the groups together and turns errors into exit codes."""
 
 import sys
+from typing import Any
 
 import typer
 
@@ -9,6 +10,7 @@ from tulle.cli.account import account_app
 from tulle.cli.account_plan import check_plan
 from tulle.cli.audit import audit_app
 from tulle.cli.budget import budget_app
+from tulle.cli.command_words import in_command_words, with_options
 from tulle.cli.data import data_app
 from tulle.cli.demo import demo
 from tulle.cli.labels import labels_app
@@ -86,7 +88,7 @@ def run_with(arguments: list[str]) -> int:
         result = app(arguments, prog_name="tulle", standalone_mode=False)
     except TulleError as error:
         code = next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)
-        return _fail(str(error), code)
+        return _fail(_said(error, arguments), code)
     except typer.TyperException as error:
         message = error.format_message()
         if message.startswith("Usage:"):  # Called without arguments: this is the help.
@@ -104,6 +106,27 @@ def run_with(arguments: list[str]) -> int:
     if result == _INTERRUPTED:
         return _fail("interrupted", _INTERRUPTED)
     return result if isinstance(result, int) else 0
+
+
+def _said(error: TulleError, arguments: list[str]) -> str:
+    """The message of an error in the words of the command that failed."""
+    options = _options_of(arguments)
+    message = in_command_words(str(error), options)
+    has_settings = isinstance(error, ConfigError | DataError)
+    return with_options(message, options, arguments) if has_settings else message
+
+
+def _options_of(arguments: list[str]) -> frozenset[str]:
+    if not arguments:
+        return frozenset()
+    command: Any = typer.main.get_command(app)
+    for word in arguments:
+        if word not in (subcommands := getattr(command, "commands", {})):
+            break
+        command = subcommands[word]
+    return frozenset(
+        name for option in command.params for name in (*option.opts, *option.secondary_opts)
+    )
 
 
 def _with_way_out(message: str, error: typer.TyperException) -> str:

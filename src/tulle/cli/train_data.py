@@ -124,7 +124,7 @@ def _chosen(choice: DataChoice, dataset: "PreparedDataset") -> ChosenData:
     train_rows, test_rows = _split(dataset, fraction)
     if not len(train_rows) or not len(test_rows):
         raise DataError(
-            f"test_fraction={fraction:g} of these rows leaves none to train or to test on; "
+            f"--test-fraction {fraction:g} of these rows leaves none to train or to test on; "
             "use more rows, or --test-fraction 0."
         )
     whom = "rows" if dataset.units is None else "users"
@@ -195,11 +195,21 @@ def _prepared(choice: DataChoice) -> "PreparedDataset":
                 f"--data {choice.source} is not whole yet; give its `tulle data prepare` again, "
                 "which goes on where it was stopped."
             )
-        raise DataError(
-            f"--data {choice.source} is no folder; prepare a log with `tulle data prepare`, or use "
-            f"one of {', '.join(_SYNTH + name for name in _SYNTH_LOGS)}."
-        )
+        raise _no_dataset(choice.source)
     return PreparedDataset.open(folder)
+
+
+def _no_dataset(source: str) -> DataError:
+    if Path(source).exists():
+        return DataError(
+            f"--data {source} is a file. Prepare it first: `tulle data prepare {source} --schema "
+            "schema.toml --output prepared`, where the schema names the role of each column (for a "
+            "public log `--layout NAME` does); then give --data prepared."
+        )
+    return DataError(
+        f"--data {source} does not exist; name the folder of a log that `tulle data prepare` "
+        f"wrote, or use one of {', '.join(_SYNTH + name for name in _SYNTH_LOGS)}."
+    )
 
 
 def _made_up(choice: DataChoice, cache: Path, *, quiet: bool) -> "PreparedDataset":

@@ -109,7 +109,9 @@ def read_result(folder: RunFolder) -> dict[str, Any]:
       RunStateError: There is none, or it is not one.
     """
     if not folder.path_of(RESULT_FILE).exists():
-        raise RunStateError(f"{folder.path.name} is not finished; resume it with --resume.")
+        raise RunStateError(
+            f"{folder.path.name} is not finished; go on with it with `tulle train --resume`."
+        )
     try:
         data = folder.read_json(RESULT_FILE)
         check_format(RESULT_FILE, data, _FORMAT)

@@ -106,7 +106,7 @@ def test_a_budget_without_a_window_never_renews() -> None:
 
 
 def test_a_budget_that_renews_needs_the_time_of_the_data() -> None:
-    with pytest.raises(ConfigError, match="at=None"):
+    with pytest.raises(ConfigError, match="which of its windows to charge; say with at="):
         make_budget(unit=Unit.user(days=7)).windows(None)
 
 

@@ -102,7 +102,7 @@ def test_facts_are_shown_and_the_file_is_called_raw(
         (f"{TAOBAO} --output a.parquet --format taobo", 2, "did you mean 'taobao'?"),
         (f"{TAOBAO} --output a.txt", 2, "a.txt does not say how to write rows"),
         (f"{TAOBAO} --output server.parquet", 4, "server.parquet exists already"),
-        (f"{TAOBAO} --output a.parquet --bid-factor 0", 2, "bid_factor=0.0 must be"),
+        (f"{TAOBAO} --output a.parquet --bid-factor 0", 2, "--bid-factor 0.0 must be"),
         (f"{TAOBAO} --output a.parquet --user usr", 4, "no column 'usr' (did you mean 'user'?)"),
         (f"raw_sample.csv --output a.parquet {PREDICTIONS}", 4, "none of the columns user_id"),
         (f"{TAOBAO} --output a.parquet --min-candidates 99", 4, "no auction is left"),

@@ -100,13 +100,13 @@ def test_options_win_over_the_settings_file(
         ),
         (
             "--method two-phase --epsilon 1 --noise lattice --lattice-bits 4",
-            "bits=4 must be from 16 to 32",
+            "--lattice-bits 4 must be from 16 to 32",
         ),
         ("--method two-phase --epsilon 1 --noise banded --unit user", "protects single examples"),
         ("--method two-phase --epsilon 1 --noise banded --accounting paper", "REPLACE_PLD"),
         (
             "--method two-phase --epsilon 1 --noise banded --batch-size 100",
-            "times num_bands=16 must be <=",
+            "times --bands 16 must be <=",
         ),
         ("--method two-phase --epsilon 1 --noise banded --epochs 0.1", "number of private steps"),
         ("--method rr --epsilon 1 --noise banded", "--noise has no meaning for method rr"),

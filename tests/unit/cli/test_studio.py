@@ -123,4 +123,4 @@ def test_a_folder_of_runs_that_is_not_there_is_an_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run_with(["studio", "--runs", "nowhere"]) == 2
-    assert "runs=nowhere is no folder" in capsys.readouterr().err
+    assert "--runs nowhere is no folder" in capsys.readouterr().err

@@ -200,11 +200,11 @@ def test_mistakes_in_a_settings_file_are_named(
         ("--method two-phase --epsilon 1 --accounting rdp", 2, "--accounting rdp is unknown"),
         ("--method two-phase --epsilon 1 --max-rows-per-user 2", 2, "add --unit user"),
         ("--method two-phase --epsilon 1 --unit user", 4, "needs data with a unit column"),
-        ("--method two-phase --epsilon 1 --batch-size 100000", 2, "batch_size=100000 must be <="),
-        ("--method rr --epsilon 1 --label-batch-size 601", 2, "label_batch_size=601 must be <="),
-        ("--method nonprivate --batch-size 601", 2, "batch_size=601 must be <="),
-        ("--epsilon -1", 2, "epsilon=-1.0 must be > 0"),
-        ("--epsilon 1 --test-fraction 1", 2, "test_fraction=1.0 must be in [0, 1)"),
+        ("--method two-phase --epsilon 1 --batch-size 100000", 2, "--batch-size 100000 must be <="),
+        ("--method rr --epsilon 1 --label-batch-size 601", 2, "--label-batch-size 601 must be <="),
+        ("--method nonprivate --batch-size 601", 2, "--batch-size 601 must be <="),
+        ("--epsilon -1", 2, "--epsilon -1.0 must be > 0"),
+        ("--epsilon 1 --test-fraction 1", 2, "--test-fraction 1.0 must be in [0, 1)"),
         ("--epsilon 1 --test other --test-fraction 0.1", 2, "exclude each other"),
         ("--epsilon 1 --device tpu", 2, "--device tpu is unknown"),
         ("--epsilon 1 --purpose x", 2, "give --ledger too"),
@@ -228,15 +228,21 @@ def test_wrong_options_say_what_is_wrong_and_begin_nothing(
     ("source", "code", "what"),
     [
         ("", 2, "--data is missing"),
-        ("--data nowhere", 4, "--data nowhere is no folder"),
+        ("--data nowhere", 4, "--data nowhere does not exist"),
+        (
+            "--data mine.csv",
+            4,
+            "mine.csv is a file. Prepare it first: `tulle data prepare mine.csv",
+        ),
         ("--data synth:serch", 2, "did you mean 'search'?"),
         ("--data .", 4, "is not a prepared dataset"),
         ("--data . --rows 5", 2, "--rows is for made-up logs"),
     ],
 )
 def test_wrong_data_are_named(
-    source: str, code: int, what: str, capsys: pytest.CaptureFixture[str]
+    folder: Path, source: str, code: int, what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (folder / "mine.csv").write_text("click\n1\n")
     assert what in error_of(f"train {source} --epsilon 1", code, capsys)
 
 
@@ -363,7 +369,7 @@ def test_a_test_set_needs_the_ids_of_the_training_set(
 ) -> None:
     write_prepared(folder / "rows")
     write_prepared(folder / "others", num_rows=60)
-    command = "train --data rows --model lr --method rr --epsilon 1 --quiet"
+    command = "train --data rows --unit example --model lr --method rr --epsilon 1 --quiet"
     facts = facts_of(f"{command} --test others", capsys)
     assert RunFolder.open(facts["run"]).facts["num_rows"] == 120
     with (
@@ -390,7 +396,7 @@ def test_a_file_is_not_both_trained_and_tested_on(
     assert run(f"{prepare} c.csv --output other --like rows") == 0
     assert run(f"{prepare} c.csv copy.csv --output both --like rows") == 0
     capsys.readouterr()
-    command = "train --data rows --model lr --method rr --epsilon 1 --quiet"
+    command = "train --data rows --unit example --model lr --method rr --epsilon 1 --quiet"
     error = error_of(f"{command} --test both", 4, capsys)
     assert "--test both was prepared from copy.csv, which is a file of the training rows" in error
     assert not (folder / "runs").exists()
@@ -416,7 +422,7 @@ def test_a_known_log_keeps_its_roles(folder: Path, capsys: pytest.CaptureFixture
     prepare = "data prepare log.parquet --layout search --schema schema.json --output rows"
     assert run(f"{prepare} --allow-public device_type --quiet") == 0
     capsys.readouterr()
-    command = "train --data rows --model lr --method rr --epsilon 1 --quiet"
+    command = "train --data rows --unit example --model lr --method rr --epsilon 1 --quiet"
     assert "'device_type' is public in the schema" in error_of(command, 2, capsys)
     assert run(f"{command} --allow-public device_type") == 0
 

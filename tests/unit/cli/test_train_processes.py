@@ -78,5 +78,5 @@ def test_nobody_is_started_for_data_that_are_not_there(
         local_processes, "local_processes", lambda *given, **_: started.append(given)
     )
     text = "train --data nowhere --method dp-sgd --epsilon 3 --processes 2"
-    assert "nowhere is no folder" in error_of(text, 4, capsys)
+    assert "nowhere does not exist" in error_of(text, 4, capsys)
     assert started == []

@@ -14,6 +14,7 @@ from tulle.privacy.fields import did_you_mean
 
 _MAX_BLOCK_BYTES = 1 << 28
 _MOST_NAMES_SHOWN = 10
+_SKIPPING = "have such lines counted and skipped with bad_lines=BadLines.SKIP"
 
 
 def read_text_blocks(
@@ -49,10 +50,14 @@ def _next_block(
         parsed = parse_lines(lines, reading.form, *shape)
         if parsed.bad and reading.bad_lines is BadLines.REFUSE:
             first = min(parsed.bad)
-            raise DataError(
-                f"{name} line {lines.first_line + first} {parsed.bad[first]}. Correct it, or have "
-                "such lines counted and skipped: --skip-bad-lines, bad_lines=BadLines.SKIP."
-            )
+            line = lines.first_line + first
+            if line == 1:
+                raise DataError(
+                    f"{name} line 1 {parsed.bad[first]}. If this is no log of the layout that was "
+                    "named, read it with a schema of its own; else correct the line, or "
+                    f"{_SKIPPING}."
+                )
+            raise DataError(f"{name} line {line} {parsed.bad[first]}. Correct it, or {_SKIPPING}.")
         tables.append(parsed.table)
         num_rows += lines.num_lines
         num_bad_lines += len(parsed.bad)

@@ -87,8 +87,7 @@ def check_known_roles(
             raise ConfigError(
                 f"column {column!r}{others} is public in the schema, but in format "
                 f"{layout.name!r} it is {protected[column]}; make it sensitive or ignored, or "
-                f"allow it by name if that is meant: --allow-public {column}, in Python "
-                f"allowed_public=[{column!r}]."
+                f"allow it by name if that is meant: allowed_public=[{column!r}]."
             )
 
 

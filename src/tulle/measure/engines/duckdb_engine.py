@@ -79,9 +79,14 @@ class DuckDBEngine:
             try:
                 self._connection = self._locked_connection()
             except (duckdb.Error, TypeError) as error:
+                given = {
+                    "memory_limit": memory_limit,
+                    "num_threads": num_threads,
+                    "spill_folder": None if spill_folder is None else str(spill_folder),
+                }
+                named = [f"{name}={value!r}" for name, value in given.items() if value is not None]
                 raise ConfigError(
-                    f"DuckDB refuses memory_limit={memory_limit!r}, num_threads={num_threads!r} or "
-                    f"spill_folder={str(spill_folder)!r}; write e.g. '4GB', 2 and a folder."
+                    f"DuckDB refuses {' or '.join(named)}; write e.g. '4GB', 2 and a folder."
                 ) from error
             self._closing = stack.pop_all()
 

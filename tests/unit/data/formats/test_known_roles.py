@@ -46,7 +46,7 @@ def test_every_protected_column_of_a_known_log_stays_protected(name: str) -> Non
         changed = with_public(roles, column)
         with pytest.raises(ConfigError, match=f"{column!r} is public in the schema") as caught:
             check_known_roles(changed)
-        assert f"--allow-public {column}" in str(caught.value)
+        assert f"allowed_public=[{column!r}]" in str(caught.value)
         check_known_roles(changed, allowed_public=[column])
 
 

@@ -1,0 +1,204 @@
+"""What the command line says where a message of the library speaks of Python.
+
+The library's messages are for Python: they name classes, functions and arguments. Here each such
+word has its twin among options and commands. A message that needs none stays as it is.
+"""
+
+import dataclasses
+import re
+from collections.abc import Collection, Sequence
+
+
+@dataclasses.dataclass(frozen=True)
+class _Words:
+    python: str
+    """A pattern."""
+    command: str
+    option: str | None = None
+    """What a command must have for this to be its way out; None if all have it."""
+    otherwise: str = ""
+    """What commands without the option say."""
+
+
+_WORDS = (
+    # Ways out that not every command has.
+    _Words(
+        r"have such lines counted and skipped with bad_lines=BadLines\.SKIP",
+        "have such lines counted and skipped with --skip-bad-lines",
+        "--skip-bad-lines",
+        "drop such lines first",
+    ),
+    _Words(
+        r"Drop them first with drop_rows_without_unit\(\)",
+        "Leave such rows out with --drop-rows-without-unit",
+        "--drop-rows-without-unit",
+        "Drop such rows first",
+    ),
+    _Words(
+        r"say with at=… \(and until=…\) which time the data are from",
+        "say with --at (and --until) which time the data are from",
+        "--at",
+        "this command charges no time: use a budget that does not renew",
+    ),
+    _Words(
+        r"; make it sensitive or ignored, or allow it by name if that is meant: "
+        r"allowed_public=\['([^']*)'\]",
+        r"; make it sensitive or ignored, or allow it by name if that is meant: --allow-public \1",
+        "--allow-public",
+        "; make it sensitive or ignored",
+    ),
+    _Words(
+        r"go on with (?:it|the run in it) with --resume, or choose another (?:--)?name",
+        "go on with it with --resume, or choose another --name",
+        "--resume",
+        "choose another --name",
+    ),
+    _Words(
+        r"run the same command with --resume to go on",
+        "run the same command with --resume to go on",
+        "--resume",
+        "begin again",
+    ),
+    _Words(
+        r"a noise \(--noise-multiplier, --response-epsilon or --local-epsilon\)",
+        "--noise-multiplier",
+        "--noise-multiplier",
+        "a noise (--response-epsilon or --local-epsilon)",
+    ),
+    _Words(
+        r"a noise \(--response-epsilon or --local-epsilon\)",
+        "--response-epsilon",
+        "--response-epsilon",
+        "--local-epsilon",
+    ),
+    _Words(
+        r"set \[privacy\] consent = \"everyone\", for a plan --consent everyone",
+        "give --consent everyone",
+        "--consent",
+        'set [privacy] consent = "everyone"',
+    ),
+    # Training.
+    _Words(r"begin one \(`tulle train` without --resume\)", "begin one with `tulle train`"),
+    _Words(r"split by user \(tulle\.data\.splits\.split_by_unit\)", "split by user"),
+    _Words(r"with config\.make\(shape\)", "with `tulle plan --finished FILE`"),
+    _Words(r"(?:config=)?NonPrivateConfig(?:\(\))?", "--method nonprivate"),
+    _Words(r"HybridConfig(?:\(\))?", "--method hybrid"),
+    _Words(r"DpSgdConfig(?:\(\))?", "--method dp-sgd"),
+    _Words(r"TwoPhaseConfig(?:\(\))?", "--method two-phase"),
+    _Words(r"RandomizedLabelsConfig(?:\(\))?", "--method rr"),
+    _Words(r"LabelProjectionConfig(?:\(\))?", "--method label-projection"),
+    _Words(r"IndependentNoise\([^()]*\)", "--noise independent"),
+    _Words(r"LatticeNoise\([^()]*\)", "--noise lattice"),
+    _Words(r"BandedNoise\([^()]*\)", "--noise banded"),
+    _Words(r"SelectedRows\([^()]*\)", "--noise selected-rows"),
+    _Words(r"noise kind=", "--noise "),
+    _Words(r"unit kind=", "--unit "),
+    _Words(r"accounting=Accounting\.REPLACE_PLD", "--accounting replace"),
+    _Words(r"(?:accounting=)?UserAccounting\.SEVERAL_ROWS", "--user-accounting 'several rows'"),
+    _Words(r"(?:accounting=)?UserAccounting\.GROUP_PRIVACY", "--user-accounting 'group privacy'"),
+    _Words(r"(?:accounting=)?UserAccounting\.CLIPPED_USERS", "--user-accounting 'clipped users'"),
+    _Words(r"with RowChoice\.RANDOM", 'with choice = "random" under [unit] of --config'),
+    _Words(r"label_share=", "--split ratio:"),
+    _Words(r"epsilon_of_labels=", "--split epsilon:"),
+    _Words(r"LabelCorrection\.FORWARD", "--correction forward"),
+    _Words(r"LabelCorrection\.DEBIASED", "--correction debiased"),
+    # Prepared data.
+    _Words(
+        r"features=\(\) must name at least one feature, e\.g\. by hash_all\(\)",
+        "the schema names no feature; name at least one column of role public or sensitive",
+    ),
+    _Words(
+        r"\w+=None, but column (.+?) is sensitive and its values are counted: "
+        r"give both private=PrivateVocabularyConfig\(…\) and ledger=…, or hash the column with "
+        r"HashedFeature",
+        r"column \1 is sensitive and its values are counted: give --vocabulary-epsilon, "
+        r"--vocabulary-delta and --ledger, or hash it with --hash-bins-sensitive",
+    ),
+    _Words(r"LogFeature", "--log"),
+    _Words(r"HourFeature", "--hour"),
+    _Words(r"DayOfWeekFeature", "--day-of-week"),
+    _Words(r"or use HashedFeature", "or leave the option out"),
+    _Words(r"(?i:write) (?:one|it again) with Encoder\.to_files\(\)", "use `tulle data prepare`"),
+    # Ledgers, plans and cards.
+    _Words(r"Ledger\.create\(\) or `tulle budget create`", "`tulle budget create`"),
+    _Words(
+        r"claim what tulle\.accounting\.accountant\.guarantee\(\) returns",
+        "claim what its event gives",
+    ),
+    _Words(r"known events are in tulle\.privacy\.events", "give an event of another kind"),
+    _Words(
+        r"account for a report without randomness as NonPrivate\(\)",
+        "a report without randomness has no guarantee",
+    ),
+    _Words(r"(?:make it anew|write it) with (?:build|write)_card\(\)", "make it anew"),
+    # Measurements.
+    _Words(r"Unit\.(\w+)\(\)", r"unit '\1'"),
+    _Words(
+        r"raise memory_limit, or name a spill_folder with room",
+        "raise --memory-limit, or name a --spill-folder with room",
+        "--memory-limit",
+        "use a machine with more",
+    ),
+    _Words(
+        r"memory_limit, num_threads and spill_folder are DuckDB's",
+        "--memory-limit and --spill-folder are DuckDB's",
+    ),
+    # Selections.
+    _Words(
+        r"name it in AuctionColumns\(consent=\.\.\.\), or set that to None if it means something "
+        r"else",
+        "name it with --consent-column, or rename it if it means something else",
+    ),
+    _Words(r"add its own term with release_estimate\(\)", "add its own term"),
+    _Words(r"shortlist=TopCandidates\(num_finalists=(\d+)\)", r"num_finalists = \1"),
+    _Words(r"use shortlist=TopCandidates\(num_finalists=\.\.\.\)", "set num_finalists"),
+    _Words(r"(?:an? )?FloorMechanism", "kind 'randomized-response'"),
+    _Words(r"NonPersonalised\(\)", "kind 'non-personalised'"),
+)
+_OTHER_NAMES = {
+    "num_bands": "--bands",
+    "bits": "--lattice-bits",
+    "threshold": "--selection-threshold",
+    "dialect": "--emit-sql",
+    "path": "--output",
+    "prior": "--smoothing-prior",
+    "rule": "--pricing",
+}
+"""Settings that options call something else."""
+_SETTING = re.compile(r"(?<![\w.'\"=-])(?!format=)([a-z][a-z_]*)=(?=[\w'\"-])")
+"""A setting and its value; formats are those of files."""
+
+
+def in_command_words(message: str, options: Collection[str]) -> str:
+    """Says a way out by the options of a command in place of Python's names.
+
+    Args:
+      message: A message of the library.
+      options: Names of the options of the command, e.g. "--epsilon".
+    """
+    for words in _WORDS:
+        is_there = words.option is None or words.option in options
+        message = re.sub(words.python, words.command if is_there else words.otherwise, message)
+    return message
+
+
+def with_options(message: str, options: Collection[str], given: Sequence[str]) -> str:
+    """Says `--epsilon 0.0` for `epsilon=0.0`, where that is an option of the command.
+
+    A setting that was not given may be that of a settings file, and then keeps its name.
+
+    Args:
+      message: A message about a setting.
+      options: Names of the options of the command.
+      given: The words of the command line.
+    """
+    has_file = any(word.endswith((".toml", ".json")) for word in given)
+    typed = {word.partition("=")[0] for word in given}
+
+    known = typed & set(options) if has_file else options
+
+    def said(found: re.Match[str]) -> str:
+        names = ("--" + found[1].replace("_", "-"), _OTHER_NAMES.get(found[1]))
+        return next((f"{name} " for name in names if name in known), found[0])
+
+    return _SETTING.sub(said, message)
