@@ -178,7 +178,7 @@ def _clearing_what_is_useless(partial: PartialFolder, *, is_paid: bool) -> Itera
     """After a refusal nothing without a row is kept: it would stand in the way of the next try."""
     try:
         yield
-    except (DataError, BudgetExceededError):
+    except (ConfigError, DataError, BudgetExceededError):
         is_charged = is_paid and (partial.data / ENCODER_FILE).exists()
         if not is_charged and not partial.read_progress().num_rows:
             partial.clear()

@@ -415,6 +415,7 @@ def test_a_row_that_is_refused_is_found_before_a_vocabulary_is_paid_for(
 def test_a_sensitive_vocabulary_without_payment_is_refused(csv: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="sensitive and its values are counted"):
         prepare(small_log(csv), vocabulary_all(SCHEMA), tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["small.csv"]
 
 
 def test_an_encoder_is_not_paid_for_again(csv: Path, tmp_path: Path) -> None:
