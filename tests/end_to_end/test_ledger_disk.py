@@ -54,6 +54,19 @@ except RunStateError as error:
     print(error)
 """
 
+SHOW_WITHOUT_RIGHTS = """
+import contextlib, io, os, sys
+from tulle.cli.main import run_with
+
+with contextlib.redirect_stderr(io.StringIO()):  # imports what only root may read
+    run_with(["budget", "show", "missing.db"])
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+sys.exit(run_with(["budget", "show", sys.argv[1]]))
+"""
+
 HOLD_THE_LOCK = """
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -144,6 +157,59 @@ def test_a_ledger_that_may_not_be_written_is_named(public_folder: Path, folder_m
     public_folder.chmod(0o755)
     ledger.path.chmod(0o644)
     assert len(Ledger.open(ledger.path).spends("ads")) == 3
+
+
+@pytest.mark.parametrize("folder_mode", [0o555, 0o777])
+@pytest.mark.parametrize("has_a_crash_left_its_log", [False, True])
+def test_a_ledger_that_may_only_be_read_is_shown(
+    public_folder: Path, folder_mode: int, *, has_a_crash_left_its_log: bool
+) -> None:
+    ledger = make_ledger(public_folder / "ledger.db")
+    if has_a_crash_left_its_log:
+        leave_the_last_spend_in_the_log(ledger.path)
+    for path in public_folder.iterdir():
+        path.chmod(0o444)
+    public_folder.chmod(folder_mode)
+    before = {path.name: path.read_bytes() for path in public_folder.iterdir()}
+    done = run_script(SHOW_WITHOUT_RIGHTS, ledger.path)
+    num_spends = 4 if has_a_crash_left_its_log else 3
+    assert f"spends: {num_spends}, open: 0" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {path.name: path.read_bytes() for path in public_folder.iterdir()} == before
+
+
+def test_a_ledger_that_may_not_even_be_read_is_named(public_folder: Path) -> None:
+    ledger = make_ledger(public_folder / "ledger.db")
+    ledger.path.chmod(0o000)
+    script = SPEND_WITHOUT_RIGHTS.replace("Ledger.open", "Ledger.open_to_read")
+    done = run_script(script, ledger.path)
+    assert "ledger.db cannot be opened" in done.stdout
+    assert "the right to read it" in done.stdout
+
+
+def run_script(script: str, path: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script, str(path)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def leave_the_last_spend_in_the_log(path: Path) -> None:
+    """Puts a ledger and its log in place as a process leaves them that was killed."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    connection.execute(
+        "INSERT INTO spends (event, purpose, status, recorded_at) SELECT event, purpose, status, "
+        "recorded_at FROM spends WHERE id = 1"
+    )
+    files = {left: left.read_bytes() for left in path.parent.iterdir()}
+    connection.close()
+    for left, content in files.items():
+        left.write_bytes(content)
+    assert len(files) == 3
 
 
 @pytest.mark.parametrize("keep", ["1 byte", "a part of the header", "1 page", "half", "all but 1"])

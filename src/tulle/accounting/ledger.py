@@ -12,6 +12,7 @@ import math
 import sqlite3
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -97,6 +98,8 @@ class Ledger:
     path: Path
     busy_timeout_s: float = 60.0
     """How long to wait for other processes that write."""
+    is_read_only: bool = False
+    """True: nothing is written, neither to the file nor beside it, and nothing can be spent."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", Path(self.path).absolute())
@@ -119,9 +122,19 @@ class Ledger:
         ledger_file.inspect_ledger_file(ledger.path, busy_timeout_s)
         return ledger
 
+    @classmethod
+    def open_to_read(cls, path: str | Path, *, busy_timeout_s: float = 60.0) -> "Ledger":
+        """Opens a whole ledger without the right to write it, or without the wish to.
+
+        An older ledger is read as it is and not brought up to date.
+        """
+        ledger = cls(path=Path(path), busy_timeout_s=busy_timeout_s, is_read_only=True)
+        ledger.budgets()
+        return ledger
+
     def create_budget(self, budget: Budget) -> None:
         """Adds a budget. It can never be changed, and must come before what it counts."""
-        with ledger_file.writing(self.path, self.busy_timeout_s) as connection:
+        with self._writing() as connection:
             for other in ledger_rows.read_budgets(connection):
                 if other.name == budget.name:
                     raise ConfigError(
@@ -138,7 +151,7 @@ class Ledger:
 
     def budgets(self) -> tuple[Budget, ...]:
         """All budgets in the order of their creation."""
-        with ledger_file.reading(self.path, self.busy_timeout_s) as connection:
+        with self._reading() as connection:
             return ledger_rows.read_budgets(connection)
 
     def budget(self, name: str) -> Budget:
@@ -147,13 +160,13 @@ class Ledger:
 
     def spends(self, budget: str, window: int | None = None) -> tuple[Spend, ...]:
         """The spends that count against a budget, in one window or in all, oldest first."""
-        with ledger_file.reading(self.path, self.busy_timeout_s) as connection:
+        with self._reading() as connection:
             named = _named(ledger_rows.read_budgets(connection), budget)
             return ledger_rows.read_spends(connection, named, window)
 
     def state(self, budget: str, at: datetime | None = None) -> BudgetState:
         """What is spent and left of a budget, in the window of `at` (by default: now)."""
-        with ledger_file.reading(self.path, self.busy_timeout_s) as connection:
+        with self._reading() as connection:
             named = _named(ledger_rows.read_budgets(connection), budget)
             windows = named.windows(Span.of(at or datetime.now(UTC), None))
             (account,) = ledger_rows.read_accounts(connection, named, windows)
@@ -173,7 +186,7 @@ class Ledger:
         Arguments as for `spend`. Raises SpendRefusedError if it would not fit.
         """
         request = SpendRequest(event=event, purpose=purpose, unit=unit, span=Span.of(at, until))
-        with ledger_file.reading(self.path, self.busy_timeout_s) as connection:
+        with self._reading() as connection:
             accounts = _accounts(connection, request)
         if (refusing := _refusing(accounts, event)) is not None:
             raise SpendRefusedError(explain_refusal(event, _distinct(accounts), refusing))
@@ -212,7 +225,7 @@ class Ledger:
             event=event, purpose=purpose, note=note, unit=unit, span=Span.of(at, until)
         )
         event_to_json(event)  # refused before the ledger is locked
-        with ledger_file.writing(self.path, self.busy_timeout_s) as connection:
+        with self._writing() as connection:
             accounts = _accounts(connection, request)
             refusing = _refusing(accounts, event)
             if refusing is None:
@@ -235,7 +248,7 @@ class Ledger:
         Raises:
           RunStateError: The spend is not open, or is another one.
         """
-        with ledger_file.reading(self.path, self.busy_timeout_s) as connection:
+        with self._reading() as connection:
             is_right = ledger_rows.is_open(connection, spend_id, note)
         if not is_right:
             raise RunStateError(
@@ -243,8 +256,20 @@ class Ledger:
             )
         return OpenSpend(spend_id, (), functools.partial(self._finish, spend_id))
 
+    def _reading(self) -> AbstractContextManager[sqlite3.Connection]:
+        read = ledger_file.reading_a_copy if self.is_read_only else ledger_file.reading
+        return read(self.path, self.busy_timeout_s)
+
+    def _writing(self) -> AbstractContextManager[sqlite3.Connection]:
+        if self.is_read_only:
+            raise ConfigError(
+                f"is_read_only=True: {self.path.name} was opened to be read; to spend, open it "
+                "with Ledger.open()."
+            )
+        return ledger_file.writing(self.path, self.busy_timeout_s)
+
     def _finish(self, spend_id: int, status: SpendStatus, released_as: str | None) -> None:
-        with ledger_file.writing(self.path, self.busy_timeout_s) as connection:
+        with self._writing() as connection:
             ledger_rows.finish_spend(connection, spend_id, status, released_as)
 
 

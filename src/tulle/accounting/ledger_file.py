@@ -11,6 +11,7 @@ import os
 import secrets
 import sqlite3
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,33 @@ from tulle.accounting.ledger_schema import (
 )
 from tulle.durable_files import sync_folder
 from tulle.errors import RunStateError
+
+# The statements are fixed, so what they cannot find or may not write is damage too.
+_SIGNS_OF_DAMAGE = (
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_ERROR,
+    sqlite3.SQLITE_CONSTRAINT,
+    sqlite3.SQLITE_MISMATCH,
+    sqlite3.SQLITE_TOOBIG,
+)
+# Somebody is at work on the log of the ledger, or has just tidied it away.
+_SIGNS_OF_USE = (
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_PROTOCOL,
+)
+_LONGEST_CLOCK_TICK_NS = 20_000_000
+"""Twice the coarsest clock by which kernels date a change of a file (100 ticks a second)."""
+
+
+class UnreadableRowError(Exception):
+    """What is wrong with a row of a ledger, in words that follow the name of its file.
+
+    It never leaves a connection of this module: it ends as a RunStateError with that name.
+    """
 
 
 def create_ledger_file(path: Path) -> None:
@@ -61,9 +89,7 @@ def inspect_ledger_file(path: Path, busy_timeout_s: float) -> None:
         _closing_connection(path, busy_timeout_s=busy_timeout_s) as connection,
     ):
         version = stored_version(connection, path.name)
-        (problem,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if problem != "ok":
-            raise RunStateError(_damaged(path, problem))
+        _check_is_whole(connection, path)
         _check_ends_with_a_page(connection, path)
         if version < SCHEMA_VERSION:
             with _transaction(connection, "BEGIN IMMEDIATE"):
@@ -82,6 +108,28 @@ def writing(path: Path, busy_timeout_s: float) -> Iterator[sqlite3.Connection]:
     """A connection that holds the write lock; commits at the end unless an error left it."""
     with _ledger_transaction(path, busy_timeout_s, "BEGIN IMMEDIATE") as connection:
         yield connection
+
+
+@contextlib.contextmanager
+def reading_a_copy(path: Path, busy_timeout_s: float) -> Iterator[sqlite3.Connection]:
+    """A copy in memory of one state of the ledger, for who may not write the file or its folder.
+
+    An older ledger is brought up to date in the copy only. A plain read-only connection will not
+    do: in the write-ahead mode it makes files beside the ledger, which other users then cannot
+    write, and it fails where the folder is not its own.
+    """
+    with (
+        _errors_of(path, busy_timeout_s),
+        contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as copy,
+    ):
+        _copy_one_state(path, copy, busy_timeout_s)
+        version = stored_version(copy, path.name)
+        _check_is_whole(copy, path)
+        if version < SCHEMA_VERSION:
+            with _transaction(copy, "BEGIN"):
+                bring_up_to_date(copy, path.name)
+        copy.execute("PRAGMA query_only = ON")
+        yield copy
 
 
 @contextlib.contextmanager
@@ -125,6 +173,68 @@ def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
             connection.execute("ROLLBACK")
 
 
+def _copy_one_state(path: Path, copy: sqlite3.Connection, busy_timeout_s: float) -> None:
+    start = time.monotonic()
+    while not _copy_unless_written(path, copy):
+        if time.monotonic() - start > busy_timeout_s:
+            raise RunStateError(_too_busy_to_copy(path, busy_timeout_s))
+        time.sleep(0.01)
+
+
+def _copy_unless_written(path: Path, copy: sqlite3.Connection) -> bool:
+    """Copies the ledger, or answers False if somebody was writing it.
+
+    Without pages in the log the file holds all that was committed. It is then read without
+    locks (`immutable`), which is right only if nobody writes the file meanwhile: so its time of
+    change is taken before the log is looked at, and must be the same after the copy. With pages
+    in the log, its readers' locks are there to be used.
+    """
+    _check_is_a_file(path)
+    now_ns, before = time.time_ns(), path.stat()
+    has_log = _has_pages(_beside(path, "-wal"))
+    # A second change within one tick of the clock would not show in the time of change.
+    if not has_log and 0 <= now_ns - before.st_mtime_ns < _LONGEST_CLOCK_TICK_NS:
+        return False
+    access = "mode=ro" if has_log else "mode=ro&immutable=1"
+    try:
+        with contextlib.closing(
+            sqlite3.connect(f"{path.as_uri()}?{access}", uri=True, timeout=0, isolation_level=None)
+        ) as source:
+            # Before the copy, which would wait without end for a lock that it does not get.
+            source.execute("BEGIN")
+            source.execute("PRAGMA schema_version")
+            source.backup(copy)
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if (has_log and kind in _SIGNS_OF_USE) or not _is_unchanged(path, before):
+            return False
+        if kind in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+            raise RunStateError(
+                f"{path.name} cannot be opened ({error}); give this user the right to read it."
+            ) from error
+        raise
+    if not has_log and not _is_unchanged(path, before):
+        return False
+    _check_ends_with_a_page(copy, path)
+    return True
+
+
+def _is_unchanged(path: Path, before: os.stat_result) -> bool:
+    try:
+        after = path.stat()
+    except FileNotFoundError:
+        return False
+    names = ("st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
+    return all(getattr(after, name) == getattr(before, name) for name in names)
+
+
+def _has_pages(log: Path) -> bool:
+    try:
+        return log.stat().st_size > 0
+    except OSError:
+        return False
+
+
 def _use_write_ahead_log(connection: sqlite3.Connection, path: Path) -> None:
     (journal_mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if journal_mode != "wal":
@@ -153,12 +263,16 @@ def _check_is_a_file(path: Path) -> None:
         raise RunStateError(_damaged(path, "it is (almost) empty"))
 
 
+def _check_is_whole(connection: sqlite3.Connection, path: Path) -> None:
+    (problem,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if problem != "ok":
+        raise RunStateError(_damaged(path, str(problem)))
+
+
 def _check_ends_with_a_page(connection: sqlite3.Connection, path: Path) -> None:
     """SQLite would read a cut last page as one that ends in zeros."""
     (page_size,) = connection.execute("PRAGMA page_size").fetchone()
-    log = _beside(path, "-wal")
-    has_pages_in_log = log.exists() and log.stat().st_size > 0
-    if not has_pages_in_log and path.stat().st_size % page_size != 0:
+    if not _has_pages(_beside(path, "-wal")) and path.stat().st_size % page_size != 0:
         raise RunStateError(_damaged(path, "its end is missing"))
 
 
@@ -166,10 +280,16 @@ def _check_ends_with_a_page(connection: sqlite3.Connection, path: Path) -> None:
 def _errors_of(path: Path, busy_timeout_s: float) -> Iterator[None]:
     try:
         yield
+    except UnreadableRowError as error:
+        raise RunStateError(f"{path.name} {error}") from error
+    except UnicodeDecodeError as error:
+        raise RunStateError(_damaged(path, "a text in it is not UTF-8")) from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", None)
-        if code is None:
+        if code is None and not isinstance(error, sqlite3.OperationalError):
             raise
+        if code is None:  # Python's own complaint about a text that SQLite gave it
+            raise RunStateError(_damaged(path, "a text in it is not UTF-8")) from error
         # The low byte is the kind of an error (sqlite.org/rescode.html).
         raise RunStateError(_explanation(path, busy_timeout_s, code & 0xFF, error)) from error
 
@@ -188,11 +308,27 @@ def _explanation(path: Path, busy_timeout_s: float, kind: int, error: sqlite3.Er
     if kind in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return (
             f"{path.name} cannot be opened for writing ({error}); nothing was spent. Give this "
-            "user the right to write the file and its folder, which must exist."
+            "user the right to write the file and its folder, which must exist; if that does not "
+            "help, restore the file from a backup."
         )
-    if kind in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    if kind in _SIGNS_OF_DAMAGE:
         return _damaged(path, str(error))
-    return f"{path.name} cannot be used: {error}. Nothing was spent."
+    return (
+        f"{path.name} cannot be used: {error}. Nothing was spent. Try again; if it stays so, "
+        "restore the file from a backup."
+    )
+
+
+def _too_busy_to_copy(path: Path, busy_timeout_s: float) -> str:
+    if _has_pages(_beside(path, "-wal")) and not _beside(path, "-shm").exists():
+        return (
+            f"{path.name} cannot be read without the right to write its folder: its last spends "
+            f"are in {path.name}-wal. Copy both files into a folder of your own, and read the copy."
+        )
+    return (
+        f"{path.name} was in use by other processes for all of busy_timeout_s={busy_timeout_s:g}. "
+        "Try again, or allow more time."
+    )
 
 
 def _damaged(path: Path, problem: str) -> str:

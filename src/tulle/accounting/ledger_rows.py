@@ -1,24 +1,31 @@
 """Budgets and spends as rows of a ledger, read back or refused, never skipped."""
 
+import contextlib
 import dataclasses
 import enum
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import TypeVar
 
 from tulle.accounting.budget import Account, Budget, Span, check_name
+from tulle.accounting.ledger_file import UnreadableRowError
 from tulle.errors import ConfigError, RunStateError
 from tulle.privacy.event_json import event_from_json, event_to_json
 from tulle.privacy.events import Composed, Event, Repeated
 from tulle.privacy.fields import check_text
 from tulle.privacy.units import Adjacency, Unit
 
-# A spend without a time touches every window.
+_Value = TypeVar("_Value")
+
+# A spend without a time touches every window, and so does one whose time is damaged: left out,
+# it would not be counted; read, it is refused.
 _COUNTED = """
     (:purpose IS NULL OR purpose = :purpose) AND
-    (:first IS NULL OR first_micros IS NULL OR (first_micros <= :last AND last_micros >= :first))
+    (:first IS NULL OR (first_micros <= :last AND last_micros >= :first)
+     OR typeof(first_micros) <> 'integer' OR typeof(last_micros) <> 'integer'
+     OR first_micros > last_micros)
 """
 _SPENDS_QUERY = f"""
     SELECT id, event, purpose, note, unit, first_micros, last_micros, status, recorded_at,
@@ -148,7 +155,7 @@ def read_budgets(connection: sqlite3.Connection) -> tuple[Budget, ...]:
     rows = connection.execute(
         "SELECT name, unit, adjacency, epsilon, delta, purpose FROM budgets ORDER BY rowid"
     )
-    return tuple(_budget(connection, row) for row in rows)
+    return tuple(_budget(row) for row in rows)
 
 
 def read_spends(
@@ -160,7 +167,7 @@ def read_spends(
         _SPENDS_QUERY,
         {"purpose": budget.purpose, "first": first, "last": last},
     )
-    return tuple(_spend(connection, row) for row in rows)
+    return tuple(_spend(row) for row in rows)
 
 
 def read_accounts(
@@ -180,10 +187,14 @@ def read_accounts(
     counts = {window: Counter[str]() for window in windows}
     num_open = Counter[int]()
     for event_text, first_micros, last_micros, count, count_open in rows:
-        for window in _shared_windows(budget, windows, first_micros, last_micros):
-            counts[window][event_text] += count
-            num_open[window] += count_open
-    events = {text: _event(connection, text) for texts in counts.values() for text in texts}
+        with _reading_a("spend"):
+            text, span = _is(str, event_text), _span(first_micros, last_micros)
+            group_open = _is(int, count_open)
+        for window in _shared_windows(budget, windows, span):
+            counts[window][text] += count
+            num_open[window] += group_open
+    with _reading_a("spend"):
+        events = {text: event_from_json(text) for texts in counts.values() for text in texts}
     return tuple(
         Account(
             budget=budget,
@@ -209,66 +220,83 @@ def _reach(budget: Budget, windows: range | None) -> tuple[int | None, int | Non
     return windows.start * length, windows.stop * length - 1
 
 
-def _shared_windows(
-    budget: Budget, windows: range, first_micros: int | None, last_micros: int | None
-) -> Iterator[int]:
-    if first_micros is None or last_micros is None or budget.window_micros is None:
+def _shared_windows(budget: Budget, windows: range, span: Span | None) -> Iterator[int]:
+    length = budget.window_micros
+    if span is None or length is None:
         return iter(windows)
-    first, last = first_micros // budget.window_micros, last_micros // budget.window_micros
+    first, last = span.first_micros // length, span.last_micros // length
     return iter(range(max(first, windows.start), min(last + 1, windows.stop)))
 
 
-def _budget(
-    connection: sqlite3.Connection, row: tuple[str, str, str, float, float, str | None]
-) -> Budget:
+def _budget(row: tuple[object, ...]) -> Budget:
     name, unit, adjacency, epsilon, delta, purpose = row
-    try:
+    with _reading_a("budget"):
         return Budget(
-            name=name,
-            unit=Unit.parse(unit),
-            adjacency=Adjacency.parse(adjacency),
-            epsilon=epsilon,
-            delta=delta,
-            purpose=purpose,
+            name=_is(str, name),
+            unit=Unit.parse(_is(str, unit)),
+            adjacency=Adjacency.parse(_is(str, adjacency)),
+            epsilon=_is(float, epsilon),
+            delta=_is(float, delta),
+            purpose=_is_or_none(str, purpose),
         )
-    except ConfigError as error:
-        raise RunStateError(
-            f"{_file_name(connection)} holds a budget that this tulle cannot read: {error} "
-            "Upgrade tulle; without the budget spends would go unlimited."
-        ) from error
 
 
-def _spend(connection: sqlite3.Connection, row: tuple[object, ...]) -> Spend:
+def _spend(row: tuple[object, ...]) -> Spend:
     spend_id, event, purpose, note, unit, first, last, status, recorded_at, finished_at, out = row
-    return Spend(
-        id=int(str(spend_id)),
-        request=SpendRequest(
-            event=_event(connection, str(event)),
-            purpose=str(purpose),
-            note=str(note),
-            unit=None if unit is None else Unit.parse(str(unit)),
-            span=None if first is None else Span(int(str(first)), int(str(last))),
-        ),
-        status=SpendStatus(str(status)),
-        recorded_at=datetime.fromisoformat(str(recorded_at)),
-        finished_at=None if finished_at is None else datetime.fromisoformat(str(finished_at)),
-        released_as=None if out is None else str(out),
-    )
+    with _reading_a("spend"):
+        unit_text = _is_or_none(str, unit)
+        finished_text = _is_or_none(str, finished_at)
+        return Spend(
+            id=_is(int, spend_id),
+            request=SpendRequest(
+                event=event_from_json(_is(str, event)),
+                purpose=_is(str, purpose),
+                note=_is(str, note),
+                unit=None if unit_text is None else Unit.parse(unit_text),
+                span=_span(first, last),
+            ),
+            status=SpendStatus(_is(str, status)),
+            recorded_at=datetime.fromisoformat(_is(str, recorded_at)),
+            finished_at=None if finished_text is None else datetime.fromisoformat(finished_text),
+            released_as=_is_or_none(str, out),
+        )
 
 
-def _event(connection: sqlite3.Connection, text: str) -> Event:
+def _span(first_micros: object, last_micros: object) -> Span | None:
+    if first_micros is None and last_micros is None:
+        return None
+    span = Span(_is(int, first_micros), _is(int, last_micros))
+    if span.last_micros < span.first_micros:
+        raise ValueError("a span that ends before it begins would touch no window")
+    return span
+
+
+@contextlib.contextmanager
+def _reading_a(kind: str) -> Iterator[None]:
+    """Turns whatever is wrong with a row into an error: skipped, it would not be counted."""
     try:
-        return event_from_json(text)
+        yield
     except ConfigError as error:
-        raise RunStateError(
-            f"{_file_name(connection)} holds a spend that this tulle cannot read: {error} "
-            "Upgrade tulle; without the spend too little would be counted."
+        raise UnreadableRowError(
+            f"holds a {kind} that this tulle cannot read: {error} Upgrade tulle, or restore the "
+            f"file from a backup; without the {kind} too much could be spent."
+        ) from error
+    except ValueError as error:
+        raise UnreadableRowError(
+            f"is damaged: it holds a {kind} that nobody wrote. Restore the file from a backup; "
+            "starting a new one instead would forget what was spent."
         ) from error
 
 
-def _file_name(connection: sqlite3.Connection) -> str:
-    (_, _, path) = connection.execute("PRAGMA database_list").fetchone()
-    return Path(path).name
+def _is(kind: type[_Value], value: object) -> _Value:
+    """The value itself. SQLite stores any type in any column, and so does a flipped bit."""
+    if not isinstance(value, kind):
+        raise ValueError(f"a {type(value).__name__} in place of a {kind.__name__}")
+    return value
+
+
+def _is_or_none(kind: type[_Value], value: object) -> _Value | None:
+    return None if value is None else _is(kind, value)
 
 
 def _now() -> str:

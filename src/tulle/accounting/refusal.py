@@ -91,7 +91,9 @@ def explain_refusal(event: Event, accounts: Sequence[Account], refusing: Account
       refusing: The one of them that refused.
     """
     state = refusing.state()
-    asked = refusing.budget.cost(refusing.after(event).spent) - state.spent_epsilon
+    asked = refusing.budget.cost(refusing.after(event).spent)
+    if math.isfinite(state.spent_epsilon):
+        asked -= state.spent_epsilon
     factor = least_noise_factor(event, functools.partial(_fits_all, accounts))
     return Refusal(
         asked_epsilon=asked,

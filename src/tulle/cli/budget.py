@@ -88,8 +88,8 @@ def show(
     ] = None,
     as_json: _AsJson = False,
 ) -> None:
-    """Show what is spent and left of each budget."""
-    opened = _open(ledger)
+    """Show what is spent and left of each budget. Needs only the right to read the ledger."""
+    opened = _open_to_read(ledger)
     names = [budget.name for budget in opened.budgets()] if name is None else [name]
     start, _ = span_of(at, None)
     _print_states({"ledger": ledger.name}, [opened.state(n, start) for n in names], as_json=as_json)
@@ -110,10 +110,11 @@ def check(
 ) -> None:
     """Tell whether a release would fit, and what would be left. Spends nothing.
 
+    The right to read the ledger is enough.
     Exit code 3 says that it does not fit; the message names the least noise that does.
     """
     start, end = span_of(at, until)
-    states = _open(ledger).check(
+    states = _open_to_read(ledger).check(
         _event(event), purpose=purpose, unit=_unit(unit), at=start, until=end
     )
     _print_states({"ledger": ledger.name, "fits": True}, states, as_json=as_json)
@@ -137,8 +138,10 @@ def spend(
 
     Exit code 3 says that it does not fit and nothing was spent: do not release.
     """
+    from tulle.accounting.ledger import Ledger
+
     start, end = span_of(at, until)
-    done = _open(ledger).spend(
+    done = Ledger.open(ledger).spend(
         _event(event), purpose=purpose, note=note, unit=_unit(unit), at=start, until=end
     )
     with done:
@@ -146,10 +149,10 @@ def spend(
     _print_states({"ledger": ledger.name, "spend": done.id}, done.states(), as_json=as_json)
 
 
-def _open(path: Path) -> "Ledger":
+def _open_to_read(path: Path) -> "Ledger":
     from tulle.accounting.ledger import Ledger
 
-    return Ledger.open(path)
+    return Ledger.open_to_read(path)
 
 
 def _event(text: str) -> "Event":

@@ -49,7 +49,7 @@ def ledger_state(path: Path | None) -> LedgerState:
     """
     if path is None:
         return LedgerState(name=None, budgets=(), commands=())
-    ledger = Ledger(path=path, busy_timeout_s=_BUSY_TIMEOUT_S)
+    ledger = Ledger.open_to_read(path, busy_timeout_s=_BUSY_TIMEOUT_S)
     states = [ledger.state(budget.name) for budget in ledger.budgets()]
     return LedgerState(
         name=path.name,

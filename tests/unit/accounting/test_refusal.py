@@ -1,12 +1,13 @@
+import math
 import pickle
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from tulle.accounting.budget import Budget
+from tulle.accounting.budget import Account, Budget
 from tulle.accounting.ledger import Ledger
-from tulle.accounting.refusal import SpendRefusedError
+from tulle.accounting.refusal import SpendRefusedError, explain_refusal
 from tulle.errors import BudgetExceededError
 from tulle.privacy.events import (
     Composed,
@@ -102,6 +103,18 @@ def test_a_release_without_privacy_fits_with_no_noise(ledger: Ledger) -> None:
     assert error.least_noise_factor is None
     assert "needs epsilon=inf" in str(error)
     assert "No noise makes it fit" in str(error)
+
+
+def test_a_budget_that_is_overdrawn_without_limit_still_says_what_was_asked() -> None:
+    """What a release costs is no difference of two infinities."""
+    budget = Budget(
+        name="ads", unit=Unit.user(), adjacency=Adjacency.REPLACE, epsilon=1.0, delta=0.0
+    )
+    spent = Composed((NonPrivate(),))
+    account = Account(budget=budget, window=0, spent=spent, num_spends=1, num_open=0)
+    refusal = explain_refusal(RandomizedResponse(epsilon=0.5), (account,), account)
+    assert refusal.asked_epsilon == math.inf
+    assert str(refusal).startswith("this release needs epsilon=inf, unit 'user' has 0 of 1 left")
 
 
 def test_noise_beyond_what_can_be_accounted_is_no_advice(ledger: Ledger) -> None:
