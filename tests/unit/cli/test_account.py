@@ -162,7 +162,7 @@ def test_text_is_one_fact_a_line(capsys: pytest.CaptureFixture[str]) -> None:
         ("account gaussian --epsilon 1 --noise-multiplier 1 --delta 1e-6", "either an epsilon"),
         ("account gaussian --epsilon 1 --delta 0", "--delta 0.0"),
         ("account gaussian --epsilon 1 --delta 1e-6 --adjacency swap", "--adjacency 'swap'"),
-        ("account gaussian --epsilon 1 --delta 1e-6 --accountant moments", "--accountant 'moments'"),
+        ("account gaussian --epsilon 1 --delta 1e-6 --accountant moments", "--accountant 'mom"),
         ("account gaussian --epsilon 1 --delta 1e-6 --accountant rdp", "RDP under replace"),
         ("account gaussian --epsilon 1 --delta 1e-6 --replace-factor 3", "--replace-factor 3.0"),
         ("account rr --response-epsilon 1 --count 1000000000000 --delta 1e-6", "too far to be"),
