@@ -191,7 +191,7 @@ class Copy:
             process.communicate()
         if process.returncode in _NOTHING_FAILED:
             return "survived", ""
-        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", shown, re.MULTILINE)
+        failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", shown, re.MULTILINE)
         return "caught", failed[1] if failed else shown.strip().splitlines()[-1]
 
     def judge(self, mutant: Mutant, limit_s: float) -> Row:

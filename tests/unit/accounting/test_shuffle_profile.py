@@ -7,6 +7,7 @@ import pytest
 
 from tulle.accounting import shuffle_profile
 from tulle.accounting.shuffle_profile import Blanket, profile_delta, profile_epsilon
+from tulle.errors import ConfigError
 
 
 def blanket_of(local_epsilon: float, num_values: int, num_reports: int) -> Blanket:
@@ -106,3 +107,9 @@ def test_the_epsilon_is_proved_and_a_smaller_one_is_not(delta: float) -> None:
     if epsilon > 0:
         assert profile_delta(blanket, epsilon * (1 - 1e-6)) > delta
     assert (epsilon == blanket.local_epsilon) == (delta == 0)
+
+
+@pytest.mark.parametrize("epsilon", [-1e-9, -3.0, math.nan])
+def test_an_epsilon_below_zero_is_refused_with_what_to_use(epsilon: float) -> None:
+    with pytest.raises(ConfigError, match=r"must be >= 0; below 0 use\s+delta\(-epsilon\)"):
+        profile_delta(blanket_of(2.0, 4, 50), epsilon)

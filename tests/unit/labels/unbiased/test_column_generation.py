@@ -94,6 +94,14 @@ def test_twenty_labels_are_solved_to_the_gap(epsilon: float) -> None:
     assert solution.weights.size <= 2 * problem.num_labels
 
 
+def test_the_search_ends_after_as_many_rounds_as_it_may_have_and_states_its_gap() -> None:
+    problem = spaced(np.exp(-np.arange(20) / 5), 1.0)
+    solution = solve(problem, SearchLimits(relative_gap=1e-9, max_rounds=2))
+    assert_feasible(problem, solution)
+    assert solution.num_rounds == 2
+    assert solution.relative_gap > 1e-9
+
+
 def test_forty_labels_are_solved_to_the_gap() -> None:
     problem = spaced(np.exp(-np.arange(40) / 10), 1.0)
     solution = solve(problem, SearchLimits(relative_gap=1e-7))
