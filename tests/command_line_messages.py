@@ -18,13 +18,13 @@ NAMES = {"DuckDB", "NaN", "PyTorch", "GiB", "MiB"}
 """Words with a capital in the middle that are no names of Python."""
 COLUMNS = {"SalesAmountInEuro"}
 """Columns of the data of tests."""
-KEYS = {"format", "epsilon", "delta", "noise_multiplier", "scale", "kind", "max_contribution"}
+KEYS = {"format", "epsilon", "delta", "noise_multiplier", "scale", "kind", "verdict"}
 """Keys of the files that tulle writes, and figures of a ledger's refusal."""
 EVENTS = {kind.__name__ for kind in vars(events).values() if dataclasses.is_dataclass(kind)}
 
 _CLASS = re.compile(r"\b[A-Z][a-z]+[A-Z]\w*")
 _CALL = re.compile(r"\b\w+\(\)|\b\w+\.\w+\(|\b[A-Z]\w+\.[A-Z_]+\b|\btulle\.\w+")
-_ARGUMENT = re.compile(r"(?<![-\w.\[])([a-z]\w*)=")
+_ARGUMENT = re.compile(r"(?<![-\w.\[])([a-z][\w-]*)=")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 
 

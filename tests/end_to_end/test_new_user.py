@@ -74,6 +74,14 @@ WRONG_FILES = [
     (DECIDE.format("bad/empty.toml"), 2, "needs the setting 'mechanism'"),
     ("labels evaluate bad/text.parquet --raw test.parquet --schema schema.toml", 4, "row and prob"),
     ("account plan bad/text.json", 2, "not JSON"),
+    ("account plan runs/monday/card.json", 2, "is a card"),
+    ("data describe sales.csv --layout search", 4, "read it with a schema of its own"),
+    (
+        "labels release bad/line.csv --schema schema.toml --mechanism rr --epsilon 1 --out "
+        "new.parquet",
+        4,
+        "Correct it, or drop such lines first",
+    ),
 ]
 WRONG_COLUMNS = [
     (PREPARE.format("bad/no-column.parquet"), 4, "has no column 'product_id'"),
@@ -91,7 +99,24 @@ WRONG_COLUMNS = [
     ("measure attribute campaigns.toml --by campaing", 4, "did you mean 'campaign'?"),
     ("measure clips log/conversions.csv --value valu --epsilon 1", 4, "did you mean 'value'?"),
     ("select plan made-up.parquet --epsilon 3 --private-stddev 1", 4, "--consent everyone"),
+    ("select plan sales.csv --epsilon 3", 4, "has no column 'auction_id'"),
     ("select plan bad/text-bid.parquet --epsilon 3 --private-stddev 1", 4, "'bid' must be a num"),
+]
+STEPS = "plan --data prepared --unit example --epsilon 3 --method"
+WRONG_SETTINGS = [
+    (f"{STEPS} two-phase --noise banded --accounting paper", 2, "needs --accounting replace"),
+    (f"{STEPS} label-projection --noise lattice", 2, "use --noise independent, or --method dp-sgd"),
+    (f"{STEPS} two-phase --correction calibrated", 2, "or --method rr"),
+    (f"{STEPS} two-phase --split ratio:2", 2, "--split ratio:2.0 must be from 0 to 1"),
+    (f"{STEPS} dp-sgd --noise lattice --lattice-bits 99", 2, "--lattice-bits 99 must be"),
+    (f"{PREPARE.format('clicks.parquet')} --min-count-sensitive 2", 2, "give --vocabulary-epsilon"),
+    (f"{PREPARE.format('clicks.parquet')} --log product_id", 2, "--log needs column"),
+    (f"{REACH} --slice campaign", 2, "needs --max-slices-per-unit"),
+    (f"{REACH} --memory-limit much", 2, "DuckDB refuses --memory-limit 'much'"),
+    ("account gaussian --delta 1e-6", 2, "give either an epsilon or --noise-multiplier"),
+    ("account shuffle --num-reports 9 --delta 1e-6", 2, "give either an epsilon or --local-epsi"),
+    ("data synth search --rows 0 --output new", 2, "--rows 0 must be"),
+    ("select plan auctions.parquet --epsilon 3 --private-stddev 1 --pricing fre", 2, "--pricing '"),
 ]
 WRONG_WORDS = [
     ("plan --data synth:serch --epsilon 3", "search"),
@@ -232,6 +257,7 @@ def _break_files(place: Path) -> None:
     sqlite3.connect(bad / "other.db").execute("create table t (x)").connection.close()
     clicks = pl.read_parquet(place / "clicks.parquet")
     clicks.head(0).write_parquet(bad / "no-rows.parquet")
+    (bad / "line.csv").write_text(f"{','.join(clicks.columns)}\n{OF_A_ROW}\n")
     clicks.drop("product_id").write_parquet(bad / "no-column.parquet")
     text = pl.lit(OF_A_ROW)
     clicks.with_columns(text.alias("Sale")).write_parquet(bad / "text-label.parquet")
@@ -298,7 +324,7 @@ def refused(
 
 
 @pytest.mark.parametrize(
-    ("command", "code", "way_out"), [*WRONG_PATHS, *WRONG_FILES, *WRONG_COLUMNS]
+    ("command", "code", "way_out"), [*WRONG_PATHS, *WRONG_FILES, *WRONG_COLUMNS, *WRONG_SETTINGS]
 )
 def test_wrong_data_lead_to_the_fix(refused: Refuse, command: str, code: int, way_out: str) -> None:
     assert way_out in refused(command, code)

@@ -2,13 +2,15 @@
 
 import csv
 import json
-import math
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tulle.errors import DataError, reason_of
+from tulle.errors import ConfigError, DataError, reason_of
+from tulle.privacy.fields import text_if_infinite
+
+_CARD = "tulle card "
 
 
 def check_plan(
@@ -32,7 +34,7 @@ def check_plan(
         loaded.columns.check_against(_header_columns(header))
     if as_json:
         claims = [
-            {"claim": str(claim.guarantee), "epsilon": epsilon if math.isfinite(epsilon) else None}
+            {"claim": str(claim.guarantee), "epsilon": text_if_infinite(epsilon)}
             for claim, epsilon in zip(loaded.claims, epsilons, strict=True)
         ]
         facts = {"plan": loaded.name, "fingerprint": loaded.fingerprint(), "claims": claims}
@@ -54,6 +56,11 @@ def _plan_in(path: Path) -> object:
             f"{path} cannot be read: {reason_of(error)}; give the plan.json of a run, or what "
             "`tulle plan --finished FILE` wrote."
         ) from None
+    if isinstance(data, dict) and str(data.get("format")).startswith(_CARD):
+        raise ConfigError(
+            f"{path} is a card, which says what was promised; its plan is the plan.json in the "
+            "folder of a run."
+        )
     return data["plan"] if isinstance(data, dict) and "plan" in data else data
 
 

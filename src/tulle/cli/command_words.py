@@ -77,6 +77,17 @@ _WORDS = (
         "--consent",
         'set [privacy] consent = "everyone"',
     ),
+    _Words(
+        r"; to train without (privacy|noise) use NonPrivateConfig",
+        r"; to train without \1 use --method nonprivate",
+        "--method",
+    ),
+    _Words(
+        r"Add it, or use the layout of the file",
+        "Add it, or name them with --auction-column, --ad-column and the like",
+        "--auction-column",
+        "Add it, or use --layout for a public log",
+    ),
     # Training.
     _Words(r"begin one \(`tulle train` without --resume\)", "begin one with `tulle train`"),
     _Words(r"split by user \(tulle\.data\.splits\.split_by_unit\)", "split by user"),
@@ -92,6 +103,7 @@ _WORDS = (
     _Words(r"BandedNoise\([^()]*\)", "--noise banded"),
     _Words(r"SelectedRows\([^()]*\)", "--noise selected-rows"),
     _Words(r"noise kind=", "--noise "),
+    _Words(r"needs more than noise=", "needs noise above "),
     _Words(r"unit kind=", "--unit "),
     _Words(r"accounting=Accounting\.REPLACE_PLD", "--accounting replace"),
     _Words(r"(?:accounting=)?UserAccounting\.SEVERAL_ROWS", "--user-accounting 'several rows'"),
@@ -130,6 +142,7 @@ _WORDS = (
         r"account for a report without randomness as NonPrivate\(\)",
         "a report without randomness has no guarantee",
     ),
+    _Words(r"NonPrivate\(\)", "kind 'NonPrivate'"),
     _Words(r"(?:make it anew|write it) with (?:build|write)_card\(\)", "make it anew"),
     # Measurements.
     _Words(r"Unit\.(\w+)\(\)", r"unit '\1'"),
@@ -153,11 +166,14 @@ _WORDS = (
     _Words(r"shortlist=TopCandidates\(num_finalists=(\d+)\)", r"num_finalists = \1"),
     _Words(r"use shortlist=TopCandidates\(num_finalists=\.\.\.\)", "set num_finalists"),
     _Words(r"(?:an? )?FloorMechanism", "kind 'randomized-response'"),
+    _Words(r"calibration=Calibration\.TIGHT", 'calibration = "tight"'),
     _Words(r"NonPersonalised\(\)", "kind 'non-personalised'"),
 )
 _OTHER_NAMES = {
     "num_bands": "--bands",
+    "num_rows": "--rows",
     "bits": "--lattice-bits",
+    "noise": "--noise-multiplier",
     "threshold": "--selection-threshold",
     "dialect": "--emit-sql",
     "path": "--output",
@@ -165,8 +181,10 @@ _OTHER_NAMES = {
     "rule": "--pricing",
 }
 """Settings that options call something else."""
-_SETTING = re.compile(r"(?<![\w.'\"=-])(?!format=)([a-z][a-z_]*)=(?=[\w'\"-])")
+_SETTING = re.compile(r"(?<![\w.'\"=-])(?!format=)([a-z][a-z_-]*)=(?=[\w'\"-])")
 """A setting and its value; formats are those of files."""
+_NAME = re.compile(r"(?<![\w.'\"=-])[a-z]+(?:_[a-z]+)+(?![\w('\"=-]|\.\w)")
+"""A name of several words that stands alone, as settings do that are missing."""
 
 
 def in_command_words(message: str, options: Collection[str]) -> str:
@@ -183,9 +201,10 @@ def in_command_words(message: str, options: Collection[str]) -> str:
 
 
 def with_options(message: str, options: Collection[str], given: Sequence[str]) -> str:
-    """Says `--epsilon 0.0` for `epsilon=0.0`, where that is an option of the command.
+    """Says `--epsilon 0.0` for `epsilon=0.0`, and `--clip-norm` for `clip_norm`.
 
-    A setting that was not given may be that of a settings file, and then keeps its name.
+    Only options that the command has are named. A setting that was not given may be that of a
+    settings file, and then keeps its name.
 
     Args:
       message: A message about a setting.
@@ -197,8 +216,15 @@ def with_options(message: str, options: Collection[str], given: Sequence[str]) -
 
     known = typed & set(options) if has_file else options
 
-    def said(found: re.Match[str]) -> str:
-        names = ("--" + found[1].replace("_", "-"), _OTHER_NAMES.get(found[1]))
+    def with_value(found: re.Match[str]) -> str:
+        names = (_option(found[1]), _OTHER_NAMES.get(found[1]))
         return next((f"{name} " for name in names if name in known), found[0])
 
-    return _SETTING.sub(said, message)
+    def alone(found: re.Match[str]) -> str:
+        return _option(found[0]) if _option(found[0]) in known else found[0]
+
+    return _NAME.sub(alone, _SETTING.sub(with_value, message))
+
+
+def _option(setting: str) -> str:
+    return "--" + setting.replace("_", "-")

@@ -156,11 +156,6 @@ def plan_selection(options: PlanSelectionOptions) -> None:
 
 
 def _check_options(options: PlanSelectionOptions) -> None:
-    if options.private_stddev is None and not options.from_devices:
-        raise ConfigError(
-            "a plan needs to know what devices may find: give --private-stddev, e.g. 0.6, or "
-            "--from-devices with predictions of a panel."
-        )
     if options.out is not None and len(set(options.epsilon)) > 1:
         raise ConfigError(
             f"--out {options.out} holds one selection; give one --epsilon, or leave --out out."
@@ -192,13 +187,17 @@ def _sample(options: PlanSelectionOptions) -> "AuctionBlock":
 
 def _prior(
     options: PlanSelectionOptions, auctions: "Auctions", device: "DeviceClicks | None"
-) -> "LogitNormalPrior | None":
+) -> "LogitNormalPrior":
+    """What devices may find. Asked for only after the file has shown that it holds auctions."""
     from tulle.select.planner.click_prior import LogitNormalPrior, private_stddev_of_sample
 
     if options.private_stddev is not None:
         return LogitNormalPrior(private_stddev=options.private_stddev)
     if device is None:
-        return None
+        raise ConfigError(
+            "a plan needs to know what devices may find: give --private-stddev, e.g. 0.6, or "
+            "--from-devices with predictions of a panel."
+        )
     return LogitNormalPrior(private_stddev=round(private_stddev_of_sample(auctions, device), 3))
 
 

@@ -181,7 +181,7 @@ def test_text_is_one_fact_a_line(capsys: pytest.CaptureFixture[str]) -> None:
             "FixedSizeSampled under add-remove",
         ),
         (f"{TWO_PHASE} --epsilon 2", "--label-epsilon 3.0"),
-        ("account rr --response-epsilon 0", "response-epsilon=0.0"),
+        ("account rr --response-epsilon 0", "--response-epsilon 0.0"),
         ("account rr --response-epsilon 1 --num-values 1", "num-values"),
         ("account shuffle --local-epsilon 1 --num-reports 0 --delta 1e-6", "num-reports"),
         ("account gaussian --delta 1e-6 --epsilon one", "--epsilon"),

@@ -36,6 +36,7 @@ COMPOSED = {
     "HourFeature",
     "DayOfWeekFeature",
     "noise kind=",
+    "needs more than noise=",
     r"a noise \(--response-epsilon or --local-epsilon\)",
 }
 """Words that messages put together, and one that another replacement leaves."""
@@ -61,6 +62,9 @@ def test_a_way_out_is_one_that_the_command_has() -> None:
         ("max_rows_per_user=-1 is too few.", [], "--max-rows-per-user -1 is too few."),
         ("dialect='x' is unknown.", [], "--emit-sql 'x' is unknown."),
         ("shape=3 must be 4.", [], "shape=3 must be 4."),
+        ("it needs max_rows_per_user.", [], "it needs --max-rows-per-user."),
+        ("see max_rows_per_user.csv", [], "see max_rows_per_user.csv"),
+        ("column 'max_rows_per_user'", [], "column 'max_rows_per_user'"),
         ("begun with target.epsilon=3, not 2.", [], "begun with target.epsilon=3, not 2."),
         ("epsilon=0.0 must be > 0.", ["--config", "a.toml"], "epsilon=0.0 must be > 0."),
         ("epsilon=0.0 is 0.", ["a.toml", "--epsilon", "0"], "--epsilon 0.0 is 0."),

@@ -104,7 +104,7 @@ def test_options_choose_the_features(folder: Path) -> None:
         (f"--like out --salt {'00' * 16}", "leave out the other feature options"),
         ("--layout dispaly", "did you mean 'display'?"),
         ("--layout taobao-tables", "needs three inputs"),
-        ("--num-classes 1", "num_classes=1"),
+        ("--num-classes 1", "--num-classes 1"),
     ],
 )
 def test_wrong_options_are_usage_errors(

@@ -61,9 +61,9 @@ def test_a_settings_file_says_the_same(folder: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("--noise banded", "IndependentNoise"),
-        ("--noise lattice", "IndependentNoise"),
-        ("--noise selected-rows", "IndependentNoise"),
+        ("--noise banded", "--noise independent"),
+        ("--noise lattice", "--noise independent"),
+        ("--noise selected-rows", "--noise independent"),
         ("--smoothing 1", "smoothing"),
         ("--smoothing-prior modell", "model"),
         ("--label-epochs 2", "--label-epochs"),

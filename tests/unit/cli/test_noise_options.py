@@ -103,7 +103,10 @@ def test_options_win_over_the_settings_file(
             "--lattice-bits 4 must be from 16 to 32",
         ),
         ("--method two-phase --epsilon 1 --noise banded --unit user", "protects single examples"),
-        ("--method two-phase --epsilon 1 --noise banded --accounting paper", "REPLACE_PLD"),
+        (
+            "--method two-phase --epsilon 1 --noise banded --accounting paper",
+            "needs --accounting replace",
+        ),
         (
             "--method two-phase --epsilon 1 --noise banded --batch-size 100",
             "times --bands 16 must be <=",

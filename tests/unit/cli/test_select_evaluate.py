@@ -84,7 +84,7 @@ def test_the_same_command_returns_the_stored_estimate(
         ("--out value.json --target none.toml", 4, "none.toml does not exist"),
         ("--out value.json --target slots.toml", 2, "target has several slots"),
         ("--out value.json --epsilon 0", 2, "epsilon"),
-        ("--out value.json --max-weight 0", 2, "max_weight=0"),
+        ("--out value.json --max-weight 0", 2, "--max-weight 0"),
     ],
 )
 @pytest.mark.usefixtures("folder")

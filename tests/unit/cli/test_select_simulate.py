@@ -60,7 +60,7 @@ def test_a_file_of_auctions_is_a_market_too(
         ("none.parquet", 4, "none.parquet"),
         ("auctions.parquet --device-column d", 4, "'d'"),
         ("auctions.parquet --reserve 100", 4, "fewer than two auctions"),
-        ("auctions.parquet --reserve -1", 2, "reserve=-1"),
+        ("auctions.parquet --reserve -1", 2, "--reserve -1"),
     ],
 )
 def test_mistakes_are_explained(
