@@ -99,12 +99,9 @@ def require_torch() -> None:
     try:
         import tulle.train  # noqa: F401
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in ("torch", "safetensors"):
+        if error.name not in ("torch", "safetensors"):
             raise
-        raise TulleError(
-            f"training needs {error.name.partition('.')[0]}, which is not installed: "
-            "pip install 'tulle[train]'"
-        ) from None
+        raise TulleError(str(error)) from None
 
 
 def read_settings(options: SettingOptions) -> TrainSettings:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+import tulle.train.requirements  # noqa: F401
 from tulle.quality.metrics import QualityMetrics, relative_auc_loss
 from tulle.train.banded.banded_noise import NoiseMemory
 from tulle.train.budget_split import ExplicitSplit, PaperSplit, RatioSplit

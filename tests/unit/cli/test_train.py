@@ -3,6 +3,7 @@ import errno
 import io
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -305,7 +306,7 @@ def test_a_result_that_cannot_be_printed_is_an_error_of_one_line(
 @pytest.mark.parametrize("log", ["display", "attribution", "taobao"])
 def test_every_made_up_log_can_be_trained_on(log: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = f"train --data synth:{log} --rows 900 --quiet --model fm --method rr --epsilon 5"
-    assert 0 < facts_of(command, capsys)["auc_loss"] < 1
+    assert 0 < facts_of(f"{command} --unit example", capsys)["auc_loss"] < 1
 
 
 def test_users_are_protected_and_never_both_trained_and_tested_on(
@@ -494,7 +495,10 @@ def test_missing_libraries_say_how_to_install_them(
     for name in [name for name in sys.modules if name.startswith(("tulle.train", "tulle.runs"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
-    assert "pip install 'tulle[train]'" in error_of(f"train {SYNTH} --epsilon 1", 1, capsys)
+    said = f"training needs {library}, which is not installed: pip install 'tulle[train]'"
+    assert said in error_of(f"train {SYNTH} --epsilon 1", 1, capsys)
+    with pytest.raises(ModuleNotFoundError, match=re.escape(said)):
+        import tulle.train  # noqa: F401
 
 
 def test_a_baseline_prints_that_it_has_no_privacy(capsys: pytest.CaptureFixture[str]) -> None:
