@@ -254,3 +254,9 @@ def test_no_units_give_no_reports() -> None:
 def settings_of(config: Config) -> dict[str, Any]:
     names = config.__dataclass_fields__
     return {name: getattr(config, name) for name in names}
+
+
+def test_a_channel_of_too_many_reports_is_not_written_out() -> None:
+    assert len(JointResponseConfig(epsilon=1.0, num_rows=12).outputs()) == 1 << 12
+    with pytest.raises(ConfigError, match=r"num_rows=13 .* at most 4096\. Use row_probs"):
+        JointResponseConfig(epsilon=1.0, num_rows=13).outputs()
