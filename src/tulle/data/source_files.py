@@ -42,17 +42,20 @@ def refuse_copies(paths: Sequence[Path]) -> None:
     """Refuses files of one table of which two are the same file, or equal byte by byte.
 
     A row that is there twice counts twice in sums, is trained on twice, and has its label noised
-    twice for one price. Files that hold the same rows in other bytes are not found. Whole files
-    are read only where size and both ends are equal.
+    twice for one price. Files that hold the same rows in other bytes are not found. Only files of
+    equal size are opened, and only those with equal ends are read whole.
 
     Raises:
       DataError: A file is named twice, also by a link, or is a copy of another; or one cannot
         be read.
     """
     places: dict[tuple[int, int], Path] = {}
-    looks: dict[tuple[int, str], list[Path]] = {}
-    for path, source in zip(paths, inspect_sources(paths), strict=True):
-        found = path.stat()
+    sizes: dict[int, list[Path]] = {}
+    for path in paths:
+        try:
+            found = path.stat()
+        except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
+            raise _unreadable(path, error) from None
         place = (found.st_dev, found.st_ino)
         if place in places:
             raise DataError(
@@ -60,18 +63,27 @@ def refuse_copies(paths: Sequence[Path]) -> None:
                 "rows would count twice. Name it once."
             )
         places[place] = path
-        looks.setdefault((source.num_bytes, source.edges_sha256), []).append(path)
-    for alike in looks.values():
+        sizes.setdefault(found.st_size, []).append(path)
+    for alike in sizes.values():
+        if len(alike) > 1:
+            _refuse_equal(alike)
+
+
+def _refuse_equal(paths: Sequence[Path]) -> None:
+    """Refuses two equal files among different ones of one size."""
+    ends: dict[str, list[Path]] = {}
+    for path in paths:
+        ends.setdefault(_inspect(path).edges_sha256, []).append(path)
+    for alike in ends.values():
         contents: dict[str, Path] = {}
         for path in alike if len(alike) > 1 else ():
-            content = content_sha256(path)
-            if content in contents:
+            other = contents.setdefault(content_sha256(path), path)
+            if other is not path:
                 raise DataError(
-                    f"{path.name} is a copy of {contents[content].name}, equal byte by byte, and "
-                    "its rows would count twice. Leave one of them out; if these really are other "
-                    "rows, put them into one file."
+                    f"{path.name} is a copy of {other.name}, equal byte by byte, and its rows "
+                    "would count twice. Leave one of them out; if these really are other rows, "
+                    "put them into one file."
                 )
-            contents[content] = path
 
 
 def content_sha256(path: Path) -> str:

@@ -61,9 +61,7 @@ def test_one_file_is_refused_under_every_name_it_has(tmp_path: Path) -> None:
         refuse_copies([path, tmp_path / ".." / tmp_path.name / "a.csv"])
     for make_link in (other.symlink_to, other.hardlink_to):
         make_link(path)
-        with pytest.raises(
-            DataError, match=r"b\.csv is named twice: it is the same file as a"
-        ):
+        with pytest.raises(DataError, match=r"b\.csv is named twice: it is the same file as a"):
             refuse_copies([path, other])
         other.unlink()
 
@@ -83,3 +81,18 @@ def test_a_copy_is_refused_and_one_other_byte_makes_another_file(
         content[num_bytes // 2] = 1  # of the large file neither end shows it
         last.write_bytes(content)
         refuse_copies([first, between, last])
+
+
+def test_files_of_different_sizes_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / f"{size}.csv" for size in range(3)]
+    for size, path in enumerate(paths):
+        path.write_bytes(bytes(size))
+    monkeypatch.setattr(Path, "open", lambda path, mode: pytest.fail(f"{path} was opened"))
+    refuse_copies(paths)
+
+
+def test_a_file_that_is_not_there_has_no_copy(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"b\.csv cannot be read: No such file"):
+        refuse_copies([tmp_path / "b.csv"])
