@@ -257,6 +257,8 @@ def settings_of(config: Config) -> dict[str, Any]:
 
 
 def test_a_channel_of_too_many_reports_is_not_written_out() -> None:
-    assert len(JointResponseConfig(epsilon=1.0, num_rows=12).outputs()) == 1 << 12
+    most = JointResponseConfig(epsilon=1.0, num_rows=12, max_conversions=12)
+    assert len(most.outputs()) == 1 << 12
+    more = JointResponseConfig(epsilon=1.0, num_rows=13, max_conversions=13)
     with pytest.raises(ConfigError, match=r"num_rows=13 .* at most 4096\. Use row_probs"):
-        JointResponseConfig(epsilon=1.0, num_rows=13).outputs()
+        more.outputs()
