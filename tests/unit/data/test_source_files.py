@@ -89,7 +89,7 @@ def test_files_of_different_sizes_are_not_read(
     paths = [tmp_path / f"{size}.csv" for size in range(3)]
     for size, path in enumerate(paths):
         path.write_bytes(bytes(size))
-    monkeypatch.setattr(Path, "open", lambda path, mode: pytest.fail(f"{path} was opened"))
+    monkeypatch.setattr(Path, "open", lambda path, _mode: pytest.fail(f"{path} was opened"))
     refuse_copies(paths)
 
 
