@@ -144,7 +144,8 @@ class DuckDBEngine:
         with _plain_errors("the log"):
             self._connection = self._locked_connection()
 
-    def _locked_connection(self) -> duckdb.DuckDBPyConnection:
+    # In quotes: an annotation that is kept keeps the library from ending quietly.
+    def _locked_connection(self) -> "duckdb.DuckDBPyConnection":
         connection = duckdb.connect(":memory:", config=self._settings)
         connection.execute("SET TimeZone = 'UTC'")
         # Else the type of a column of Python objects follows from a sample of its rows.
