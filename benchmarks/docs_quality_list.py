@@ -13,6 +13,16 @@ def _claims(record: Row) -> str:
     return f"{held} of {len(record['claims'])} checks of published claims, by market, hold."
 
 
+def _known_mutants(record: Row) -> str:
+    known = [row for row in record["rows"] if row["known"]]
+    caught = sum(row["outcome"] != "survived" for row in known)
+    return (
+        "Tests were written for some that survived at first; each that survives now is explained "
+        "in `tests/mutation/survivors.toml`. Of "
+        f"{len(known)} faults from outside this sample that once survived, {caught} are caught."
+    )
+
+
 TRAINING = {
     "log": ("source", "s"),
     "method": ("method", "s"),
@@ -238,5 +248,23 @@ QUALITY = {
             row["checked"] and ("auc" in row["statistic"] or "label rate" in row["statistic"])
         ),
         no_seed="fixed in the command.",
+    ),
+    "mutants": Benchmark(
+        title="Small faults that the tests notice",
+        script="quality/mutants.py",
+        options="--again benchmarks/published/mutants.json",
+        measures="Random changes of one operator, constant or statement at a time in the code "
+        "that guarantees rest on, and whether a test fails that guards it. A run that does not end "
+        "counts as noticed.",
+        columns={
+            "area": ("area", "s"),
+            "mutants": ("mutants", "d"),
+            "a test fails": ("caught", "d"),
+            "does not end": ("timeout", "d"),
+            "survive": ("survived", "d"),
+            "survived at first": ("survived_at_first", "d"),
+        },
+        rows="summary",
+        note=_known_mutants,
     ),
 }

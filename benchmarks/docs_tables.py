@@ -186,6 +186,21 @@ def banded_noise_table(record: dict) -> list[str]:
     return lines
 
 
+def mutants_table(record: dict) -> list[str]:
+    lines = ["| area | mutants | noticed | survive | survived at first |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {row['area']} | {row['mutants']} | {row['caught'] + row['timeout']} "
+        f"| {row['survived']} | {row['survived_at_first']} |"
+        for row in record["summary"]
+    ]
+    return [
+        *lines,
+        "",
+        f"Sample of seed {record['seed']}, {record['date']}; "
+        f"{record['summary'][-1]['timeout']} of those noticed did not end.",
+    ]
+
+
 TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
     "calibration": ("accounting.md", calibration_table),
     "samplers": ("mechanisms.md", samplers_table),
@@ -214,6 +229,7 @@ TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
     "selection": ("selection-results.md", selection_table),
     "select_speed": ("select.md", select_speed_table),
     "measure_large": ("measure.md", measure_large_table),
+    "mutants": ("audits.md", mutants_table),
 }
 """By mark: the name of a record, and what of it is shown if there are several tables."""
 NOT_MEASURED = ["No figures have been published yet."]

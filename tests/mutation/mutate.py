@@ -294,6 +294,7 @@ def summary(rows: Sequence[Row]) -> list[Row]:
                 "area": name,
                 "mutants": len(mine),
                 **{outcome: counts[outcome] for outcome in ("caught", "timeout", "survived")},
+                "survived_at_first": sum(row["first_outcome"] == "survived" for row in mine),
             }
         )
     return totals
@@ -321,6 +322,15 @@ def choose(arguments: argparse.Namespace) -> tuple[list[Mutant], list[Row]]:
     return chosen, []
 
 
+def _first_outcomes(again: Path | None) -> dict[str, str]:
+    """What became of mutants before tests were written for those that survived."""
+    if again is None:
+        return {}
+    rows = json.loads(again.read_text(encoding="utf-8"))["rows"]
+    outcomes = {row["id"]: row.get("first_outcome") or row.get("outcome") for row in rows}
+    return {name: outcome for name, outcome in outcomes.items() if outcome}
+
+
 def _is_kept(row: Row, arguments: argparse.Namespace) -> bool:
     if arguments.mutant:
         return row["id"] not in arguments.mutant
@@ -334,8 +344,10 @@ def judged_rows(arguments: argparse.Namespace) -> Iterator[list[Row]]:
     is_known = {mutant.id for mutant in known}
     rows = [row for row in rows if row["id"] not in is_known]
     mutants = [*known, *(mutant for mutant in mutants if mutant.id not in is_known)]
+    earlier = _first_outcomes(arguments.again)
     for row in run_mutants(mutants, jobs=arguments.jobs):
-        rows = [*rows, row | {"known": row["id"] in is_known}]
+        first = earlier.get(row["id"], row["outcome"])
+        rows = [*rows, row | {"known": row["id"] in is_known, "first_outcome": first}]
         _say(f"{len(rows)} {row['outcome']:8} {row['id']} {_shown(row)}")
         yield rows
 

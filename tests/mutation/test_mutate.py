@@ -1,12 +1,13 @@
 """The mutation run itself: what it changes, that it finds a change again, and that tests notice."""
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from mutation import areas, mutate
-from mutation.areas import AREAS, Area, Known
+from mutation.areas import AREAS, ROOT, Area, Known
 from mutation.mutate import find_again, known_mutants, mutants_of, sample_mutants
 from mutation.sites import find_sites
 
@@ -157,8 +158,9 @@ def test_a_fault_in_a_subprocess_is_caught_and_one_that_nobody_sees_survives(
     assert [row["outcome"] for row in rows] == ["caught", "survived"]
     assert rows[0]["first_failing_test"].endswith("test_sums.py::test_double")
     assert "2 * number" in (small_area / "sums.py").read_text()
-    totals = mutate.summary([row | {"known": False} for row in rows])
-    assert totals[-1] == {"area": "all", "mutants": 2, "caught": 1, "timeout": 0, "survived": 1}
+    totals = mutate.summary([row | {"known": False, "first_outcome": "survived"} for row in rows])
+    expected = {"caught": 1, "timeout": 0, "survived": 1, "survived_at_first": 2}
+    assert totals[-1] == {"area": "all", "mutants": 2, **expected}
 
 
 def test_an_area_that_is_not_green_is_an_error(small_area: Path) -> None:
@@ -180,3 +182,15 @@ def test_some_alone_can_be_judged_again(small_area: Path, tmp_path: Path, which:
     found, kept = mutate.choose(arguments)
     assert [mutant.id for mutant in found] == [rows[0]["id"]]
     assert kept == rows[1:]
+    assert mutate._first_outcomes(earlier)[rows[0]["id"]] == "survived"
+
+
+def test_every_published_survivor_is_explained() -> None:
+    published = ROOT / "benchmarks" / "published" / "mutants.json"
+    rows = json.loads(published.read_text())["rows"]
+    survivors = {row["id"] for row in rows if row["outcome"] == "survived" and not row["known"]}
+    explained = tomllib.loads(Path(__file__).with_name("survivors.toml").read_text())
+    assert set(explained) == survivors
+    for entry in explained.values():
+        assert entry["why"] in {"equivalent", "utility", "message", "speed"}
+        assert len(entry["explanation"]) > 20
