@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from job_folders import open_development_rows, read_jobs, unpacked
 
 from record import PUBLISHED, earlier_rows, print_table, write_record
-from tulle.train import HybridConfig, RunOptions, fit, make_plan
+from tulle.train import ExampleLevel, HybridConfig, RunOptions, fit, make_plan
 from tulle.train.cells.cell_settings import STAGES, CellSettings, ScreeningParts, StageShares
 from tulle.train.plan_data import train_plan_from_json, train_plan_to_json
 from worker_processes import Crew, Job, collect_results
@@ -77,7 +77,8 @@ def make_tasks(options: argparse.Namespace, data: dict[Path, Path]) -> Iterator[
         job = read_jobs(folder)[0]
         train, _ = open_development_rows(str(data[folder]), job["split_key"])
         for variant, cells in VARIANTS.items():
-            config = HybridConfig(cells=cells).calibrate(epsilon=epsilon, delta=DELTA)
+            config = HybridConfig(cells=cells, unit=ExampleLevel())
+            config = config.calibrate(epsilon=epsilon, delta=DELTA)
             plan = json.loads(train_plan_to_json(make_plan(train, config)))
             yield {"source": job["source"], "variant": variant, "epsilon": epsilon, "plan": plan}
 

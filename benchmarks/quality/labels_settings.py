@@ -10,6 +10,7 @@ import hashlib
 from tulle.train import (
     MLP,
     Adam,
+    ExampleLevel,
     LabelCorrection,
     LabelPhase,
     LabelProjectionConfig,
@@ -90,7 +91,9 @@ def projection_config(model: str) -> LabelProjectionConfig:
     """
     phase = PrivatePhase(
         epochs=8.0,
+        batch_size=16384,
         clip_norm=4.2 if model == "lr" else 5.0,
         optimizer=Adam(learning_rate=_LINEAR_RATE if model == "lr" else 2e-3),
     )
-    return LabelProjectionConfig(model=model_settings(model, "clicks"), private_phase=phase)
+    settings = model_settings(model, "clicks")
+    return LabelProjectionConfig(model=settings, private_phase=phase, unit=ExampleLevel())

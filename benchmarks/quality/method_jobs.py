@@ -56,6 +56,7 @@ from tulle.train import (
     Adam,
     BandedNoise,
     DpSgdConfig,
+    ExampleLevel,
     ExampleSet,
     HybridConfig,
     LabelPhase,
@@ -141,16 +142,21 @@ def configs(source: str, epochs: float, num_rows: int) -> Iterator[tuple[str, Tr
     """A name and a config for each run."""
     model = MLP.semi_sensitive_display() if "display" in source else MLP.semi_sensitive_search()
     yield "nonprivate", NonPrivateConfig(model=model, phase=PlainPhase(epochs=1.0))
-    steps = PrivatePhase(epochs=epochs, optimizer=Adam(learning_rate=2e-3))
+    steps = PrivatePhase(epochs=epochs, batch_size=16384, optimizer=Adam(learning_rate=2e-3))
     warm = dataclasses.replace(steps, optimizer=Adam(learning_rate=1e-3))
-    dpsgd = DpSgdConfig(model=model, private_phase=steps)
-    phases = TwoPhaseConfig(model=model, label_phase=LabelPhase(epochs=1.0), private_phase=warm)
+    dpsgd = DpSgdConfig(model=model, private_phase=steps, unit=ExampleLevel())
+    phases = TwoPhaseConfig(
+        model=model, label_phase=LabelPhase(epochs=1.0), private_phase=warm, unit=ExampleLevel()
+    )
     for epsilon in EPSILONS:
         target = {"epsilon": epsilon, "delta": DELTA}
-        yield "rr", RandomizedLabelsConfig(model=model).calibrate(epsilon=epsilon)
+        yield (
+            "rr",
+            RandomizedLabelsConfig(model=model, unit=ExampleLevel()).calibrate(epsilon=epsilon),
+        )
         yield "dp-sgd", dpsgd.calibrate(**target)
         yield "two-phase, paper's split", phases.calibrate(**target)
-        yield "hybrid", HybridConfig().calibrate(**target)
+        yield "hybrid", HybridConfig(unit=ExampleLevel()).calibrate(**target)
         if epsilon in VARIANT_EPSILONS:
             for name, config in (*dpsgd_variants(dpsgd, num_rows), *two_phase_variants(phases)):
                 yield name, config.calibrate(**target)

@@ -26,6 +26,7 @@ from tulle.train.plan_data import train_plan_to_json
 from tulle.train.run_options import RunOptions
 from tulle.train.schedules import CosineDecay
 from tulle.train.train_plan import TrainPlan
+from tulle.train.unit_level import ExampleLevel
 from unit.train.small_data import (
     dp_sgd,
     label_phase,
@@ -40,7 +41,7 @@ from waiting import wait_until
 pytestmark = pytest.mark.slow
 
 NUM_KILLS = 8
-HYBRID = HybridConfig().calibrate(epsilon=8.0, delta=1e-6)
+HYBRID = HybridConfig(unit=ExampleLevel()).calibrate(epsilon=8.0, delta=1e-6)
 
 TRAIN = """
 import os, sys

@@ -34,6 +34,7 @@ from tulle.train.projected.projection_engine import ProjectionEngine
 from tulle.train.projected.public_pass import fitting_settings, logit_pass
 from tulle.train.run_context import RunContext
 from tulle.train.schedules import ConstantRate
+from tulle.train.unit_level import ExampleLevel
 
 Values = NDArray[np.float64]
 
@@ -207,6 +208,7 @@ def rows_moved(engine_class: type[ProjectionEngine]) -> tuple[list[set[int]], li
         model=LogisticRegression(),
         private_phase=phase,
         projection=Projection(public_batch_size=100),
+        unit=ExampleLevel(),
     ).calibrate(epsilon=8.0, delta=1e-5)
     plan = make_plan(examples, config)
     assert isinstance(plan.sampler, TruncatedPoisson)

@@ -154,7 +154,10 @@ class SettingOptions:
     ] = None
     unit: Annotated[
         str | None,
-        typer.Option(help="Who is protected: example, or user (not by hybrid) [default: example]."),
+        typer.Option(
+            help="Who is protected: example, or user (not by hybrid). Must be said for data with "
+            "a unit column [default for others: example]."
+        ),
     ] = None
     max_rows_per_user: Annotated[
         int | None, typer.Option(help="In private steps [default: 1].", min=1)

@@ -17,11 +17,13 @@ def plan_run(settings: TrainSettings, data: ChosenData) -> "TrainPlan":
     """The plan for these data. Looks at numbers of rows and at unit ids alone.
 
     Raises:
-      ConfigError: A batch size above the data, or a target that cannot be met.
+      ConfigError: A batch size above the data, a target that cannot be met, or data with a unit
+        column and no choice of what is protected.
     """
     from tulle.train.training_rows import planned_shape
 
     shape = planned_shape(data.planned(), settings.config)
+    _check_unit(settings, shape)
     _check_plain_batches(settings, shape)
     return settings.config.make(shape)
 
@@ -29,8 +31,6 @@ def plan_run(settings: TrainSettings, data: ChosenData) -> "TrainPlan":
 def plan_line(plan: "TrainPlan") -> str:
     """Guarantee, noise, steps and batches in one line."""
     from tulle.privacy.rounding import BINARY_NOISE, round_up
-    from tulle.privacy.units import Owner
-    from tulle.train.configs import HybridConfig
 
     parts = [str(plan.plan.guarantee)]
     if plan.label_epsilon is not None:
@@ -43,12 +43,7 @@ def plan_line(plan: "TrainPlan") -> str:
         ]
     elif plan.noise_multiplier is not None:
         parts.append(f"noise multiplier {plan.noise_multiplier:.4g}")
-    line = f"plan: {', '.join(parts)}"
-    unit = plan.plan.columns.unit
-    if plan.plan.guarantee.unit.owner is Owner.EXAMPLE and unit is not None:
-        method = "--method two-phase " if isinstance(plan.config, HybridConfig) else ""
-        line += f"; each row on its own, {method}--unit user protects all rows of one {unit}"
-    return line
+    return f"plan: {', '.join(parts)}"
 
 
 def resumed_line(plan: "TrainPlan", path: Path) -> str | None:
@@ -92,6 +87,21 @@ def read_finished(path: Path) -> "TrainPlan":
             "`tulle plan --finished FILE`."
         ) from None
     return train_plan_from_json(text)
+
+
+def _check_unit(settings: TrainSettings, shape: "DataShape") -> None:
+    """Refuses to choose a unit for the user where the data say whose each row is."""
+    from tulle.train.configs import HybridConfig, NonPrivateConfig
+
+    config, column = settings.config, shape.columns.unit
+    if isinstance(config, NonPrivateConfig) or config.unit is not None or column is None:
+        return
+    method = "--method two-phase " if isinstance(config, HybridConfig) else ""
+    raise ConfigError(
+        f"--unit is missing: column {column!r} says whose each row is, and a guarantee for one row "
+        f"is weak for who has many. Give {method}--unit user to protect all rows of one {column}, "
+        "or --unit example to protect each row on its own."
+    )
 
 
 def _check_plain_batches(settings: TrainSettings, shape: "DataShape") -> None:

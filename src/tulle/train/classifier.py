@@ -37,6 +37,7 @@ from tulle.train.examples import ExampleSet
 from tulle.train.fitting import FitResult, fit
 from tulle.train.run_options import RunOptions
 from tulle.train.train_plan import TrainPlan
+from tulle.train.unit_level import chosen_level
 
 _CLASSES = np.array([0, 1])
 _CLASSES.setflags(write=False)
@@ -70,7 +71,8 @@ class TableClassifier:
       schema: Roles and kinds of the columns. No other column is ever looked at.
       epsilon: Of the guarantee of each fit; None if the config has its target.
       delta: As epsilon.
-      config: Method and its settings. None: `HybridConfig()`, which needs none.
+      config: Method and its settings. None: `HybridConfig()`, which needs none. If the schema
+        has a unit, the config must say what is protected together, see `unit` there.
       features: What becomes of the columns. None: `Hashing()`. A FeaturePlan may have
         vocabularies of public columns; those of sensitive ones cost privacy and need
         a ledger, see `tulle.data.prepare`.
@@ -80,8 +82,8 @@ class TableClassifier:
     Every argument is public information and is kept as it is given.
 
     Raises:
-      ConfigError: Arguments contradict each other, or a column of a known log is public
-        that must not be.
+      ConfigError: Arguments contradict each other, a column of a known log is public that must
+        not be, or the schema has a unit and the config does not say whether it is protected.
     """
 
     def __init__(
@@ -227,7 +229,9 @@ class TableClassifier:
                 "NonPrivateConfig, or None for HybridConfig()."
             )
         check_known_roles(self.schema, allowed_public=self.allowed_public)
-        self._calibrated()
+        config = self._calibrated()
+        if not isinstance(config, NonPrivateConfig):
+            chosen_level(config.unit, self.schema.unit)
         _check_features(self.features, self.schema)
         if self.options is not None and self.options.resume and _has_fresh_salt(self.features):
             raise ConfigError(

@@ -17,7 +17,7 @@ from tulle.train.models.tower_model import ModelSettings
 from tulle.train.phases import LabelCorrection, LabelPhase, PlainPhase, PrivatePhase
 from tulle.train.projected.projection import Projection
 from tulle.train.step_noise import BandedNoise, IndependentNoise
-from tulle.train.unit_level import ExampleLevel, UnitLevel, UserAccounting, UserLevel
+from tulle.train.unit_level import UnitLevel, UserAccounting, UserLevel
 
 if TYPE_CHECKING:
     from tulle.train.data_shape import DataShape
@@ -66,7 +66,8 @@ class HybridConfig:
     """
 
     cells: CellSettings = dataclasses.field(default_factory=CellSettings)
-    unit: UnitLevel = dataclasses.field(default_factory=ExampleLevel)
+    unit: UnitLevel | None = None
+    """What is protected together; None: a row, if the data have no unit column."""
     target: Target | None = None
 
     def __post_init__(self) -> None:
@@ -93,7 +94,8 @@ class TwoPhaseConfig:
     label_phase: LabelPhase = dataclasses.field(default_factory=LabelPhase)
     private_phase: PrivatePhase = dataclasses.field(default_factory=PrivatePhase)
     split: BudgetSplit = dataclasses.field(default_factory=PaperSplit)
-    unit: UnitLevel = dataclasses.field(default_factory=ExampleLevel)
+    unit: UnitLevel | None = None
+    """What is protected together; None: a row, if the data have no unit column."""
     accounting: Accounting = Accounting.REPLACE_PLD
     initial_seed: int = 0
     """Of the first weights, which are public."""
@@ -117,7 +119,8 @@ class RandomizedLabelsConfig:
 
     model: ModelSettings = dataclasses.field(default_factory=MLP)
     label_phase: LabelPhase = dataclasses.field(default_factory=LabelPhase)
-    unit: UnitLevel = dataclasses.field(default_factory=ExampleLevel)
+    unit: UnitLevel | None = None
+    """What is protected together; None: a row, if the data have no unit column."""
     initial_seed: int = 0
     target: Target | None = None
 
@@ -139,7 +142,8 @@ class DpSgdConfig:
 
     model: ModelSettings = dataclasses.field(default_factory=MLP)
     private_phase: PrivatePhase = dataclasses.field(default_factory=PrivatePhase)
-    unit: UnitLevel = dataclasses.field(default_factory=ExampleLevel)
+    unit: UnitLevel | None = None
+    """What is protected together; None: a row, if the data have no unit column."""
     accounting: Accounting = Accounting.REPLACE_PLD
     initial_seed: int = 0
     target: Target | None = None
@@ -168,7 +172,8 @@ class LabelProjectionConfig:
     private_phase: PrivatePhase = dataclasses.field(default_factory=PrivatePhase)
     """Its clip norm bounds the gradient of a logit, not of a loss."""
     projection: Projection = dataclasses.field(default_factory=Projection)
-    unit: UnitLevel = dataclasses.field(default_factory=ExampleLevel)
+    unit: UnitLevel | None = None
+    """What is protected together; None: a row, if the data have no unit column."""
     initial_seed: int = 0
     target: Target | None = None
 
@@ -229,7 +234,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "projection": (Projection, "a Projection"),
     "cells": (CellSettings, "CellSettings()"),
     "split": (BudgetSplit, "PaperSplit(), RatioSplit() or ExplicitSplit()"),
-    "unit": (UnitLevel, "ExampleLevel() or UserLevel()"),
+    "unit": (UnitLevel | None, "ExampleLevel() or UserLevel()"),
     "accounting": (Accounting, "an Accounting"),
     "target": (Target | None, "set by calibrate()"),
 }
@@ -272,7 +277,7 @@ def _check_noise(config: TwoPhaseConfig | DpSgdConfig) -> None:
     """Correlated noise is accounted for units of one row that may be replaced."""
     if not isinstance(config.private_phase.noise, BandedNoise):
         return
-    if not isinstance(config.unit, ExampleLevel):
+    if isinstance(config.unit, UserLevel):
         raise ConfigError(
             "BandedNoise() protects single examples: the rows of a user would be in several "
             "groups, whose noise is correlated. Use IndependentNoise() for users."

@@ -45,7 +45,7 @@ from tulle.train.train_plan import (
     noisy_event,
     run_reads_sensitive,
 )
-from tulle.train.unit_level import UserAccounting, UserLevel
+from tulle.train.unit_level import UserAccounting, UserLevel, chosen_level
 
 _NUM_MILESTONES = 8
 _HUGE_EPSILON = 1e6
@@ -57,10 +57,12 @@ def make_train_plan(config: TrainConfig, shape: DataShape) -> TrainPlan:
     """Finds the noise that meets the config's target and writes down what follows.
 
     Raises:
-      ConfigError: The config has no target, or one that it cannot meet on such data.
+      ConfigError: The config has no target, or one that it cannot meet on such data; or the
+        data have a unit column and the config does not say what is protected together.
     """
     if isinstance(config, NonPrivateConfig):
         return _baseline_plan(config, shape)
+    config = dataclasses.replace(config, unit=chosen_level(config.unit, shape.columns.unit))
     if isinstance(config, StepsConfig):
         config = with_batch_size(config, shape)
     target = _checked_target(config, shape)
@@ -187,7 +189,7 @@ class _Parts:
         return Guarantee(
             epsilon=epsilon,
             delta=self.delta,
-            unit=self.config.unit.unit,
+            unit=chosen_level(self.config.unit, None).unit,
             adjacency=adjacency,
             scope=scope,
         )

@@ -293,7 +293,7 @@ def _is_described(plan: TrainPlan) -> bool:
 
 def _meets_target(plan: TrainPlan, config: PrivateConfig) -> bool:
     guarantee, target = plan.plan.guarantee, config.target
-    if target is None or guarantee.unit != config.unit.unit:
+    if target is None or config.unit is None or guarantee.unit != config.unit.unit:
         return False
     if isinstance(config, HybridConfig):
         return (guarantee.epsilon, guarantee.delta) == (target.epsilon, target.delta)

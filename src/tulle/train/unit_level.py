@@ -109,6 +109,28 @@ class UserLevel:
 UnitLevel = ExampleLevel | UserLevel
 
 
+def chosen_level(level: UnitLevel | None, unit_column: str | None) -> UnitLevel:
+    """The level that was chosen; each row on its own where the data do not say whose it is.
+
+    Args:
+      level: None if nobody chose.
+      unit_column: Says whose each row is; None if the data have no such column.
+
+    Raises:
+      ConfigError: Nobody chose, and the rows of one unit could be protected together.
+    """
+    if level is not None:
+        return level
+    if unit_column is not None:
+        raise ConfigError(
+            f"unit=None, but column {unit_column!r} says whose each row is, and a guarantee for "
+            "one row is weak for who has many. Choose unit=UserLevel() to protect all rows of one "
+            f"{unit_column}, with any private config but HybridConfig, or unit=ExampleLevel() to "
+            "protect each row on its own."
+        )
+    return ExampleLevel()
+
+
 def unit_to_dict(level: UnitLevel) -> dict[str, object]:
     """Plain data with the kind of the unit."""
     if isinstance(level, ExampleLevel):

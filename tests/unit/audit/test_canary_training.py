@@ -31,6 +31,7 @@ from tulle.train.optimizers.adam import Adam
 from tulle.train.optimizers.sgd import SGD
 from tulle.train.phases import LabelPhase, PlainPhase, PrivatePhase
 from tulle.train.run_options import RunOptions
+from tulle.train.unit_level import ExampleLevel
 from unit.train.small_data import make_examples
 
 NUM_ROWS = 6000
@@ -60,7 +61,7 @@ def one_step(noise_multiplier: float) -> TrainConfig:
         noise_multiplier=noise_multiplier,
         monitor_share=0.0,
     )
-    config = DpSgdConfig(model=LogisticRegression(), private_phase=phase)
+    config = DpSgdConfig(model=LogisticRegression(), private_phase=phase, unit=ExampleLevel())
     return config.calibrate(epsilon=3, delta=1e-5)
 
 
@@ -99,7 +100,9 @@ def behind_the_claim(audit: TrainingAudit, noise_factor: float) -> OneRunResult:
 
 def small_label_config(epsilon: float) -> TrainConfig:
     phase = LabelPhase(epochs=3, batch_size=100, optimizer=Adam(learning_rate=0.3))
-    config = RandomizedLabelsConfig(model=LogisticRegression(), label_phase=phase)
+    config = RandomizedLabelsConfig(
+        model=LogisticRegression(), label_phase=phase, unit=ExampleLevel()
+    )
     return config.calibrate(epsilon=epsilon)
 
 

@@ -9,7 +9,7 @@ from tulle.train.configs import DpSgdConfig, LabelProjectionConfig, StepsConfig,
 from tulle.train.fitting import make_plan
 from tulle.train.phases import PrivatePhase
 from tulle.train.step_noise import BandedNoise
-from tulle.train.unit_level import UserLevel
+from tulle.train.unit_level import ExampleLevel, UserLevel
 from unit.cli.train_commands import SYNTH, error_of, facts_of, run, write_prepared
 
 
@@ -33,13 +33,15 @@ def test_few_rows_get_a_smaller_batch(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("options", "config"),
     [
-        ("--method dp-sgd", DpSgdConfig()),
-        ("--method two-phase", TwoPhaseConfig()),
-        ("--method label-projection", LabelProjectionConfig()),
+        ("--method dp-sgd --unit example", DpSgdConfig(unit=ExampleLevel())),
+        ("--method two-phase --unit example", TwoPhaseConfig(unit=ExampleLevel())),
+        ("--method label-projection --unit example", LabelProjectionConfig(unit=ExampleLevel())),
         ("--method dp-sgd --unit user", DpSgdConfig(unit=UserLevel())),
         (
-            "--method dp-sgd --noise banded --bands 3",
-            DpSgdConfig(private_phase=PrivatePhase(noise=BandedNoise(num_bands=3))),
+            "--method dp-sgd --noise banded --bands 3 --unit example",
+            DpSgdConfig(
+                private_phase=PrivatePhase(noise=BandedNoise(num_bands=3)), unit=ExampleLevel()
+            ),
         ),
     ],
 )
@@ -51,6 +53,37 @@ def test_the_command_makes_the_plan_that_python_makes(
     calibrated = config.calibrate(epsilon=2.0, delta=1e-7)
     plan = make_plan(PreparedDataset.open(folder / "prepared"), calibrated)
     assert facts_of(command, capsys) == plan.plan.to_dict()
+
+
+@pytest.mark.parametrize("command", ["plan", "train"])
+@pytest.mark.parametrize(
+    ("method", "way_out"),
+    [
+        ("hybrid", "Give --method two-phase --unit user to protect all rows of one user"),
+        ("two-phase", "Give --unit user to protect all rows of one user"),
+        ("dp-sgd", "Give --unit user to protect all rows of one user"),
+        ("rr", "or --unit example to protect each row on its own"),
+        ("label-projection", "or --unit example to protect each row on its own"),
+    ],
+)
+def test_rows_of_users_are_not_protected_one_by_one_unless_that_is_said(
+    command: str, method: str, way_out: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_prepared(folder / "prepared")
+    text = f"{command} --data prepared --method {method} --epsilon 2 --quiet"
+    error = error_of(text, 2, capsys)
+    assert error.startswith("error: --unit is missing: column 'user' says whose each row is")
+    assert way_out in error
+    assert not (folder / "runs").exists()
+
+
+def test_a_settings_file_may_say_who_is_protected(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_prepared(folder / "prepared")
+    (folder / "run.toml").write_text('[unit]\nkind = "example"\n[target]\nepsilon = 2.0\n')
+    facts = facts_of("plan --data prepared --config run.toml --quiet", capsys)
+    assert facts["guarantee"]["unit"] == "example"
 
 
 def test_plan_prints_what_would_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +104,7 @@ def test_plan_reads_no_label_and_no_feature(
     write_prepared(folder / "wrong", label_of_last_row=2.0)
     path = folder / "wrong" / "sensitive_features.i32"
     path.write_bytes(np.full(path.stat().st_size // 4, -7, np.int32).tobytes())
-    command = "--data wrong --method two-phase --epsilon 1 --quiet"
+    command = "--data wrong --method two-phase --unit example --epsilon 1 --quiet"
     assert facts_of(f"plan {command}", capsys)["guarantee"]["epsilon"] == 1
     assert "a label is not 0 or 1" in error_of(f"train {command}", 4, capsys)
     assert not (folder / "runs").exists()

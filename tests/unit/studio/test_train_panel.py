@@ -4,6 +4,7 @@ from tulle.errors import ConfigError
 from tulle.studio.fields import FieldError, defaults
 from tulle.studio.train_panel import TRAIN, answer_training
 from tulle.train.configs import HybridConfig
+from tulle.train.unit_level import ExampleLevel
 from unit.studio.command_answers import said_by
 from unit.train.small_data import make_shape
 
@@ -38,7 +39,8 @@ def test_hybrid_needs_one_noise_for_all_sums_whatever_batches_others_have(
     assert answer.noise_multiplier == said["noise_multiplier"]
     assert answer.epsilon == said["epsilon"]
     assert (answer.steps, answer.sampling_prob, answer.label_epsilon) == (None, None, None)
-    trained = HybridConfig().calibrate(epsilon=GIVEN["epsilon"], delta=GIVEN["delta"])
+    config = HybridConfig(unit=ExampleLevel())
+    trained = config.calibrate(epsilon=GIVEN["epsilon"], delta=GIVEN["delta"])
     assert answer.noise_multiplier == trained.make(make_shape()).noise_multiplier
 
 

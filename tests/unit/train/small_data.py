@@ -30,6 +30,7 @@ from tulle.train.optimizers.adam import Adam
 from tulle.train.phases import LabelPhase, PlainPhase, PrivatePhase
 from tulle.train.projected.projection import Projection
 from tulle.train.train_plan import TrainPlan
+from tulle.train.unit_level import ExampleLevel
 
 PUBLIC = (("site", 6), ("slot", 4), ("hour", 5))
 SENSITIVE = (("age", 4), ("visits", 5))
@@ -138,19 +139,24 @@ def two_phase(**changes: object) -> TwoPhaseConfig:
         model=LogisticRegression(),
         label_phase=label_phase(),
         private_phase=private_phase(noise_multiplier=1.0),
+        unit=ExampleLevel(),
     ).calibrate(epsilon=5.0, delta=1e-5)
     return dataclasses.replace(config, **changes)
 
 
 def randomized_labels(**changes: object) -> RandomizedLabelsConfig:
-    config = RandomizedLabelsConfig(model=LogisticRegression(), label_phase=label_phase())
+    config = RandomizedLabelsConfig(
+        model=LogisticRegression(), label_phase=label_phase(), unit=ExampleLevel()
+    )
     return dataclasses.replace(config.calibrate(epsilon=3.0), **changes)
 
 
 def dp_sgd(**changes: object) -> DpSgdConfig:
     """With its noise given, so that planning takes no search."""
     config = DpSgdConfig(
-        model=LogisticRegression(), private_phase=private_phase(noise_multiplier=1.0)
+        model=LogisticRegression(),
+        private_phase=private_phase(noise_multiplier=1.0),
+        unit=ExampleLevel(),
     ).calibrate(epsilon=5.0, delta=1e-5)
     return dataclasses.replace(config, **changes)
 
@@ -161,6 +167,7 @@ def label_projection(**changes: object) -> LabelProjectionConfig:
         model=LogisticRegression(),
         private_phase=private_phase(noise_multiplier=1.0),
         projection=Projection(public_batch_size=32),
+        unit=ExampleLevel(),
     ).calibrate(epsilon=5.0, delta=1e-5)
     return dataclasses.replace(config, **changes)
 

@@ -1,3 +1,4 @@
+import dataclasses
 import inspect
 import math
 import subprocess
@@ -21,9 +22,16 @@ from tulle.data.schema import Schema
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.privacy.units import Adjacency, Unit
 from tulle.train.classifier import Hashing, NotFittedError, TableClassifier
-from tulle.train.configs import DpSgdConfig
+from tulle.train.configs import (
+    DpSgdConfig,
+    HybridConfig,
+    LabelProjectionConfig,
+    RandomizedLabelsConfig,
+    TrainConfig,
+    TwoPhaseConfig,
+)
 from tulle.train.run_options import LedgerCharge, RunOptions
-from tulle.train.unit_level import UserLevel
+from tulle.train.unit_level import ExampleLevel, UserLevel
 from unit.train.small_data import (
     SMALL_MLP,
     dp_sgd,
@@ -104,7 +112,7 @@ def test_every_kind_of_table_gives_the_same_predictions(kind: str, fitted: Table
 
 
 def test_batches_fit_a_table_of_few_rows() -> None:
-    config = DpSgdConfig(model=SMALL_MLP)
+    config = DpSgdConfig(model=SMALL_MLP, unit=ExampleLevel())
     model = classifier(config=config, epsilon=3, delta=1e-5).fit(pl.DataFrame(columns(3_000)))
     assert model.plan_.private_phase is not None
     assert model.plan_.private_phase.batch_size == 750
@@ -168,18 +176,49 @@ def test_the_guarantee_is_what_was_asked_for(fitted: TableClassifier) -> None:
 
 
 def test_by_default_hybrid_trains_and_needs_no_settings() -> None:
-    model = TableClassifier(SCHEMA, epsilon=3, delta=1e-5, features=HASHING).fit(train_table())
-    assert model.plan_.config == tulle.train.HybridConfig().calibrate(epsilon=3, delta=1e-5)
+    schema = dataclasses.replace(SCHEMA, unit=None)
+    model = TableClassifier(schema, epsilon=3, delta=1e-5, features=HASHING).fit(train_table())
+    rows = HybridConfig(unit=ExampleLevel())
+    assert model.plan_.config == rows.calibrate(epsilon=3, delta=1e-5)
     assert (model.guarantee_.epsilon, model.guarantee_.delta) == (3, 1e-5)
     assert model.result_.is_secure
 
 
 def test_the_default_learns_from_public_and_sensitive_columns() -> None:
-    model = classifier(config=None, epsilon=3, delta=1e-5).fit(pl.DataFrame(columns(4000)))
+    rows = HybridConfig(unit=ExampleLevel())
+    model = classifier(config=rows, epsilon=3, delta=1e-5).fit(pl.DataFrame(columns(4000)))
     chances = model.predict_proba(held_out_table())[:, 1]
     assert np.all((chances > 0) & (chances < 1))
     # Without sensitive columns it is 0.2 at best.
     assert model.evaluate(held_out_table()).auc_loss < 0.14
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        None,
+        HybridConfig(),
+        TwoPhaseConfig(),
+        DpSgdConfig(),
+        RandomizedLabelsConfig(),
+        LabelProjectionConfig(),
+    ],
+)
+def test_rows_of_users_are_not_protected_one_by_one_unless_that_is_said(
+    config: TrainConfig | None,
+) -> None:
+    with pytest.raises(ConfigError, match="column 'user' says whose each row is") as error:
+        classifier(config=config, epsilon=3, delta=1e-5)
+    assert "Choose unit=UserLevel() to protect all rows of one user" in str(error.value)
+    assert "or unit=ExampleLevel() to protect each row on its own." in str(error.value)
+    chosen = dataclasses.replace(config or HybridConfig(), unit=ExampleLevel())
+    assert classifier(config=chosen, epsilon=3, delta=1e-5).schema.unit == "user"
+    rows = dataclasses.replace(SCHEMA, unit=None)
+    assert TableClassifier(rows, config=config, epsilon=3, delta=1e-5).config is config
+
+
+def test_a_baseline_has_no_unit_to_choose() -> None:
+    assert classifier(config=nonprivate()).schema.unit == "user"
 
 
 def test_a_user_can_be_the_unit() -> None:
@@ -206,14 +245,16 @@ def test_an_unfitted_classifier_says_so() -> None:
     assert not model.__sklearn_is_fitted__()
 
 
-@pytest.mark.parametrize("label", [2, None, "yes", 0.5])
+@pytest.mark.parametrize("label", [2, None, "maybe", 0.5])
 def test_a_label_that_is_not_0_or_1_costs_nothing(ledger: Ledger, label: object) -> None:
     clicks = pl.Series("click", [label] * 400)
     options = RunOptions(charge=LedgerCharge(ledger=ledger))
     model = classifier(config=randomized_labels(), options=options)
-    with pytest.raises(DataError, match="'click' of role label is not a whole number") as caught:
+    with pytest.raises(
+        DataError, match="'click' of role label is neither a whole number"
+    ) as caught:
         model.fit(train_table().with_columns(clicks))
-    assert "yes" not in str(caught.value)
+    assert "maybe" not in str(caught.value)
     assert ledger.spends("rows") == ()
     model.fit(train_table())
     assert len(ledger.spends("rows")) == 1

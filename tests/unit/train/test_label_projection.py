@@ -60,7 +60,7 @@ from tulle.train.run_options import LedgerCharge, RunOptions
 from tulle.train.step_noise import BandedNoise, LatticeNoise, SelectedRows, StepNoise
 from tulle.train.train_plan import TrainPlan
 from tulle.train.training_rows import planned_shape
-from tulle.train.unit_level import RowChoice, UserAccounting, UserLevel
+from tulle.train.unit_level import ExampleLevel, RowChoice, UserAccounting, UserLevel
 from unit.train.small_data import (
     SMALL_MLP,
     dp_sgd,
@@ -352,10 +352,17 @@ def test_with_little_epsilon_it_beats_randomized_labels_and_dp_sgd() -> None:
     labels = LabelPhase(epochs=4.0, batch_size=1024, optimizer=Adam(learning_rate=0.02))
     configs: dict[str, TrainConfig] = {
         "projection": LabelProjectionConfig(
-            model=model, private_phase=phase, projection=Projection(public_batch_size=256)
+            model=model,
+            private_phase=phase,
+            projection=Projection(public_batch_size=256),
+            unit=ExampleLevel(),
         ).calibrate(epsilon=0.5, delta=1e-6),
-        "dp-sgd": DpSgdConfig(model=model, private_phase=phase).calibrate(epsilon=0.5, delta=1e-6),
-        "rr": RandomizedLabelsConfig(model=model, label_phase=labels).calibrate(epsilon=0.5),
+        "dp-sgd": DpSgdConfig(model=model, private_phase=phase, unit=ExampleLevel()).calibrate(
+            epsilon=0.5, delta=1e-6
+        ),
+        "rr": RandomizedLabelsConfig(
+            model=model, label_phase=labels, unit=ExampleLevel()
+        ).calibrate(epsilon=0.5),
     }
     losses = {}
     for name, config in configs.items():

@@ -28,7 +28,13 @@ from tulle.train.configs import (
 )
 from tulle.train.phases import PrivatePhase
 from tulle.train.planning import make_train_plan
-from tulle.train.unit_level import MOST_ROWS_PER_USER, RowChoice, UserAccounting, UserLevel
+from tulle.train.unit_level import (
+    MOST_ROWS_PER_USER,
+    ExampleLevel,
+    RowChoice,
+    UserAccounting,
+    UserLevel,
+)
 from unit.train.small_data import (
     FEATURES,
     dp_sgd,
@@ -68,7 +74,8 @@ def test_two_phases_get_the_noise_of_joint_composition(
     num_rows: int, epochs: int, epsilon: float, steps: int, joint_noise: float
 ) -> None:
     phase = PrivatePhase(epochs=epochs, batch_size=room_for(16384))
-    config = TwoPhaseConfig(private_phase=phase).calibrate(epsilon=epsilon, delta=1e-7)
+    config = TwoPhaseConfig(private_phase=phase, unit=ExampleLevel())
+    config = config.calibrate(epsilon=epsilon, delta=1e-7)
     plan = make_train_plan(config, make_shape(num_rows))
 
     def event(noise: float) -> Event:
@@ -163,7 +170,7 @@ def test_labels_of_a_user_share_the_epsilon_of_labels() -> None:
 
 
 def test_randomized_labels_need_no_delta_and_ignore_sensitive_columns() -> None:
-    config = RandomizedLabelsConfig().calibrate(epsilon=2.0, delta=1e-3)
+    config = RandomizedLabelsConfig(unit=ExampleLevel()).calibrate(epsilon=2.0, delta=1e-3)
     plan = make_train_plan(config, SHAPE)
     assert plan.plan.guarantee.delta == 0
     assert plan.plan.guarantee.scope is Scope.LABELS

@@ -25,6 +25,7 @@ from tulle.train.phases import PrivatePhase
 from tulle.train.progress import Progress
 from tulle.train.run_context import RunContext
 from tulle.train.training_rows import TrainingRows, shape_of
+from tulle.train.unit_level import ExampleLevel
 from unit.train.small_data import FEATURES, SCHEMA, make_examples
 
 
@@ -39,7 +40,7 @@ def context(seed: int = 0, stop: StopRequest | None = None, watch: object = None
 
 
 def trained(examples: ExampleSet, epsilon: float = 8.0, seed: int = 0) -> CellModel:
-    config = HybridConfig().calibrate(epsilon=epsilon, delta=1e-6)
+    config = HybridConfig(unit=ExampleLevel()).calibrate(epsilon=epsilon, delta=1e-6)
     plan = config.make(shape_of(examples, TrainingRows()))
     return train_on_cells(examples, plan, context(seed))
 
@@ -161,7 +162,7 @@ def test_something_is_left_for_the_level_if_the_last_stage_spends_all(level_shar
         level_share=level_share,
     )
     examples = make_examples(3_000, seed=1)
-    config = HybridConfig(cells=settings).calibrate(epsilon=8.0, delta=1e-6)
+    config = HybridConfig(cells=settings, unit=ExampleLevel()).calibrate(epsilon=8.0, delta=1e-6)
     plan = config.make(shape_of(examples, TrainingRows()))
     assert train_on_cells(examples, plan, context()).tables
 
@@ -222,7 +223,9 @@ def test_progress_tells_stages_alone() -> None:
     seen: list[Progress] = []
     examples = make_examples(2_000, seed=1)
     plan = (
-        HybridConfig().calibrate(epsilon=3.0, delta=1e-6).make(shape_of(examples, TrainingRows()))
+        HybridConfig(unit=ExampleLevel())
+        .calibrate(epsilon=3.0, delta=1e-6)
+        .make(shape_of(examples, TrainingRows()))
     )
     train_on_cells(examples, plan, context(watch=seen.append))
     assert [progress.step for progress in seen] == [1, 2, 3, 4, 5]
@@ -233,7 +236,9 @@ def test_it_stops_when_asked() -> None:
     stop = StopRequest()
     examples = make_examples(2_000, seed=1)
     plan = (
-        HybridConfig().calibrate(epsilon=3.0, delta=1e-6).make(shape_of(examples, TrainingRows()))
+        HybridConfig(unit=ExampleLevel())
+        .calibrate(epsilon=3.0, delta=1e-6)
+        .make(shape_of(examples, TrainingRows()))
     )
 
     def ask(_progress: Progress) -> None:
@@ -250,7 +255,9 @@ def test_an_id_that_its_feature_does_not_have_is_refused_by_the_training_itself(
 ) -> None:
     examples = make_examples(500, seed=1)
     plan = (
-        HybridConfig().calibrate(epsilon=3.0, delta=1e-6).make(shape_of(examples, TrainingRows()))
+        HybridConfig(unit=ExampleLevel())
+        .calibrate(epsilon=3.0, delta=1e-6)
+        .make(shape_of(examples, TrainingRows()))
     )
     feature = next(feature for feature in examples.features if feature.role == role)
     value = feature.num_ids if isinstance(wrong, str) else wrong
@@ -264,7 +271,7 @@ def test_an_id_that_its_feature_does_not_have_is_refused_by_the_training_itself(
 
 def test_a_plan_of_another_method_is_refused() -> None:
     examples = make_examples(500, seed=1)
-    config = DpSgdConfig(private_phase=PrivatePhase(batch_size=100)).calibrate(
+    config = DpSgdConfig(private_phase=PrivatePhase(batch_size=100), unit=ExampleLevel()).calibrate(
         epsilon=3.0, delta=1e-6
     )
     plan = config.make(shape_of(examples, TrainingRows()))

@@ -38,9 +38,10 @@ from tulle.train.run_results import (
     RESULT_FILE,
     has_begun_model,
 )
+from tulle.train.unit_level import ExampleLevel
 from unit.train.small_data import make_examples, make_ledger, planned
 
-CONFIG = HybridConfig().calibrate(epsilon=8.0, delta=1e-6)
+CONFIG = HybridConfig(unit=ExampleLevel()).calibrate(epsilon=8.0, delta=1e-6)
 NUM_ROWS = 4_000
 TRAIN, TEST = make_examples(NUM_ROWS), make_examples(2_000, seed=1)
 
@@ -329,7 +330,7 @@ def test_a_table_classifier_takes_cells() -> None:
         Schema(label="click", public=("site",), sensitive=("age",)),
         epsilon=8,
         delta=1e-6,
-        config=HybridConfig(),
+        config=HybridConfig(unit=ExampleLevel()),
         features=Hashing(public_bins=64, sensitive_bins=32, salt=bytes(range(16))),
         options=RunOptions(seed=3),
     ).fit(table[:2_000])

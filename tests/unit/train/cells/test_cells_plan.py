@@ -26,10 +26,10 @@ from tulle.train.distributed.shareable import check_shareable
 from tulle.train.plan_data import train_plan_from_json, train_plan_to_json
 from tulle.train.run_charge import charged_event
 from tulle.train.train_plan import TrainPlan
-from tulle.train.unit_level import UserLevel
+from tulle.train.unit_level import ExampleLevel, UserLevel
 from unit.train.small_data import FEATURES, dp_sgd, make_shape, planned
 
-CONFIG = HybridConfig().calibrate(epsilon=3.0, delta=1e-6)
+CONFIG = HybridConfig(unit=ExampleLevel()).calibrate(epsilon=3.0, delta=1e-6)
 SHAPE = make_shape(400)
 VOCABULARY = Gaussian(noise_multiplier=9.0)
 OTHER_CELLS = CellSettings(stages=StageShares(public_values=0.4, public_pairs=0.0))
@@ -178,7 +178,7 @@ def test_a_plan_that_states_its_bounds_of_one_table_can_still_be_run() -> None:
 def test_the_noise_is_above_the_least_by_a_margin_for_rounding(
     epsilon: float, delta: float
 ) -> None:
-    made = planned(HybridConfig().calibrate(epsilon=epsilon, delta=delta))
+    made = planned(HybridConfig(unit=ExampleLevel()).calibrate(epsilon=epsilon, delta=delta))
     assert made.noise_multiplier is not None
     margin = made.noise_multiplier / calibrate_gaussian(epsilon, delta) - 1
     assert 2e-6 < margin < 1e-4
@@ -238,7 +238,9 @@ def test_json_that_claims_too_little_epsilon_for_its_noise_is_refused() -> None:
         train_plan_from_json(json.dumps(data))
 
 
-@pytest.mark.parametrize("config", [HybridConfig(), CONFIG, HybridConfig(cells=OTHER_CELLS)])
+@pytest.mark.parametrize(
+    "config", [HybridConfig(unit=ExampleLevel()), CONFIG, HybridConfig(cells=OTHER_CELLS)]
+)
 def test_settings_survive_plain_data_and_toml(config: HybridConfig) -> None:
     data = config_to_dict(config)
     assert data["method"] == method_name(config) == "hybrid"
@@ -253,12 +255,12 @@ def test_users_are_refused_with_a_way_out() -> None:
 
 def test_a_delta_of_zero_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"delta=0\.0"):
-        HybridConfig().calibrate(epsilon=3.0, delta=0.0)
+        HybridConfig(unit=ExampleLevel()).calibrate(epsilon=3.0, delta=0.0)
 
 
 def test_a_config_without_a_target_makes_no_plan() -> None:
     with pytest.raises(ConfigError, match="HybridConfig has no target"):
-        HybridConfig().make(SHAPE)
+        HybridConfig(unit=ExampleLevel()).make(SHAPE)
 
 
 @pytest.mark.parametrize("changes", [{"cells": None}, {"unit": "example"}, {"target": 3.0}])

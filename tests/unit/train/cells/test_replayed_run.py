@@ -16,6 +16,7 @@ from tulle.train.cells.cell_model import CellModel
 from tulle.train.cells.noise_shares import NoiseShares, RowShares
 from tulle.train.configs import HybridConfig
 from tulle.train.examples import ExampleSet
+from tulle.train.unit_level import ExampleLevel
 from unit.train.cells.test_cell_training import context
 from unit.train.small_data import make_examples, planned
 
@@ -71,7 +72,7 @@ class Replayed(Recorded):
 
 def run(examples: ExampleSet, shares: Recorded, monkeypatch: pytest.MonkeyPatch) -> CellModel:
     monkeypatch.setattr(cell_training, "NoiseShares", lambda *_args, **_more: shares)
-    plan = planned(HybridConfig().calibrate(epsilon=8.0, delta=1e-6), _ROWS)
+    plan = planned(HybridConfig(unit=ExampleLevel()).calibrate(epsilon=8.0, delta=1e-6), _ROWS)
     return cell_training.train_on_cells(examples, plan, context())
 
 
@@ -88,7 +89,9 @@ def replaced(examples: ExampleSet, seed: int) -> ExampleSet:
 
 
 def noise() -> float:
-    multiplier = planned(HybridConfig().calibrate(epsilon=8.0, delta=1e-6), _ROWS).noise_multiplier
+    multiplier = planned(
+        HybridConfig(unit=ExampleLevel()).calibrate(epsilon=8.0, delta=1e-6), _ROWS
+    ).noise_multiplier
     assert multiplier is not None
     return multiplier
 
