@@ -7,6 +7,7 @@ accounting (rdp.py) exists to reproduce papers.
 from tulle.accounting.curve import NoPrivacyCurve, PrivacyCurve, curve_of_parts
 from tulle.accounting.event_profiles import event_parts
 from tulle.accounting.group_privacy import GroupCurve, ShiftedCurve, contains_group, split_group
+from tulle.accounting.pure_epsilon import as_float
 from tulle.errors import ConfigError
 from tulle.privacy.events import Composed, Event, NonPrivate, Parallel
 from tulle.privacy.guarantee import Guarantee
@@ -26,7 +27,7 @@ def privacy_curve(event: Event, adjacency: Adjacency) -> PrivacyCurve:
     if contains_group(event):
         group, pure_epsilon = split_group(event, adjacency)
         of_one = curve_of_parts(event_parts(group.event, adjacency))
-        return ShiftedCurve(GroupCurve(of_one, group.group_size), float(pure_epsilon))
+        return ShiftedCurve(GroupCurve(of_one, group.group_size), as_float(pure_epsilon))
     return curve_of_parts(event_parts(event, adjacency))
 
 

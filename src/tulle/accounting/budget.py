@@ -10,7 +10,7 @@ import math
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
-from tulle.accounting.pure_epsilon import pure_epsilon
+from tulle.accounting.pure_epsilon import as_float, pure_epsilon
 from tulle.errors import ConfigError
 from tulle.privacy.events import Composed, Event
 from tulle.privacy.fields import check_finite
@@ -96,9 +96,9 @@ class Budget:
         """The epsilon of the event at the delta of this budget; math.inf if there is none."""
         pure = pure_epsilon(event, self.adjacency)
         if pure is not None and (self.delta == 0 or pure == 0):
-            return float(pure)
+            return as_float(pure)
         curve_epsilon = _curve_epsilon(event, self.adjacency, self.delta)
-        return curve_epsilon if pure is None else min(float(pure), curve_epsilon)
+        return curve_epsilon if pure is None else min(as_float(pure), curve_epsilon)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -51,7 +51,7 @@ def calibrate_noise(
 
     def log_excess(log_noise: float) -> float:
         cost = spent(math.exp(log_noise))
-        return math.inf if math.isinf(cost) else math.log(max(cost, 1e-300) / epsilon)
+        return math.inf if math.isinf(cost) else math.log(max(cost, 1e-300)) - math.log(epsilon)
 
     return math.exp(_least_safe(log_excess, *_bracket(log_excess, math.log(start))))
 

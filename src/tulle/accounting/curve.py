@@ -77,8 +77,8 @@ class ExactCurve:
         low, high = 0.0, min(self._profile.largest_loss, 2.0**23)
         if self.delta(low) <= delta:
             return low
-        if self.delta(high) > delta:
-            return math.inf
+        if self.delta(high) > delta:  # beyond the search; what bounds every loss holds there too
+            return self._profile.largest_loss if delta >= self._profile.infinite_prob else math.inf
         while high - low > 1e-13 * high:
             middle = (low + high) / 2
             if middle in (low, high):

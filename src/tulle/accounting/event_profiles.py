@@ -39,6 +39,8 @@ from tulle.privacy.units import Adjacency
 
 _LARGEST_DISCRETE_GAUSSIAN = 2.0**17
 _LEAST_SHUFFLED_DELTA, _SHUFFLED_POINTS = 1e-20, 513
+_LARGEST_SHUFFLED_EPSILON = 1e6
+"""Beyond it no shuffle hides a report, and a grid up to there would be empty."""
 _LOCAL_EVENTS = (
     events.RandomizedResponse,
     events.SubsetSelection,
@@ -49,8 +51,13 @@ _LOCAL_EVENTS = (
     events.DiscreteGaussian,
 )
 _GAUSSIANS = (events.Gaussian, events.SwitchedGaussian)
-_LEAST_NOISE = 1e-6
-"""Below it losses leave the range of every grid: nothing is protected."""
+_LEAST_NOISE, _MOST_NOISE = 1e-6, 1e7
+"""Gaussian noise. Below the least, losses leave the range of every grid: nothing is protected.
+More than the most is accounted as the most: it costs next to nothing either way, and with more the
+two terms of a delta agree in so many digits that their difference would be rounding. So it never
+costs nothing at all, which without a delta would be wrong."""
+_MOST_RELEASES = 10**30
+"""No count is larger, so only counts of counts can be; their products would overflow."""
 _UNPROTECTED = Profile(np.ones_like, largest_loss=0.0, infinite_prob=1.0)
 
 Parts = list[tuple[Profile, int]]
@@ -65,15 +72,21 @@ def event_parts(event: events.Event, adjacency: Adjacency) -> Parts:
     counts: dict[events.Event, int] = {}
     _count_atoms(event, 1, counts)
     _open_whole_batches(counts, adjacency)
-    squared_distance = 0.0
+    if any(count > _MOST_RELEASES for count in counts.values()):
+        raise UnsupportedEventError(
+            f"a composition of over {_MOST_RELEASES:.0e} releases cannot be resolved; account for "
+            "fewer at a time."
+        )
+    squared_distances: list[float] = []
     parts: Parts = []
     for atom, count in counts.items():
         if isinstance(atom, _GAUSSIANS) and atom.noise_multiplier >= _LEAST_NOISE:
-            squared_distance += count * _gaussian_distance(atom, adjacency) ** 2
+            squared_distances.append(count * _gaussian_distance(atom, adjacency) ** 2)
         else:
             parts += [(profile, count * n) for profile, n in atom_parts(atom, adjacency)]
-    if squared_distance > 0:
-        parts.append((gaussian_profile(math.sqrt(squared_distance)), 1))
+    if squared_distances:
+        distance = math.sqrt(math.fsum(squared_distances))
+        parts.append((gaussian_profile(max(distance, 1 / _MOST_NOISE)), 1))
     if adjacency is Adjacency.REPLACE and num_switched_labels(event) > 1:
         return [(in_both_orders(profile), count) for profile, count in parts]
     return parts
@@ -92,18 +105,21 @@ def atom_parts(event: events.Event, adjacency: Adjacency) -> Parts:
 def _(event: events.Gaussian | events.SwitchedGaussian, adjacency: Adjacency) -> Parts:
     if event.noise_multiplier < _LEAST_NOISE:
         return [(_UNPROTECTED, 1)]
-    return [(gaussian_profile(_gaussian_distance(event, adjacency)), 1)]
+    distance = max(_gaussian_distance(event, adjacency), 1 / _MOST_NOISE)
+    return [(gaussian_profile(distance), 1)]
 
 
 @atom_parts.register
 def _(event: events.Laplace, adjacency: Adjacency) -> Parts:
     distance = _distance(event.replace_factor, adjacency) / event.noise_multiplier
-    return [(laplace_profile(distance), 1)]
+    return [(laplace_profile(distance) if math.isfinite(distance) else _UNPROTECTED, 1)]
 
 
 @atom_parts.register
 def _(event: events.DiscreteLaplace, adjacency: Adjacency) -> Parts:
     steps = _integer_distance(event.max_contribution, event.replace_factor, adjacency)
+    if not math.isfinite(steps / event.scale):
+        return [(_UNPROTECTED, 1)]
     return [(discrete_laplace_profile(event.scale, steps), 1)]
 
 
@@ -286,8 +302,10 @@ def _gaussian_noise(event: events.Event) -> float | None:
             return None
         if atom.noise_multiplier < _LEAST_NOISE:
             return 0.0
-        inverse_square += count / atom.noise_multiplier**2
-    return 1 / math.sqrt(inverse_square) if inverse_square > 0 else None
+        inverse_square += count * (1 / atom.noise_multiplier) ** 2
+    if not counts:
+        return None
+    return 1 / max(math.sqrt(inverse_square), 1 / _MOST_NOISE)
 
 
 def _poisson_gaussian(
@@ -343,6 +361,8 @@ def _local_epsilon(event: events.Event) -> float:
 def _shuffled_profile(event: events.Shuffled) -> Profile:
     """The blanket bound for randomized response, the clones bound for everything else."""
     local_epsilon = _local_epsilon(event.event)
+    if local_epsilon > _LARGEST_SHUFFLED_EPSILON:
+        return epsilon_delta_profile(local_epsilon, 0.0)
     if isinstance(event.event, events.RandomizedResponse):
         settings = {"num_values": event.event.num_values, "num_reports": event.num_reports}
         reach = blanket_epsilon(_LEAST_SHUFFLED_DELTA, local_epsilon=local_epsilon, **settings)

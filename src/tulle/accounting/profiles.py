@@ -64,7 +64,8 @@ def discrete_laplace_profile(scale: float, distance: int) -> Profile:
 
     def delta(epsilon: FloatArray) -> FloatArray:
         # Loss at i is (distance - 2 i) / scale for 0 <= i <= distance; sum where it is > epsilon.
-        last = np.maximum(-1.0, np.ceil((distance - epsilon * scale) / 2) - 1)
+        with np.errstate(over="ignore"):
+            last = np.maximum(-1.0, np.ceil((distance - epsilon * scale) / 2) - 1)
         norm = 1 + math.exp(-1 / scale)
         tail_p = np.exp(-(last + 1) / scale) / norm
         mass_q = np.exp(np.minimum(epsilon, largest_loss) - (distance - last) / scale) / norm
@@ -122,6 +123,8 @@ def interpolated_profile(epsilons: FloatArray, deltas: FloatArray) -> Profile:
     point delta stays what it was there.
     """
     decreasing = np.minimum.accumulate(deltas)
+    if epsilons.size == 1:
+        return Profile(lambda epsilon: np.full_like(epsilon, decreasing[0]))
 
     def delta(epsilon: FloatArray) -> FloatArray:
         index = np.clip(np.searchsorted(epsilons, epsilon, side="right") - 1, 0, epsilons.size - 2)

@@ -5,6 +5,7 @@ number nearest to 0.1, whatever the order, and no rounding piles up.
 """
 
 import functools
+import math
 from fractions import Fraction
 
 from tulle.accounting.private_parts import bound_to_its_units
@@ -19,6 +20,14 @@ def pure_epsilon(event: Event, adjacency: Adjacency) -> Fraction | None:
     Sampled and shuffled events are left to the accountant.
     """
     return _pure_epsilon(event, adjacency)
+
+
+def as_float(epsilon: Fraction) -> float:
+    """The epsilon as a number; math.inf where it is beyond all of them."""
+    try:
+        return float(epsilon)
+    except OverflowError:
+        return math.inf
 
 
 @functools.singledispatch

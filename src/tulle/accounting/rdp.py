@@ -16,6 +16,8 @@ from tulle.errors import UnsupportedEventError
 from tulle.privacy import events
 from tulle.privacy.units import Adjacency
 
+_LEAST_NOISE, _MOST_NOISE = 1e-100, 1e100
+
 
 def rdp_epsilon(event: events.Event, delta: float, adjacency: Adjacency) -> float:
     """epsilon by Renyi DP under add-or-remove, as in Abadi et al. 2016 and Mironov 2017.
@@ -77,6 +79,12 @@ def _dp_event(event: events.Event) -> object:
 def _(event: events.Gaussian) -> object:
     from dp_accounting import GaussianDpEvent
 
+    if not _LEAST_NOISE <= event.noise_multiplier <= _MOST_NOISE:
+        raise UnsupportedEventError(
+            f"RDP with noise_multiplier={event.noise_multiplier:g} is refused: its square leaves "
+            f"the range of a float. Use noise in [{_LEAST_NOISE:g}, {_MOST_NOISE:g}], or the PLD "
+            "accountant."
+        )
     return GaussianDpEvent(event.noise_multiplier)
 
 

@@ -7,6 +7,7 @@ a Poisson batch costs.
 
 import functools
 import math
+import sys
 
 import numpy as np
 from scipy import special
@@ -129,7 +130,9 @@ def truncation_profile(
         return cut_prob, gaussian_profile(2 * max_rows / noise_multiplier)
     too_many = _more_than(max_batch_size, num_rows, sampling_prob)
     inclusion = too_many * max_batch_size / num_rows / cut_prob
-    return cut_prob, sampled_gaussian_replace_profile(min(1.0, inclusion), noise_multiplier / 2)
+    # A chance that underflows is rounded up: it has a logarithm then, and costs more.
+    inclusion = min(1.0, max(inclusion, sys.float_info.min))
+    return cut_prob, sampled_gaussian_replace_profile(inclusion, noise_multiplier / 2)
 
 
 def mixed_profile(first: Profile, second: Profile, second_prob: float) -> Profile:

@@ -103,8 +103,9 @@ _MACHINE_EPSILON = float(np.finfo(np.float64).eps)
 _LEAST_DELTA = 1e-300
 # Chances this small are bounded, not computed.
 _LOG_NOTHING = -1000.0
-# Beyond it e^-local_epsilon is of no use, and the local profile is the answer.
-_MAX_LOCAL_EPSILON = 300.0
+# Above it e^-local_epsilon is of no use, below it two outputs take all of the blanket but what
+# rounding hides: the local profile is the answer.
+_LEAST_LOCAL_EPSILON, _MAX_LOCAL_EPSILON = 1e-9, 300.0
 
 
 def _delta(blanket: Blanket, epsilon: float) -> float:
@@ -116,7 +117,8 @@ def _delta(blanket: Blanket, epsilon: float) -> float:
     if epsilon >= blanket.local_epsilon:
         return 0.0
     local_delta = -blanket.truth_prob * math.expm1(epsilon - blanket.local_epsilon)
-    if blanket.num_reports == 1 or blanket.local_epsilon > _MAX_LOCAL_EPSILON:
+    is_hidden = _LEAST_LOCAL_EPSILON <= blanket.local_epsilon <= _MAX_LOCAL_EPSILON
+    if blanket.num_reports == 1 or not is_hidden:
         return local_delta
     count, prob = blanket.num_reports, blanket.value_prob
     atoms = _atoms(blanket.local_epsilon, epsilon)

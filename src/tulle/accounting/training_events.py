@@ -18,7 +18,7 @@ from tulle.privacy.events import (
     Repeated,
     TruncatedPoissonSampled,
 )
-from tulle.privacy.fields import check_count
+from tulle.privacy.fields import MOST_COUNTED, check_size
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,9 +37,9 @@ class BatchSampling:
 
     def __post_init__(self) -> None:
         for name in ("num_examples", "batch_size", "steps", "max_rows_per_unit"):
-            check_count(name, getattr(self, name))
+            check_size(name, getattr(self, name))
         if self.max_batch_size is not None:
-            check_count("max_batch_size", self.max_batch_size)
+            check_size("max_batch_size", self.max_batch_size)
         if self.batch_size > self.num_examples:
             raise ConfigError(
                 f"batch_size={self.batch_size} must be <= num_examples={self.num_examples}; "
@@ -66,7 +66,10 @@ def steps_of_epochs(epochs: float, *, num_examples: int, batch_size: int) -> int
     """Batches of this expected size that make so many passes over the rows."""
     if not 0 < epochs < math.inf:
         raise ConfigError(f"epochs={epochs} must be a finite number > 0.")
-    return math.ceil(epochs * num_examples / batch_size)
+    steps = epochs * num_examples / batch_size
+    if not steps <= MOST_COUNTED:
+        raise ConfigError(f"epochs={epochs} are more than {MOST_COUNTED} steps; train for less.")
+    return math.ceil(steps)
 
 
 def dpsgd_event(sampling: BatchSampling, noise_multiplier: float) -> Event:

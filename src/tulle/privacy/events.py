@@ -14,7 +14,7 @@ for vectors without negative entries, 1 for one number in [0, bound].
 import dataclasses
 
 from tulle.errors import ConfigError
-from tulle.privacy.fields import check_count, check_finite
+from tulle.privacy.fields import check_finite, check_size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,7 @@ class DiscreteLaplace(Event):
 
     def __post_init__(self) -> None:
         _check_positive("scale", self.scale)
-        check_count("max_contribution", self.max_contribution)
+        check_size("max_contribution", self.max_contribution)
         _check_replace_factor(self.replace_factor)
 
 
@@ -99,7 +99,7 @@ class DiscreteGaussian(Event):
 
     def __post_init__(self) -> None:
         _check_positive("scale", self.scale)
-        check_count("max_contribution", self.max_contribution)
+        check_size("max_contribution", self.max_contribution)
         _check_replace_factor(self.replace_factor)
 
 
@@ -112,7 +112,7 @@ class RandomizedResponse(Event):
 
     def __post_init__(self) -> None:
         _check_positive("epsilon", self.epsilon)
-        check_count("num_values", self.num_values, least=2)
+        check_size("num_values", self.num_values, least=2)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,8 +125,8 @@ class SubsetSelection(Event):
 
     def __post_init__(self) -> None:
         _check_positive("epsilon", self.epsilon)
-        check_count("num_values", self.num_values, least=2)
-        check_count("subset_size", self.subset_size)
+        check_size("num_values", self.num_values, least=2)
+        check_size("subset_size", self.subset_size)
         if self.subset_size >= self.num_values:
             raise ConfigError(
                 f"subset_size={self.subset_size} must be < num_values={self.num_values}; "
@@ -161,7 +161,7 @@ class KeySelection(Event):
     def __post_init__(self) -> None:
         _check_not_negative("epsilon", self.epsilon)
         _check_chance("delta", self.delta)
-        check_count("max_keys_per_unit", self.max_keys_per_unit)
+        check_size("max_keys_per_unit", self.max_keys_per_unit)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -175,7 +175,7 @@ class PoissonSampled(Event):
     def __post_init__(self) -> None:
         _check_sampling_prob(self.sampling_prob)
         _check_event("event", self.event)
-        check_count("max_rows_per_unit", self.max_rows_per_unit)
+        check_size("max_rows_per_unit", self.max_rows_per_unit)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -193,7 +193,7 @@ class TruncatedPoissonSampled(Event):
         _check_sampling_prob(self.sampling_prob)
         _check_event("event", self.event)
         for name in ("num_rows", "max_batch_size", "max_rows_per_unit"):
-            check_count(name, getattr(self, name))
+            check_size(name, getattr(self, name))
         for name in ("max_batch_size", "max_rows_per_unit"):
             if getattr(self, name) > self.num_rows:
                 raise ConfigError(
@@ -211,8 +211,8 @@ class FixedSizeSampled(Event):
     event: Event
 
     def __post_init__(self) -> None:
-        check_count("batch_size", self.batch_size)
-        check_count("num_rows", self.num_rows)
+        check_size("batch_size", self.batch_size)
+        check_size("num_rows", self.num_rows)
         _check_event("event", self.event)
         if self.batch_size > self.num_rows:
             raise ConfigError(
@@ -231,7 +231,7 @@ class Shuffled(Event):
 
     def __post_init__(self) -> None:
         _check_event("event", self.event)
-        check_count("num_reports", self.num_reports)
+        check_size("num_reports", self.num_reports)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -243,7 +243,7 @@ class Repeated(Event):
 
     def __post_init__(self) -> None:
         _check_event("event", self.event)
-        check_count("count", self.count)
+        check_size("count", self.count)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -291,7 +291,7 @@ class Grouped(Event):
 
     def __post_init__(self) -> None:
         _check_event("event", self.event)
-        check_count("group_size", self.group_size)
+        check_size("group_size", self.group_size)
 
 
 @dataclasses.dataclass(frozen=True)

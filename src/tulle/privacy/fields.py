@@ -14,6 +14,8 @@ from typing import Any, NoReturn, TypeVar
 from tulle.errors import ConfigError
 
 _Choice = TypeVar("_Choice", bound=enum.Enum)
+MOST_COUNTED = 2**63 - 1
+"""Largest whole number of 64 bits with a sign; larger ones leave the range of arrays and floats."""
 
 
 def check_fields(
@@ -80,6 +82,17 @@ def check_count(name: str, value: object, *, least: int = 1) -> int:
     return value
 
 
+def check_size(name: str, value: object, *, least: int = 1) -> int:
+    """A count of something that exists, or of times: no more than 64 bits can tell."""
+    size = check_count(name, value, least=least)
+    if size > MOST_COUNTED:
+        raise ConfigError(
+            f"{name} must be <= {MOST_COUNTED} and has {size.bit_length()} bits; nothing that is "
+            "counted here is so many."
+        )
+    return size
+
+
 def check_list(name: str, value: object) -> list[Any]:
     """A list as JSON gives it."""
     if not isinstance(value, list):
@@ -102,6 +115,14 @@ def check_choice(name: str, value: object, choices: type[_Choice]) -> _Choice:
 def null_if_infinite(value: float) -> float | None:
     """JSON has no infinity: an epsilon without limit is written as null."""
     return None if math.isinf(value) else value
+
+
+def text_if_infinite(value: float) -> float | str:
+    """An epsilon as commands print it in JSON: "Infinity" if there is no limit.
+
+    null would read as nothing spent, and the bare word is not JSON.
+    """
+    return "Infinity" if math.isinf(value) else value
 
 
 def infinite_if_null(name: str, value: object) -> float:

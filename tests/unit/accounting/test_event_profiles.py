@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 
 from tulle.accounting.accountant import privacy_curve
+from tulle.accounting.budget import Budget
 from tulle.errors import UnsupportedEventError
 from tulle.privacy import events
 from tulle.privacy.events import Event, Gaussian, Laplace, Parallel, RandomizedResponse, Repeated
-from tulle.privacy.units import Adjacency
+from tulle.privacy.units import Adjacency, Unit
 from unit.accounting.hockey_stick import divergence
 
 REPLACE, REMOVE = Adjacency.REPLACE, Adjacency.ADD_OR_REMOVE
@@ -231,3 +232,137 @@ def test_hardly_any_noise_is_no_privacy_and_no_crash(noise: float) -> None:
         events.DiscreteGaussian(scale=noise),
     ):
         assert privacy_curve(event, REPLACE).epsilon(1e-6) >= 0.1 / noise
+
+
+def sampled(event: Event) -> Event:
+    return events.PoissonSampled(sampling_prob=0.01, event=event)
+
+
+def cut(event: Event, max_rows_per_unit: int) -> Event:
+    return events.TruncatedPoissonSampled(
+        sampling_prob=0.01,
+        num_rows=10_000,
+        max_batch_size=150,
+        event=event,
+        max_rows_per_unit=max_rows_per_unit,
+    )
+
+
+@pytest.mark.parametrize("noise", [1.0, 1e6, 1e20, 1e160, 1e300, 1.7e308])
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda noise: noise,
+        lambda noise: Repeated(event=noise, count=3),
+        lambda noise: events.Composed((noise, Laplace(noise_multiplier=2.0))),
+        sampled,
+        lambda noise: Repeated(event=sampled(noise), count=3),
+        lambda noise: events.PoissonSampled(sampling_prob=0.5, event=noise, max_rows_per_unit=4),
+        lambda noise: cut(noise, 1),
+        lambda noise: cut(noise, 4),
+        lambda noise: public(noise, noise),
+        lambda noise: events.Grouped(event=noise, group_size=3),
+    ],
+)
+def test_gaussian_noise_has_no_epsilon_without_a_delta_however_much_there_is(
+    around, noise: float, adjacency: Adjacency
+) -> None:
+    event = around(Gaussian(noise_multiplier=noise))
+    assert privacy_curve(event, adjacency).epsilon(0.0) == math.inf
+
+
+@pytest.mark.parametrize("delta", [1e-7, 1e-12, 1e-18, 1e-30])
+def test_more_noise_than_can_be_told_from_none_is_never_priced_too_low(delta: float) -> None:
+    """Where both terms of a delta agree in all digits their difference would be zero."""
+    mpmath = pytest.importorskip("mpmath")
+    with mpmath.workdps(60):
+        for noise in (1e6, 1e8, 1e12, 1e18):
+            epsilon = privacy_curve(Gaussian(noise_multiplier=noise), REPLACE).epsilon(delta)
+            distance, at = mpmath.mpf(2) / mpmath.mpf(noise), mpmath.mpf(epsilon)
+            above = mpmath.ncdf(distance / 2 - at / distance)
+            right = above - mpmath.exp(at) * mpmath.ncdf(-distance / 2 - at / distance)
+            assert right <= delta * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("adjacency", [REPLACE, REMOVE])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda noise: Gaussian(noise_multiplier=noise),
+        lambda noise: Laplace(noise_multiplier=noise),
+        lambda noise: events.DiscreteLaplace(scale=noise),
+        lambda noise: sampled(Gaussian(noise_multiplier=noise)),
+        lambda noise: sampled(Laplace(noise_multiplier=noise)),
+        lambda noise: cut(Gaussian(noise_multiplier=noise), 1),
+        lambda noise: cut(Gaussian(noise_multiplier=noise), 2),
+        lambda noise: events.RandomizedResponse(epsilon=1 / noise),
+        lambda noise: events.EpsilonDelta(epsilon=1 / noise),
+    ],
+)
+def test_a_price_falls_with_the_noise_from_the_least_float_to_the_largest(
+    make, adjacency: Adjacency
+) -> None:
+    noises = [1e-307, 1e-160, 1e-20, 1e-3, 1.0, 1e3, 1e20, 1e160, 1e300, 1.7e308]
+    curves = [privacy_curve(make(noise), adjacency) for noise in noises]
+    for delta in (0.0, 1e-300, 1e-7):
+        prices = [curve.epsilon(delta) for curve in curves]
+        assert not any(math.isnan(price) for price in prices)
+        assert prices == sorted(prices, reverse=True)
+
+
+def test_a_pure_price_beyond_the_search_is_the_pure_price() -> None:
+    curve = privacy_curve(Laplace(noise_multiplier=1e-7), REPLACE)
+    assert curve.epsilon(1e-7) == curve.epsilon(0.0) == pytest.approx(2e7)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Laplace(noise_multiplier=5e-324),
+        events.DiscreteLaplace(scale=5e-324, max_contribution=2**62),
+        Repeated(event=events.EpsilonDelta(epsilon=1.7e308), count=3),
+        Repeated(event=Laplace(noise_multiplier=1e-300), count=2**62),
+    ],
+)
+def test_a_price_beyond_all_numbers_is_infinite(event: Event) -> None:
+    assert privacy_curve(event, REPLACE).epsilon(0.0) == math.inf
+    budget = Budget(name="ads", unit=Unit.user(), adjacency=REPLACE, epsilon=1.0, delta=0.0)
+    assert budget.cost(event) == math.inf
+
+
+@pytest.mark.parametrize("local", [5e-324, 1e-160, 1e-10, 299.0, 301.0, 1e7, 1.7e308])
+@pytest.mark.parametrize("num_values", [2, 3, 2**62])
+def test_a_shuffle_never_costs_more_than_the_report_however_strange(
+    local: float, num_values: int
+) -> None:
+    for report in (
+        RandomizedResponse(epsilon=local, num_values=num_values),
+        events.EpsilonDelta(epsilon=local),
+    ):
+        for num_reports in (1, 50, 2**62):
+            curve = privacy_curve(events.Shuffled(event=report, num_reports=num_reports), REPLACE)
+            assert 0 <= curve.epsilon(1e-7) <= local
+            assert curve.epsilon(0.0) == local
+
+
+def test_a_chance_that_underflows_is_a_chance() -> None:
+    step = events.TruncatedPoissonSampled(
+        sampling_prob=5e-324, num_rows=2, max_batch_size=1, event=Gaussian(noise_multiplier=1.0)
+    )
+    assert privacy_curve(Repeated(event=step, count=9), REMOVE).epsilon(1e-7) == 0
+
+
+def test_a_unit_of_many_rows_below_all_noise_costs_nothing_at_a_delta() -> None:
+    event = events.PoissonSampled(
+        sampling_prob=0.01, event=Gaussian(noise_multiplier=1e20), max_rows_per_unit=3
+    )
+    assert privacy_curve(Repeated(event=event, count=9), REPLACE).epsilon(1e-7) == 0
+
+
+def test_more_releases_than_a_float_can_count_are_refused() -> None:
+    event: Event = RandomizedResponse(epsilon=1.0)
+    for _ in range(18):
+        event = Repeated(event=event, count=2**62)
+    with pytest.raises(UnsupportedEventError, match="account for fewer at a time"):
+        privacy_curve(event, REPLACE)

@@ -59,6 +59,9 @@ def test_other_adjacencies_are_refused(adjacency: Adjacency) -> None:
         PoissonSampled(sampling_prob=0.1, event=Laplace(noise_multiplier=1.0)),
         PoissonSampled(sampling_prob=0.1, event=EVENTS["gaussian"], max_rows_per_unit=2),
         events.FixedSizeSampled(batch_size=1, num_rows=9, event=Gaussian(noise_multiplier=1.0)),
+        Gaussian(noise_multiplier=1e-160),
+        Gaussian(noise_multiplier=1e160),
+        PoissonSampled(sampling_prob=0.1, event=Gaussian(noise_multiplier=1e300)),
     ],
 )
 def test_what_the_papers_did_not_cover_is_refused(event: Event) -> None:

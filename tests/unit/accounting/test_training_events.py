@@ -3,7 +3,12 @@ import math
 import pytest
 
 from tulle.accounting.accountant import privacy_curve
-from tulle.accounting.training_events import BatchSampling, dpsgd_event, two_phase_event
+from tulle.accounting.training_events import (
+    BatchSampling,
+    dpsgd_event,
+    steps_of_epochs,
+    two_phase_event,
+)
 from tulle.errors import ConfigError
 from tulle.privacy.event_json import event_from_json, event_to_json
 from tulle.privacy.events import (
@@ -103,12 +108,21 @@ def test_the_golden_truncated_run() -> None:
         ({"batch_size": 1.5}, "batch_size"),
         ({"num_examples": math.nan}, "num_examples"),
         ({"max_batch_size": 130.5}, "max_batch_size"),
+        ({"steps": 10**400}, "steps"),
+        ({"num_examples": 2**63}, "num_examples"),
     ],
 )
 def test_settings_that_fit_no_run_are_refused_by_name(changes: dict, named: str) -> None:
     settings = {"num_examples": 10_000, "batch_size": 100, "steps": 50} | changes
     with pytest.raises(ConfigError, match=named):
         BatchSampling(**settings)
+
+
+@pytest.mark.parametrize("epochs", [1e300, 1.7e308, 1e19])
+def test_epochs_of_more_steps_than_can_be_counted_are_refused(epochs: float) -> None:
+    with pytest.raises(ConfigError, match="epochs="):
+        steps_of_epochs(epochs, num_examples=100, batch_size=10)
+    assert steps_of_epochs(2.5, num_examples=101, batch_size=10) == 26
 
 
 def test_a_batch_of_everything_is_no_sampling() -> None:

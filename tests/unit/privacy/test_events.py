@@ -60,6 +60,28 @@ def test_counts_are_whole_and_positive(count: object) -> None:
         events.Shuffled(event=GAUSSIAN, num_reports=count)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("num_bits", [64, 1500, 40_000])
+def test_counts_beyond_64_bits_are_refused_and_not_printed(num_bits: int) -> None:
+    count = 2 ** (num_bits - 1)
+    for name, make in (
+        ("count", lambda: Repeated(event=GAUSSIAN, count=count)),
+        ("num_values", lambda: events.RandomizedResponse(epsilon=1.0, num_values=count)),
+        ("max_contribution", lambda: events.DiscreteLaplace(scale=1.0, max_contribution=count)),
+        ("num_reports", lambda: events.Shuffled(event=GAUSSIAN, num_reports=count)),
+        ("group_size", lambda: events.Grouped(event=GAUSSIAN, group_size=count)),
+        (
+            "max_rows_per_unit",
+            lambda: events.PoissonSampled(
+                sampling_prob=0.1, event=GAUSSIAN, max_rows_per_unit=count
+            ),
+        ),
+    ):
+        with pytest.raises(ConfigError, match=f"^{name} must be <= {2**63 - 1}") as refused:
+            make()
+        assert len(str(refused.value)) < 200
+    assert Repeated(event=GAUSSIAN, count=2**63 - 1).count == 2**63 - 1
+
+
 @pytest.mark.parametrize("delta", [-1e-9, 1.0, 2.0, math.nan])
 def test_a_delta_is_below_one(delta: float) -> None:
     with pytest.raises(ConfigError, match="delta"):
