@@ -18,7 +18,7 @@ from tulle.errors import ConfigError
 from tulle.privacy import events
 from tulle.privacy.units import Adjacency
 
-Detail = float | int | str | None
+Detail = float | int | str
 
 
 class Method(enum.Enum):
@@ -162,9 +162,9 @@ def ask_user(question: Question, sampling: BatchSampling) -> Answer:
     one_row = dataclasses.replace(sampling, max_rows_per_unit=1)
     curve = privacy_curve(dpsgd_event(one_row, answer.noise), question.adjacency)
     try:
-        group: float | None = group_epsilon(curve, sampling.max_rows_per_unit, question.delta)
+        group = group_epsilon(curve, sampling.max_rows_per_unit, question.delta)
     except ConfigError:
-        group = None
+        group = math.inf  # group privacy alone promises nothing here
     details: dict[str, Detail] = {
         "max_rows_per_user": sampling.max_rows_per_unit,
         "example_epsilon": curve.epsilon(question.delta),

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tulle.errors import ConfigError
-from tulle.privacy.fields import did_you_mean
+from tulle.errors import ConfigError, TulleError
+from tulle.privacy.fields import did_you_mean, text_if_infinite
 
 if TYPE_CHECKING:
     from tulle.accounting.answers import Answer, Question
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 account_app = typer.Typer(
     name="account",
-    help="Price a mechanism, or find the least noise for a target. No data are read.",
+    help="Price a mechanism, or find the least noise for a target. No data are read. An epsilon "
+    'without limit is inf (in JSON the text "Infinity"), and ends with exit code 1.',
     no_args_is_help=True,
 )
 
@@ -45,6 +46,8 @@ _MaxBatchSize = Annotated[
 _Sampler = Annotated[str, typer.Option(help="poisson, or fixed-size (replace only).")]
 _AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
+_LEAST_EPSILON = 1e-300
+"""Of one report; smaller ones have no inverse among floats, and say nothing anyway."""
 _WEAKER_IF_LARGER = {"response_epsilon", "local_epsilon", "truth_prob"}
 """Settings found for a target that only less of is sure to meet."""
 
@@ -264,6 +267,8 @@ def _inverse(option: str, epsilon: float | None) -> float | None:
         return None
     if not 0 < epsilon < math.inf:
         raise ConfigError(f"{option}={epsilon} must be a finite number > 0, e.g. 1.")
+    if epsilon < _LEAST_EPSILON:
+        raise ConfigError(f"{option}={epsilon} must be >= {_LEAST_EPSILON:g}, e.g. 1.")
     return 1 / epsilon
 
 
@@ -308,8 +313,7 @@ def _print_answer(
     from tulle.privacy.rounding import BINARY_NOISE, round_down, round_up
 
     facts: dict[str, object] = {} if noise_name is None else {noise_name: answer.noise}
-    # JSON has no infinity: null says that no finite epsilon holds.
-    facts["epsilon"] = answer.epsilon if math.isfinite(answer.epsilon) else None
+    facts["epsilon"] = answer.epsilon
     facts["delta"] = question.delta
     facts["adjacency"] = question.adjacency.value
     facts["accountant"] = question.method.value
@@ -317,11 +321,26 @@ def _print_answer(
         facts["steps"] = sampling.steps
     facts |= answer.details
     if as_json:
-        typer.echo(json.dumps(facts | {"event": event_to_dict(answer.event)}, allow_nan=False))
+        in_json = {n: text_if_infinite(v) if isinstance(v, float) else v for n, v in facts.items()}
+        typer.echo(json.dumps(in_json | {"event": event_to_dict(answer.event)}, allow_nan=False))
+    else:
+        for name, value in facts.items():
+            if isinstance(value, float):
+                rounded = round_down if name in _WEAKER_IF_LARGER else round_up
+                value = f"{rounded(value, 6, slack=BINARY_NOISE):.6g}"
+            typer.echo(f"{name}: {value}")
+    _check_that_something_holds(question, answer)
+
+
+def _check_that_something_holds(question: "Question", answer: "Answer") -> None:
+    """Ends with an error where the answer is that nothing is promised."""
+    if math.isfinite(answer.epsilon):
         return
-    for name, value in facts.items():
-        if isinstance(value, float):
-            rounded = round_down if name in _WEAKER_IF_LARGER else round_up
-            typer.echo(f"{name}: {rounded(value, 6, slack=BINARY_NOISE):.6g}")
-        else:
-            typer.echo(f"{name}: {'none' if value is None else value}")
+    way_out = (
+        "give a --delta above 0, e.g. 1e-7, or ask for noise that needs none (laplace, rr)"
+        if question.delta == 0
+        else "add noise, or release less"
+    )
+    raise TulleError(
+        f"no guarantee: the epsilon is infinite at --delta {question.delta:g}; {way_out}."
+    )

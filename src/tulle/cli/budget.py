@@ -1,7 +1,6 @@
 """`tulle budget`: limit what may be released, and keep the books."""
 
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +8,7 @@ import typer
 
 from tulle.cli.time_spans import span_of
 from tulle.errors import ConfigError, reason_of
+from tulle.privacy.fields import text_if_infinite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -199,7 +199,7 @@ def _state_data(state: "BudgetState") -> dict[str, object]:
     return _budget_data(state.budget) | {
         "window_start": None if start is None else start.isoformat(),
         "window_end": None if end is None else end.isoformat(),
-        "spent_epsilon": state.spent_epsilon if math.isfinite(state.spent_epsilon) else None,
+        "spent_epsilon": text_if_infinite(state.spent_epsilon),
         "left_epsilon": state.left_epsilon,
         "num_spends": state.num_spends,
         "num_open": state.num_open,

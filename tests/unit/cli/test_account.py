@@ -6,6 +6,7 @@ import pytest
 from tulle.accounting.accountant import privacy_curve
 from tulle.cli.main import run_with
 from tulle.privacy.event_json import event_from_dict
+from tulle.privacy.fields import parse_json
 from tulle.privacy.units import Adjacency
 
 TWO_PHASE = (
@@ -116,11 +117,108 @@ def test_epochs_are_rounded_up_to_steps(capsys: pytest.CaptureFixture[str]) -> N
     assert answer(capsys, f"{DPSGD} --noise-multiplier 1 --epochs 1.0001")["steps"] == 1001
 
 
-def test_no_finite_epsilon_is_null_and_not_a_broken_number(
+TWO_PHASES_WITHOUT_NOISE = f"{TWO_PHASE} --noise-multiplier 1e-9"
+
+
+@pytest.mark.parametrize(
+    ("command", "way_out"),
+    [
+        ("account gaussian --noise-multiplier 1 --delta 0", "give a --delta above 0"),
+        ("account gaussian --noise-multiplier 1e308 --delta 0", "give a --delta above 0"),
+        ("account gaussian --noise-multiplier 1e-9 --delta 1e-7", "add noise"),
+        (TWO_PHASES_WITHOUT_NOISE, "add noise"),
+        (f"{DPSGD} --noise-multiplier 1 --steps 9 --delta 0", "give a --delta above 0"),
+    ],
+)
+def test_no_finite_epsilon_is_said_plainly_and_is_an_error(
+    command: str, way_out: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """null, or none, would read as nothing spent."""
+    assert run_with(command.split()) == 1
+    shown = capsys.readouterr()
+    assert "epsilon: inf" in shown.out.splitlines()
+    assert "none" not in shown.out
+    assert shown.err.startswith("error: no guarantee: the epsilon is infinite")
+    assert way_out in shown.err
+    assert run_with([*command.split(), "--json"]) == 1
+    shown = capsys.readouterr()
+    assert parse_json("answer", shown.out)["epsilon"] == "Infinity"
+    assert way_out in shown.err
+
+
+def test_group_privacy_that_promises_nothing_is_infinite(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    facts = answer(capsys, "account gaussian --noise-multiplier 1 --delta 0")
-    assert facts["epsilon"] is None
+    facts = answer(
+        capsys,
+        "account user --noise-multiplier 1 --delta 1e-6 --num-examples 1000000 "
+        "--batch-size 1000 --steps 1000 --max-rows-per-user 500",
+    )
+    assert facts["group_privacy_epsilon"] == "Infinity"
+
+
+EXTREMES = ("5e-324", "1e-320", "1e-300", "1e-160", "1e160", "1e300", "1.7e308")
+
+
+@pytest.mark.parametrize("number", EXTREMES)
+@pytest.mark.parametrize(
+    "command",
+    [
+        "gaussian --noise-multiplier {} --delta 1e-7",
+        "gaussian --noise-multiplier {} --delta 0 --count 3",
+        "gaussian --epsilon {} --delta 1e-7",
+        "gaussian --noise-multiplier {} --delta 1e-7 --accountant rdp --adjacency add-remove",
+        "laplace --noise-multiplier {}",
+        "laplace --noise-multiplier {} --count 3 --delta 1e-7 --discrete",
+        "laplace --epsilon {}",
+        "rr --response-epsilon {} --count 3 --delta 1e-7",
+        "rr --epsilon {}",
+        "dpsgd --noise-multiplier {} --delta 1e-7 --num-examples 9999 --batch-size 9 --steps 3",
+        "dpsgd --noise-multiplier {} --delta 0 --num-examples 9999 --batch-size 9 --steps 3 "
+        "--max-batch-size 20",
+        "dpsgd --noise-multiplier 1 --delta 1e-7 --num-examples 9999 --batch-size 9 --epochs {}",
+        "two-phase --noise-multiplier 1 --label-epsilon {} --delta 1e-7 --num-examples 9999 "
+        "--batch-size 9 --steps 3",
+        "user --noise-multiplier {} --delta 1e-7 --num-examples 9999 --batch-size 9 --steps 3 "
+        "--max-rows-per-user 3",
+        "shuffle --local-epsilon {} --num-reports 99 --delta 1e-7",
+        "shuffle --local-epsilon {} --num-reports 99 --delta 1e-7 --num-values 2",
+    ],
+)
+def test_extreme_numbers_are_answered_or_refused_in_a_line(
+    command: str, number: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run_with(["account", *command.format(number).split(), "--json"])
+    captured = capsys.readouterr()
+    assert len(captured.err.splitlines()) == (0 if code == 0 else 1)
+    assert code in {0, 1, 2}
+    if code != 2:
+        epsilon = parse_json("answer", captured.out)["epsilon"]
+        assert (epsilon == "Infinity") == (code == 1)
+        assert code == 1 or 0 <= epsilon < math.inf
+
+
+@pytest.mark.parametrize(
+    ("command", "setting"),
+    [
+        ("gaussian --noise-multiplier 1 --delta 1e-7 --count {}", "count"),
+        ("rr --response-epsilon 1 --num-values {}", "num-values"),
+        ("shuffle --local-epsilon 1 --delta 1e-7 --num-reports {}", "num-reports"),
+        (f"{DPSGD.removeprefix('account ')} --noise-multiplier 1 --steps {{}}", "steps"),
+        (
+            "dpsgd --noise-multiplier 1 --delta 1e-7 --num-examples {} --batch-size 1 --steps 1",
+            "num-examples",
+        ),
+        (f"{DPSGD.removeprefix('account ')} --noise-multiplier 1 --epochs 1e300", "epochs"),
+    ],
+)
+def test_counts_beyond_all_counting_are_refused_by_name(
+    command: str, setting: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_with(["account", *command.format("1" + "0" * 320).split()]) == 2
+    said = capsys.readouterr().err
+    assert setting in said.replace("_", "-")
+    assert str(2**63 - 1) in said
 
 
 @pytest.mark.parametrize("epsilon", [0.9, 1.0, 1.1, 1.3, 1.7])
@@ -166,7 +264,7 @@ def test_text_is_one_fact_a_line(capsys: pytest.CaptureFixture[str]) -> None:
         ("account gaussian --epsilon 1 --delta 1e-6 --accountant rdp", "RDP under replace"),
         ("account gaussian --epsilon 1 --delta 1e-6 --replace-factor 3", "--replace-factor 3.0"),
         ("account rr --response-epsilon 1 --count 1000000000000 --delta 1e-6", "too far to be"),
-        (f"{DPSGD} --noise-multiplier 1 --steps {10**24}", "too far to be resolved"),
+        (f"{DPSGD} --noise-multiplier 1 --steps {10**18}", "too far to be resolved"),
         (f"{DPSGD} --epsilon 1", "--steps or --epochs"),
         (f"{DPSGD} --epsilon 1 --steps 3 --epochs 2", "--steps or --epochs"),
         (f"{DPSGD} --epsilon 1 --epochs nan", "--epochs nan"),

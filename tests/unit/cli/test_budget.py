@@ -1,4 +1,5 @@
 import json
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -192,6 +193,19 @@ def test_show_of_one_budget_shows_only_that(ledger_path: str) -> None:
     create(ledger_path, name="more", unit="user")
     assert [budget["name"] for budget in shown(ledger_path, "--name", "more")] == ["more"]
     assert run("show", ledger_path).count("\n") == 2
+
+
+def test_a_budget_that_is_overdrawn_without_limit_is_shown_as_such(ledger_path: str) -> None:
+    create(ledger_path, unit="user")
+    connection = sqlite3.connect(ledger_path, isolation_level=None)
+    connection.execute(
+        "INSERT INTO spends (event, purpose, status, recorded_at) VALUES "
+        """('{"kind": "NonPrivate"}', 'counts', 'open', '2026-01-14T00:00:00+00:00')"""
+    )
+    connection.close()
+    (state,) = shown(ledger_path)
+    assert (state["spent_epsilon"], state["left_epsilon"]) == ("Infinity", 0.0)
+    assert run("show", ledger_path).startswith("ads: inf of 1 spent, 0 left")
 
 
 def test_show_of_a_missing_ledger_is_an_error(ledger_path: str) -> None:
