@@ -1,6 +1,9 @@
 """The `tulle` command: puts the groups together and turns errors into exit codes."""
 
+import os
 import sys
+import traceback
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -57,6 +60,8 @@ app.command("report", epilog=REPORT_EPILOG)(report_command)
 app.command("reproduce", epilog=REPRODUCE_EPILOG)(reproduce_command)
 app.command(epilog=STUDIO_EPILOG)(studio)
 
+_PACKAGE = Path(__file__).parents[1]
+_TRACEBACK_VARIABLE = "TULLE_TRACEBACK"
 _INTERRUPTED = 130
 _EXIT_CODES: tuple[tuple[type[TulleError], int], ...] = (
     (ConfigError, 2),
@@ -78,8 +83,18 @@ def _options(
 
 
 def run() -> None:
-    """Runs the command line; every error is one line on stderr."""
-    sys.exit(run_with(sys.argv[1:]))
+    """Runs the command line; every error is one line on stderr, also one that nobody foresaw."""
+    try:
+        code = run_with(sys.argv[1:])
+    except BrokenPipeError:
+        # Whoever read the output has gone; what is still to be flushed goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except Exception as error:
+        if os.environ.get(_TRACEBACK_VARIABLE):
+            typer.echo(_way_through_the_code(error), err=True)
+        code = _fail(_without_values(error), 1)
+    sys.exit(code)
 
 
 def run_with(arguments: list[str]) -> int:
@@ -100,8 +115,10 @@ def run_with(arguments: list[str]) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
+        if error.strerror is None:  # Not from the operating system: it may say anything.
+            raise
         name = "" if error.filename is None else f"{error.filename}: "
-        return _fail(f"{name}{error.strerror or error}; what was finished before is whole.", 1)
+        return _fail(f"{name}{error.strerror}; what was finished before is whole.", 1)
     # typer catches the key itself in most places and says nothing.
     if result == _INTERRUPTED:
         return _fail("interrupted", _INTERRUPTED)
@@ -135,6 +152,33 @@ def _with_way_out(message: str, error: typer.TyperException) -> str:
         return message
     end = "" if message.endswith((".", "?")) else "."
     return f"{message}{end} See `{context.command_path} --help`."
+
+
+def _without_values(error: Exception) -> str:
+    """What may be said of an error that is not ours: its message could hold rows of the data."""
+    ours = [frame for frame in _frames(error) if Path(frame.filename).is_relative_to(_PACKAGE)]
+    place = "a place outside of tulle"
+    if ours:
+        module = Path(ours[-1].filename).relative_to(_PACKAGE.parent).with_suffix("")
+        place = f"{'.'.join(module.parts)}:{ours[-1].lineno}"
+    return (
+        f"unforeseen {type(error).__name__} at {place} (tulle {__version__}). Its message is not "
+        "shown, because it may hold data. This is a bug of tulle: report this line and the "
+        "command, without data, to the maintainers; SECURITY.md says how if it touches privacy. "
+        f"{_TRACEBACK_VARIABLE}=1 shows the lines of code that led here."
+    )
+
+
+def _way_through_the_code(error: BaseException) -> str:
+    """Files, lines and code of an error and of those before it, without any value."""
+    before = error.__cause__ or error.__context__
+    earlier = [] if before is None else [_way_through_the_code(before), "Then:"]
+    lines = "".join(traceback.format_list(_frames(error)))
+    return "\n".join([*earlier, f"{lines}{type(error).__name__}"])
+
+
+def _frames(error: BaseException) -> traceback.StackSummary:
+    return traceback.extract_tb(error.__traceback__)
 
 
 def _fail(message: str, code: int) -> int:

@@ -1,3 +1,4 @@
+import os
 import pathlib
 import signal
 import subprocess
@@ -74,6 +75,98 @@ def test_an_interrupted_command_says_so(tmp_path: pathlib.Path) -> None:
     assert process.returncode == 130
     assert message == "error: interrupted\n"
     assert not output.exists()
+
+
+class UnprintableError(ValueError):
+    """A library's error, with a row of the data in it."""
+
+
+def run_command(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> str:
+    """What the process says whose command ends in an error, with exit code 1."""
+
+    def fail(*_args: object, **_kwargs: object) -> None:
+        user_id = "secret-local"
+        try:
+            raise KeyError("secret-cause", user_id)
+        except KeyError as cause:
+            raise error from cause
+
+    monkeypatch.setattr(main, "app", fail)
+    with pytest.raises(SystemExit) as ended:
+        main.run()
+    assert ended.value.code == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return captured.err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnprintableError("secret-message"),
+        OverflowError("secret-message"),
+        OSError("secret-message"),
+    ],
+)
+def test_an_unforeseen_error_is_one_line_without_values(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TULLE_TRACEBACK", raising=False)
+    said = run_command(error, monkeypatch, capsys)
+    assert said.startswith(f"error: unforeseen {type(error).__name__} at tulle.cli.main:")
+    assert len(said.splitlines()) == 1
+    assert "secret" not in said
+    for part in (__version__, "report", "SECURITY.md", "TULLE_TRACEBACK=1"):
+        assert part in said
+
+
+def test_the_way_to_an_unforeseen_error_is_shown_when_asked_for_and_without_values(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TULLE_TRACEBACK", "1")
+    said = run_command(UnprintableError("secret" + "-message"), monkeypatch, capsys)
+    assert "in run_with" in said
+    assert "KeyError\nThen:" in said
+    assert "UnprintableError\nerror: unforeseen UnprintableError" in said
+    code = pathlib.Path(__file__).read_text(encoding="utf-8")
+    values = [line for line in said.splitlines() if "secret" in line]
+    assert all(line.strip() in code for line in values)  # lines of code, never what they held
+
+
+def test_an_error_of_a_library_below_names_the_line_of_tulle(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import tulle.accounting.answers
+
+    def fail(*_args: object, **_kwargs: object) -> None:
+        raise OverflowError("secret")
+
+    monkeypatch.setattr(tulle.accounting.answers.Method, "epsilon", fail)
+    arguments = ["tulle", "account", "laplace", "--noise-multiplier", "4"]
+    monkeypatch.setattr("sys.argv", arguments)
+    with pytest.raises(SystemExit):
+        main.run()
+    said = capsys.readouterr().err
+    assert said.startswith("error: unforeseen OverflowError at tulle.accounting.answers:")
+    assert "secret" not in said
+
+
+def test_a_reader_that_has_gone_is_no_traceback() -> None:
+    script = "import sys; from tulle.cli.main import run; sys.argv[1:] = ['--help']; run()"
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        stdout=write_end,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=HANG_S,
+    )
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
