@@ -5,6 +5,7 @@ and meets the target.
 """
 
 import math
+import sys
 from collections.abc import Callable
 
 from tulle.accounting.accountant import pld_epsilon
@@ -51,7 +52,9 @@ def calibrate_noise(
 
     def log_excess(log_noise: float) -> float:
         cost = spent(math.exp(log_noise))
-        return math.inf if math.isinf(cost) else math.log(max(cost, 1e-300)) - math.log(epsilon)
+        # The quotient of a small cost and a large target may underflow.
+        share = max(cost, 1e-300) / epsilon
+        return math.inf if math.isinf(cost) else math.log(max(share, sys.float_info.min))
 
     return math.exp(_least_safe(log_excess, *_bracket(log_excess, math.log(start))))
 

@@ -77,16 +77,17 @@ def event_parts(event: events.Event, adjacency: Adjacency) -> Parts:
             f"a composition of over {_MOST_RELEASES:.0e} releases cannot be resolved; account for "
             "fewer at a time."
         )
-    squared_distances: list[float] = []
+    squared_distance, has_gaussians = 0.0, False
     parts: Parts = []
     for atom, count in counts.items():
         if isinstance(atom, _GAUSSIANS) and atom.noise_multiplier >= _LEAST_NOISE:
-            squared_distances.append(count * _gaussian_distance(atom, adjacency) ** 2)
+            squared_distance += count * _gaussian_distance(atom, adjacency) ** 2
+            has_gaussians = True
         else:
             parts += [(profile, count * n) for profile, n in atom_parts(atom, adjacency)]
-    if squared_distances:
-        distance = math.sqrt(math.fsum(squared_distances))
-        parts.append((gaussian_profile(max(distance, 1 / _MOST_NOISE)), 1))
+    if has_gaussians:
+        distance = max(math.sqrt(squared_distance), 1 / _MOST_NOISE)
+        parts.append((gaussian_profile(distance), 1))
     if adjacency is Adjacency.REPLACE and num_switched_labels(event) > 1:
         return [(in_both_orders(profile), count) for profile, count in parts]
     return parts
@@ -302,10 +303,8 @@ def _gaussian_noise(event: events.Event) -> float | None:
             return None
         if atom.noise_multiplier < _LEAST_NOISE:
             return 0.0
-        inverse_square += count * (1 / atom.noise_multiplier) ** 2
-    if not counts:
-        return None
-    return 1 / max(math.sqrt(inverse_square), 1 / _MOST_NOISE)
+        inverse_square += count / min(atom.noise_multiplier, _MOST_NOISE) ** 2
+    return 1 / math.sqrt(inverse_square) if inverse_square > 0 else None
 
 
 def _poisson_gaussian(

@@ -183,6 +183,7 @@ EXTREMES = ("5e-324", "1e-320", "1e-300", "1e-160", "1e160", "1e300", "1.7e308")
         "--max-rows-per-user 3",
         "shuffle --local-epsilon {} --num-reports 99 --delta 1e-7",
         "shuffle --local-epsilon {} --num-reports 99 --delta 1e-7 --num-values 2",
+        "shuffle --epsilon {} --num-reports 1000 --delta 0.999 --num-values 15",
     ],
 )
 def test_extreme_numbers_are_answered_or_refused_in_a_line(
