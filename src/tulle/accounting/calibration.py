@@ -159,9 +159,9 @@ def _bracket(log_excess: Callable[[float], float], start: float) -> tuple[_Point
         if (further[1] > 0) != upwards:
             return (point, further) if upwards else (further, point)
         point, step = further, 2 * step
-    side = "more than" if upwards else "less than"
+    side = "more" if upwards else "less"
     raise ConfigError(
-        f"the target needs {side} noise={math.exp(point[0]):.4g}, where the search ends; "
+        f"the target needs {side} noise than {math.exp(point[0]):.4g}, where the search ends; "
         "choose another epsilon or delta, fewer steps or a smaller batch."
     )
 

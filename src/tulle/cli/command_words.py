@@ -103,7 +103,6 @@ _WORDS = (
     _Words(r"BandedNoise\([^()]*\)", "--noise banded"),
     _Words(r"SelectedRows\([^()]*\)", "--noise selected-rows"),
     _Words(r"noise kind=", "--noise "),
-    _Words(r"needs more than noise=", "needs noise above "),
     _Words(r"unit kind=", "--unit "),
     _Words(r"accounting=Accounting\.REPLACE_PLD", "--accounting replace"),
     _Words(r"(?:accounting=)?UserAccounting\.SEVERAL_ROWS", "--user-accounting 'several rows'"),

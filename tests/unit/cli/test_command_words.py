@@ -36,7 +36,6 @@ COMPOSED = {
     "HourFeature",
     "DayOfWeekFeature",
     "noise kind=",
-    "needs more than noise=",
     r"a noise \(--response-epsilon or --local-epsilon\)",
 }
 """Words that messages put together, and one that another replacement leaves."""
