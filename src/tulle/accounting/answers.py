@@ -16,9 +16,12 @@ from tulle.accounting.theorems import group_epsilon
 from tulle.accounting.training_events import BatchSampling, dpsgd_event, two_phase_event
 from tulle.errors import ConfigError
 from tulle.privacy import events
+from tulle.privacy.cut_batches import roomy_batch_size
 from tulle.privacy.units import Adjacency
 
 Detail = float | int | str
+_NOTICED_COST = 1.02
+"""Cut batches that raise epsilon by more are answered with the room that would spare it."""
 
 
 class Method(enum.Enum):
@@ -109,7 +112,9 @@ def ask_randomized_response(question: Question, *, num_values: int = 2, count: i
 
 def ask_dpsgd(question: Question, sampling: BatchSampling) -> Answer:
     """DP-SGD; the noise is relative to one row's clipped gradient."""
-    return _answer(question, lambda noise: dpsgd_event(sampling, noise))
+    answer = _answer(question, lambda noise: dpsgd_event(sampling, noise))
+    details = _cost_of_cuts(question, sampling, answer, dpsgd_event)
+    return dataclasses.replace(answer, details=details)
 
 
 def ask_steps(question: Question, sampling: BatchSampling, noise: float) -> int:
@@ -153,6 +158,12 @@ def ask_two_phase(
         "sensitive_columns_epsilon": alone,
         "basic_epsilon": label_epsilon * sampling.max_rows_per_unit + alone,
     }
+    details |= _cost_of_cuts(
+        question,
+        sampling,
+        answer,
+        lambda uncut, noise: two_phase_event(uncut, noise, label_epsilon),
+    )
     return dataclasses.replace(answer, details=details)
 
 
@@ -170,7 +181,7 @@ def ask_user(question: Question, sampling: BatchSampling) -> Answer:
         "example_epsilon": curve.epsilon(question.delta),
         "group_privacy_epsilon": group,
     }
-    return dataclasses.replace(answer, details=details)
+    return dataclasses.replace(answer, details=answer.details | details)
 
 
 def ask_shuffle(
@@ -192,6 +203,32 @@ def ask_shuffle(
 
     answer = _answer(question, make)
     return dataclasses.replace(answer, details={"local_epsilon": 1 / answer.noise})
+
+
+def _cost_of_cuts(
+    question: Question,
+    sampling: BatchSampling,
+    answer: Answer,
+    make_event: Callable[[BatchSampling, float], events.Event],
+) -> dict[str, Detail]:
+    """What the same noise would cost if no batch were cut, and the room that it takes.
+
+    With little room epsilon can be ten times what it could be, where a unit has several rows.
+    """
+    if sampling.max_batch_size is None:
+        return {}
+    uncut = make_event(dataclasses.replace(sampling, max_batch_size=None), answer.noise)
+    epsilon = question.method.epsilon(uncut, question.delta, question.adjacency)
+    details: dict[str, Detail] = {"epsilon_if_never_cut": epsilon}
+    if answer.epsilon > _NOTICED_COST * epsilon and question.delta > 0:
+        details["max_batch_size_hardly_cut"] = roomy_batch_size(
+            num_rows=sampling.num_examples,
+            sampling_prob=sampling.sampling_prob,
+            max_rows_per_unit=sampling.max_rows_per_unit,
+            steps=sampling.steps,
+            delta=question.delta,
+        )
+    return details
 
 
 def _answer(question: Question, make_event: Callable[[float], events.Event]) -> Answer:

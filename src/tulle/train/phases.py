@@ -111,9 +111,10 @@ class PrivatePhase:
 
     epochs: float = 4.0
     batch_size: int | None = None
-    """Rows that fit into a batch; the expected number leaves 6 standard deviations of room.
-    With clipped users: the expected number of users. None: 16,384, or a quarter of the rows or
-    users where those are few; the plan says which."""
+    """Rows that fit into a batch; the expected number leaves 6 standard deviations of room, and
+    more where users have several rows, so that cut batches cost next to nothing. With clipped
+    users: the expected number of users. None: 16,384, or a quarter of the rows or users where
+    those are few; the plan says which."""
     clip_norm: float = 10.0
     """Largest L2 norm of one unit's part in a step, over all trained parameters together."""
     optimizer: OptimizerSettings = dataclasses.field(

@@ -8,6 +8,7 @@ from tulle.data.samplers.poisson import Poisson
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.data.samplers.user_sampling import UserSampling
 from tulle.errors import ConfigError
+from tulle.privacy.cut_batches import CUT_SHARE_OF_DELTA
 from tulle.train.configs import Accounting, StepsConfig
 from tulle.train.data_shape import DataShape
 from tulle.train.phases import PrivatePhase
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from tulle.train.train_plan import StepSampler
 
 _USUAL_BATCH_SIZE = 16384
+_LEAST_CUT_PROB = 1e-30
+"""Where delta is smaller still, more room would not be noticed."""
 _LEAST_BATCHES = 4
 """Where rows are few, so many batches of the size that a plan chooses would hold them all."""
 
@@ -48,14 +51,7 @@ def choose_sampler(config: StepsConfig, shape: DataShape) -> "StepSampler":
             sampling_prob=batch_size / num_rows,
             steps=_num_steps(phase, num_rows, batch_size),
         )
-    one_step = TruncatedPoisson.with_headroom(
-        num_rows=num_rows,
-        max_batch_size=batch_size,
-        steps=1,
-        max_rows_per_unit=_rows_in_event(config),
-    )
-    steps = _num_steps(phase, num_rows, one_step.expected_size)
-    return dataclasses.replace(one_step, steps=steps)
+    return _truncated(config, batch_size, num_rows)
 
 
 def fitting_batch_size(batch_size: int, num_units: int) -> int:
@@ -80,6 +76,47 @@ def _rows_in_event(config: StepsConfig) -> int:
     if isinstance(unit, UserLevel) and unit.accounting is UserAccounting.SEVERAL_ROWS:
         return unit.max_rows_per_user
     return 1
+
+
+def _truncated(config: StepsConfig, batch_size: int, num_rows: int) -> TruncatedPoisson:
+    """Batches with room enough for the number of steps, which grows as they hold less."""
+    phase, max_rows, steps = config.private_phase, _rows_in_event(config), 1
+    if batch_size < max_rows:
+        raise ConfigError(
+            f"batch_size={batch_size} must be >= max_rows_per_user={max_rows}, and should be much "
+            "larger; raise it, or bound users to fewer rows."
+        )
+    while True:
+        sampler = TruncatedPoisson.with_headroom(
+            num_rows=num_rows,
+            max_batch_size=batch_size,
+            steps=steps,
+            max_rows_per_unit=max_rows,
+            max_cut_prob=_most_cut_prob(config),
+        )
+        if max_rows > 1 and sampler.expected_size < 1:
+            raise ConfigError(
+                f"batch_size={batch_size} leaves room for less than one row beside the "
+                f"max_rows_per_user={max_rows} of one user; raise it to {8 * max_rows + 32} or "
+                "more, or bound users to fewer rows."
+            )
+        needed = _num_steps(phase, num_rows, sampler.expected_size)
+        if needed <= steps:
+            return dataclasses.replace(sampler, steps=needed)
+        steps = needed
+
+
+def _most_cut_prob(config: StepsConfig) -> float | None:
+    """Most chance that a batch of the run is cut, where users have several rows.
+
+    A cut batch is then accounted without amplification, or by group privacy, which asks less
+    delta of a single row than the user has.
+    """
+    unit, target = config.unit, config.target
+    if not isinstance(unit, UserLevel) or unit.max_rows_per_user == 1 or target is None:
+        return None
+    # A delta of zero is refused by name when noise is looked for.
+    return max(CUT_SHARE_OF_DELTA * target.delta, _LEAST_CUT_PROB)
 
 
 def _cyclic(phase: PrivatePhase, batch_size: int, num_bands: int, num_rows: int) -> CyclicPoisson:

@@ -98,6 +98,28 @@ def test_user_level_is_tighter_than_group_privacy(capsys: pytest.CaptureFixture[
     assert facts["example_epsilon"] == pytest.approx(0.2713, rel=1e-3)
 
 
+@pytest.mark.parametrize("kind", ["user", "dpsgd", "two-phase"])
+def test_a_batch_with_little_room_says_what_it_costs_and_how_much_room_does_not(
+    kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {
+        "user": "--max-rows-per-user 5 --noise-multiplier 1.36",
+        "dpsgd": "--noise-multiplier 0.8",
+        "two-phase": "--label-epsilon 1 --noise-multiplier 0.8",
+    }[kind]
+    command = (
+        f"account {kind} {options} --delta 1e-6 --num-examples 10000 --batch-size 25 --steps 500"
+    )
+    free = answer(capsys, command)
+    tight = answer(capsys, f"{command} --max-batch-size 40")
+    assert tight["epsilon"] > 1.5 * free["epsilon"]
+    assert tight["epsilon_if_never_cut"] == free["epsilon"]
+    roomy = answer(capsys, f"{command} --max-batch-size {tight['max_batch_size_hardly_cut']}")
+    assert roomy["epsilon"] <= 1.02 * free["epsilon"]
+    assert "max_batch_size_hardly_cut" not in roomy
+    assert "epsilon_if_never_cut" not in free
+
+
 def test_dpsgd_finds_the_steps_that_fit(capsys: pytest.CaptureFixture[str]) -> None:
     facts = answer(capsys, f"{DPSGD} --epsilon 1 --noise-multiplier 1")
     more = answer(capsys, f"{DPSGD} --noise-multiplier 1 --steps {facts['steps'] + 1}")

@@ -12,9 +12,12 @@ from tulle.privacy.events import (
     EpsilonDelta,
     Event,
     Gaussian,
+    Grouped,
     NonPrivate,
+    PoissonSampled,
     RandomizedResponse,
     Repeated,
+    TruncatedPoissonSampled,
 )
 from tulle.privacy.units import Adjacency, Owner, Scope
 from tulle.train.budget_split import ExplicitSplit, RatioSplit
@@ -50,7 +53,7 @@ SHAPE = make_shape(400, num_users=200)
 VOCABULARY = Gaussian(noise_multiplier=4.0)
 
 
-def room_for(expected_size: int, deviations: int = 6) -> int:
+def room_for(expected_size: int, deviations: float = 6) -> int:
     """The batch size whose expected batch is `expected_size`."""
     return round(expected_size + deviations * expected_size**0.5)
 
@@ -255,7 +258,7 @@ def test_users_cost_what_the_reference_table_says(
 ) -> None:
     deviations = {
         UserAccounting.SEVERAL_ROWS: 7,
-        UserAccounting.GROUP_PRIVACY: 6,
+        UserAccounting.GROUP_PRIVACY: 6 * 1.04**4,  # more room than for one row
         UserAccounting.CLIPPED_USERS: 0,
     }
     batch_size = room_for(10_000, deviations[accounting])
@@ -265,6 +268,46 @@ def test_users_cost_what_the_reference_table_says(
     plan = make_train_plan(config, make_shape(10_000_000, num_users=10_000_000))
     assert plan.num_private_steps == 1000
     assert plan.plan.guarantee.epsilon == pytest.approx(epsilon, rel=tolerance)
+
+
+@pytest.mark.parametrize("batch_size", [24, 64, 256, None])
+@pytest.mark.parametrize(("max_rows", "delta"), [(2, 1e-9), (5, 1e-6)])
+@pytest.mark.parametrize("accounting", [UserAccounting.SEVERAL_ROWS, UserAccounting.GROUP_PRIVACY])
+def test_cut_batches_cost_users_with_several_rows_next_to_nothing(
+    accounting: UserAccounting, max_rows: int, delta: float, batch_size: int | None
+) -> None:
+    """With seven deviations of room and small batches it was up to twenty times as much."""
+    shape = make_shape(20_000, num_users=9_000)
+    unit = UserLevel(max_rows_per_user=max_rows, accounting=accounting)
+    phase = PrivatePhase(epochs=2.0, batch_size=batch_size, noise_multiplier=0.9 * max_rows)
+    config = DpSgdConfig(private_phase=phase, unit=unit).calibrate(epsilon=3.0, delta=delta)
+    plan = make_train_plan(config, shape)
+    least = pld_epsilon(never_cut(plan.plan.event), delta, Adjacency.REPLACE)
+    assert least * (1 - 1e-6) <= plan.plan.guarantee.epsilon <= 1.02 * least
+
+
+def never_cut(event: Event) -> Event:
+    """The same steps without a largest batch."""
+    if isinstance(event, TruncatedPoissonSampled):
+        return PoissonSampled(
+            sampling_prob=event.sampling_prob,
+            event=event.event,
+            max_rows_per_unit=event.max_rows_per_unit,
+        )
+    assert isinstance(event, Repeated | Grouped)
+    return dataclasses.replace(event, event=never_cut(event.event))
+
+
+def test_a_batch_without_room_for_a_user_is_refused_with_one_that_has() -> None:
+    unit = UserLevel(max_rows_per_user=5)
+    for batch_size, match in ((4, "must be >= max_rows_per_user=5"), (6, "raise it to 72")):
+        phase = private_phase(batch_size=batch_size, noise_multiplier=4.0)
+        with pytest.raises(ConfigError, match=rf"batch_size={batch_size} .*{match}"):
+            make_train_plan(dp_sgd(private_phase=phase, unit=unit), SHAPE)
+    roomy = private_phase(batch_size=72, noise_multiplier=4.0)
+    plan = make_train_plan(dp_sgd(private_phase=roomy, unit=unit), SHAPE)
+    assert plan.sampler is not None
+    assert plan.sampler.expected_size > 1
 
 
 def test_vocabularies_are_in_the_event_and_leave_less_for_the_steps() -> None:

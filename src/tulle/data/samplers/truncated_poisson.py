@@ -5,6 +5,11 @@ fewer come, padding of weight zero fills up. A full batch is a batch of fixed
 size, which costs far more than a Poisson batch, so there must be room enough
 that a batch is practically never full: 6 standard deviations, at 4.7% of padding
 for 16384 rows. At 4 deviations epsilon more than triples.
+
+Where a unit owns several rows a batch that may be cut is accounted without any
+amplification, and epsilon can rise from 4 to 95 where cuts are likelier than delta.
+Small batches are cut more often than a normal number of rows would be, so there the
+chance itself is bounded.
 """
 
 import dataclasses
@@ -23,12 +28,18 @@ from tulle.data.samplers.sampler_settings import (
 from tulle.data.samplers.sampling_rng import IntArray, SamplingStream
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import NoiseSource
+from tulle.privacy.cut_batches import cut_prob_bound
 from tulle.privacy.events import Event, Repeated, TruncatedPoissonSampled
 from tulle.privacy.fields import check_count
 
 LEAST_DEVIATIONS = 6.0
 LEAST_DEVIATIONS_SEVERAL_ROWS = 7.0
 """With several rows a unit a full batch is accounted without any amplification."""
+MOST_CUT_PROB_SEVERAL_ROWS = 1e-9
+"""Most chance over all steps that a batch is cut, where nobody says how much delta there is."""
+
+_MORE_ROOM = 1.04
+"""Factor of the deviations while cuts are too likely."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,13 +76,23 @@ class TruncatedPoisson:
         steps: int,
         max_rows_per_unit: int = 1,
         deviations: float | None = None,
+        max_cut_prob: float | None = None,
     ) -> "TruncatedPoisson":
-        """The largest sampling chance that leaves room for `deviations` deviations.
+        """The largest sampling chance that leaves enough room, in steps of 4%.
 
-        Without `deviations`: 6, or 7 if a unit owns several rows.
+        Args:
+          num_rows: Rows of the data.
+          max_batch_size: Rows that fit.
+          steps: Number of batches.
+          max_rows_per_unit: Most rows that one unit owns.
+          deviations: Least room in standard deviations beside all rows of one unit but one;
+            None: 6, or 7 if a unit owns several rows.
+          max_cut_prob: Most chance over all steps that some batch is cut; None: no limit, or
+            1e-9 if a unit owns several rows. A small part of delta is right.
         """
         check_count("num_rows", num_rows)
         check_count("max_batch_size", max_batch_size)
+        check_count("steps", steps)
         check_count("max_rows_per_unit", max_rows_per_unit)
         least = least_deviations(max_rows_per_unit)
         wanted = least if deviations is None else deviations
@@ -80,18 +101,20 @@ class TruncatedPoisson:
                 f"deviations={wanted} must be a number >= {least:g}; to truncate more often give "
                 "sampling_prob and accept_costly_truncation=True."
             )
-        # All rows of one unit may come at once: they need room beside those of the others.
-        room = max_batch_size - max_rows_per_unit + 1
-        if room < 1:
+        if max_cut_prob is None:
+            max_cut_prob = 1.0 if max_rows_per_unit == 1 else MOST_CUT_PROB_SEVERAL_ROWS
+        if not 0 < max_cut_prob <= 1:
+            raise ConfigError(f"max_cut_prob={max_cut_prob} must be in (0, 1]; choose e.g. 1e-9.")
+        if max_batch_size < max_rows_per_unit:
             raise ConfigError(
                 f"max_batch_size={max_batch_size} must be >= max_rows_per_unit="
                 f"{max_rows_per_unit}; raise it, or bound units to fewer rows."
             )
-        # The root of B - m = z sqrt(m) in sqrt(m), without cancellation.
-        root = 2 * room / (wanted + math.sqrt(wanted**2 + 4 * room))
         return cls(
             num_rows=num_rows,
-            sampling_prob=min(1.0, root**2 / num_rows),
+            sampling_prob=_roomy_prob(
+                num_rows, max_batch_size, steps, max_rows_per_unit, wanted, max_cut_prob
+            ),
             max_batch_size=max_batch_size,
             steps=steps,
             max_rows_per_unit=max_rows_per_unit,
@@ -109,10 +132,14 @@ class TruncatedPoisson:
 
     @property
     def headroom_deviations(self) -> float:
-        """Room above the expected size in standard deviations; inf if all rows fit."""
+        """Room above the expected size in standard deviations; inf if all rows fit.
+
+        All rows of one unit may come at once, so they take room beside those of the others.
+        """
         if self.max_batch_size == self.num_rows:
             return math.inf
-        return (self.max_batch_size - self.expected_size) / math.sqrt(self.expected_size)
+        room = self.max_batch_size - self.max_rows_per_unit + 1
+        return (room - self.expected_size) / math.sqrt(self.expected_size)
 
     def event(self, noise: Event) -> Event:
         """What all steps cost if each releases the sum of its rows with `noise`."""
@@ -163,6 +190,31 @@ class TruncatedPoisson:
 def least_deviations(max_rows_per_unit: int) -> float:
     """Room that is asked for, in standard deviations of the batch size."""
     return LEAST_DEVIATIONS if max_rows_per_unit == 1 else LEAST_DEVIATIONS_SEVERAL_ROWS
+
+
+def _roomy_prob(
+    num_rows: int,
+    max_batch_size: int,
+    steps: int,
+    max_rows_per_unit: int,
+    deviations: float,
+    max_cut_prob: float,
+) -> float:
+    room = max_batch_size - max_rows_per_unit + 1
+    while True:
+        # The root of B - m = z sqrt(m) in sqrt(m), without cancellation.
+        root = 2 * room / (deviations + math.sqrt(deviations**2 + 4 * room))
+        prob = min(1.0, root**2 / num_rows)
+        cut_prob = cut_prob_bound(
+            num_rows=num_rows,
+            sampling_prob=prob,
+            max_batch_size=max_batch_size,
+            max_rows_per_unit=max_rows_per_unit,
+            steps=steps,
+        )
+        if cut_prob <= max_cut_prob:
+            return prob
+        deviations *= _MORE_ROOM
 
 
 def truncate(rows: IntArray, max_size: int, stream: SamplingStream) -> IntArray:

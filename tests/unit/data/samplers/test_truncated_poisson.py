@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tulle.accounting.accountant import pld_epsilon
+from tulle.accounting.sampling import truncation_profile
 from tulle.data.samplers.bernoulli_rows import accounted_prob
 from tulle.data.samplers.sampling_rng import SamplingStream
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson, truncate
@@ -56,6 +57,49 @@ def test_several_rows_a_unit_get_seven_deviations_and_room_for_all_of_them() -> 
     with pytest.raises(ConfigError, match="deviations=6"):
         TruncatedPoisson.with_headroom(
             num_rows=10_000, max_batch_size=500, steps=1, max_rows_per_unit=3, deviations=6
+        )
+
+
+@pytest.mark.parametrize("max_batch_size", [32, 64, 128, 1024, 16384])
+@pytest.mark.parametrize("max_rows", [2, 5, 20])
+@pytest.mark.parametrize("max_cut_prob", [None, 5e-8, 1e-12])
+def test_several_rows_a_unit_get_room_that_hardly_ever_runs_out(
+    max_batch_size: int, max_rows: int, max_cut_prob: float | None
+) -> None:
+    """Few rows come in large numbers more often than seven deviations say."""
+    sampler = TruncatedPoisson.with_headroom(
+        num_rows=1_000_000,
+        max_batch_size=max_batch_size,
+        steps=5000,
+        max_rows_per_unit=max_rows,
+        max_cut_prob=max_cut_prob,
+    )
+    cut_prob, _ = truncation_profile(
+        1_000_000, sampler.sampling_prob, max_batch_size, 1.0, max_rows
+    )
+    assert 5000 * cut_prob <= (max_cut_prob or 1e-9)
+    assert sampler.headroom_deviations >= 7 * (1 - 1e-9)
+
+
+def test_large_batches_of_several_rows_a_unit_need_no_more_than_seven_deviations() -> None:
+    sampler = TruncatedPoisson.with_headroom(
+        num_rows=10_000_000, max_batch_size=16384, steps=640, max_rows_per_unit=5, max_cut_prob=5e-8
+    )
+    assert sampler.headroom_deviations == pytest.approx(7.0)
+
+
+def test_the_rows_of_a_unit_take_room() -> None:
+    settings = {"num_rows": 10_000, "sampling_prob": 0.01, "max_batch_size": 171, "steps": 1}
+    assert TruncatedPoisson(**settings, max_rows_per_unit=2).headroom_deviations == 7.0
+    with pytest.raises(ConfigError, match=r"leaves 6\.90 standard .* must leave 7"):
+        TruncatedPoisson(**settings, max_rows_per_unit=3)
+
+
+@pytest.mark.parametrize("max_cut_prob", [0.0, -1.0, 1.1, math.nan])
+def test_a_chance_of_cuts_is_a_chance(max_cut_prob: float) -> None:
+    with pytest.raises(ConfigError, match="max_cut_prob="):
+        TruncatedPoisson.with_headroom(
+            num_rows=10_000, max_batch_size=500, steps=1, max_cut_prob=max_cut_prob
         )
 
 
