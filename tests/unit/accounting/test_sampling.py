@@ -25,6 +25,7 @@ from tulle.privacy.units import Adjacency
 from unit.accounting.hockey_stick import (
     discrete_delta,
     divergence,
+    exact_gaussian_delta,
     fixed_size_sums,
     gaussian_delta,
     laplace_delta,
@@ -234,12 +235,35 @@ def test_truncation_that_hardly_ever_happens_costs_hardly_anything() -> None:
     assert never == pytest.approx(0.01**999, abs=1e-300)
 
 
-def test_a_batch_without_room_for_the_unit_is_always_cut() -> None:
-    chance, profile = truncation_profile(10, 0.5, 2, 1.0, 3)
+@pytest.mark.parametrize("noise", [0.5, 1.0, 4.0])
+@pytest.mark.parametrize("rows", [2, 3, 5])
+def test_a_batch_without_room_for_the_unit_is_always_cut(rows: int, noise: float) -> None:
+    """All of its rows turn round or push out others: a distance of twice their number."""
+    chance, profile = truncation_profile(10, 0.5, rows - 1, noise, rows)
     assert chance == 1.0
-    np.testing.assert_allclose(
-        profile.forward(EPSILONS), gaussian_profile(6.0).forward(EPSILONS), rtol=1e-12
+    exact = [exact_gaussian_delta({rows: 1.0}, {-rows: 1.0}, noise, e) for e in EPSILONS]
+    np.testing.assert_allclose(profile.forward(EPSILONS), exact, rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.parametrize("noise", [0.5, 4.0])
+@pytest.mark.parametrize("max_batch", [2, 6])
+def test_a_cut_batch_of_one_row_a_unit_is_one_of_fixed_size_at_a_distance_of_two(
+    max_batch: int, noise: float
+) -> None:
+    """The row is in it with some chance, and then another row is not."""
+    num_rows, prob = 20, 0.3
+    chance, profile = truncation_profile(num_rows, prob, max_batch, noise, 1)
+    sizes = np.arange(num_rows + 1)
+    counts = np.array([math.comb(num_rows, j) for j in sizes])
+    sizes_prob = counts * prob**sizes * (1 - prob) ** (num_rows - sizes)
+    others = np.array([math.comb(num_rows - 1, j) for j in sizes[:-1]])
+    others_prob = others * prob ** sizes[:-1] * (1 - prob) ** (num_rows - 1 - sizes[:-1])
+    assert chance == pytest.approx(others_prob[max_batch:].sum(), rel=1e-12)
+    inclusion = sizes_prob[max_batch + 1 :].sum() * max_batch / num_rows / chance
+    exact = gaussian_delta(
+        {0: 1 - inclusion, 2: inclusion}, {0: 1 - inclusion, -2: inclusion}, noise, EPSILONS
     )
+    np.testing.assert_allclose(profile.forward(EPSILONS), exact, rtol=1e-5, atol=1e-12)
 
 
 def test_a_public_coin_mixes_deltas_in_both_orders() -> None:
