@@ -198,10 +198,15 @@ TRUNCATIONS = [(4, 0.5, 2, 1), (6, 0.5, 3, 1), (5, 0.2, 1, 1), (5, 0.3, 3, 2), (
 
 @pytest.mark.parametrize(("num_rows", "sampling_prob", "max_batch", "rows"), TRUNCATIONS)
 @pytest.mark.parametrize("adjacency", [Adjacency.REPLACE, Adjacency.ADD_OR_REMOVE])
+@pytest.mark.parametrize("noise", [0.5, 0.8, 4.0])
 def test_truncation_holds_for_every_small_data_set(
-    num_rows: int, sampling_prob: float, max_batch: int, rows: int, adjacency: Adjacency
+    num_rows: int,
+    sampling_prob: float,
+    max_batch: int,
+    rows: int,
+    adjacency: Adjacency,
+    noise: float,
 ) -> None:
-    noise = 0.8
     curve = privacy_curve(
         truncated_event(num_rows, sampling_prob, max_batch, rows, noise), adjacency
     )
