@@ -121,7 +121,32 @@ def test_no_file_is_a_drawer(name: str) -> None:
     assert [path for path in FILES if path.stem == name] == []
 
 
+METHOD_CLASSES = (
+    *("MosaicConfig", "HybridConfig", "DpSgdConfig", "RandomizedLabelsConfig"),
+    *("LabelProjectionConfig", "NonPrivateConfig"),
+)
+
+
+def questions_about_methods(tree: ast.AST) -> list[str]:
+    """Places that ask which training method they have, in place of asking the method itself."""
+    found = []
+    for node in ast.walk(tree):
+        is_question = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance"
+        if is_question:
+            names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+            found += [f"line {node.lineno}: {name}" for name in METHOD_CLASSES if name in names]
+    return found
+
+
+def test_nobody_asks_which_training_method_it_is() -> None:
+    for path in FILES:
+        if "train/methods" not in path.as_posix():
+            assert questions_about_methods(ast.parse(path.read_text())) == [], path
+
+
 def test_the_checks_can_fail() -> None:
+    question = "isinstance(plan.method, DpSgdConfig | HybridConfig)"
+    assert len(questions_about_methods(ast.parse(question))) == 2
     assert layer_problems("mechanisms", ["tulle.accounting.ledger"]) == ["accounting"]
     assert layer_problems("privacy", ["tulle.cli.main"]) == ["cli"]
     assert layer_problems("cli", ["tulle.privacy.units"]) == []

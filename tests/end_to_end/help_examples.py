@@ -84,7 +84,7 @@ def fill_folder(folder: Path) -> None:
     for line in DATA_COMMANDS.replace("\n   ", "").strip().splitlines():
         quiet = ["--quiet"] if line.split()[0] in {"data", "train"} else []
         assert run_with([*shlex.split(line), *quiet]) == 0, line
-    (folder / "run.toml").write_text('method = "hybrid"\n[target]\nepsilon = 3.0\n')
+    (folder / "run.toml").write_text('method = "mosaic"\n[target]\nepsilon = 3.0\n')
     (folder / "counts.json").write_text('{"kind": "Gaussian", "noise_multiplier": 9.0}')
     _write_sales(folder)
     _write_market(folder)

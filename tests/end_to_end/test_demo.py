@@ -15,7 +15,7 @@ from tulle.report.training_card import read_result
 from tulle.runs.folder import RunFolder
 from waiting import HANG_S
 
-METHODS = ["nonprivate", "rr", "dp-sgd", "hybrid"]
+METHODS = ["nonprivate", "rr", "dp-sgd", "mosaic"]
 SMALL = ["--quick", "--rows", "3000"]
 
 
@@ -79,7 +79,7 @@ def test_the_other_jobs_are_done_and_on_one_page(facts: dict[str, Any]) -> None:
         assert verdict.startswith("Private release: epsilon=3")
         assert who in verdict
         assert verdict in text
-    assert read_card(folder / "hybrid" / "card.json").verdict in text
+    assert read_card(folder / "mosaic" / "card.json").verdict in text
     assert "NOT A PRIVATE RELEASE" not in text
     assert text.count("<svg") >= 10
     assert not (folder / "nonprivate" / "report.html").exists()
@@ -93,7 +93,7 @@ def test_demo_shows_table_claim_and_paths_and_runs_beside_an_earlier_one(
     assert run_with(["demo", *SMALL, "--output", str(tmp_path / "run")]) == 0
     shown = capsys.readouterr()
     folder = tmp_path / "run-2"
-    claim = json.loads((folder / "hybrid" / "card.json").read_text())["claim"]["sentence"]
+    claim = json.loads((folder / "mosaic" / "card.json").read_text())["claim"]["sentence"]
     assert " ".join(claim.split()) in " ".join(shown.out.split())
     assert len(shown.out.splitlines()) < 30
     table = shown.out.partition("\nmethod ")[2].splitlines()
@@ -134,7 +134,7 @@ def test_the_quick_demo_shows_what_the_methods_are_for(
     rows = json.loads(capsys.readouterr().out)["rows"]
     auc_losses = {row["method"]: row["auc_loss"] for row in rows}
     assert min(auc_losses, key=lambda method: auc_losses[method]) == "nonprivate"
-    assert auc_losses["hybrid"] < auc_losses["dp-sgd"]
+    assert auc_losses["mosaic"] < auc_losses["dp-sgd"]
     assert max(auc_losses.values()) < 0.45
 
 
@@ -158,7 +158,7 @@ def test_an_interrupted_demo_says_so(begun: str, tmp_path: pathlib.Path) -> None
     assert shown == ""
     (line,) = message.splitlines()
     assert line.startswith(("error: stopped as asked", "error: interrupted"))
-    assert not (folder / "hybrid").exists()
+    assert not (folder / "mosaic").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(

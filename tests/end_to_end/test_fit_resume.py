@@ -18,11 +18,11 @@ from tulle.data.prepared.dataset import PreparedDataset
 from tulle.errors import RunStateError
 from tulle.privacy.units import Adjacency, Unit
 from tulle.runs.folder import RunFolder
-from tulle.train import fitting
-from tulle.train.configs import HybridConfig, TrainConfig
 from tulle.train.export import load_model
 from tulle.train.fitting import fit
-from tulle.train.plan_data import train_plan_to_json
+from tulle.train.methods.method import Method
+from tulle.train.methods.mosaic import cell_training
+from tulle.train.methods.mosaic.method import MosaicConfig
 from tulle.train.run_options import RunOptions
 from tulle.train.schedules import CosineDecay
 from tulle.train.train_plan import TrainPlan
@@ -41,7 +41,7 @@ from waiting import wait_until
 pytestmark = pytest.mark.slow
 
 NUM_KILLS = 8
-HYBRID = HybridConfig(unit=ExampleLevel()).calibrate(epsilon=8.0, delta=1e-6)
+MOSAIC = MosaicConfig(unit=ExampleLevel()).calibrate(epsilon=8.0, delta=1e-6)
 
 TRAIN = """
 import os, sys
@@ -49,12 +49,12 @@ from pathlib import Path
 from tulle.accounting.ledger import Ledger
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.train.fitting import fit
-from tulle.train.plan_data import train_plan_from_json
+from tulle.train.train_plan import TrainPlan
 from tulle.train.run_options import LedgerCharge, RunOptions
 from tulle.train.schedules import CosineDecay
 
 home = Path(sys.argv[1])
-plan = train_plan_from_json((home / "plan.json").read_text())
+plan = TrainPlan.from_json((home / "plan.json").read_text())
 taken = os.open(home / "steps.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 whole = CosineDecay.rate_factor
 
@@ -105,14 +105,14 @@ def test_a_run_that_is_killed_at_random_moments_ends_as_planned(tmp_path: Path) 
         private_phase=private_phase(noise_multiplier=8.0, epochs=600.0),
     )
     plan = planned(config)
-    (tmp_path / "plan.json").write_text(train_plan_to_json(plan))
+    (tmp_path / "plan.json").write_text(plan.to_json())
     ledger = Ledger.create(tmp_path / "ledger.db")
     ledger.create_budget(
         Budget(
             name="training",
             unit=Unit.example(),
             adjacency=Adjacency.REPLACE,
-            epsilon=plan.plan.guarantee.epsilon * 1.5,
+            epsilon=plan.privacy.guarantee.epsilon * 1.5,
             delta=1e-4,
         )
     )
@@ -159,12 +159,12 @@ import os, sys
 from pathlib import Path
 from tulle.train import model_folder
 from tulle.train.fitting import fit
-from tulle.train.plan_data import train_plan_from_json
+from tulle.train.train_plan import TrainPlan
 from tulle.train.run_options import RunOptions
 from tulle.data.prepared.dataset import PreparedDataset
 
 home = Path(sys.argv[1])
-plan = train_plan_from_json((home / "plan.json").read_text())
+plan = TrainPlan.from_json((home / "plan.json").read_text())
 dataset = PreparedDataset.open(home / "data")
 places = {
     "folder": (model_folder.Path, "mkdir"),
@@ -217,11 +217,11 @@ CUT_OFF = ("tensors after", "digest before", "digest after", "description before
 WHOLE = ("description after", "place before", "rename before", "rename after", "place after")
 
 
-def killed_while_exporting(home: Path, config: TrainConfig, points: tuple[str, ...]) -> TrainPlan:
+def killed_while_exporting(home: Path, config: Method, points: tuple[str, ...]) -> TrainPlan:
     """Leaves one run for each point, which was killed there."""
     write_dataset(home / "data", make_examples(400))
     plan = planned(config)
-    (home / "plan.json").write_text(train_plan_to_json(plan))
+    (home / "plan.json").write_text(plan.to_json())
     killed = subprocess.run(
         [sys.executable, "-c", DIE_WHILE_EXPORTING, str(home), *points],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
@@ -251,8 +251,8 @@ def refuse_to_draw(*_arguments: object, **_named: object) -> None:
 def test_a_model_of_cells_that_was_whole_when_the_run_was_killed_is_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = killed_while_exporting(tmp_path, HYBRID, WHOLE)
-    monkeypatch.setattr(fitting, "train_on_cells", refuse_to_draw)
+    plan = killed_while_exporting(tmp_path, MOSAIC, WHOLE)
+    monkeypatch.setattr(cell_training, "train_on_cells", refuse_to_draw)
     for point in WHOLE:
         (written,) = model_files(tmp_path / point)
         assert written.keys() == {"model.safetensors", "model.json", "load_model.py"}
@@ -267,8 +267,8 @@ def test_a_model_of_cells_that_was_cut_off_is_not_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A part of it may have been seen."""
-    plan = killed_while_exporting(tmp_path, HYBRID, CUT_OFF)
-    monkeypatch.setattr(fitting, "train_on_cells", refuse_to_draw)
+    plan = killed_while_exporting(tmp_path, MOSAIC, CUT_OFF)
+    monkeypatch.setattr(cell_training, "train_on_cells", refuse_to_draw)
     for point in CUT_OFF:
         for _ in range(2):
             with pytest.raises(RunStateError, match="was cut off while it was written"):
@@ -276,7 +276,7 @@ def test_a_model_of_cells_that_was_cut_off_is_not_made_again(
 
 
 def test_a_run_on_cells_that_was_killed_before_the_first_byte_begins_anew(tmp_path: Path) -> None:
-    plan = killed_while_exporting(tmp_path, HYBRID, NOTHING_WRITTEN)
+    plan = killed_while_exporting(tmp_path, MOSAIC, NOTHING_WRITTEN)
     for point in NOTHING_WRITTEN:
         assert not any("model.safetensors" in files for files in model_files(tmp_path / point))
         resumed(tmp_path, point, plan)

@@ -104,10 +104,10 @@ WRONG_COLUMNS = [
 ]
 STEPS = "plan --data prepared --unit example --epsilon 3 --method"
 WRONG_SETTINGS = [
-    (f"{STEPS} two-phase --noise banded --accounting paper", 2, "needs --accounting replace"),
+    (f"{STEPS} hybrid --noise banded --accounting paper", 2, "needs --accounting replace"),
     (f"{STEPS} label-projection --noise lattice", 2, "use --noise independent, or --method dp-sgd"),
-    (f"{STEPS} two-phase --correction calibrated", 2, "or --method rr"),
-    (f"{STEPS} two-phase --split ratio:2", 2, "--split ratio:2.0 must be from 0 to 1"),
+    (f"{STEPS} hybrid --correction calibrated", 2, "or --method rr"),
+    (f"{STEPS} hybrid --split ratio:2", 2, "--split ratio:2.0 must be from 0 to 1"),
     (f"{STEPS} dp-sgd --noise lattice --lattice-bits 99", 2, "--lattice-bits 99 must be"),
     (f"{PREPARE.format('clicks.parquet')} --min-count-sensitive 2", 2, "give --vocabulary-epsilon"),
     (f"{PREPARE.format('clicks.parquet')} --log product_id", 2, "--log needs column"),
@@ -121,13 +121,13 @@ WRONG_SETTINGS = [
 WRONG_WORDS = [
     ("plan --data synth:serch --epsilon 3", "search"),
     ("plan --data prepared --epsilon 3 --method hybird", "hybrid"),
-    ("plan --data prepared --method two-phase --epsilon 3 --model mpl", "mlp"),
-    ("plan --data prepared --method two-phase --epsilon 3 --noise bandet", "banded"),
-    ("plan --data prepared --method two-phase --epsilon 3 --public-tower freez", "freeze"),
-    ("plan --data prepared --method two-phase --epsilon 3 --correction foward", "forward"),
-    ("plan --data prepared --method two-phase --epsilon 3 --split papr", "paper"),
+    ("plan --data prepared --method hybrid --epsilon 3 --model mpl", "mlp"),
+    ("plan --data prepared --method hybrid --epsilon 3 --noise bandet", "banded"),
+    ("plan --data prepared --method hybrid --epsilon 3 --public-tower freez", "freeze"),
+    ("plan --data prepared --method hybrid --epsilon 3 --correction foward", "forward"),
+    ("plan --data prepared --method hybrid --epsilon 3 --split papr", "paper"),
     ("plan --data prepared --epsilon 3 --unit usr", "user"),
-    ("plan --data prepared --method two-phase --epsilon 3 --accounting replac", "replace"),
+    ("plan --data prepared --method hybrid --epsilon 3 --accounting replac", "replace"),
     ("account gaussian --epsilon 1 --delta 1e-6 --adjacency add-remov", "add-remove"),
     ("account gaussian --epsilon 1 --delta 1e-6 --accountant pdl", "pld"),
     ("budget create new.db --name a --unit usr --adjacency replace --epsilon 1 --delta 0", "user"),

@@ -163,17 +163,17 @@ def test_a_bad_value_is_explained_beside_its_slider_and_the_page_goes_on(page: P
 def test_fields_of_another_choice_are_hidden(page: Page) -> None:
     hidden = "document.querySelector('#train [data-field=label_share]').hidden"
     assert page.find(hidden) is True
-    type_into(page, "train-method", "two-phase")
+    type_into(page, "train-method", "hybrid")
     assert page.find(hidden) is False
     page.wait_for("!!document.querySelector('#train [data-fact=label_epsilon]')")
 
 
-def test_hybrid_is_shown_without_steps_and_batches(page: Page) -> None:
-    type_into(page, "train-method", "hybrid")
+def test_mosaic_is_shown_without_steps_and_batches(page: Page) -> None:
+    type_into(page, "train-method", "mosaic")
     page.wait_for("!document.querySelector('#train [data-fact=steps]')")
     boxes = "[...document.querySelectorAll('#train [data-field]')].filter(b => !b.hidden)"
     assert page.find(f"{boxes}.map(b => b.dataset.field)") == ["method", "epsilon", "delta"]
-    answer = answer_training(defaults(TRAIN.fields) | {"method": "hybrid"})
+    answer = answer_training(defaults(TRAIN.fields) | {"method": "mosaic"})
     command = page.find("[...document.querySelectorAll('#train pre')].at(-1).textContent")
     assert command == answer.commands[-1]
 

@@ -24,7 +24,7 @@ from waiting import HANG_S
 pytestmark = pytest.mark.slow
 
 SETTINGS = """
-method = "two-phase"
+method = "hybrid"
 
 [data]
 source = "synth:search"
@@ -156,11 +156,11 @@ def test_a_run_that_is_asked_to_stop_goes_on_later(folder: Path, number: int) ->
     assert process.returncode == 130, err
     assert "error: stopped at step" in err
     assert "--resume" in err
-    run = folder / "runs" / "two-phase-search"
+    run = folder / "runs" / "hybrid-search"
     planned = json.loads((folder / "plan.json").read_text())["plan"]
     assert 0 < len(charged_steps(run)) < planned["settings"]["steps"]
     kept = labels_in(run)
     facts = finish(f"{PLANNED} --resume --checkpoint-every 50")
-    assert facts["run"] == "runs/two-phase-search"
+    assert facts["run"] == "runs/hybrid-search"
     assert charged_steps(run) == list(range(facts["steps"]))
     assert labels_in(run) == kept

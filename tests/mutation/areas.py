@@ -73,8 +73,8 @@ AREAS = {
         tests=("unit/mechanisms", "statistical/test_noise.py", "statistical/test_randomizers.py"),
     ),
     "mosaic": Area(
-        sources=("train/cells/*.py", "train/mosaic/*.py"),
-        tests=("unit/train/cells",),
+        sources=("train/methods/mosaic/*.py",),
+        tests=("unit/train/methods/mosaic",),
     ),
     "lazy steps": Area(
         sources=("train/lazy/*.py", "train/lazy*.py"),

@@ -16,10 +16,15 @@ from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.privacy.columns import ColumnRoles
 from tulle.runs.interruption import StopRequest
-from tulle.train.configs import LabelProjectionConfig
 from tulle.train.examples import ExampleBatch, ExampleSet
 from tulle.train.fitting import make_plan
 from tulle.train.journal import MemoryJournal
+from tulle.train.methods.label_projection.label_sums import LabelSums
+from tulle.train.methods.label_projection.method import LabelProjectionConfig
+from tulle.train.methods.label_projection.projected_step import ProjectedStep
+from tulle.train.methods.label_projection.projection import Projection
+from tulle.train.methods.label_projection.projection_engine import ProjectionEngine
+from tulle.train.methods.label_projection.public_pass import fitting_settings, logit_pass
 from tulle.train.models.logistic_regression import LogisticRegression
 from tulle.train.models.tower_model import TOWERS
 from tulle.train.noise import TrainingNoise
@@ -27,11 +32,6 @@ from tulle.train.optimizers.sgd import SGD
 from tulle.train.phases import PrivatePhase
 from tulle.train.private_step import CLIP_SLACK, StepSettings
 from tulle.train.private_training import step_settings
-from tulle.train.projected.label_sums import LabelSums
-from tulle.train.projected.projected_step import ProjectedStep
-from tulle.train.projected.projection import Projection
-from tulle.train.projected.projection_engine import ProjectionEngine
-from tulle.train.projected.public_pass import fitting_settings, logit_pass
 from tulle.train.run_context import RunContext
 from tulle.train.schedules import ConstantRate
 from tulle.train.unit_level import ExampleLevel

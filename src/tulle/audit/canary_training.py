@@ -15,9 +15,9 @@ from tulle.audit.canary_labels import LabelCanaries, plant_label_canaries
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.privacy.units import Adjacency
-from tulle.train.configs import Accounting, NonPrivateConfig, TrainConfig
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import FitResult, fit
+from tulle.train.methods.method import Accounting, Method
 from tulle.train.run_options import RunOptions
 from tulle.train.train_plan import TrainPlan
 
@@ -39,7 +39,7 @@ class TrainingAudit:
 
 def audit_training(
     examples: ExampleSet,
-    config: TrainConfig | TrainPlan,
+    config: Method | TrainPlan,
     *,
     num_canaries: int,
     rng: NoiseSource,
@@ -71,22 +71,22 @@ def audit_training(
     canaries = plant_label_canaries(examples, num_canaries, rng=rng)
     run = fit(canaries.examples, config, options=options)
     scores = _log_odds(run.model.predict_proba(canaries.examples.select(canaries.rows)))
-    if not isinstance(run.plan.config, NonPrivateConfig):
-        claimed_delta = run.plan.plan.guarantee.delta
+    if run.plan.method.is_private:
+        claimed_delta = run.plan.privacy.guarantee.delta
         audit_config = dataclasses.replace(audit_config, delta=claimed_delta)
     result = audit_canaries(
         scores,
         canaries.coins,
-        run.plan.plan.event,
+        run.plan.privacy.event,
         Adjacency.REPLACE,
         audit_config,
     )
     return TrainingAudit(result=result, run=run, canaries=canaries, scores=scores)
 
 
-def _check_adjacency(config: TrainConfig | TrainPlan) -> None:
-    plain = config.config if isinstance(config, TrainPlan) else config
-    if getattr(plain, "accounting", Accounting.REPLACE_PLD) is not Accounting.REPLACE_PLD:
+def _check_adjacency(config: Method | TrainPlan) -> None:
+    method = config.method if isinstance(config, TrainPlan) else config
+    if method.accounting is not Accounting.REPLACE_PLD:
         raise ConfigError(
             "accounting='paper' says nothing sound about replaced labels, so there is no claim "
             "to audit; use accounting='replace'."

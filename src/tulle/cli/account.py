@@ -63,7 +63,7 @@ def gaussian(
     accountant: _Accountant = "pld",
     as_json: _AsJson = False,
 ) -> None:
-    """Gaussian noise on a bounded sum. For hybrid training take --replace-factor 1."""
+    """Gaussian noise on a bounded sum. For mosaic training take --replace-factor 1."""
     from tulle.accounting.answers import ask_gaussian
 
     question = _question(epsilon, noise_multiplier, delta, adjacency, accountant)
@@ -151,10 +151,17 @@ def dpsgd(
 
 
 @account_app.command(
+    "two-phase",
+    hidden=True,
     epilog="Example: tulle account two-phase --epsilon 5 --delta 1e-7 --label-epsilon 3 "
-    "--num-examples 12800000 --batch-size 16384 --steps 781 --json"
+    "--num-examples 12800000 --batch-size 16384 --steps 781 --json",
 )
-def two_phase(
+@account_app.command(
+    "hybrid",
+    epilog="Example: tulle account hybrid --epsilon 5 --delta 1e-7 --label-epsilon 3 "
+    "--num-examples 12800000 --batch-size 16384 --steps 781 --json",
+)
+def hybrid(
     delta: _Delta,
     num_examples: _NumExamples,
     batch_size: _BatchSize,
@@ -170,7 +177,7 @@ def two_phase(
     accountant: _Accountant = "pld",
     as_json: _AsJson = False,
 ) -> None:
-    """The two-phase algorithm: randomized labels, then DP-SGD, accounted jointly."""
+    """The Hybrid algorithm of the papers: randomized labels, then DP-SGD, accounted jointly."""
     from tulle.accounting.answers import ask_two_phase
 
     sampling = _sampling(num_examples, batch_size, steps, epochs, max_batch_size, "poisson")

@@ -3,14 +3,17 @@
 import csv
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tulle.errors import ConfigError, DataError, reason_of
 from tulle.privacy.fields import text_if_infinite
 
-_CARD = "tulle card "
+if TYPE_CHECKING:
+    from tulle.privacy.plan import Plan
+
+_CARD, _TRAIN_PLAN = "tulle card ", "tulle train plan "
 
 
 def check_plan(
@@ -25,10 +28,9 @@ def check_plan(
 ) -> None:
     """Recompute every epsilon that a plan claims, and check its columns. Reads no rows."""
     from tulle.accounting.plan_check import verify_plan
-    from tulle.privacy.plan import Plan
     from tulle.privacy.rounding import round_up
 
-    loaded = Plan.from_dict(_plan_in(plan))
+    loaded = _plan_in(plan)
     epsilons = verify_plan(loaded)
     if header is not None:
         loaded.columns.check_against(_header_columns(header))
@@ -45,23 +47,33 @@ def check_plan(
         typer.echo(f"  {claim.guarantee}: its event gives epsilon={round_up(epsilon, 6):.6g}")
 
 
-def _plan_in(path: Path) -> object:
-    """What the file says; of a finished training plan, the plan in it."""
+def _plan_in(path: Path) -> "Plan":
+    """The plan in a file; of a finished training plan, what follows from it."""
     from tulle.privacy.fields import parse_json
+    from tulle.privacy.plan import Plan
 
     try:
-        data = parse_json(path.name, path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"{path} cannot be read: {reason_of(error)}; give the plan.json of a run, or what "
             "`tulle plan --finished FILE` wrote."
         ) from None
-    if isinstance(data, dict) and str(data.get("format")).startswith(_CARD):
+    data = parse_json(path.name, text)
+    written_as = str(data.get("format")) if isinstance(data, dict) else ""
+    if written_as.startswith(_CARD):
         raise ConfigError(
             f"{path} is a card, which says what was promised; its plan is the plan.json in the "
             "folder of a run."
         )
-    return data["plan"] if isinstance(data, dict) and "plan" in data else data
+    if written_as.startswith(_TRAIN_PLAN):
+        from tulle.cli.train_settings import require_torch
+
+        require_torch()
+        from tulle.train.train_plan import TrainPlan
+
+        return TrainPlan.from_json(text).privacy
+    return Plan.from_dict(data)
 
 
 def _header_columns(path: Path) -> list[str]:

@@ -85,7 +85,7 @@ def audit_train(options: AuditTrainOptions) -> None:
         made = plan_run(settings, data)
         if not options.quiet:
             typer.echo(plan_line(made), err=True)
-        base = f"audit-{made.plan.settings['method']}-{data.name}"
+        base = f"audit-{made.method.kind}-{data.name}"
         path = _new_run(options, base)
         audit = _run(made, data, path, options)
         found = _write_card(audit, path)
@@ -149,7 +149,7 @@ def _write_card(audit: "TrainingAudit", path: Path) -> "AuditResult":
 def _evidence(audit: "TrainingAudit") -> "AuditResult":
     from tulle.report.evidence import AuditResult
 
-    result, claim = audit.result, audit.run.plan.plan.guarantee.epsilon
+    result, claim = audit.result, audit.run.plan.privacy.guarantee.epsilon
     lower_bound = result.curve_lower_bound
     if result.is_violated:  # The bound is rounded down, and the claim is proven wrong.
         lower_bound = max(lower_bound, math.nextafter(claim, math.inf))
@@ -166,7 +166,7 @@ def _print(audit: "TrainingAudit", found: "AuditResult", path: Path, *, as_json:
 
     result, guesses = audit.result, audit.result.guesses
     facts: dict[str, object] = {
-        "method": audit.run.plan.plan.settings["method"],
+        "method": audit.run.plan.privacy.settings["method"],
         "claimed_epsilon": null_if_infinite(found.claim),
         "epsilon_lower_bound": result.epsilon_lower_bound,
         "curve_lower_bound": result.curve_lower_bound,

@@ -25,8 +25,8 @@ from tulle.cli.train_settings import DataChoice, TrainSettings, require_torch
 from tulle.errors import RunInterruptedError, RunStateError
 
 if TYPE_CHECKING:
-    from tulle.train.configs import TrainConfig
     from tulle.train.examples import ExampleSet
+    from tulle.train.methods.method import Method
 
 _LEAST_ROWS = 1_000
 
@@ -53,7 +53,7 @@ def demo(
 ) -> None:
     """All four jobs on made-up data at epsilon 3: one table, a card each, and one page.
 
-    Trains without privacy, on randomized labels, with DP-SGD and with Hybrid; releases labels,
+    Trains without privacy, on randomized labels, with DP-SGD and with Mosaic; releases labels,
     measures a campaign, decides auctions. All is kept in the output folder, as the commands
     would leave it; report.html shows what is private of it.
     """
@@ -123,7 +123,7 @@ class _DemoRuns:
     seed: int | None
     quiet: bool
 
-    def train(self, method: str, config: "TrainConfig") -> DemoRow:
+    def train(self, method: str, config: "Method") -> DemoRow:
         """One run from plan to card, in a folder of its own."""
         from tulle.report.card_file import write_card
         from tulle.report.training_card import relative_auc_loss, training_card
@@ -146,27 +146,25 @@ class _DemoRuns:
         return demo_row(result, card, path, relative_auc_loss(run, baseline))
 
 
-def _as_train_settings(config: "TrainConfig", data: ChosenData) -> TrainSettings:
+def _as_train_settings(config: "Method", data: ChosenData) -> TrainSettings:
     """The settings of `tulle train`, with batches that shrink to fit few rows."""
     return TrainSettings(
         data=DataChoice(source=str(data.dataset.folder)),
-        config=_with_fitting_batches(config, data),
+        method=_with_fitting_batches(config, data),
         is_batch_size_given=False,
         is_label_batch_size_given=False,
     )
 
 
-def _with_fitting_batches(config: "TrainConfig", data: ChosenData) -> "TrainConfig":
-    from tulle.train.configs import StepsConfig
+def _with_fitting_batches(config: "Method", data: ChosenData) -> "Method":
+    from tulle.train.methods.private_steps import StepsMethod
     from tulle.train.step_sampling import fitting_batch_size
     from tulle.train.training_rows import planned_shape
 
-    if not isinstance(config, StepsConfig) or config.private_phase.batch_size is None:
+    if not isinstance(config, StepsMethod) or config.private_phase.batch_size is None:
         return config
     num_rows = planned_shape(data.planned(), config).num_private_rows
-    size = fitting_batch_size(config.private_phase.batch_size, num_rows)
-    phase = dataclasses.replace(config.private_phase, batch_size=size)
-    return dataclasses.replace(config, private_phase=phase)
+    return config.with_batch_size(fitting_batch_size(config.private_phase.batch_size, num_rows))
 
 
 def _prepare_log(settings: DemoSettings, log: Path, prepared: Path, *, quiet: bool) -> None:

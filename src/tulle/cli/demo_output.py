@@ -48,11 +48,11 @@ def demo_row(result: "FitResult", card: "Card", run: Path, relative: float) -> D
     from tulle.privacy.fields import null_if_infinite
     from tulle.report.wording import claim_sentence
 
-    metrics, guarantee = result.metrics, result.plan.plan.guarantee
+    metrics, guarantee = result.metrics, result.plan.privacy.guarantee
     if metrics is None:
         raise DataError(f"run {run.name} was tested on no rows; train it with test rows.")
     return DemoRow(
-        method=str(result.plan.plan.settings["method"]),
+        method=str(result.plan.privacy.settings["method"]),
         auc_loss=metrics.auc_loss,
         auc_loss_interval=metrics.auc_loss_interval,
         relative_auc_loss=relative,
@@ -69,7 +69,7 @@ def demo_row(result: "FitResult", card: "Card", run: Path, relative: float) -> D
 
 
 def print_demo(rows: list[DemoRow], folder: Path, facts: dict[str, Any], *, as_json: bool) -> None:
-    """One JSON object; or the table, what the card of the Hybrid run says, and where all is."""
+    """One JSON object; or the table, what the card of the Mosaic run says, and where all is."""
     if as_json:
         found = {"rows": [dataclasses.asdict(row) for row in rows], "folder": str(folder)}
         typer.echo(json.dumps(found | facts, allow_nan=False))

@@ -4,10 +4,10 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tulle.train.configs import TrainConfig
+    from tulle.train.methods.method import Method
 
 EPSILON, DELTA = 3.0, 1e-7
-BASELINE, SHOWN = "nonprivate", "hybrid"
+BASELINE, SHOWN = "nonprivate", "mosaic"
 ROWS, QUICK_ROWS = 600_000, 100_000
 
 LOG_SEED = 0
@@ -34,19 +34,18 @@ class DemoSettings:
     plain_batch_size: int = 1024
     """Of steps without noise; the default."""
 
-    def configs(self) -> "dict[str, TrainConfig]":
+    def configs(self) -> "dict[str, Method]":
         """The methods by name, the baseline first: cards of the others compare with it."""
         from tulle.train import (
             MLP,
             DpSgdConfig,
-            HybridConfig,
             LabelPhase,
+            MosaicConfig,
             NonPrivateConfig,
             PlainPhase,
             PrivatePhase,
             RandomizedLabelsConfig,
         )
-        from tulle.train.configs import method_name
 
         model = MLP(
             embedding_dim=self.embedding_dim,
@@ -56,13 +55,13 @@ class DemoSettings:
         steps = PrivatePhase(epochs=self.epochs, batch_size=self.batch_size)
         labels = LabelPhase(batch_size=self.plain_batch_size)
         baseline = NonPrivateConfig(model=model, phase=PlainPhase(batch_size=self.plain_batch_size))
-        configs: tuple[TrainConfig, ...] = (
+        configs: tuple[Method, ...] = (
             baseline,
             RandomizedLabelsConfig(model=model, label_phase=labels).calibrate(epsilon=EPSILON),
             DpSgdConfig(model=model, private_phase=steps).calibrate(epsilon=EPSILON, delta=DELTA),
-            HybridConfig().calibrate(epsilon=EPSILON, delta=DELTA),
+            MosaicConfig().calibrate(epsilon=EPSILON, delta=DELTA),
         )
-        return {method_name(config): config for config in configs}
+        return {config.kind: config for config in configs}
 
 
 def demo_settings(rows: int | None, *, quick: bool) -> DemoSettings:

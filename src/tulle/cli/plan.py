@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tulle.train.train_plan import TrainPlan
 
 PLAN_EPILOG = (
-    "Example: tulle plan --data synth:search --rows 20000 --method hybrid --epsilon 3"
+    "Example: tulle plan --data synth:search --rows 20000 --method mosaic --epsilon 3"
     "\n\nExample: tulle plan --data prepared --config run.toml --finished plan.json"
 )
 
@@ -31,7 +31,7 @@ def plan(options: PlanOptions) -> None:
     if options.finished is not None:
         write_finished(options.finished, made)
     if options.as_json:
-        typer.echo(made.plan.to_json())
+        typer.echo(made.privacy.to_json())
         return
     for name, value in _facts(made, options):
         typer.echo(f"{name:<22}{value}")
@@ -40,14 +40,14 @@ def plan(options: PlanOptions) -> None:
 def _facts(made: "TrainPlan", options: PlanOptions) -> list[tuple[str, str]]:
     from tulle.privacy.units import Adjacency
 
-    facts = [("plan", made.plan.name), ("guarantee", str(made.plan.guarantee))]
-    facts += [("", str(claim.guarantee)) for claim in made.plan.variants]
-    facts.append(("what will run", made.plan.mechanism))
+    facts = [("plan", made.privacy.name), ("guarantee", str(made.privacy.guarantee))]
+    facts += [("", str(claim.guarantee)) for claim in made.privacy.variants]
+    facts.append(("what will run", made.privacy.mechanism))
     facts += [
         (name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
-        for name, value in made.plan.settings.items()
+        for name, value in made.privacy.settings.items()
     ]
-    if made.plan.guarantee.adjacency is not Adjacency.REPLACE:
+    if made.privacy.guarantee.adjacency is not Adjacency.REPLACE:
         facts.append(("accounting", "as in the papers, for reproduction only: not private"))
     if options.seed is not None:
         facts.append(("seed", f"{options.seed}: the noise can be repeated, so nothing is promised"))

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from tulle.train.train_plan import TrainPlan
 
 TRAIN_EPILOG = (
-    "Example: tulle train --data synth:search --rows 20000 --method hybrid --epsilon 3"
+    "Example: tulle train --data synth:search --rows 20000 --method mosaic --epsilon 3"
     "\n\nExample: tulle train --data prepared --config run.toml --resume"
     "\n\nExample: tulle train --data prepared --method dp-sgd --epsilon 1 --noise banded --bands 16"
     "\n\nExample: tulle train --data prepared --method label-projection --epsilon 0.5"
-    "\n\nExample: tulle train --data prepared --method two-phase --epsilon 3 --split ratio:0.25"
+    "\n\nExample: tulle train --data prepared --method hybrid --epsilon 3 --split ratio:0.25"
     "\n\nExample: tulle train --data prepared --method dp-sgd --epsilon 1 --ledger ledger.db "
     "--baseline nonprivate-prepared"
     "\n\nExample: tulle train --data prepared --method dp-sgd --epsilon 1 --processes 4"
@@ -50,7 +50,7 @@ def train(options: TrainOptions) -> None:
 
     The plan comes first; the ledger is charged before a label is randomized, a step is taken
     or a cell is summed. SIGTERM and SIGINT stop the run at a whole step. The same command with
-    --resume goes on, also after a kill; hybrid begins anew then, and is not charged again.
+    --resume goes on, also after a kill; mosaic begins anew then, and is not charged again.
     """
     require_torch()
     _check_options(options)
@@ -76,12 +76,12 @@ def _run(
     from tulle.train.fitting import fit
     from tulle.train.run_options import RunOptions
 
-    _check_hybrid(made, options)
+    _check_steps(made, options)
     charge = training_charge(made, options.ledger, options.purpose, is_resumed=options.resume)
     baseline = _baseline(options)
     train_rows, test_rows = data.examples()
     _check_test(test_rows, baseline, options)
-    base = f"{made.plan.settings['method']}-{data.name}"
+    base = f"{made.method.kind}-{data.name}"
     find = find_run if options.resume else new_run
     path = find(options.runs, options.name, base)
     if not options.quiet:
@@ -133,20 +133,19 @@ def _check_device(name: str) -> None:
         raise ConfigError("--device cuda is not there: torch finds no GPU; use --device cpu.")
 
 
-def _check_hybrid(made: "TrainPlan", options: TrainOptions) -> None:
+def _check_steps(made: "TrainPlan", options: TrainOptions) -> None:
     """Refuses what only steps know, before anything is read or paid."""
-    from tulle.train.configs import HybridConfig
-
-    if not isinstance(made.config, HybridConfig):
+    if made.method.has_steps_to_resume:
         return
+    word = made.method.kind
     if options.checkpoint_every is not None:
         raise ConfigError(
-            "--checkpoint-every has no meaning for method hybrid, which keeps nothing before its "
+            f"--checkpoint-every has no meaning for method {word}, which keeps nothing before its "
             "model is done; leave it out."
         )
     if options.device != "cpu":
         raise ConfigError(
-            f"--device {options.device} has no meaning for method hybrid, which sums on the CPU; "
+            f"--device {options.device} has no meaning for method {word}, which sums on the CPU; "
             "leave it out."
         )
 
@@ -157,7 +156,7 @@ def _finished(options: TrainOptions) -> "TrainPlan":
     if options.finished_plan is None:
         raise ConfigError("--finished-plan is missing.")
     made = read_finished(options.finished_plan)
-    verify_plan(made.plan)
+    verify_plan(made.privacy)
     return made
 
 

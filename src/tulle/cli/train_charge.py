@@ -22,14 +22,13 @@ def training_charge(
       BudgetExceededError: The run does not fit.
     """
     from tulle.accounting.ledger import Ledger
-    from tulle.train.run_charge import charged_event
     from tulle.train.run_options import LedgerCharge
 
     if ledger_file is None:
         return None
-    if not made.plan.is_private:
+    if not made.method.is_private:
         raise ConfigError("a run without privacy cannot be charged; leave out --ledger.")
     ledger, purpose = Ledger.open(ledger_file), purpose or "training"
     if not is_resumed:
-        ledger.check(charged_event(made), purpose=purpose, unit=made.plan.guarantee.unit)
+        ledger.check(made.charged_event, purpose=purpose, unit=made.guarantee.unit)
     return LedgerCharge(ledger=ledger, purpose=purpose)

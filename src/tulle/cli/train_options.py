@@ -49,7 +49,7 @@ class SettingOptions:
     method: Annotated[
         str | None,
         typer.Option(
-            help="hybrid, two-phase, rr, dp-sgd, label-projection or nonprivate [default: hybrid]."
+            help="mosaic, hybrid, rr, dp-sgd, label-projection or nonprivate [default: mosaic]."
         ),
     ] = None
     epsilon: Annotated[
@@ -65,7 +65,7 @@ class SettingOptions:
     model: Annotated[
         str | None,
         typer.Option(
-            help="mlp, fm (factorization machine) or lr (logistic regression); not for hybrid "
+            help="mlp, fm (factorization machine) or lr (logistic regression); not for mosaic "
             "[default: mlp]."
         ),
     ] = None
@@ -107,7 +107,7 @@ class SettingOptions:
     public_tower: Annotated[
         str | None,
         typer.Option(
-            help="In the private steps of two-phase: fine-tune or freeze [default: fine-tune]."
+            help="In the private steps of hybrid: fine-tune or freeze [default: fine-tune]."
         ),
     ] = None
     public_batch_size: Annotated[
@@ -148,14 +148,14 @@ class SettingOptions:
     split: Annotated[
         str | None,
         typer.Option(
-            help="What two-phase gives the labels: paper for min(0.6 epsilon, 3), ratio:0.25 or "
+            help="What hybrid gives the labels: paper for min(0.6 epsilon, 3), ratio:0.25 or "
             "epsilon:1.2 [default: paper]."
         ),
     ] = None
     unit: Annotated[
         str | None,
         typer.Option(
-            help="Who is protected: example, or user (not by hybrid). Must be said for data with "
+            help="Who is protected: example, or user (not by mosaic). Must be said for data with "
             "a unit column [default for others: example]."
         ),
     ] = None

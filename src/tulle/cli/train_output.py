@@ -57,7 +57,7 @@ def _facts(
 
     plan, metrics = result.plan, result.metrics
     return {
-        "method": plan.plan.settings["method"],
+        "method": plan.privacy.settings["method"],
         "model": _model_kind(result),
         "auc_loss": None if metrics is None else metrics.auc_loss,
         "auc_loss_interval": None if metrics is None else list(metrics.auc_loss_interval),
@@ -67,8 +67,8 @@ def _facts(
         "normalised_cross_entropy": None if metrics is None else metrics.normalised_cross_entropy,
         "relative_log_likelihood": None if metrics is None else metrics.relative_log_likelihood,
         "bidding_over_constant": None if metrics is None else metrics.bidding_over_constant,
-        "epsilon": null_if_infinite(plan.plan.guarantee.epsilon),
-        "delta": plan.plan.guarantee.delta,
+        "epsilon": null_if_infinite(plan.privacy.guarantee.epsilon),
+        "delta": plan.privacy.guarantee.delta,
         "label_epsilon": plan.label_epsilon,
         "noise_multiplier": plan.noise_multiplier,
         "steps": plan.num_private_steps,
@@ -81,8 +81,10 @@ def _facts(
 
 
 def _model_kind(result: "FitResult") -> object:
+    from tulle.privacy.codec import plain_data
+
     settings = result.model.settings
-    return "cells" if settings is None else settings.to_dict()["kind"]
+    return "cells" if settings is None else plain_data(settings)["kind"]
 
 
 def _shown(name: str, value: object, result: "FitResult") -> str:

@@ -22,17 +22,17 @@ def plan_run(settings: TrainSettings, data: ChosenData) -> "TrainPlan":
     """
     from tulle.train.training_rows import planned_shape
 
-    shape = planned_shape(data.planned(), settings.config)
+    shape = planned_shape(data.planned(), settings.method)
     _check_unit(settings, shape)
     _check_plain_batches(settings, shape)
-    return settings.config.make(shape)
+    return settings.method.make(shape)
 
 
 def plan_line(plan: "TrainPlan") -> str:
     """Guarantee, noise, steps and batches in one line."""
     from tulle.privacy.rounding import BINARY_NOISE, round_up
 
-    parts = [str(plan.plan.guarantee)]
+    parts = [str(plan.privacy.guarantee)]
     if plan.label_epsilon is not None:
         parts.append(f"labels epsilon={round_up(plan.label_epsilon, 4, slack=BINARY_NOISE):.4g}")
     if plan.private_phase is not None:
@@ -47,12 +47,11 @@ def plan_line(plan: "TrainPlan") -> str:
 
 
 def resumed_line(plan: "TrainPlan", path: Path) -> str | None:
-    """How a run of hybrid goes on; None for other methods, whose steps show it."""
+    """How a run of mosaic goes on; None for other methods, whose steps show it."""
     from tulle.runs.folder import RunFolder
-    from tulle.train.configs import HybridConfig
     from tulle.train.run_results import has_begun_model
 
-    if not isinstance(plan.config, HybridConfig):
+    if plan.method.has_steps_to_resume:
         return None
     if has_begun_model(RunFolder.open(path)):
         return "resume: the model of this run was written already, and is not made again"
@@ -62,12 +61,11 @@ def resumed_line(plan: "TrainPlan", path: Path) -> str | None:
 def write_finished(path: Path, plan: "TrainPlan") -> None:
     """Saves a plan for another machine, whole or not at all."""
     from tulle.durable_files import stage_text, sync_folder
-    from tulle.train.plan_data import train_plan_to_json
 
     if path.exists():
         raise ConfigError(f"--finished {path} exists; choose another name.")
     try:
-        os.replace(stage_text(path, train_plan_to_json(plan) + "\n"), path)
+        os.replace(stage_text(path, plan.to_json() + "\n"), path)
         sync_folder(path.parent)
     except OSError as error:
         raise RunStateError(
@@ -77,7 +75,7 @@ def write_finished(path: Path, plan: "TrainPlan") -> None:
 
 def read_finished(path: Path) -> "TrainPlan":
     """Reads what `write_finished` wrote."""
-    from tulle.train.plan_data import train_plan_from_json
+    from tulle.train.train_plan import TrainPlan
 
     try:
         text = path.read_text(encoding="utf-8")
@@ -86,17 +84,15 @@ def read_finished(path: Path) -> "TrainPlan":
             f"--finished-plan {path} cannot be read: {reason_of(error)}; make it with "
             "`tulle plan --finished FILE`."
         ) from None
-    return train_plan_from_json(text)
+    return TrainPlan.from_json(text)
 
 
 def _check_unit(settings: TrainSettings, shape: "DataShape") -> None:
     """Refuses to choose a unit for the user where the data say whose each row is."""
-    from tulle.train.configs import HybridConfig, NonPrivateConfig
-
-    config, column = settings.config, shape.columns.unit
-    if isinstance(config, NonPrivateConfig) or config.unit is not None or column is None:
+    chosen, column = settings.method, shape.columns.unit
+    if not chosen.is_private or chosen.unit is not None or column is None:
         return
-    method = "--method two-phase " if isinstance(config, HybridConfig) else ""
+    method = "" if chosen.protects_users else "--method hybrid "
     raise ConfigError(
         f"--unit is missing: column {column!r} says whose each row is, and a guarantee for one row "
         f"is weak for who has many. Give {method}--unit user to protect all rows of one {column}, "
@@ -106,15 +102,11 @@ def _check_unit(settings: TrainSettings, shape: "DataShape") -> None:
 
 def _check_plain_batches(settings: TrainSettings, shape: "DataShape") -> None:
     """Refuses batches of steps without noise that were asked for and are larger than the data."""
-    from tulle.train.configs import NonPrivateConfig, RandomizedLabelsConfig, TwoPhaseConfig
-
-    config = settings.config
-    if isinstance(config, NonPrivateConfig) and settings.is_batch_size_given:
-        _check_fits("batch_size", config.phase.batch_size, shape)
-    if isinstance(config, TwoPhaseConfig | RandomizedLabelsConfig) and (
-        settings.is_label_batch_size_given
-    ):
-        _check_fits("label_batch_size", config.label_phase.batch_size, shape)
+    plain, labels = settings.method.plain_steps(), settings.method.label_steps()
+    if plain is not None and settings.is_batch_size_given:
+        _check_fits("batch_size", plain.batch_size, shape)
+    if labels is not None and settings.is_label_batch_size_given:
+        _check_fits("label_batch_size", labels.batch_size, shape)
 
 
 def _check_fits(name: str, batch_size: int, shape: "DataShape") -> None:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from tulle.cli.noise_settings import set_noise
 from tulle.cli.train_options import SettingOptions
 from tulle.errors import ConfigError, TulleError, reason_of
+from tulle.privacy.codec import plain_data
 from tulle.privacy.fields import did_you_mean
 
 if TYPE_CHECKING:
-    from tulle.train.configs import TrainConfig
+    from tulle.train.methods.method import Method
 
 _DATA_KEYS = ("source", "rows", "synth_seed", "test_fraction", "test", "allow_public")
 _DATA_OPTIONS = {"data": "source"} | {name: name for name in _DATA_KEYS if name != "source"}
@@ -25,15 +26,15 @@ _OPTIMIZER = "optimizer"
 _NOISE = "noise"
 _DEFAULT_DELTA = 1e-7
 
-_HYBRID, _TWO_PHASE = "hybrid", "two-phase"
-_STEPS = dict.fromkeys((_TWO_PHASE, "dp-sgd", "label-projection"), "private_phase")
-_LABELS = {_TWO_PHASE: "label_phase", "rr": "label_phase"}
+_MOSAIC, _HYBRID = "mosaic", "hybrid"
+_STEPS = dict.fromkeys((_HYBRID, "dp-sgd", "label-projection"), "private_phase")
+_LABELS = {_HYBRID: "label_phase", "rr": "label_phase"}
 _BASELINE = {"nonprivate": "phase"}
 _PROJECTION = {"label-projection": "projection"}
-_TOWERS = (_TWO_PHASE, "dp-sgd", "rr", "label-projection", "nonprivate")
-_PRIVATE = (_HYBRID, _TWO_PHASE, "dp-sgd", "rr", "label-projection")
+_TOWERS = (_HYBRID, "dp-sgd", "rr", "label-projection", "nonprivate")
+_PRIVATE = (_MOSAIC, _HYBRID, "dp-sgd", "rr", "label-projection")
 _UNIT = dict.fromkeys(_PRIVATE, "unit")
-_USERS = {method: section for method, section in _UNIT.items() if method != _HYBRID}
+_USERS = {method: section for method, section in _UNIT.items() if method != _MOSAIC}
 _PLACES: dict[str, tuple[dict[str, str], str]] = {
     "epochs": (_STEPS | _BASELINE, "epochs"),
     "batch_size": (_STEPS | _BASELINE, "batch_size"),
@@ -45,7 +46,7 @@ _PLACES: dict[str, tuple[dict[str, str], str]] = {
     "lattice_bits": (_STEPS, _NOISE),
     "selection_share": (_STEPS, _NOISE),
     "selection_threshold": (_STEPS, _NOISE),
-    "public_tower": ({_TWO_PHASE: "private_phase"}, "public_tower"),
+    "public_tower": ({_HYBRID: "private_phase"}, "public_tower"),
     "label_epochs": (_LABELS, "epochs"),
     "label_batch_size": (_LABELS, "batch_size"),
     "label_learning_rate": (_LABELS, _OPTIMIZER),
@@ -60,8 +61,8 @@ _PLACES: dict[str, tuple[dict[str, str], str]] = {
     "smoothing_prior": (_PROJECTION, "prior"),
     "epsilon": (dict.fromkeys(_PRIVATE, "target"), "epsilon"),
     "delta": (dict.fromkeys(_PRIVATE, "target"), "delta"),
-    "split": ({_TWO_PHASE: ""}, "split"),
-    "accounting": ({_TWO_PHASE: "", "dp-sgd": ""}, "accounting"),
+    "split": ({_HYBRID: ""}, "split"),
+    "accounting": ({_HYBRID: "", "dp-sgd": ""}, "accounting"),
 }
 """Where each option goes: the table of the config by method, and the key in it."""
 
@@ -83,7 +84,7 @@ class TrainSettings:
     """All that was chosen, before the data are looked at."""
 
     data: DataChoice
-    config: "TrainConfig"
+    method: "Method"
     is_batch_size_given: bool
     """For steps without noise, of the baseline; private steps fit theirs to the data."""
     is_label_batch_size_given: bool
@@ -106,13 +107,13 @@ def require_torch() -> None:
 
 def read_settings(options: SettingOptions) -> TrainSettings:
     """What the options and the file of --config say together."""
-    from tulle.train.config_data import config_from_dict
+    from tulle.train.methods.catalogue import method_from
 
     file = read_file(options.config)
     data = config_data(options, file)
     return TrainSettings(
         data=data_choice(options, file),
-        config=config_from_dict(data),
+        method=method_from(data),
         is_batch_size_given="batch_size" in data.get("phase", {}),
         is_label_batch_size_given="batch_size" in data.get("label_phase", {}),
     )
@@ -172,7 +173,7 @@ def data_choice(options: SettingOptions, file: dict[str, Any]) -> DataChoice:
 
 def config_data(options: SettingOptions, file: dict[str, Any]) -> dict[str, Any]:
     """A config as plain data."""
-    method = str(options.method or file.get("method", _HYBRID))
+    method = _method_word(options, file)
     data = _of_method(method, file, is_other=options.method not in (None, file.get("method")))
     for name, (sections, key) in _PLACES.items():
         value = getattr(options, name)
@@ -198,6 +199,15 @@ def config_data(options: SettingOptions, file: dict[str, Any]) -> dict[str, Any]
     return data
 
 
+def _method_word(options: SettingOptions, file: dict[str, Any]) -> str:
+    """The word of the method that was chosen, also by a word that stands for it too."""
+    from tulle.train.methods.catalogue import method_of
+
+    if options.method is None and file.get("method") == _HYBRID and "cells" in file:
+        return _MOSAIC  # as version 0.1.0 called it
+    return method_of(options.method or file.get("method", _MOSAIC)).kind
+
+
 def given_settings(options: SettingOptions) -> list[str]:
     """The options that a finished plan has fixed already."""
     names = ("config", "method", "model", *_PLACES)
@@ -207,16 +217,9 @@ def given_settings(options: SettingOptions) -> list[str]:
 def _of_method(method: str, file: dict[str, Any], *, is_other: bool) -> dict[str, Any]:
     """The part of the file that is for this method, as a copy that may be changed."""
     from tulle.privacy.fields import check_fields
-    from tulle.train.configs import METHOD_NAMES
+    from tulle.train.methods.catalogue import METHODS
 
-    keys = {
-        name: [field.name for field in dataclasses.fields(cls)]
-        for cls, name in METHOD_NAMES.items()
-    }
-    if method not in keys:
-        raise ConfigError(
-            f"method {method} is unknown{did_you_mean(method, keys)}; use one of {', '.join(keys)}."
-        )
+    keys = {cls.kind: [field.name for field in dataclasses.fields(cls)] for cls in METHODS}  # type: ignore[arg-type]
     known = dict.fromkeys(key for names in keys.values() for key in names)
     check_fields("the settings file", file, (), ("method", "data", *known))
     # A file may serve several methods: what only others know is left aside.
@@ -254,7 +257,7 @@ def _set_optimizer(
         return
     phase = PrivatePhase() if section == "private_phase" else PlainPhase()
     table = data.setdefault(section, {})
-    current = table.get("optimizer", phase.optimizer.to_dict())
+    current = table.get("optimizer", plain_data(phase.optimizer))
     if not isinstance(current, dict):
         raise ConfigError(f"{section}.optimizer={current!r} must be a table.")
     if kind is not None and kind != current.get("kind"):
@@ -279,13 +282,15 @@ def _set_model(data: dict[str, Any], name: str) -> None:
 
 
 def _complete_target(data: dict[str, Any], method: str) -> None:
+    from tulle.train.methods.catalogue import method_of
+
     target = data.setdefault("target", {})
     if "epsilon" not in target:
         raise ConfigError(
             f"method {method} needs --epsilon, e.g. 3; to train without privacy use "
             "--method nonprivate."
         )
-    target.setdefault("delta", 0.0 if method == "rr" else _DEFAULT_DELTA)
+    target.setdefault("delta", _DEFAULT_DELTA if method_of(method).needs_delta else 0.0)
 
 
 def _complete_unit(data: dict[str, Any]) -> None:
@@ -317,7 +322,7 @@ def _split(text: str) -> dict[str, Any]:
 
 
 def _accounting(text: str) -> str:
-    from tulle.train.configs import Accounting
+    from tulle.train.methods.method import Accounting
 
     known = {"replace": Accounting.REPLACE_PLD, "paper": Accounting.PAPER_RDP}
     if text not in known:
@@ -342,7 +347,7 @@ def _instead(name: str, method: str, knowing: Iterable[str]) -> str:
     label_name = f"label_{name}"
     if method == "rr" and label_name in _PLACES:
         return f", or give {_option(label_name)}"
-    if method == _HYBRID:
+    if method == _MOSAIC:
         # It has nothing to tune; whoever tunes wants one of the others.
         return f", or use --method {' or '.join(itertools.islice(knowing, 2))}"
     return ""

@@ -8,8 +8,8 @@ from tulle.privacy.units import Adjacency
 from tulle.studio.fields import ChoiceField, FieldError, NumberField
 from tulle.studio.panel import Given, Panel, command_line
 
-_DP_SGD, _TWO_PHASE, _HYBRID = "dp-sgd", "two-phase", "hybrid"
-_STEPS = ("method", _DP_SGD, _TWO_PHASE)
+_DP_SGD, _HYBRID, _MOSAIC = "dp-sgd", "hybrid", "mosaic"
+_STEPS = ("method", _DP_SGD, _HYBRID)
 """The methods that have steps and batches."""
 _MOST_STEPS = 300_000
 """More take minutes to account for."""
@@ -21,17 +21,17 @@ class TrainAnswer:
 
     noise_multiplier: float
     steps: int | None
-    """None for hybrid, which sums over all rows."""
+    """Number of steps; None for mosaic, which sums over all rows."""
     sampling_prob: float | None
-    """As steps."""
+    """Probability of one row to be in a batch; None for mosaic, which has no batches."""
     epsilon: float
     """What that noise costs, at most the epsilon that was asked for."""
     label_epsilon: float | None
-    """Of two-phase: for the randomized labels. None for the others."""
+    """Epsilon of the randomized labels of hybrid; None for the other methods."""
     sensitive_columns_epsilon: float | None
-    """Of two-phase: for the private steps alone."""
+    """Epsilon of the private steps of hybrid alone; None for the other methods."""
     basic_epsilon: float | None
-    """Of two-phase: both added up, without accounting for them jointly."""
+    """Both of these added up, without accounting for them jointly."""
     commands: tuple[str, ...]
 
 
@@ -42,14 +42,14 @@ def answer_training(given: Given) -> TrainAnswer:
       ConfigError: No such run is possible.
     """
     question = Question(epsilon=given["epsilon"], delta=given["delta"], adjacency=Adjacency.REPLACE)
-    if given["method"] == _HYBRID:
-        return _answer_hybrid(question)
+    if given["method"] == _MOSAIC:
+        return _answer_mosaic(question)
     sampling = _sampling(given)
-    is_two_phase = given["method"] == _TWO_PHASE
+    is_hybrid = given["method"] == _HYBRID
     label_epsilon = given["label_share"] * given["epsilon"]
     found = (
         ask_two_phase(question, sampling, label_epsilon)
-        if is_two_phase
+        if is_hybrid
         else ask_dpsgd(question, sampling)
     )
     return TrainAnswer(
@@ -60,11 +60,11 @@ def answer_training(given: Given) -> TrainAnswer:
         label_epsilon=_detail(found, "label_epsilon"),
         sensitive_columns_epsilon=_detail(found, "sensitive_columns_epsilon"),
         basic_epsilon=_detail(found, "basic_epsilon"),
-        commands=(_command(given, label_epsilon if is_two_phase else None),),
+        commands=(_command(given, label_epsilon if is_hybrid else None),),
     )
 
 
-def _answer_hybrid(question: Question) -> TrainAnswer:
+def _answer_mosaic(question: Question) -> TrainAnswer:
     """All noisy sums of a run together are one Gaussian release over all rows."""
     found = ask_gaussian(question, replace_factor=1.0)
     options = {"--epsilon": question.epsilon or 0.0, "--delta": question.delta}
@@ -107,7 +107,7 @@ def _command(given: Given, label_epsilon: float | None) -> str:
     }
     if label_epsilon is None:
         return command_line(("account", "dpsgd"), options)
-    return command_line(("account", _TWO_PHASE), options | {"--label-epsilon": label_epsilon})
+    return command_line(("account", _HYBRID), options | {"--label-epsilon": label_epsilon})
 
 
 TRAIN = Panel(
@@ -115,7 +115,7 @@ TRAIN = Panel(
     title="Train",
     purpose="How much noise a training run needs for one row to stay hidden (replace).",
     fields=(
-        ChoiceField(name="method", label="method", choices=(_DP_SGD, _TWO_PHASE, _HYBRID)),
+        ChoiceField(name="method", label="method", choices=(_DP_SGD, _HYBRID, _MOSAIC)),
         NumberField(name="epsilon", label="epsilon", default=3.0, least=0.1, most=20.0),
         NumberField(name="delta", label="delta", default=1e-7, least=1e-12, most=1e-3),
         NumberField(
@@ -146,7 +146,7 @@ TRAIN = Panel(
             least=0.05,
             most=0.95,
             step=0.05,
-            only_if=("method", _TWO_PHASE),
+            only_if=("method", _HYBRID),
         ),
     ),
     answer=answer_training,

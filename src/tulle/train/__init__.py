@@ -1,4 +1,4 @@
-"""Training with semi-sensitive features: Hybrid, private steps, and their models."""
+"""Training with semi-sensitive features: Mosaic, private steps, and their models."""
 
 from typing import TYPE_CHECKING
 
@@ -6,20 +6,19 @@ import tulle.train.requirements  # noqa: F401
 from tulle.quality.metrics import QualityMetrics, relative_auc_loss
 from tulle.train.banded.banded_noise import NoiseMemory
 from tulle.train.budget_split import ExplicitSplit, PaperSplit, RatioSplit
-from tulle.train.cells.cell_settings import CellSettings, StageShares
-from tulle.train.configs import (
-    Accounting,
-    DpSgdConfig,
-    HybridConfig,
-    LabelProjectionConfig,
-    NonPrivateConfig,
-    RandomizedLabelsConfig,
-    TwoPhaseConfig,
-)
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import FitResult, fit, make_plan
 from tulle.train.graphed.products import Products
 from tulle.train.label_training import fit_on_reports
+from tulle.train.methods.baseline import NonPrivateConfig
+from tulle.train.methods.dp_sgd import DpSgdConfig
+from tulle.train.methods.hybrid import HybridConfig
+from tulle.train.methods.label_projection.method import LabelProjectionConfig
+from tulle.train.methods.label_projection.projection import Projection, SmoothingPrior
+from tulle.train.methods.method import Accounting
+from tulle.train.methods.mosaic.cell_settings import CellSettings, StageShares
+from tulle.train.methods.mosaic.method import MosaicConfig
+from tulle.train.methods.randomized_labels import RandomizedLabelsConfig
 from tulle.train.models.factorization_machine import FactorizationMachine
 from tulle.train.models.logistic_regression import LogisticRegression
 from tulle.train.models.mlp import MLP
@@ -36,7 +35,6 @@ from tulle.train.phases import (
     PublicTower,
 )
 from tulle.train.private_updates import NoisePlacement
-from tulle.train.projected.projection import Projection, SmoothingPrior
 from tulle.train.run_options import LedgerCharge, RunOptions
 from tulle.train.step_noise import BandedNoise, IndependentNoise, LatticeNoise, SelectedRows
 from tulle.train.unit_level import ExampleLevel, RowChoice, UserAccounting, UserLevel
@@ -67,6 +65,7 @@ __all__ = [
     "LatticeNoise",
     "LedgerCharge",
     "LogisticRegression",
+    "MosaicConfig",
     "NoiseMemory",
     "NoisePlacement",
     "NonPrivateConfig",
@@ -86,7 +85,6 @@ __all__ = [
     "SmoothingPrior",
     "StageShares",
     "TableClassifier",
-    "TwoPhaseConfig",
     "UserAccounting",
     "UserLevel",
     "Yogi",

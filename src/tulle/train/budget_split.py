@@ -1,11 +1,10 @@
-"""How the two-phase algorithm shares its epsilon between randomized labels and private steps."""
+"""How Hybrid shares its epsilon between randomized labels and private steps."""
 
 import dataclasses
 from typing import ClassVar
 
 from tulle.errors import ConfigError
 from tulle.privacy.fields import check_finite
-from tulle.train.tagged_settings import class_of_kind, settings_of_kind, tagged_dict
 
 _PAPER_SHARE, _PAPER_MOST = 0.6, 3.0
 
@@ -61,17 +60,3 @@ class ExplicitSplit:
 
 
 BudgetSplit = PaperSplit | RatioSplit | ExplicitSplit
-
-_SPLITS: dict[str, type[BudgetSplit]] = {
-    cls.kind: cls for cls in (PaperSplit, RatioSplit, ExplicitSplit)
-}
-
-
-def split_to_dict(split: BudgetSplit) -> dict[str, object]:
-    """Plain data with the kind of the split."""
-    return tagged_dict(split)
-
-
-def split_from_dict(data: object) -> BudgetSplit:
-    """Reads what `split_to_dict` wrote."""
-    return settings_of_kind(class_of_kind("split", data, _SPLITS), data)

@@ -26,15 +26,10 @@ from tulle.errors import ConfigError, RunStateError
 from tulle.privacy.fields import did_you_mean
 from tulle.privacy.guarantee import Guarantee
 from tulle.quality.metrics import QualityMetrics
-from tulle.train.configs import (
-    HybridConfig,
-    LabelProjectionConfig,
-    NonPrivateConfig,
-    RandomizedLabelsConfig,
-    TrainConfig,
-)
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import FitResult, fit
+from tulle.train.methods.method import Method
+from tulle.train.methods.mosaic.method import MosaicConfig
 from tulle.train.run_options import RunOptions
 from tulle.train.train_plan import TrainPlan
 from tulle.train.unit_level import chosen_level
@@ -71,7 +66,7 @@ class TableClassifier:
       schema: Roles and kinds of the columns. No other column is ever looked at.
       epsilon: Of the guarantee of each fit; None if the config has its target.
       delta: As epsilon.
-      config: Method and its settings. None: `HybridConfig()`, which needs none. If the schema
+      config: Method and its settings. None: `MosaicConfig()`, which needs none. If the schema
         has a unit, the config must say what is protected together, see `unit` there.
       features: What becomes of the columns. None: `Hashing()`. A FeaturePlan may have
         vocabularies of public columns; those of sensitive ones cost privacy and need
@@ -92,7 +87,7 @@ class TableClassifier:
         *,
         epsilon: float | None = None,
         delta: float | None = None,
-        config: TrainConfig | None = None,
+        config: Method | None = None,
         features: Hashing | FeaturePlan | None = None,
         allowed_public: Sequence[str] = (),
         options: RunOptions | None = None,
@@ -179,7 +174,7 @@ class TableClassifier:
     @property
     def guarantee_(self) -> Guarantee:
         """What the model promises, if no seed was set; infinite for a baseline."""
-        return self.plan_.plan.guarantee
+        return self.plan_.guarantee
 
     @property
     def encoder_(self) -> Encoder:
@@ -222,15 +217,15 @@ class TableClassifier:
                 f"schema of type {type(self.schema).__name__} must be a Schema, e.g. "
                 "Schema(label=…, public=…, sensitive=…)."
             )
-        if self.config is not None and not isinstance(self.config, TrainConfig):
+        if self.config is not None and not isinstance(self.config, Method):
             raise ConfigError(
-                f"config of type {type(self.config).__name__} must be one of HybridConfig, "
-                "TwoPhaseConfig, RandomizedLabelsConfig, DpSgdConfig, LabelProjectionConfig, "
-                "NonPrivateConfig, or None for HybridConfig()."
+                f"config of type {type(self.config).__name__} must be one of MosaicConfig, "
+                "HybridConfig, RandomizedLabelsConfig, DpSgdConfig, LabelProjectionConfig, "
+                "NonPrivateConfig, or None for MosaicConfig()."
             )
         check_known_roles(self.schema, allowed_public=self.allowed_public)
         config = self._calibrated()
-        if not isinstance(config, NonPrivateConfig):
+        if config.is_private:
             chosen_level(config.unit, self.schema.unit)
         _check_features(self.features, self.schema)
         if self.options is not None and self.options.resume and _has_fresh_salt(self.features):
@@ -239,23 +234,23 @@ class TableClassifier:
                 "other data; give features=Hashing(salt=…), with the salt of the first fit."
             )
 
-    def _calibrated(self) -> TrainConfig:
+    def _calibrated(self) -> Method:
         """The config with its target."""
-        config = HybridConfig() if self.config is None else self.config
+        config = MosaicConfig() if self.config is None else self.config
         epsilon, delta = self.epsilon, self.delta
-        if isinstance(config, NonPrivateConfig) or config.target is not None:
+        if not config.is_private or config.target is not None:
             if epsilon is not None or delta is not None:
                 reason = (
-                    "a NonPrivateConfig has none"
-                    if isinstance(config, NonPrivateConfig)
-                    else "the config is calibrated already"
+                    "the config is calibrated already"
+                    if config.is_private
+                    else f"a {type(config).__name__} has none"
                 )
                 raise ConfigError(
                     f"epsilon={epsilon} and delta={delta} are given, but {reason}; leave them out "
                     "or change the config."
                 )
             return config
-        if isinstance(config, RandomizedLabelsConfig):
+        if not config.needs_delta:
             delta = delta or 0.0
         if epsilon is None or delta is None:
             raise ConfigError(
@@ -267,7 +262,7 @@ class TableClassifier:
     def _make_encoder(self, table: object) -> Encoder:
         features = self.features or Hashing()
         plan = features.plan(self.schema) if isinstance(features, Hashing) else features
-        reads_labels_alone = isinstance(self.config, RandomizedLabelsConfig | LabelProjectionConfig)
+        reads_labels_alone = self.config is not None and self.config.reads_labels_alone
         if reads_labels_alone and plan.of_role("public"):
             # Such a model never looks at a sensitive column, so predictions need none.
             plan = dataclasses.replace(plan, features=plan.of_role("public"))

@@ -1,25 +1,24 @@
 """Which engine takes the private steps of a run: several processes, a GPU alone, or the processor.
 
-All of them follow one plan and give models of one law. Projected steps have an engine of their own.
+All of them follow one plan and give models of one law.
 """
 
 import dataclasses
 
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.errors import ConfigError
-from tulle.train.configs import LabelProjectionConfig
 from tulle.train.distributed.driving_engine import drive
 from tulle.train.examples import ExampleSet
 from tulle.train.graphed.device_step import DeviceStep
 from tulle.train.graphed.graph_engine import GraphEngine
 from tulle.train.graphed.kernel_launch import has_kernels
 from tulle.train.host_engine import HostEngine
+from tulle.train.methods.private_steps import steps_method
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.noise import TrainingNoise
 from tulle.train.optimizers.sgd import SGD
 from tulle.train.private_step import StepSettings
 from tulle.train.private_updates import NoisePlacement, start_updates
-from tulle.train.projected.projection_engine import ProjectionEngine
 from tulle.train.run_context import RunContext
 from tulle.train.step_engine import StepEngine
 from tulle.train.step_noise import IndependentNoise
@@ -39,16 +38,25 @@ def start_engine(
     settings: StepSettings,
     context: RunContext,
 ) -> StepEngine:
-    """What takes the private steps of a plan in these surroundings."""
-    if isinstance(plan.config, LabelProjectionConfig):
-        return ProjectionEngine(model, examples, plan, settings, context)
+    """What takes the private steps of a plan in these surroundings, as its method says."""
+    return steps_method(plan).start_engine(model, examples, plan, settings, context)
+
+
+def clipping_engine(
+    model: TowerModel,
+    examples: ExampleSet,
+    plan: TrainPlan,
+    settings: StepSettings,
+    context: RunContext,
+) -> StepEngine:
+    """What takes steps on clipped gradients: several processes, a GPU alone, or the processor."""
     if context.processes is not None:
         return drive(model, examples, plan, settings, context)
     if can_be_recorded(plan, settings, context):
         return _graph_engine(model, examples, plan, settings, context)
     phase, sampler = plan.private_phase, plan.sampler
     if phase is None or sampler is None:
-        raise ConfigError(f"plan {plan.plan.name!r} has no private steps.")
+        raise ConfigError(f"plan {plan.privacy.name!r} has no private steps.")
     noise = TrainingNoise(context.rng)
     updates = start_updates(
         model,
@@ -93,7 +101,7 @@ def _graph_engine(
 ) -> GraphEngine:
     phase, sampler = plan.private_phase, plan.sampler
     if phase is None or not isinstance(sampler, TruncatedPoisson):
-        raise ConfigError(f"plan {plan.plan.name!r} has no steps that can be recorded.")
+        raise ConfigError(f"plan {plan.privacy.name!r} has no steps that can be recorded.")
     if not isinstance(phase.optimizer, SGD):
         raise ConfigError("only SGD with lazy noise can be recorded.")
     # Products of both precisions round what clipping has bounded.

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from tulle.errors import DataError
 from tulle.quality.metrics import QualityMetrics, evaluate_predictions
 from tulle.train.batch_source import batch_source
-from tulle.train.cells.cell_model import CellModel
 from tulle.train.examples import ExampleBatch, ExampleSet
 from tulle.train.label_losses import ReportLoss, loss_of_batch
 from tulle.train.losses import Loss
+from tulle.train.methods.mosaic.cell_model import CellModel
 from tulle.train.models.tower_model import TowerModel
 
 _ROWS_AT_A_TIME = 1 << 15

@@ -14,13 +14,14 @@ from torch import Tensor
 from tulle.data.prepared.dataset import hash_file
 from tulle.data.prepared.format import PreparedFeature
 from tulle.errors import ConfigError, DataError
+from tulle.privacy.codec import plain_data, settings_from
 from tulle.privacy.fields import check_fields, check_list
 from tulle.train import exported_model
-from tulle.train.cells.cell_export import cells_of
-from tulle.train.cells.cell_model import CellModel
+from tulle.train.methods.mosaic.cell_export import cells_of
+from tulle.train.methods.mosaic.cell_model import CellModel
 from tulle.train.model_folder import write_model_folder
 from tulle.train.models.embeddings import TableSharing
-from tulle.train.models.model_settings import model_from_dict
+from tulle.train.models.model_settings import AnyModel
 from tulle.train.models.tower_model import ModelSettings, TowerModel
 
 _KEYS = ("format", "version", "settings", "truncated", "features", "lookups", "sha256", "facts")
@@ -75,7 +76,7 @@ def export_model(
     }
     description = {
         "version": exported_model.VERSION,
-        "settings": settings.to_dict(),
+        "settings": plain_data(settings),
         "truncated": truncated,
         "features": [dataclasses.asdict(feature) for feature in features],
         "lookups": _lookups(settings, features, model.parameters, truncated=truncated),
@@ -107,7 +108,7 @@ def load_model(folder: Path, *, device: torch.device | str = "cpu") -> LoadedMod
         if exported_model.is_of_cells(fields):
             model = cells_of(fields, tensors)
         else:
-            settings = model_from_dict(fields["settings"])
+            settings = settings_from(AnyModel, fields["settings"], what="model")
             model = _towers(settings, features, tensors, fields["truncated"], device)
     except OSError as error:
         raise DataError(
@@ -134,7 +135,7 @@ def _lookups(
     truncated: bool,
 ) -> dict[str, list[dict[str, object]]]:
     """For each role and table: which columns of ids it is for, and what is added to them."""
-    is_shared = settings.to_dict()["tables"] == TableSharing.AS_PREPARED.value
+    is_shared = plain_data(settings)["tables"] == TableSharing.AS_PREPARED.value
     roles = ("public",) if truncated else ("public", "sensitive")
     return {role: _role_lookups(role, features, parameters, is_shared) for role in roles}
 

@@ -3,7 +3,6 @@
 import numpy as np
 
 from tulle.errors import DataError
-from tulle.train.configs import NonPrivateConfig
 from tulle.train.examples import ExampleSet, IntArray
 from tulle.train.train_plan import TrainPlan
 from tulle.train.unit_level import UserLevel
@@ -28,15 +27,15 @@ def check_held_out(examples: ExampleSet, test: ExampleSet, plan: TrainPlan) -> N
             "all test labels are the same, so the AUC is undefined; test on rows of both classes, "
             "or on none."
         )
-    config = plan.config
-    if isinstance(config, NonPrivateConfig) or not _are_of_one_dataset(examples, test):
+    method = plan.method
+    if not method.is_private or not _are_of_one_dataset(examples, test):
         return
     if _shares_rows(examples, test):
         raise DataError(
             "rows that are trained on are among the test rows, and figures of test rows are exact; "
             "test on other rows, or on none."
         )
-    if isinstance(config.unit, UserLevel) and _shares_users(examples, test):
+    if isinstance(method.unit, UserLevel) and _shares_users(examples, test):
         raise DataError(
             "users that are trained on have rows among the test rows, and figures of test rows "
             "are exact; split by user (tulle.data.splits.split_by_unit), or test on none."

@@ -14,7 +14,7 @@ from tulle.train.examples import ExampleSet
 from tulle.train.monitor import Monitored
 from tulle.train.private_step import BatchUnits
 from tulle.train.private_updates import PrivateUpdates
-from tulle.train.train_plan import StepSampler
+from tulle.train.step_sampling import StepSampler
 
 
 class HostEngine:

@@ -12,7 +12,12 @@ from tulle.train.examples import ExampleSet
 from tulle.train.journal import MemoryJournal
 from tulle.train.label_losses import ReportLoss
 from tulle.train.label_reports import estimated_rate, log_odds
-from tulle.train.losses import CrossEntropy, Loss
+from tulle.train.losses import (
+    CrossEntropy,
+    DebiasedCrossEntropy,
+    ForwardCorrectedCrossEntropy,
+    Loss,
+)
 from tulle.train.models.tower_model import ModelSettings
 from tulle.train.phases import LabelCorrection, LabelPhase
 from tulle.train.plain_training import PlainTask, train_plain
@@ -83,6 +88,15 @@ def label_loss(
     if not phase.correction.corrects_loss:
         return CrossEntropy()
     return ReportLoss.of_phase(phase, channel, estimated_rate(noisy_labels, channel))
+
+
+def label_loss_of_all(phase: LabelPhase, epsilon: float) -> Loss:
+    """The loss where all labels have one epsilon: exact also for tiny probabilities."""
+    if phase.correction is LabelCorrection.DEBIASED:
+        return DebiasedCrossEntropy(epsilon=epsilon, max_logit=phase.max_logit)
+    if phase.correction is LabelCorrection.FORWARD:
+        return ForwardCorrectedCrossEntropy(epsilon=epsilon)
+    return CrossEntropy()
 
 
 def first_log_odds(

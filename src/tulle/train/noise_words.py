@@ -1,16 +1,12 @@
 """What a training plan says of the noise of its steps: sentence, settings, bounds, assumptions."""
 
-from typing import TYPE_CHECKING
-
 from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.privacy.conditions import Assumption, Bound, Status
 from tulle.privacy.settings import Scalar
 from tulle.train.banded.band_matrix import BandMatrix
 from tulle.train.phases import PrivatePhase
 from tulle.train.step_noise import BandedNoise, LatticeNoise, SelectedRows
-
-if TYPE_CHECKING:
-    from tulle.train.train_plan import StepSampler
+from tulle.train.step_sampling import StepSampler
 
 FLOATING_POINT = "floating point, not on a lattice"
 """Noise whose proof is for real numbers."""
@@ -34,7 +30,7 @@ def noise_sentence(phase: PrivatePhase) -> str:
     return ""
 
 
-def noise_settings(phase: PrivatePhase, sampler: "StepSampler") -> dict[str, Scalar]:
+def noise_settings(phase: PrivatePhase, sampler: StepSampler) -> dict[str, Scalar]:
     """The noise and all that decides it, besides its multiplier."""
     noise = phase.noise
     settings: dict[str, Scalar] = {"noise": noise.kind, "noise_arithmetic": FLOATING_POINT}
@@ -56,7 +52,7 @@ def noise_settings(phase: PrivatePhase, sampler: "StepSampler") -> dict[str, Sca
     return settings
 
 
-def noise_bounds(phase: PrivatePhase, sampler: "StepSampler") -> tuple[Bound, ...]:
+def noise_bounds(phase: PrivatePhase, sampler: StepSampler) -> tuple[Bound, ...]:
     """What else of a unit is bounded, besides its clipped gradient."""
     if isinstance(sampler, CyclicPoisson):
         return (

@@ -8,7 +8,7 @@ from tulle.errors import ConfigError
 from tulle.privacy.fields import check_count, check_finite
 from tulle.train.losses import check_max_logit
 from tulle.train.optimizers.adam import Adam
-from tulle.train.optimizers.optimizer import OptimizerSettings
+from tulle.train.optimizers.optimizer_settings import AnyOptimizer
 from tulle.train.schedules import CosineDecay, Schedule
 from tulle.train.step_noise import IndependentNoise, StepNoise
 
@@ -62,9 +62,7 @@ class PlainPhase:
 
     epochs: float = 1.0
     batch_size: int = 1024
-    optimizer: OptimizerSettings = dataclasses.field(
-        default_factory=lambda: Adam(learning_rate=1e-3)
-    )
+    optimizer: AnyOptimizer = dataclasses.field(default_factory=lambda: Adam(learning_rate=1e-3))
     schedule: Schedule = dataclasses.field(default_factory=CosineDecay)
     early_stopping: EarlyStopping | None = None
 
@@ -117,9 +115,7 @@ class PrivatePhase:
     those are few; the plan says which."""
     clip_norm: float = 10.0
     """Largest L2 norm of one unit's part in a step, over all trained parameters together."""
-    optimizer: OptimizerSettings = dataclasses.field(
-        default_factory=lambda: Adam(learning_rate=2e-3)
-    )
+    optimizer: AnyOptimizer = dataclasses.field(default_factory=lambda: Adam(learning_rate=2e-3))
     schedule: Schedule = dataclasses.field(default_factory=CosineDecay)
     public_tower: PublicTower = PublicTower.FINE_TUNE
     noise_multiplier: float | None = None

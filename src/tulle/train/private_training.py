@@ -18,7 +18,8 @@ from tulle.train.phases import PrivatePhase
 from tulle.train.private_step import StepSettings, largest_weight
 from tulle.train.progress import Progress, SmoothLoss, SpeedMeter
 from tulle.train.run_context import RunContext, pack, unpack_model, unpack_optimizer
-from tulle.train.train_plan import StepSampler, TrainPlan
+from tulle.train.step_sampling import StepSampler
+from tulle.train.train_plan import TrainPlan
 
 PHASE = "private"
 
@@ -59,7 +60,7 @@ def step_settings(plan: TrainPlan) -> StepSettings:
     """What one step of a plan does."""
     phase, sampler = plan.private_phase, plan.sampler
     if phase is None or sampler is None or plan.noise_multiplier is None:
-        raise ConfigError(f"plan {plan.plan.name!r} has no private steps.")
+        raise ConfigError(f"plan {plan.privacy.name!r} has no private steps.")
     size = sampler.expected_users if isinstance(sampler, UserSampling) else sampler.expected_size
     return StepSettings(
         clip_norm=phase.clip_norm,
@@ -177,5 +178,5 @@ class _PrivateTraining:
 
 def _parts(plan: TrainPlan) -> tuple[StepSampler, PrivatePhase]:
     if plan.sampler is None or plan.private_phase is None:
-        raise ConfigError(f"plan {plan.plan.name!r} has no private steps.")
+        raise ConfigError(f"plan {plan.privacy.name!r} has no private steps.")
     return plan.sampler, plan.private_phase

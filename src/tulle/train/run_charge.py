@@ -1,12 +1,10 @@
 """Charging a run to a ledger, once, before anything is drawn from the data."""
 
 from tulle.errors import ConfigError
-from tulle.privacy.events import Event, NonPrivate
 from tulle.privacy.units import Adjacency
 from tulle.runs.folder import RunFolder
-from tulle.train.configs import NonPrivateConfig
 from tulle.train.run_options import LedgerCharge
-from tulle.train.train_plan import TrainPlan, compose_parts, labels_event, noisy_event
+from tulle.train.train_plan import TrainPlan
 
 
 def charge_run(plan: TrainPlan, charge: LedgerCharge | None, *, folder: RunFolder | None) -> None:
@@ -25,10 +23,10 @@ def charge_run(plan: TrainPlan, charge: LedgerCharge | None, *, folder: RunFolde
     if folder is not None and _is_paid(charge, note):
         return
     spend = charge.ledger.spend(
-        charged_event(plan),
+        plan.charged_event,
         purpose=charge.purpose,
         note=note,
-        unit=plan.plan.guarantee.unit,
+        unit=plan.privacy.guarantee.unit,
         at=charge.at,
         until=charge.until,
     )
@@ -48,27 +46,16 @@ def check_charge(plan: TrainPlan, charge: LedgerCharge | None) -> None:
         _refuse_baseline(plan)
         _check_budgets(charge)
         charge.ledger.check(
-            charged_event(plan),
+            plan.charged_event,
             purpose=charge.purpose,
-            unit=plan.plan.guarantee.unit,
+            unit=plan.privacy.guarantee.unit,
             at=charge.at,
             until=charge.until,
         )
 
 
-def charged_event(plan: TrainPlan) -> Event:
-    """What a run spends beyond the vocabularies of its data."""
-    if isinstance(plan.config, NonPrivateConfig):
-        return NonPrivate()
-    labels = None
-    if plan.label_epsilon is not None:
-        labels = labels_event(plan.config, plan.label_epsilon)
-    noisy = noisy_event(plan.config, plan.sampler, plan.noise_multiplier)
-    return compose_parts(labels, noisy)
-
-
 def _refuse_baseline(plan: TrainPlan) -> None:
-    if isinstance(plan.config, NonPrivateConfig):
+    if not plan.method.is_private:
         raise ConfigError("a run without privacy cannot be charged; leave the ledger out.")
 
 

@@ -9,11 +9,10 @@ from tulle.errors import DataError, RunStateError
 from tulle.privacy.fields import null_if_infinite
 from tulle.runs.folder import RunFolder
 from tulle.runs.whole_files import reporting_disk_errors
-from tulle.train.cells.cell_export import export_cells
-from tulle.train.cells.cell_model import CellModel
-from tulle.train.configs import Accounting, DpSgdConfig, TwoPhaseConfig, method_name
 from tulle.train.export import export_model, load_model
 from tulle.train.exported_model import REPORT_PROBS
+from tulle.train.methods.mosaic.cell_export import export_cells
+from tulle.train.methods.mosaic.cell_model import CellModel
 from tulle.train.model_folder import clear_cut_exports, cut_exports, has_content, put_in_place
 from tulle.train.train_plan import TrainPlan
 from tulle.train.trained_model import TrainedModel
@@ -129,11 +128,11 @@ def _export_towers(result: "FitResult", folder: RunFolder) -> None:
 def result_to_dict(result: "FitResult", *, test_name: str) -> dict[str, Any]:
     """Plain data about a finished run; all of it may be shown beside its card."""
     plan = result.plan
-    guarantee = plan.plan.guarantee
-    is_paper = _is_paper(plan)
+    guarantee = plan.privacy.guarantee
+    is_paper = plan.is_paper
     return {
         "format": _FORMAT,
-        "method": method_name(plan.config),
+        "method": plan.method.kind,
         "epsilon": null_if_infinite(guarantee.epsilon),
         "delta": guarantee.delta,
         "label_epsilon": plan.label_epsilon,
@@ -153,7 +152,7 @@ def result_to_dict(result: "FitResult", *, test_name: str) -> dict[str, Any]:
 
 
 def _plan_facts(plan: TrainPlan) -> dict[str, object]:
-    return {"plan_fingerprint": plan.plan.fingerprint()}
+    return {"plan_fingerprint": plan.privacy.fingerprint()}
 
 
 def _lost_model(folder: RunFolder, what: str) -> RunStateError:
@@ -169,12 +168,3 @@ def _report_facts(trained: TrainedModel) -> dict[str, object]:
     if channel is None:
         return {}
     return {REPORT_PROBS: [float(channel.prob_if_negative), float(channel.prob_if_positive)]}
-
-
-def _is_paper(plan: TrainPlan) -> bool:
-    config = plan.config
-    return (
-        isinstance(config, TwoPhaseConfig | DpSgdConfig)
-        and config.accounting is Accounting.PAPER_RDP
-        and plan.sampler is not None
-    )

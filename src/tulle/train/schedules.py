@@ -2,21 +2,10 @@
 
 import dataclasses
 import math
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar
 
 from tulle.errors import ConfigError
 from tulle.privacy.fields import check_count, check_finite
-from tulle.train.tagged_settings import class_of_kind, settings_of_kind, tagged_dict
-
-
-class Schedule(Protocol):
-    """The factor of every step. It depends on public numbers only."""
-
-    def rate_factor(self, step: int, num_steps: int) -> float:
-        """What to multiply the learning rate with in this step, the first being 0."""
-
-    def to_dict(self) -> dict[str, object]:
-        """The settings as plain data."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,15 +31,6 @@ class CosineDecay:
             return (step + 1) / (warmup + 1)
         return 0.5 * (1 + math.cos(math.pi * (step - warmup) / (num_steps - warmup)))
 
-    def to_dict(self) -> dict[str, object]:
-        """The settings as plain data."""
-        return tagged_dict(self)
-
-    @classmethod
-    def from_dict(cls, data: object) -> Self:
-        """Reads what `to_dict` wrote."""
-        return settings_of_kind(cls, data)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConstantRate:
@@ -63,23 +43,9 @@ class ConstantRate:
         _check_step(step, num_steps)
         return 1.0
 
-    def to_dict(self) -> dict[str, object]:
-        """The settings as plain data."""
-        return tagged_dict(self)
 
-    @classmethod
-    def from_dict(cls, data: object) -> Self:
-        """Reads what `to_dict` wrote."""
-        return settings_of_kind(cls, data)
-
-
-def schedule_from_dict(data: object) -> Schedule:
-    """Reads what the `to_dict` of any schedule wrote."""
-    kinds: dict[str, type[CosineDecay] | type[ConstantRate]] = {
-        CosineDecay.kind: CosineDecay,
-        ConstantRate.kind: ConstantRate,
-    }
-    return class_of_kind("schedule", data, kinds).from_dict(data)
+Schedule = CosineDecay | ConstantRate
+"""The factor of every step. It depends on public numbers only."""
 
 
 def _check_step(step: int, num_steps: int) -> None:

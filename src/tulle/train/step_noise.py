@@ -6,12 +6,11 @@ correlated from step to step, or into few rows of the tables.
 """
 
 import dataclasses
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from tulle.errors import ConfigError
 from tulle.privacy.fields import check_count, check_finite
 from tulle.train.lattice.grid import lattice_grid
-from tulle.train.tagged_settings import class_of_kind, settings_of_kind, tagged_dict
 
 _FEWEST_BITS, _MOST_BITS = 16, 32
 _MOST_BANDS = 4096
@@ -24,15 +23,6 @@ class IndependentNoise:
     """Fresh normals on every entry of the sum in every step: DP-SGD as it is known."""
 
     kind: ClassVar[str] = "independent"
-
-    def to_dict(self) -> dict[str, object]:
-        """The settings as plain data."""
-        return tagged_dict(self)
-
-    @classmethod
-    def from_dict(cls, data: object) -> Self:
-        """Reads what `to_dict` wrote."""
-        return settings_of_kind(cls, data)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,15 +51,6 @@ class LatticeNoise:
         """Distance of two neighbours on the lattice: a power of two, so that floats hold it."""
         return lattice_grid(clip_norm, self.bits)
 
-    def to_dict(self) -> dict[str, object]:
-        """The settings as plain data."""
-        return tagged_dict(self)
-
-    @classmethod
-    def from_dict(cls, data: object) -> Self:
-        """Reads what `to_dict` wrote."""
-        return settings_of_kind(cls, data)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BandedNoise:
@@ -93,15 +74,6 @@ class BandedNoise:
             raise ConfigError(
                 f"num_bands={self.num_bands} must be <= {_MOST_BANDS}; 4 to 256 are useful."
             )
-
-    def to_dict(self) -> dict[str, object]:
-        """The settings as plain data."""
-        return tagged_dict(self)
-
-    @classmethod
-    def from_dict(cls, data: object) -> Self:
-        """Reads what `to_dict` wrote."""
-        return settings_of_kind(cls, data)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,15 +114,6 @@ class SelectedRows:
                 "of the count noise; 3 to 5 are useful."
             )
 
-    def to_dict(self) -> dict[str, object]:
-        """The settings as plain data."""
-        return tagged_dict(self)
-
-    @classmethod
-    def from_dict(cls, data: object) -> Self:
-        """Reads what `to_dict` wrote."""
-        return settings_of_kind(cls, data)
-
 
 StepNoise = IndependentNoise | LatticeNoise | BandedNoise | SelectedRows
 
@@ -160,10 +123,3 @@ STEP_NOISES: tuple[type[StepNoise], ...] = (
     BandedNoise,
     SelectedRows,
 )
-
-_KINDS: dict[str, type[StepNoise]] = {cls.kind: cls for cls in STEP_NOISES}
-
-
-def step_noise_from_dict(data: object) -> StepNoise:
-    """Reads what the `to_dict` of any of these wrote."""
-    return class_of_kind("noise", data, _KINDS).from_dict(data)

@@ -1,7 +1,7 @@
 """Which batches private steps are drawn from: rows or users, and how many steps."""
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.data.samplers.poisson import Poisson
@@ -9,14 +9,16 @@ from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.data.samplers.user_sampling import UserSampling
 from tulle.errors import ConfigError
 from tulle.privacy.cut_batches import CUT_SHARE_OF_DELTA
-from tulle.train.configs import Accounting, StepsConfig
 from tulle.train.data_shape import DataShape
 from tulle.train.phases import PrivatePhase
 from tulle.train.step_noise import BandedNoise
-from tulle.train.unit_level import UserAccounting, UserLevel
+from tulle.train.unit_level import UnitLevel, UserAccounting, UserLevel
 
 if TYPE_CHECKING:
-    from tulle.train.train_plan import StepSampler
+    from tulle.train.methods.method import Target
+
+RowSampler = TruncatedPoisson | Poisson | CyclicPoisson
+StepSampler = RowSampler | UserSampling
 
 _USUAL_BATCH_SIZE = 16384
 _LEAST_CUT_PROB = 1e-30
@@ -25,33 +27,49 @@ _LEAST_BATCHES = 4
 """Where rows are few, so many batches of the size that a plan chooses would hold them all."""
 
 
-def with_batch_size(config: StepsConfig, shape: DataShape) -> StepsConfig:
-    """The same settings with the batch size that a plan for such data has."""
-    phase = dataclasses.replace(config.private_phase, batch_size=_batch_size(config, shape))
-    return dataclasses.replace(config, private_phase=phase)
-
-
-def choose_sampler(config: StepsConfig, shape: DataShape) -> "StepSampler":
+def choose_sampler(
+    unit: UnitLevel | None,
+    phase: PrivatePhase,
+    shape: DataShape,
+    *,
+    target: "Target | None" = None,
+    is_paper: bool = False,
+) -> StepSampler:
     """Truncated Poisson batches of rows; whole users if they are clipped as such.
 
-    The papers' accounting covers plain Poisson batches, so reproductions get those. Correlated
-    noise needs groups of rows that take turns, as many as it has bands.
+    Correlated noise needs groups of rows that take turns, as many as it has bands.
+
+    Args:
+      unit: Whom the run protects.
+      phase: Batch size, epochs and noise of the private steps.
+      shape: Numbers of rows and users.
+      target: Says how much delta there is for batches that are cut.
+      is_paper: The papers' accounting covers plain Poisson batches, so reproductions get those.
     """
-    unit, phase, batch_size = config.unit, config.private_phase, _batch_size(config, shape)
-    accounting = unit.accounting if isinstance(unit, UserLevel) else None
-    if isinstance(unit, UserLevel) and accounting is UserAccounting.CLIPPED_USERS:
+    batch_size = chosen_batch_size(unit, phase, shape)
+    if _are_users_clipped(unit):
         return _user_sampling(unit, phase, batch_size, shape)
     num_rows = shape.num_private_rows
     _check_batch_size(batch_size, num_rows, "training rows")
     if isinstance(phase.noise, BandedNoise):
         return _cyclic(phase, batch_size, phase.noise.num_bands, num_rows)
-    if config.accounting is Accounting.PAPER_RDP:
+    if is_paper:
         return Poisson(
             num_rows=num_rows,
             sampling_prob=batch_size / num_rows,
             steps=_num_steps(phase, num_rows, batch_size),
         )
-    return _truncated(config, batch_size, num_rows)
+    return _truncated(unit, phase, batch_size, num_rows, max_cut_prob=_most_cut_prob(unit, target))
+
+
+def chosen_batch_size(unit: UnitLevel | None, phase: PrivatePhase, shape: DataShape) -> int:
+    """The size that was chosen; else the usual one, or less where there are few rows or users."""
+    if phase.batch_size is not None:
+        return phase.batch_size
+    num_units = (shape.num_users or 1) if _are_users_clipped(unit) else shape.num_private_rows
+    if isinstance(phase.noise, BandedNoise):
+        num_units //= phase.noise.num_bands
+    return fitting_batch_size(_USUAL_BATCH_SIZE, num_units)
 
 
 def fitting_batch_size(batch_size: int, num_units: int) -> int:
@@ -59,28 +77,26 @@ def fitting_batch_size(batch_size: int, num_units: int) -> int:
     return min(batch_size, max(1, num_units // _LEAST_BATCHES))
 
 
-def _batch_size(config: StepsConfig, shape: DataShape) -> int:
-    """The size that was chosen; else the usual one, or less where there are few rows or users."""
-    phase, unit, num_units = config.private_phase, config.unit, shape.num_private_rows
-    if phase.batch_size is not None:
-        return phase.batch_size
-    if isinstance(unit, UserLevel) and unit.accounting is UserAccounting.CLIPPED_USERS:
-        num_units = shape.num_users or 1
-    if isinstance(phase.noise, BandedNoise):
-        num_units //= phase.noise.num_bands
-    return fitting_batch_size(_USUAL_BATCH_SIZE, num_units)
+def _are_users_clipped(unit: UnitLevel | None) -> TypeGuard[UserLevel]:
+    return isinstance(unit, UserLevel) and unit.accounting is UserAccounting.CLIPPED_USERS
 
 
-def _rows_in_event(config: StepsConfig) -> int:
-    unit = config.unit
+def _rows_in_event(unit: UnitLevel | None) -> int:
     if isinstance(unit, UserLevel) and unit.accounting is UserAccounting.SEVERAL_ROWS:
         return unit.max_rows_per_user
     return 1
 
 
-def _truncated(config: StepsConfig, batch_size: int, num_rows: int) -> TruncatedPoisson:
+def _truncated(
+    unit: UnitLevel | None,
+    phase: PrivatePhase,
+    batch_size: int,
+    num_rows: int,
+    *,
+    max_cut_prob: float | None,
+) -> TruncatedPoisson:
     """Batches with room enough for the number of steps, which grows as they hold less."""
-    phase, max_rows, steps = config.private_phase, _rows_in_event(config), 1
+    max_rows, steps = _rows_in_event(unit), 1
     if batch_size < max_rows:
         raise ConfigError(
             f"batch_size={batch_size} must be >= max_rows_per_user={max_rows}, and should be much "
@@ -92,7 +108,7 @@ def _truncated(config: StepsConfig, batch_size: int, num_rows: int) -> Truncated
             max_batch_size=batch_size,
             steps=steps,
             max_rows_per_unit=max_rows,
-            max_cut_prob=_most_cut_prob(config),
+            max_cut_prob=max_cut_prob,
         )
         if max_rows > 1 and sampler.expected_size < 1:
             raise ConfigError(
@@ -106,13 +122,12 @@ def _truncated(config: StepsConfig, batch_size: int, num_rows: int) -> Truncated
         steps = needed
 
 
-def _most_cut_prob(config: StepsConfig) -> float | None:
-    """Most chance that a batch of the run is cut, where users have several rows.
+def _most_cut_prob(unit: UnitLevel | None, target: "Target | None") -> float | None:
+    """Largest probability that a batch of the run is cut, where users have several rows.
 
     A cut batch is then accounted without amplification, or by group privacy, which asks less
     delta of a single row than the user has.
     """
-    unit, target = config.unit, config.target
     if not isinstance(unit, UserLevel) or unit.max_rows_per_user == 1 or target is None:
         return None
     # A delta of zero is refused by name when noise is looked for.

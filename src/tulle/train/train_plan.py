@@ -1,129 +1,110 @@
-"""The plan of a training run: config, sampler, noise and event, bound together.
+"""The plan of a training run: method, shape of the data and noise; all else follows from them.
 
-What is run and what is accounted come from one object. It refuses a noise or a sampler
-that does not give the event of its claim, so nobody can change one without the other.
+What is run and what is accounted come from one object. It stores what cannot be derived: the
+settings of the method, the public shape of the data, the noise multiplier, and the epsilons that
+accounting found for them. Sampler, event, columns and words are derived, so that nobody can change
+one without the other. A finished plan is JSON: made where the accountant is, run where the data
+are.
 """
 
 import dataclasses
+import functools
+import itertools
+import math
+from typing import Any
 
-from tulle.data.samplers.cyclic_poisson import CyclicPoisson
-from tulle.data.samplers.poisson import Poisson
-from tulle.data.samplers.truncated_poisson import TruncatedPoisson
-from tulle.data.samplers.user_sampling import UserSampling
+from tulle.data.prepared.format import PreparedFeature
 from tulle.errors import ConfigError
 from tulle.privacy.claim import Claim
-from tulle.privacy.events import (
-    Composed,
-    Event,
-    Gaussian,
-    Grouped,
-    NonPrivate,
-    RandomizedResponse,
-    Repeated,
-    SwitchedGaussian,
+from tulle.privacy.columns import ColumnRoles
+from tulle.privacy.event_json import event_from_dict, event_to_dict
+from tulle.privacy.events import Composed, Event, NonPrivate
+from tulle.privacy.fields import (
+    canonical_json,
+    check_fields,
+    check_finite,
+    check_format,
+    check_list,
+    infinite_if_null,
+    null_if_infinite,
+    parse_json,
 )
+from tulle.privacy.guarantee import Guarantee
 from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency, Scope, TrustModel
-from tulle.train.cells.cell_words import cells_bounds_of_one_table
-from tulle.train.configs import (
-    Accounting,
-    DpSgdConfig,
-    HybridConfig,
-    LabelProjectionConfig,
-    NonPrivateConfig,
-    PrivateConfig,
-    RandomizedLabelsConfig,
-    StepsConfig,
-    TowerConfig,
-    TrainConfig,
-    TwoPhaseConfig,
-)
 from tulle.train.data_shape import DataShape
+from tulle.train.methods.catalogue import method_data, method_from
+from tulle.train.methods.method import Accounting, Method
 from tulle.train.models.tower_model import TOWERS
 from tulle.train.phases import LabelPhase, PlainPhase, PrivatePhase, PublicTower
-from tulle.train.plan_words import (
-    plan_assumptions,
-    plan_bounds,
-    plan_columns,
-    plan_sentence,
-    plan_settings,
-)
-from tulle.train.step_noise import BandedNoise
-from tulle.train.step_sampling import choose_sampler
-from tulle.train.unit_level import UserAccounting, UserLevel
+from tulle.train.step_sampling import StepSampler
+from tulle.train.unit_level import chosen_level
 
-RowSampler = TruncatedPoisson | Poisson | CyclicPoisson
-StepSampler = RowSampler | UserSampling
+_FORMAT, _FIRST_FORMAT = "tulle train plan 2", "tulle train plan 1"
+_KEYS = (
+    *("format", "method", "shape", "noise_multiplier", "epsilon"),
+    *("variant_epsilons", "epsilon_milestones"),
+)
+_FIRST_KEYS = (
+    *("format", "config", "shape", "plan"),
+    *("label_epsilon", "noise_multiplier", "epsilon_milestones"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainPlan:
-    """Everything that is fixed before training starts. Every field is public information."""
+class PlannedRun:
+    """What a run will do, before anybody has computed what it costs in epsilon."""
 
-    config: TrainConfig
+    method: Method
     shape: DataShape
-    plan: Plan
-    """What is promised, with its event."""
-    label_epsilon: float | None = None
-    """Of one randomized label; None if labels are not randomized."""
-    sampler: StepSampler | None = None
     noise_multiplier: float | None = None
-    """Of the private steps, or of all sums of cells together."""
-    epsilon_milestones: tuple[tuple[int, float], ...] = ()
-    """Private steps done, and the epsilon spent by then, in ascending order."""
+    """Noise of the private steps, or of all noisy sums together, divided by the sensitivity."""
 
     def __post_init__(self) -> None:
-        _check_parts(self)
-        if self.plan.event != run_event(self):
+        if (self.noise_multiplier is not None) != self.method.has_noise(self.shape):
             raise ConfigError(
-                f"plan {self.plan.name!r} claims for another event than its sampler, noise and "
-                "labels give; make it anew with config.make(shape)."
+                f"noise_multiplier={self.noise_multiplier} does not go with method "
+                f"{self.method.kind} on such data; make the plan with method.make(shape)."
             )
-        if what := _first_mismatch(self):
-            raise ConfigError(
-                f"plan {self.plan.name!r} was made with another {what}; make it anew with "
-                "config.make(shape)."
-            )
+
+    @functools.cached_property
+    def sampler(self) -> StepSampler | None:
+        """What draws the batches of private steps; None if there are none."""
+        return self.method.sampler(self.shape)
 
     @property
-    def tower_config(self) -> TowerConfig:
-        """The config, if it is one of towers that steps train.
-
-        Raises:
-          ConfigError: The plan is one of hybrid, which has none.
-        """
-        if isinstance(self.config, HybridConfig):
-            raise ConfigError(
-                f"plan {self.plan.name!r} has no steps and no model of towers; use another method."
-            )
-        return self.config
+    def label_epsilon(self) -> float | None:
+        """Epsilon of one randomized label; None if labels are not randomized."""
+        return self.method.label_epsilon
 
     @property
     def label_phase(self) -> LabelPhase | None:
-        """Steps on randomized labels, if there are any."""
-        if self.label_epsilon is None or not isinstance(
-            self.config, TwoPhaseConfig | RandomizedLabelsConfig
-        ):
-            return None
-        return self.config.label_phase
+        """Settings of the steps on randomized labels; None if there are none."""
+        return self.method.label_steps()
 
     @property
     def private_phase(self) -> PrivatePhase | None:
-        """Clipped and noisy steps, if there are any."""
-        if self.sampler is None or not isinstance(self.config, StepsConfig):
-            return None
-        return self.config.private_phase
+        """Settings of the clipped and noisy steps; None if there are none."""
+        return self.method.private_steps()
 
     @property
     def plain_phase(self) -> PlainPhase | None:
-        """Steps on raw data, if this is a baseline."""
-        return self.config.phase if isinstance(self.config, NonPrivateConfig) else None
+        """Settings of the steps on raw data; None unless this is a baseline."""
+        return self.method.plain_steps()
 
     @property
     def reads_sensitive(self) -> bool:
         """False if no sensitive column is ever looked at."""
-        is_plain = self.plain_phase is not None
-        return is_plain or run_reads_sensitive(self.config, self.shape, self.sampler)
+        return self.method.reads_sensitive(self.shape)
+
+    @property
+    def columns(self) -> ColumnRoles:
+        """The roles as a run uses them: sensitive columns that it never reads are ignored."""
+        columns = self.shape.columns
+        if self.reads_sensitive or not columns.sensitive:
+            return columns
+        ignored = (*columns.ignored, *columns.sensitive)
+        return dataclasses.replace(columns, sensitive=(), ignored=ignored)
 
     @property
     def private_towers(self) -> frozenset[str]:
@@ -136,76 +117,213 @@ class TrainPlan:
 
     @property
     def num_private_steps(self) -> int:
-        """Private steps in all."""
+        """Number of private steps in all."""
         return 0 if self.sampler is None else self.sampler.steps
+
+    @property
+    def is_paper(self) -> bool:
+        """True if the noise follows the papers' accounting, for reproductions alone."""
+        return self.sampler is not None and self.method.accounting is Accounting.PAPER_RDP
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """Which neighbours the headline speaks about: replaced ones, but for reproductions."""
+        return Adjacency.ADD_OR_REMOVE if self.is_paper else Adjacency.REPLACE
+
+    @property
+    def delta(self) -> float:
+        """The delta of the guarantee: 0 where only labels are randomized."""
+        target = self.method.target
+        return 0.0 if target is None or self.noise_multiplier is None else target.delta
+
+    @property
+    def event(self) -> Event:
+        """What the run costs the unit of its headline, vocabularies included."""
+        return self.event_until(self.num_private_steps)
+
+    def event_until(self, step: int) -> Event:
+        """What the run costs if it ends after so many private steps."""
+        if not self.method.is_private:
+            return NonPrivate()
+        return compose_parts(self._vocabulary, self.method.labels_event(), self._noisy(step))
+
+    @property
+    def charged_event(self) -> Event:
+        """What the run spends beyond the vocabularies of its data, which were charged before."""
+        if not self.method.is_private:
+            return NonPrivate()
+        return compose_parts(self.method.labels_event(), self._noisy(self.num_private_steps))
+
+    @functools.cached_property
+    def variants(self) -> tuple[tuple[Adjacency, Scope, Event], ...]:
+        """Further claims about the same run: sensitive columns alone, and replaced rows."""
+        found = []
+        noisy = self._noisy(self.num_private_steps)
+        has_labels = self.method.labels_event() is not None
+        if has_labels and noisy is not None and self.shape.columns.sensitive:
+            event = compose_parts(self._vocabulary, noisy)
+            found.append((self.adjacency, Scope.SENSITIVE_COLUMNS, event))
+        if self.adjacency is not Adjacency.REPLACE:
+            found.append((Adjacency.REPLACE, self.shape.columns.scope, self.event))
+        return tuple(found)
+
+    @property
+    def _vocabulary(self) -> Event | None:
+        return self.shape.vocabulary_event if self.reads_sensitive else None
+
+    def _noisy(self, num_steps: int) -> Event | None:
+        if self.noise_multiplier is None:
+            return None
+        sampler = self.sampler
+        if sampler is not None and sampler.steps != num_steps:
+            sampler = dataclasses.replace(sampler, steps=num_steps)
+        return self.method.noisy_event(sampler, self.noise_multiplier)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainPlan(PlannedRun):
+    """Everything that is fixed before training starts. Every field is public information."""
+
+    epsilon: float = math.inf
+    """What the run costs the unit, as accounting found it; infinite for a baseline."""
+    variant_epsilons: tuple[float, ...] = ()
+    """The epsilons of the further claims about the run, in the order of `variants`."""
+    epsilon_milestones: tuple[tuple[int, float], ...] = ()
+    """Private steps done, and the epsilon spent by then, in ascending order."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.method.is_private:
+            self._check_target()
+        elif self.epsilon != math.inf:
+            raise ConfigError(f"epsilon={self.epsilon} has no meaning for a baseline.")
+        if len(self.variant_epsilons) != len(self.variants):
+            raise ConfigError(
+                f"a plan of method {self.method.kind} has {len(self.variants)} further claims, "
+                f"not {len(self.variant_epsilons)}; make it with method.make(shape)."
+            )
+        self._check_milestones()
+
+    @functools.cached_property
+    def privacy(self) -> Plan:
+        """What is promised, with its event, and what the plan says of itself."""
+        words = self.method.words(self.shape, self.noise_multiplier)
+        return Plan(
+            name=f"{self.method.kind} training",
+            mechanism=words.sentence,
+            settings=words.settings,
+            event=self.event,
+            guarantee=self._guarantee(self.epsilon, self.adjacency, self.columns.scope),
+            variants=tuple(
+                Claim(guarantee=self._guarantee(epsilon, adjacency, scope), event=event)
+                for epsilon, (adjacency, scope, event) in zip(
+                    self.variant_epsilons, self.variants, strict=True
+                )
+            ),
+            trust=TrustModel.CENTRAL,
+            columns=self.columns,
+            bounds=words.bounds,
+            assumptions=words.assumptions,
+        )
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised to the unit of the run."""
+        return self.privacy.guarantee
 
     def epsilon_by(self, step: int) -> float:
         """What has been spent at most once this many private steps are done."""
         for milestone, epsilon in self.epsilon_milestones:
             if step <= milestone:
                 return epsilon
-        return self.plan.guarantee.epsilon
+        return self.epsilon
 
+    def to_json(self) -> str:
+        """One line of JSON, which `from_json` reads where the data are."""
+        noise = None if self.noise_multiplier is None else float(self.noise_multiplier)
+        return canonical_json(
+            {
+                "format": _FORMAT,
+                "method": method_data(self.method),
+                "shape": _shape_to_dict(self.shape),
+                "noise_multiplier": noise,
+                "epsilon": null_if_infinite(self.epsilon),
+                "variant_epsilons": [null_if_infinite(one) for one in self.variant_epsilons],
+                "epsilon_milestones": [list(mark) for mark in self.epsilon_milestones],
+            }
+        )
 
-def run_event(plan: TrainPlan) -> Event:
-    """What the run costs the unit of its headline."""
-    if isinstance(plan.config, NonPrivateConfig):
-        return NonPrivate()
-    labels = None
-    if plan.label_epsilon is not None:
-        labels = labels_event(plan.config, plan.label_epsilon)
-    vocabulary, noisy = _reading_sensitive(plan)
-    return compose_parts(vocabulary, labels, noisy)
+    @classmethod
+    def from_json(cls, text: str) -> "TrainPlan":
+        """Reads what `to_json` wrote, now or in version 0.1.0.
 
+        Raises:
+          ConfigError: It is no such plan, it contradicts itself, or (where the accountant is
+            installed) its noise does not give the epsilon that it claims.
+        """
+        stored = parse_json("train plan", text)
+        check_format("train plan", stored, _FORMAT, _FIRST_FORMAT)
+        is_first = isinstance(stored, dict) and stored.get("format") == _FIRST_FORMAT
+        plan = _from_first_format(stored) if is_first else _from_data(stored)
+        plan.verify()
+        return plan
 
-def noisy_event(
-    config: TrainConfig, sampler: StepSampler | None, noise_multiplier: float | None
-) -> Event | None:
-    """What all private steps, or all sums of cells, cost; None if there are none."""
-    if noise_multiplier is None:
-        return None
-    if isinstance(config, HybridConfig):
-        # Distances under replace are counted in full by the sums, so nothing doubles them.
-        return Gaussian(noise_multiplier=noise_multiplier, replace_factor=1.0)
-    return None if sampler is None else steps_event(config, sampler, noise_multiplier)
+    def verify(self) -> None:
+        """Computes every epsilon again, where the accountant is installed.
 
+        Raises:
+          ConfigError: The noise does not give an epsilon that the plan claims.
+        """
+        try:
+            from tulle.accounting.plan_check import verify_plan
+        except ImportError:  # A machine that only trains: the card is verified where it is made.
+            return
+        verify_plan(self.privacy)
 
-def steps_event(config: TrainConfig, sampler: StepSampler, noise_multiplier: float) -> Event:
-    """What all private steps cost the unit of a config."""
-    if isinstance(sampler, CyclicPoisson):
-        gaussian = Gaussian(noise_multiplier=noise_multiplier)
-        return sampler.event(gaussian, num_bands=_num_bands(config))
-    event = sampler.event(_step_noise(config, noise_multiplier))
-    unit = config.unit if isinstance(config, StepsConfig) else None
-    if isinstance(unit, UserLevel) and unit.accounting is UserAccounting.GROUP_PRIVACY:
-        return Grouped(event=event, group_size=unit.max_rows_per_user)
-    return event
+    def _guarantee(self, epsilon: float, adjacency: Adjacency, scope: Scope) -> Guarantee:
+        return Guarantee(
+            epsilon=epsilon,
+            delta=self.delta,
+            unit=chosen_level(self.method.unit, None).unit,
+            adjacency=adjacency,
+            scope=scope,
+        )
 
+    def _check_target(self) -> None:
+        """The epsilon is the target, or what a noise comes to that the settings fix."""
+        target, fixed = self.method.target, self.method.fixed_noise
+        if target is None:
+            raise ConfigError(
+                f"method {self.method.kind} has no target; call calibrate(epsilon=…, delta=…) "
+                "and then make(shape)."
+            )
+        has_fixed_noise = fixed is not None and self.noise_multiplier is not None
+        if has_fixed_noise and fixed != self.noise_multiplier:
+            raise ConfigError(
+                f"noise_multiplier={self.noise_multiplier} is not the {fixed} that the settings "
+                "fix; make the plan with method.make(shape)."
+            )
+        if not has_fixed_noise and self.epsilon != target.epsilon:
+            raise ConfigError(
+                f"epsilon={self.epsilon} is not the target epsilon={target.epsilon} of the "
+                "settings; make the plan with method.make(shape)."
+            )
 
-def run_reads_sensitive(config: TrainConfig, shape: DataShape, sampler: StepSampler | None) -> bool:
-    """Whether private steps or cells look at sensitive columns; False if there are neither."""
-    if isinstance(config, HybridConfig):
-        return shape.has_sensitive
-    return sampler is not None and not isinstance(config, LabelProjectionConfig)
-
-
-def labels_event(config: TrainConfig, label_epsilon: float) -> Event:
-    """What the randomized labels of one unit cost, each drawn once."""
-    report = RandomizedResponse(epsilon=label_epsilon)
-    unit = None if isinstance(config, NonPrivateConfig) else config.unit
-    if isinstance(unit, UserLevel) and unit.max_labels_per_user > 1:
-        return Repeated(event=report, count=unit.max_labels_per_user)
-    return report
-
-
-def claimed_adjacency(config: TrainConfig, sampler: StepSampler | None) -> Adjacency:
-    """Which neighbours the headline speaks about: replaced ones, but for reproductions."""
-    is_paper = (
-        isinstance(config, TwoPhaseConfig | DpSgdConfig)
-        and config.accounting is Accounting.PAPER_RDP
-        and sampler is not None
-    )
-    return Adjacency.ADD_OR_REMOVE if is_paper else Adjacency.REPLACE
+    def _check_milestones(self) -> None:
+        """Marks are shown while a run goes on: they must lead up to what the plan promises."""
+        marks = self.epsilon_milestones
+        if not marks:
+            return
+        is_ascending = all(
+            step < later and epsilon <= more
+            for (step, epsilon), (later, more) in itertools.pairwise(marks)
+        )
+        last = (self.num_private_steps, self.epsilon)
+        if not is_ascending or marks[0][0] < 1 or marks[-1] != last:
+            raise ConfigError(
+                f"a plan of method {self.method.kind} has epsilon_milestones that do not ascend to "
+                "its last step and its epsilon; make it anew with method.make(shape)."
+            )
 
 
 def compose_parts(*parts: Event | None) -> Event:
@@ -214,91 +332,74 @@ def compose_parts(*parts: Event | None) -> Event:
     return present[0] if len(present) == 1 else Composed(present)
 
 
-def _step_noise(config: TrainConfig, noise_multiplier: float) -> Event:
-    """What one step releases: labels turn gradients round, or switch those of logits on or off."""
-    if isinstance(config, LabelProjectionConfig):
-        return SwitchedGaussian(noise_multiplier=noise_multiplier)
-    return Gaussian(noise_multiplier=noise_multiplier)
+def _from_data(stored: object) -> TrainPlan:
+    data = check_fields("train plan", stored, _KEYS)
+    noise = data["noise_multiplier"]
+    variants = check_list("variant_epsilons", data["variant_epsilons"])
+    return TrainPlan(
+        method=method_from(data["method"]),
+        shape=_shape_from_dict(data["shape"]),
+        noise_multiplier=None if noise is None else check_finite("noise_multiplier", noise),
+        epsilon=infinite_if_null("epsilon", data["epsilon"]),
+        variant_epsilons=tuple(infinite_if_null("variant_epsilons", one) for one in variants),
+        epsilon_milestones=_milestones(data["epsilon_milestones"]),
+    )
 
 
-def _num_bands(config: TrainConfig) -> int:
-    """Bands of C where the noise of all steps is C^-1 z; its columns have norm 1 at most."""
-    noise = config.private_phase.noise if isinstance(config, TwoPhaseConfig | DpSgdConfig) else None
-    return noise.num_bands if isinstance(noise, BandedNoise) else 1
+def _from_first_format(stored: object) -> TrainPlan:
+    """A plan of version 0.1.0, which stored what is derived now; both must agree."""
+    data = check_fields("train plan", stored, _FIRST_KEYS)
+    promised = Plan.from_dict(data["plan"])
+    noise = data["noise_multiplier"]
+    plan = TrainPlan(
+        method=method_from(data["config"]),
+        shape=_shape_from_dict(data["shape"]),
+        noise_multiplier=None if noise is None else check_finite("noise_multiplier", noise),
+        epsilon=promised.guarantee.epsilon,
+        variant_epsilons=tuple(claim.guarantee.epsilon for claim in promised.variants),
+        epsilon_milestones=_milestones(data["epsilon_milestones"]),
+    )
+    derived = plan.privacy
+    if (promised.event, promised.guarantee, promised.columns, promised.variants) != (
+        derived.event,
+        derived.guarantee,
+        derived.columns,
+        derived.variants,
+    ):
+        raise ConfigError(
+            f"plan {promised.name!r} claims for another event, guarantee or set of columns than "
+            "its settings give; make it anew with this version."
+        )
+    return plan
 
 
-def _check_parts(plan: TrainPlan) -> None:
-    if isinstance(plan.config, HybridConfig):
-        others = (plan.sampler, plan.label_epsilon)
-        if plan.noise_multiplier is None or others != (None, None) or plan.epsilon_milestones:
-            raise ConfigError(
-                "a plan of hybrid has a noise_multiplier, and neither sampler, label_epsilon nor "
-                "milestones; make it with config.make(shape)."
-            )
-    elif (plan.sampler is None) != (plan.noise_multiplier is None):
-        raise ConfigError("a sampler and a noise_multiplier go together; give both or none.")
+def _milestones(data: object) -> tuple[tuple[int, float], ...]:
+    marks = check_list("epsilon_milestones", data)
+    return tuple((int(step), float(epsilon)) for step, epsilon in marks)
 
 
-def _first_mismatch(plan: TrainPlan) -> str | None:
-    """What of the config or the data the claim does not speak about; None if it fits."""
-    config, sampler = plan.config, plan.sampler
-    columns = plan_columns(plan.shape.columns, reads_sensitive=plan.reads_sensitive)
-    settings = plan_settings(config, plan.label_epsilon, sampler, plan.noise_multiplier)
-    if dict(plan.plan.settings) != settings:
-        return "config"
-    if plan.plan.columns != columns:
-        return "set of columns"
-    if not _is_described(plan):
-        return "description"
-    if plan.plan.guarantee.adjacency is not claimed_adjacency(config, sampler):
-        return "adjacency"
-    if not all(_speaks_of_run(claim, plan) for claim in plan.plan.variants):
-        return "variant"
-    if isinstance(config, NonPrivateConfig):
-        return None
-    if isinstance(config, StepsConfig) and sampler is not None:
-        if sampler != choose_sampler(config, plan.shape):
-            return "sampler"
-        if config.private_phase.noise_multiplier not in (None, plan.noise_multiplier):
-            return "noise_multiplier"
-    return None if _meets_target(plan, config) else "unit or target"
+def _shape_to_dict(shape: DataShape) -> dict[str, Any]:
+    event = shape.vocabulary_event
+    return {
+        "features": [dataclasses.asdict(feature) for feature in shape.features],
+        "columns": shape.columns.to_dict(),
+        "num_label_rows": shape.num_label_rows,
+        "num_private_rows": shape.num_private_rows,
+        "num_users": shape.num_users,
+        "vocabulary_event": None if event is None else event_to_dict(event),
+    }
 
 
-def _reading_sensitive(plan: TrainPlan) -> tuple[Event | None, Event | None]:
-    """The vocabularies that are used and the private steps or cells, if there are any."""
-    noisy = noisy_event(plan.config, plan.sampler, plan.noise_multiplier)
-    is_used = run_reads_sensitive(plan.config, plan.shape, plan.sampler)
-    return plan.shape.vocabulary_event if is_used else None, noisy
-
-
-def _speaks_of_run(claim: Claim, plan: TrainPlan) -> bool:
-    """Whether a further claim is about this run: all of it, or all but its labels."""
-    if claim.guarantee.unit != plan.plan.guarantee.unit:
-        return False
-    if claim.event == plan.plan.event:
-        return True
-    is_of_columns = claim.guarantee.scope is Scope.SENSITIVE_COLUMNS and plan.sampler is not None
-    return is_of_columns and claim.event == compose_parts(*_reading_sensitive(plan))
-
-
-def _is_described(plan: TrainPlan) -> bool:
-    """Whether the claim has the words of this config, or those of a version that had others."""
-    said, parts = plan.plan, (plan.config, plan.label_epsilon, plan.sampler)
-    bounds = [plan_bounds(*parts)]
-    if isinstance(plan.config, HybridConfig):
-        bounds.append(cells_bounds_of_one_table())
-    words = (plan_sentence(*parts), plan_assumptions(*parts), TrustModel.CENTRAL)
-    return said.bounds in bounds and (said.mechanism, said.assumptions, said.trust) == words
-
-
-def _meets_target(plan: TrainPlan, config: PrivateConfig) -> bool:
-    guarantee, target = plan.plan.guarantee, config.target
-    if target is None or config.unit is None or guarantee.unit != config.unit.unit:
-        return False
-    if isinstance(config, HybridConfig):
-        return (guarantee.epsilon, guarantee.delta) == (target.epsilon, target.delta)
-    if plan.private_phase is None:
-        return guarantee.epsilon == target.epsilon and guarantee.delta == 0
-    # Where the noise was given, epsilon is what that comes to.
-    is_given = plan.private_phase.noise_multiplier is not None
-    return guarantee.delta == target.delta and (is_given or guarantee.epsilon == target.epsilon)
+def _shape_from_dict(data: object) -> DataShape:
+    names = [field.name for field in dataclasses.fields(DataShape)]
+    fields = dict(check_fields("shape", data, names))
+    event = fields["vocabulary_event"]
+    features = check_list("features", fields["features"])
+    return DataShape(
+        features=tuple(PreparedFeature.from_dict(feature) for feature in features),
+        columns=ColumnRoles.from_dict(fields["columns"]),
+        num_label_rows=fields["num_label_rows"],
+        num_private_rows=fields["num_private_rows"],
+        num_users=fields["num_users"],
+        vocabulary_event=None if event is None else event_from_dict(event),
+    )

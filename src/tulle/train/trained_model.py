@@ -11,9 +11,9 @@ from tulle.data.prepared.format import PreparedFeature
 from tulle.errors import DataError
 from tulle.mechanisms.binary_channel import BinaryChannel
 from tulle.quality.metrics import QualityMetrics
-from tulle.train.cells.cell_model import CellModel
 from tulle.train.evaluation import evaluate_on_labels, predict
 from tulle.train.examples import ExampleSet
+from tulle.train.methods.mosaic.cell_model import CellModel
 from tulle.train.models.tower_model import ModelSettings, TowerModel
 
 

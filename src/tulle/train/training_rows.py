@@ -11,9 +11,9 @@ from tulle.data.contribution import (
     keep_random_rows,
 )
 from tulle.errors import DataError
-from tulle.train.configs import NonPrivateConfig, TrainConfig
 from tulle.train.data_shape import DataShape
 from tulle.train.examples import ExampleSet, IntArray
+from tulle.train.methods.method import Method
 from tulle.train.unit_level import RowChoice, UserLevel
 
 
@@ -28,18 +28,18 @@ class TrainingRows:
     num_users: int | None = None
 
 
-def bound_rows(examples: ExampleSet, config: TrainConfig, key: bytes) -> TrainingRows:
-    """Keeps what the config lets each unit contribute.
+def bound_rows(examples: ExampleSet, method: Method, key: bytes) -> TrainingRows:
+    """Keeps what the method lets each unit contribute.
 
     Args:
       examples: All rows.
-      config: Says whom it protects.
+      method: Says whom it protects.
       key: At least 16 secret bytes for random choices.
 
     Privacy:
       Looks at unit ids alone, which are public under replace. No release.
     """
-    unit = _user_level(config)
+    unit = _user_level(method)
     if unit is None:
         return TrainingRows()
     units = _units(examples)
@@ -53,7 +53,7 @@ def bound_rows(examples: ExampleSet, config: TrainConfig, key: bytes) -> Trainin
     )
 
 
-def planned_shape(examples: ExampleSet, config: TrainConfig) -> DataShape:
+def planned_shape(examples: ExampleSet, method: Method) -> DataShape:
     """What `shape_of` would say of the bounded rows, without choosing any.
 
     How many rows of each unit are kept does not depend on which.
@@ -62,7 +62,7 @@ def planned_shape(examples: ExampleSet, config: TrainConfig) -> DataShape:
       As for `bound_rows`.
     """
     shape = shape_of(examples, TrainingRows())
-    unit = _user_level(config)
+    unit = _user_level(method)
     if unit is None:
         return shape
     _, counts = np.unique(_units(examples), return_counts=True)
@@ -86,10 +86,8 @@ def shape_of(examples: ExampleSet, rows: TrainingRows) -> DataShape:
     )
 
 
-def _user_level(config: TrainConfig) -> UserLevel | None:
-    if isinstance(config, NonPrivateConfig) or not isinstance(config.unit, UserLevel):
-        return None
-    return config.unit
+def _user_level(method: Method) -> UserLevel | None:
+    return method.unit if isinstance(method.unit, UserLevel) else None
 
 
 def _units(examples: ExampleSet) -> NDArray[np.int64]:

@@ -7,9 +7,10 @@ default is the tightest for clipped rows.
 
 import dataclasses
 import enum
+from typing import ClassVar
 
 from tulle.errors import ConfigError
-from tulle.privacy.fields import check_choice, check_count, check_fields, did_you_mean
+from tulle.privacy.fields import check_count
 from tulle.privacy.units import Unit
 
 MOST_ROWS_PER_USER = 10_000
@@ -42,6 +43,8 @@ class RowChoice(enum.Enum):
 class ExampleLevel:
     """Each row is protected on its own."""
 
+    kind: ClassVar[str] = "example"
+
     @property
     def unit(self) -> Unit:
         """One row."""
@@ -51,6 +54,8 @@ class ExampleLevel:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UserLevel:
     """All rows of a user are protected together. Every field is public information."""
+
+    kind: ClassVar[str] = "user"
 
     max_rows_per_user: int = 1
     """Most rows of a user in private steps."""
@@ -125,43 +130,7 @@ def chosen_level(level: UnitLevel | None, unit_column: str | None) -> UnitLevel:
         raise ConfigError(
             f"unit=None, but column {unit_column!r} says whose each row is, and a guarantee for "
             "one row is weak for who has many. Choose unit=UserLevel() to protect all rows of one "
-            f"{unit_column}, with any private config but HybridConfig, or unit=ExampleLevel() to "
+            f"{unit_column}, with any private config but MosaicConfig, or unit=ExampleLevel() to "
             "protect each row on its own."
         )
     return ExampleLevel()
-
-
-def unit_to_dict(level: UnitLevel) -> dict[str, object]:
-    """Plain data with the kind of the unit."""
-    if isinstance(level, ExampleLevel):
-        return {"kind": "example"}
-    sharing = level.max_sharing_labels_per_user
-    return {
-        "kind": "user",
-        "max_rows_per_user": level.max_rows_per_user,
-        "max_labels_per_user": level.max_labels_per_user,
-        **({} if sharing is None else {"max_sharing_labels_per_user": sharing}),
-        "accounting": level.accounting.value,
-        "choice": level.choice.value,
-    }
-
-
-def unit_from_dict(data: object) -> UnitLevel:
-    """Reads what `unit_to_dict` wrote; what is left out has its default."""
-    kind = data.get("kind") if isinstance(data, dict) else None
-    if kind == "example":
-        check_fields("example unit", data, ("kind",))
-        return ExampleLevel()
-    if kind != "user":
-        raise ConfigError(
-            f"unit kind={kind!r} is unknown{did_you_mean(kind, ('example', 'user'))}; "
-            "use example or user."
-        )
-    names = [field.name for field in dataclasses.fields(UserLevel)]
-    fields = dict(check_fields("user unit", data, ("kind",), names))
-    del fields["kind"]
-    if "accounting" in fields:
-        fields["accounting"] = check_choice("accounting", fields["accounting"], UserAccounting)
-    if "choice" in fields:
-        fields["choice"] = check_choice("choice", fields["choice"], RowChoice)
-    return UserLevel(**fields)

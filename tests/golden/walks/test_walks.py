@@ -85,7 +85,7 @@ def _train(options: str) -> str:
     )
 
 
-def _train_cells() -> str:
+def _train_mosaic() -> str:
     return _train("--data synth:search --rows 20000")
 
 
@@ -125,7 +125,7 @@ def _budget() -> str:
 
 
 WALKS: dict[str, Callable[[], str]] = {
-    "train-cells": _train_cells,
+    "train-mosaic": _train_mosaic,
     "train-dp-sgd": _train_dp_sgd,
     "measure-run": _measure,
     "labels-release": _labels,

@@ -18,14 +18,11 @@ from tulle.data.schema import Schema
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.privacy.units import Adjacency
-from tulle.train.configs import (
-    Accounting,
-    DpSgdConfig,
-    NonPrivateConfig,
-    RandomizedLabelsConfig,
-    TrainConfig,
-)
 from tulle.train.examples import ExampleSet
+from tulle.train.methods.baseline import NonPrivateConfig
+from tulle.train.methods.dp_sgd import DpSgdConfig
+from tulle.train.methods.method import Accounting, Method
+from tulle.train.methods.randomized_labels import RandomizedLabelsConfig
 from tulle.train.models.logistic_regression import LogisticRegression
 from tulle.train.optimizers.adam import Adam
 from tulle.train.optimizers.sgd import SGD
@@ -52,7 +49,7 @@ def rows_of_their_own(num_rows: int = NUM_ROWS) -> ExampleSet:
     )
 
 
-def one_step(noise_multiplier: float) -> TrainConfig:
+def one_step(noise_multiplier: float) -> Method:
     phase = PrivatePhase(
         epochs=0.8,
         batch_size=9 * NUM_ROWS // 10,
@@ -81,7 +78,7 @@ def test_a_right_run_keeps_its_claim_and_gives_something_away(noise_multiplier: 
     assert not audit.result.is_violated
     assert 1.5 < audit.result.curve_lower_bound < audit.result.claimed_epsilon
     assert audit.result.claimed_epsilon == pytest.approx(
-        audit.run.plan.plan.guarantee.epsilon, rel=1e-3
+        audit.run.plan.privacy.guarantee.epsilon, rel=1e-3
     )
 
 
@@ -94,11 +91,11 @@ def test_a_run_with_half_the_noise_of_its_claim_is_caught(claimed_noise: float) 
 
 def behind_the_claim(audit: TrainingAudit, noise_factor: float) -> OneRunResult:
     """The same guesses, held against a claim of more noise than there was."""
-    claimed = with_noise_scaled(audit.run.plan.plan.event, noise_factor)
+    claimed = with_noise_scaled(audit.run.plan.privacy.event, noise_factor)
     return audit_canaries(audit.scores, audit.canaries.coins, claimed, Adjacency.REPLACE)
 
 
-def small_label_config(epsilon: float) -> TrainConfig:
+def small_label_config(epsilon: float) -> Method:
     phase = LabelPhase(epochs=3, batch_size=100, optimizer=Adam(learning_rate=0.3))
     config = RandomizedLabelsConfig(
         model=LogisticRegression(), label_phase=phase, unit=ExampleLevel()

@@ -10,7 +10,7 @@ from tulle.privacy.fields import parse_json
 from tulle.privacy.units import Adjacency
 
 TWO_PHASE = (
-    "account two-phase --delta 1e-7 --label-epsilon 3 --num-examples 12800000 "
+    "account hybrid --delta 1e-7 --label-epsilon 3 --num-examples 12800000 "
     "--batch-size 16384 --steps 781"
 )
 DPSGD = "account dpsgd --delta 1e-6 --num-examples 1000000 --batch-size 1000"

@@ -19,7 +19,7 @@ from tulle.errors import (
 )
 from waiting import HANG_S
 
-ACCOUNT_COMMANDS = ("gaussian", "laplace", "rr", "dpsgd", "two-phase", "user", "shuffle", "plan")
+ACCOUNT_COMMANDS = ("gaussian", "laplace", "rr", "dpsgd", "hybrid", "user", "shuffle", "plan")
 
 
 @pytest.mark.parametrize(

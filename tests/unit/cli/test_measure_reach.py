@@ -93,7 +93,7 @@ def test_it_is_charged_once(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     ("options", "code", "said"),
     [
         (["--epsilon", "-1"], 2, "epsilon"),
-        (["--epsilon", "1", "--slice", "campaign"], 2, "max_slices_per_unit"),
+        (["--epsilon", "1", "--slice", "campaign"], 2, "--max-slices-per-unit"),
         (["--epsilon", "1", "--slice", "campaign", "--max-slices-per-unit", "2"], 2, "delta"),
         (["--epsilon", "1", "--delta", "1e-6"], 2, "delta"),
         (["--epsilon", "1", "--user", "person"], 4, "person"),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tulle.train.configs import METHOD_NAMES
+from tulle.train.methods.catalogue import METHODS
 from unit.cli.train_commands import SYNTH, error_of, facts_of, run
 
 PLAN = f"plan {SYNTH} --model lr --method dp-sgd --epsilon 5 --test-fraction 0"
@@ -85,35 +85,35 @@ def test_options_win_over_the_settings_file(
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ("--method two-phase --epsilon 1 --noise bandet", "did you mean 'banded'?"),
+        ("--method hybrid --epsilon 1 --noise bandet", "did you mean 'banded'?"),
         (
-            "--method two-phase --epsilon 1 --bands 4",
+            "--method hybrid --epsilon 1 --bands 4",
             "--bands is for --noise banded, not for independent",
         ),
         (
-            "--method two-phase --epsilon 1 --noise lattice --bands 4",
+            "--method hybrid --epsilon 1 --noise lattice --bands 4",
             "--bands is for --noise banded",
         ),
         (
-            "--method two-phase --epsilon 1 --noise banded --selection-share 0.1",
+            "--method hybrid --epsilon 1 --noise banded --selection-share 0.1",
             "is for --noise selected-rows",
         ),
         (
-            "--method two-phase --epsilon 1 --noise lattice --lattice-bits 4",
+            "--method hybrid --epsilon 1 --noise lattice --lattice-bits 4",
             "--lattice-bits 4 must be from 16 to 32",
         ),
-        ("--method two-phase --epsilon 1 --noise banded --unit user", "protects single examples"),
+        ("--method hybrid --epsilon 1 --noise banded --unit user", "protects single examples"),
         (
-            "--method two-phase --epsilon 1 --noise banded --accounting paper",
+            "--method hybrid --epsilon 1 --noise banded --accounting paper",
             "needs --accounting replace",
         ),
         (
-            "--method two-phase --epsilon 1 --noise banded --batch-size 100",
+            "--method hybrid --epsilon 1 --noise banded --batch-size 100",
             "times --bands 16 must be <=",
         ),
-        ("--method two-phase --epsilon 1 --noise banded --epochs 0.1", "number of private steps"),
+        ("--method hybrid --epsilon 1 --noise banded --epochs 0.1", "number of private steps"),
         ("--method rr --epsilon 1 --noise banded", "--noise has no meaning for method rr"),
-        ("--epsilon 1 --noise lattice", "--noise has no meaning for method hybrid"),
+        ("--epsilon 1 --noise lattice", "--noise has no meaning for method mosaic"),
         ("--method nonprivate --bands 2", "--bands has no meaning for method nonprivate"),
     ],
 )
@@ -128,11 +128,11 @@ def test_sharp_edges_names_the_methods_that_take_noise_on_a_lattice() -> None:
     entry = page.partition("**Training noise in floats.**")[2].partition("\n- **")[0]
     taking = {
         method
-        for method in METHOD_NAMES.values()
+        for method in (method.kind for method in METHODS)
         if run(f"plan {SYNTH} --epsilon 1 --method {method} --noise lattice") == 0
     }
     assert set(re.findall(r"--method ([\w-]+)", entry)) == taking
-    assert "hybrid" not in taking
+    assert "mosaic" not in taking
 
 
 def test_a_noise_that_is_no_table_is_named(

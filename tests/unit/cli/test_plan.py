@@ -5,8 +5,11 @@ import pytest
 
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.runs.folder import RunFolder
-from tulle.train.configs import DpSgdConfig, LabelProjectionConfig, StepsConfig, TwoPhaseConfig
 from tulle.train.fitting import make_plan
+from tulle.train.methods.dp_sgd import DpSgdConfig
+from tulle.train.methods.hybrid import HybridConfig
+from tulle.train.methods.label_projection.method import LabelProjectionConfig
+from tulle.train.methods.private_steps import StepsMethod
 from tulle.train.phases import PrivatePhase
 from tulle.train.step_noise import BandedNoise
 from tulle.train.unit_level import ExampleLevel, UserLevel
@@ -21,7 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_few_rows_get_a_smaller_batch(capsys: pytest.CaptureFixture[str]) -> None:
     settings = facts_of(
-        f"plan {SYNTH} --method two-phase --model lr --epsilon 1 --test-fraction 0", capsys
+        f"plan {SYNTH} --method hybrid --model lr --epsilon 1 --test-fraction 0", capsys
     )["settings"]
     assert (settings["num_rows"], settings["max_batch_size"]) == (600, 150)
     settings = facts_of(
@@ -34,7 +37,7 @@ def test_few_rows_get_a_smaller_batch(capsys: pytest.CaptureFixture[str]) -> Non
     ("options", "config"),
     [
         ("--method dp-sgd --unit example", DpSgdConfig(unit=ExampleLevel())),
-        ("--method two-phase --unit example", TwoPhaseConfig(unit=ExampleLevel())),
+        ("--method hybrid --unit example", HybridConfig(unit=ExampleLevel())),
         ("--method label-projection --unit example", LabelProjectionConfig(unit=ExampleLevel())),
         ("--method dp-sgd --unit user", DpSgdConfig(unit=UserLevel())),
         (
@@ -46,21 +49,21 @@ def test_few_rows_get_a_smaller_batch(capsys: pytest.CaptureFixture[str]) -> Non
     ],
 )
 def test_the_command_makes_the_plan_that_python_makes(
-    options: str, config: StepsConfig, folder: Path, capsys: pytest.CaptureFixture[str]
+    options: str, config: StepsMethod, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_prepared(folder / "prepared")
     command = f"plan --data prepared --test-fraction 0 --epsilon 2 --quiet {options}"
     calibrated = config.calibrate(epsilon=2.0, delta=1e-7)
     plan = make_plan(PreparedDataset.open(folder / "prepared"), calibrated)
-    assert facts_of(command, capsys) == plan.plan.to_dict()
+    assert facts_of(command, capsys) == plan.privacy.to_dict()
 
 
 @pytest.mark.parametrize("command", ["plan", "train"])
 @pytest.mark.parametrize(
     ("method", "way_out"),
     [
-        ("hybrid", "Give --method two-phase --unit user to protect all rows of one user"),
-        ("two-phase", "Give --unit user to protect all rows of one user"),
+        ("mosaic", "Give --method hybrid --unit user to protect all rows of one user"),
+        ("hybrid", "Give --unit user to protect all rows of one user"),
         ("dp-sgd", "Give --unit user to protect all rows of one user"),
         ("rr", "or --unit example to protect each row on its own"),
         ("label-projection", "or --unit example to protect each row on its own"),
@@ -87,7 +90,7 @@ def test_a_settings_file_may_say_who_is_protected(
 
 
 def test_plan_prints_what_would_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(f"plan {SYNTH} --method two-phase --model lr --epsilon 1 --seed 0") == 0
+    assert run(f"plan {SYNTH} --method hybrid --model lr --epsilon 1 --seed 0") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].endswith(
         "epsilon=1, delta=1e-07 (example, replace, labels and sensitive columns)"
@@ -104,7 +107,7 @@ def test_plan_reads_no_label_and_no_feature(
     write_prepared(folder / "wrong", label_of_last_row=2.0)
     path = folder / "wrong" / "sensitive_features.i32"
     path.write_bytes(np.full(path.stat().st_size // 4, -7, np.int32).tobytes())
-    command = "--data wrong --method two-phase --unit example --epsilon 1 --quiet"
+    command = "--data wrong --method hybrid --unit example --epsilon 1 --quiet"
     assert facts_of(f"plan {command}", capsys)["guarantee"]["epsilon"] == 1
     assert "a label is not 0 or 1" in error_of(f"train {command}", 4, capsys)
     assert not (folder / "runs").exists()
@@ -112,7 +115,7 @@ def test_plan_reads_no_label_and_no_feature(
 
 def test_a_finished_plan_is_run_as_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     planned = facts_of(
-        f"plan {SYNTH} --method two-phase --model lr --epsilon 1 --finished plan.json", capsys
+        f"plan {SYNTH} --method hybrid --model lr --epsilon 1 --finished plan.json", capsys
     )
     facts = facts_of(f"train {SYNTH} --finished-plan plan.json", capsys)
     assert RunFolder.open(facts["run"]).plan.to_dict() == planned
@@ -120,23 +123,23 @@ def test_a_finished_plan_is_run_as_it_is(folder: Path, capsys: pytest.CaptureFix
     assert "--epochs is given too" in error_of(more, 2, capsys)
     other = f"train {SYNTH} --finished-plan plan.json".replace("600", "700")
     assert "was made for other data" in error_of(other, 2, capsys)
-    exists = f"plan {SYNTH} --method two-phase --model lr --epsilon 1 --finished plan.json"
+    exists = f"plan {SYNTH} --method hybrid --model lr --epsilon 1 --finished plan.json"
     assert "plan.json exists" in error_of(exists, 2, capsys)
     text = (folder / "plan.json").read_text()
     (folder / "plan.json").write_text(
-        text.replace('"epsilon":1.0,"scope"', '"epsilon":0.5,"scope"')
+        text.replace('"epsilon":1.0,"epsilon_milestones"', '"epsilon":0.5,"epsilon_milestones"')
     )
     assert run(f"train {SYNTH} --finished-plan plan.json") == 2
 
 
-def test_a_finished_plan_of_two_phases_is_not_one_of_hybrid(
+def test_a_finished_plan_of_hybrid_is_not_one_of_mosaic(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(f"plan {SYNTH} --method two-phase --model lr --epsilon 1 --finished plan.json") == 0
+    assert run(f"plan {SYNTH} --method hybrid --model lr --epsilon 1 --finished plan.json") == 0
     text = (folder / "plan.json").read_text()
-    (folder / "plan.json").write_text(text.replace('"two-phase', '"hybrid'))
+    (folder / "plan.json").write_text(text.replace('"hybrid', '"mosaic'))
     error = error_of(f"train {SYNTH} --finished-plan plan.json", 2, capsys)
-    assert "it is of the method now called two-phase" in error
+    assert "which is of hybrid" in error
 
 
 def test_a_baseline_has_a_plan_that_promises_nothing(capsys: pytest.CaptureFixture[str]) -> None:

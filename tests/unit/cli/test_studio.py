@@ -19,7 +19,7 @@ from tulle.studio.train_panel import TRAIN
 from waiting import HANG_S
 
 SLOW = defaults(TRAIN.fields) | {
-    "method": "two-phase",
+    "method": "hybrid",
     "epsilon": 8.0,
     "num_examples": 36_000_000,
     "batch_size": 4_096,

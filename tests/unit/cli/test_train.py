@@ -30,7 +30,7 @@ KEYS = {
     *("steps_lost", "method", "model", "seconds", "run", "card", "verdict"),
 }
 SETTINGS_FILE = """
-method = "two-phase"
+method = "hybrid"
 
 [data]
 source = "synth:search"
@@ -65,14 +65,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(f"{command} --help") == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"Example: tulle {command} --data synth:search --rows 20000 --method hybrid" in shown
+    assert f"Example: tulle {command} --data synth:search --rows 20000 --method mosaic" in shown
     assert "--max-rows-per-user" in shown
 
 
 @pytest.mark.parametrize(
     ("method", "epsilon", "label_epsilon", "is_private"),
     [
-        ("two-phase --epsilon 1", 1.0, 0.6, True),
+        ("hybrid --epsilon 1", 1.0, 0.6, True),
         ("rr --epsilon 1", 1.0, 1.0, True),
         ("dp-sgd --epsilon 1", 1.0, None, True),
         ("nonprivate", None, None, False),
@@ -90,8 +90,8 @@ def test_every_method_leaves_a_run_with_a_card(
     name = method.split()[0]
     assert (facts["method"], facts["model"]) == (name, "logistic regression")
     assert (facts["epsilon"], facts["label_epsilon"]) == (epsilon, label_epsilon)
-    assert facts["delta"] == (1e-7 if name in ("two-phase", "dp-sgd") else 0)
-    has_steps = name in ("two-phase", "dp-sgd")
+    assert facts["delta"] == (1e-7 if name in ("hybrid", "dp-sgd") else 0)
+    has_steps = name in ("hybrid", "dp-sgd")
     assert (facts["steps"] > 0) is (facts["noise_multiplier"] is not None) is has_steps
     assert facts["run"] == f"runs/{name}-search"
     card = read_card(Path(facts["card"]))
@@ -155,9 +155,9 @@ def test_a_settings_file_serves_several_methods(
     facts = facts_of("train --config run.toml --quiet --method nonprivate", capsys)
     assert facts["epsilon"] is None
     assert RunFolder.open(facts["run"]).settings["model"]["embedding_dim"] == 2
-    strict = SETTINGS_FILE.replace('"two-phase"', '"nonprivate"')
+    strict = SETTINGS_FILE.replace('"hybrid"', '"nonprivate"')
     (folder / "run.toml").write_text(strict)
-    assert "has no key" in error_of("train --config run.toml --quiet", 2, capsys)
+    assert "has no setting 'target'" in error_of("train --config run.toml --quiet", 2, capsys)
 
 
 @pytest.mark.parametrize(
@@ -167,11 +167,11 @@ def test_a_settings_file_serves_several_methods(
         ("clip_norm", "clip_nrm", "did you mean 'clip_norm'?"),
         ("test_fraction", "test_fracton", "did you mean 'test_fraction'?"),
         ("embedding_dim", "embeding_dim", "did you mean 'embedding_dim'?"),
-        ('"two-phase"', '"hybird"', "did you mean 'hybrid'?"),
+        ('"hybrid"', '"hybird"', "did you mean 'hybrid'?"),
         ("rows = 600", "rows = 0", "data.rows=0"),
-        ('"two-phase"\n', '"two-phase"\nunit = 3\n', "unit=3 must be a table"),
-        ('"two-phase"', '"hybrid"', "it is of the method now called two-phase"),
-        ('method = "two-phase"', "", "it is of the method now called two-phase"),
+        ('"hybrid"\n', '"hybrid"\nunit = 3\n', "unit=3 must be a table"),
+        ('"hybrid"', '"mosaic"', "which is of hybrid"),
+        ('method = "hybrid"', "", "which is of hybrid"),
         ("[target]", "[target", "cannot be read"),
     ],
 )
@@ -187,21 +187,21 @@ def test_mistakes_in_a_settings_file_are_named(
 @pytest.mark.parametrize(
     ("options", "code", "what"),
     [
-        ("--method hybrid", 2, "needs --epsilon"),
+        ("--method mosaic", 2, "needs --epsilon"),
         ("--method hybird --epsilon 1", 2, "did you mean 'hybrid'?"),
         ("--method nonprivate --epsilon 1", 2, "--epsilon has no meaning for method nonprivate"),
         ("--method rr --epsilon 1 --epochs 2", 2, "give --label-epochs"),
-        ("--epsilon 1 --epochs 4", 2, "or use --method two-phase or dp-sgd"),
-        ("--method cells --epsilon 1", 2, "method cells is unknown"),
+        ("--epsilon 1 --epochs 4", 2, "or use --method hybrid or dp-sgd"),
+        ("--method cells --epsilon 1", 2, "--method 'cells' is unknown"),
         ("--method dp-sgd --epsilon 1 --split paper", 2, "--split has no meaning"),
-        ("--method two-phase --epsilon 1 --model tree", 2, "--model tree is unknown"),
-        ("--method two-phase --epsilon 1 --split half", 2, "--split half is unknown"),
+        ("--method hybrid --epsilon 1 --model tree", 2, "--model tree is unknown"),
+        ("--method hybrid --epsilon 1 --split half", 2, "--split half is unknown"),
         ("--method dp-sgd --epsilon 1 --optimizer sgd", 2, "needs --learning-rate"),
         ("--method dp-sgd --epsilon 1 --optimizer sdg --learning-rate 1", 2, "did you mean 'sgd'?"),
-        ("--method two-phase --epsilon 1 --accounting rdp", 2, "--accounting rdp is unknown"),
-        ("--method two-phase --epsilon 1 --max-rows-per-user 2", 2, "add --unit user"),
-        ("--method two-phase --epsilon 1 --unit user", 4, "needs data with a unit column"),
-        ("--method two-phase --epsilon 1 --batch-size 100000", 2, "--batch-size 100000 must be <="),
+        ("--method hybrid --epsilon 1 --accounting rdp", 2, "--accounting rdp is unknown"),
+        ("--method hybrid --epsilon 1 --max-rows-per-user 2", 2, "add --unit user"),
+        ("--method hybrid --epsilon 1 --unit user", 4, "needs data with a unit column"),
+        ("--method hybrid --epsilon 1 --batch-size 100000", 2, "--batch-size 100000 must be <="),
         ("--method rr --epsilon 1 --label-batch-size 601", 2, "--label-batch-size 601 must be <="),
         ("--method nonprivate --batch-size 601", 2, "--batch-size 601 must be <="),
         ("--epsilon -1", 2, "--epsilon -1.0 must be > 0"),

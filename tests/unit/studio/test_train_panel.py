@@ -3,7 +3,7 @@ import pytest
 from tulle.errors import ConfigError
 from tulle.studio.fields import FieldError, defaults
 from tulle.studio.train_panel import TRAIN, answer_training
-from tulle.train.configs import HybridConfig
+from tulle.train.methods.mosaic.method import MosaicConfig
 from tulle.train.unit_level import ExampleLevel
 from unit.studio.command_answers import said_by
 from unit.train.small_data import make_shape
@@ -23,7 +23,7 @@ def test_dp_sgd_needs_the_noise_that_the_command_finds(capsys: pytest.CaptureFix
 def test_two_phases_split_their_budget_as_the_command_does(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    answer = answer_training(GIVEN | {"method": "two-phase", "label_share": 0.35})
+    answer = answer_training(GIVEN | {"method": "hybrid", "label_share": 0.35})
     said = said_by(answer.commands[0], capsys)
     assert answer.noise_multiplier == said["noise_multiplier"]
     assert answer.label_epsilon == said["label_epsilon"] == pytest.approx(1.05)
@@ -31,20 +31,20 @@ def test_two_phases_split_their_budget_as_the_command_does(
     assert answer.basic_epsilon == said["basic_epsilon"]
 
 
-def test_hybrid_needs_one_noise_for_all_sums_whatever_batches_others_have(
+def test_mosaic_needs_one_noise_for_all_sums_whatever_batches_others_have(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    answer = answer_training(GIVEN | {"method": "hybrid", "batch_size": 200_000})
+    answer = answer_training(GIVEN | {"method": "mosaic", "batch_size": 200_000})
     said = said_by(answer.commands[0], capsys)
     assert answer.noise_multiplier == said["noise_multiplier"]
     assert answer.epsilon == said["epsilon"]
     assert (answer.steps, answer.sampling_prob, answer.label_epsilon) == (None, None, None)
-    config = HybridConfig(unit=ExampleLevel())
+    config = MosaicConfig(unit=ExampleLevel())
     trained = config.calibrate(epsilon=GIVEN["epsilon"], delta=GIVEN["delta"])
     assert answer.noise_multiplier == trained.make(make_shape()).noise_multiplier
 
 
-@pytest.mark.parametrize("method", ["dp-sgd", "hybrid"])
+@pytest.mark.parametrize("method", ["dp-sgd", "mosaic"])
 def test_less_epsilon_needs_more_noise(method: str) -> None:
     given = GIVEN | {"method": method}
     low, high = (answer_training(given | {"epsilon": e}).noise_multiplier for e in (1.0, 4.0))

@@ -14,21 +14,19 @@ from tulle.data.prepared.partial import hold_partial
 from tulle.data.prepared.writer import DatasetWriter
 from tulle.data.schema import Schema
 from tulle.privacy.units import Adjacency, Unit
-from tulle.train.configs import (
-    DpSgdConfig,
-    LabelProjectionConfig,
-    NonPrivateConfig,
-    RandomizedLabelsConfig,
-    TrainConfig,
-    TwoPhaseConfig,
-)
 from tulle.train.data_shape import DataShape
 from tulle.train.examples import ExampleSet
+from tulle.train.methods.baseline import NonPrivateConfig
+from tulle.train.methods.dp_sgd import DpSgdConfig
+from tulle.train.methods.hybrid import HybridConfig
+from tulle.train.methods.label_projection.method import LabelProjectionConfig
+from tulle.train.methods.label_projection.projection import Projection
+from tulle.train.methods.method import Method
+from tulle.train.methods.randomized_labels import RandomizedLabelsConfig
 from tulle.train.models.logistic_regression import LogisticRegression
 from tulle.train.models.mlp import MLP
 from tulle.train.optimizers.adam import Adam
 from tulle.train.phases import LabelPhase, PlainPhase, PrivatePhase
-from tulle.train.projected.projection import Projection
 from tulle.train.train_plan import TrainPlan
 from tulle.train.unit_level import ExampleLevel
 
@@ -75,7 +73,7 @@ def make_shape(num_rows: int = 400, *, num_users: int | None = None) -> DataShap
 
 
 @functools.cache
-def planned(config: TrainConfig, num_rows: int = 400) -> TrainPlan:
+def planned(config: Method, num_rows: int = 400) -> TrainPlan:
     """The plan for such data without users. Accounting takes a while, so it is kept."""
     return config.make(make_shape(num_rows))
 
@@ -133,9 +131,9 @@ def plain_phase(**changes: object) -> PlainPhase:
     return dataclasses.replace(phase, **changes)
 
 
-def two_phase(**changes: object) -> TwoPhaseConfig:
+def two_phase(**changes: object) -> HybridConfig:
     """With its noise given, so that planning takes no search."""
-    config = TwoPhaseConfig(
+    config = HybridConfig(
         model=LogisticRegression(),
         label_phase=label_phase(),
         private_phase=private_phase(noise_multiplier=1.0),

@@ -22,14 +22,12 @@ from tulle.data.schema import Schema
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.privacy.units import Adjacency, Unit
 from tulle.train.classifier import Hashing, NotFittedError, TableClassifier
-from tulle.train.configs import (
-    DpSgdConfig,
-    HybridConfig,
-    LabelProjectionConfig,
-    RandomizedLabelsConfig,
-    TrainConfig,
-    TwoPhaseConfig,
-)
+from tulle.train.methods.dp_sgd import DpSgdConfig
+from tulle.train.methods.hybrid import HybridConfig
+from tulle.train.methods.label_projection.method import LabelProjectionConfig
+from tulle.train.methods.method import Method
+from tulle.train.methods.mosaic.method import MosaicConfig
+from tulle.train.methods.randomized_labels import RandomizedLabelsConfig
 from tulle.train.run_options import LedgerCharge, RunOptions
 from tulle.train.unit_level import ExampleLevel, UserLevel
 from unit.train.small_data import (
@@ -168,24 +166,26 @@ def test_columns_without_a_role_are_never_looked_at(fitted: TableClassifier) -> 
 
 def test_the_guarantee_is_what_was_asked_for(fitted: TableClassifier) -> None:
     assert fitted.plan_.noise_multiplier == 0.5
-    assert fitted.guarantee_ == fitted.plan_.plan.guarantee == fitted.result_.plan.plan.guarantee
+    assert (
+        fitted.guarantee_ == fitted.plan_.privacy.guarantee == fitted.result_.plan.privacy.guarantee
+    )
     labels_alone = randomized_labels(target=None)
     model = classifier(config=labels_alone, epsilon=2.0).fit(train_table())
     assert (model.guarantee_.epsilon, model.guarantee_.delta) == (2.0, 0.0)
     assert model.guarantee_.unit == Unit.example()
 
 
-def test_by_default_hybrid_trains_and_needs_no_settings() -> None:
+def test_by_default_mosaic_trains_and_needs_no_settings() -> None:
     schema = dataclasses.replace(SCHEMA, unit=None)
     model = TableClassifier(schema, epsilon=3, delta=1e-5, features=HASHING).fit(train_table())
-    rows = HybridConfig(unit=ExampleLevel())
-    assert model.plan_.config == rows.calibrate(epsilon=3, delta=1e-5)
+    rows = MosaicConfig(unit=ExampleLevel())
+    assert model.plan_.method == rows.calibrate(epsilon=3, delta=1e-5)
     assert (model.guarantee_.epsilon, model.guarantee_.delta) == (3, 1e-5)
     assert model.result_.is_secure
 
 
 def test_the_default_learns_from_public_and_sensitive_columns() -> None:
-    rows = HybridConfig(unit=ExampleLevel())
+    rows = MosaicConfig(unit=ExampleLevel())
     model = classifier(config=rows, epsilon=3, delta=1e-5).fit(pl.DataFrame(columns(4000)))
     chances = model.predict_proba(held_out_table())[:, 1]
     assert np.all((chances > 0) & (chances < 1))
@@ -197,21 +197,21 @@ def test_the_default_learns_from_public_and_sensitive_columns() -> None:
     "config",
     [
         None,
+        MosaicConfig(),
         HybridConfig(),
-        TwoPhaseConfig(),
         DpSgdConfig(),
         RandomizedLabelsConfig(),
         LabelProjectionConfig(),
     ],
 )
 def test_rows_of_users_are_not_protected_one_by_one_unless_that_is_said(
-    config: TrainConfig | None,
+    config: Method | None,
 ) -> None:
     with pytest.raises(ConfigError, match="column 'user' says whose each row is") as error:
         classifier(config=config, epsilon=3, delta=1e-5)
     assert "Choose unit=UserLevel() to protect all rows of one user" in str(error.value)
     assert "or unit=ExampleLevel() to protect each row on its own." in str(error.value)
-    chosen = dataclasses.replace(config or HybridConfig(), unit=ExampleLevel())
+    chosen = dataclasses.replace(config or MosaicConfig(), unit=ExampleLevel())
     assert classifier(config=chosen, epsilon=3, delta=1e-5).schema.unit == "user"
     rows = dataclasses.replace(SCHEMA, unit=None)
     assert TableClassifier(rows, config=config, epsilon=3, delta=1e-5).config is config
@@ -315,7 +315,7 @@ CONTRADICTIONS = {
     "two targets": ({"epsilon": 1.0, "delta": 1e-6}, "calibrated already"),
     "private baseline": ({"config": nonprivate(), "epsilon": 1.0}, "NonPrivateConfig has none"),
     "negative": ({"config": None, "epsilon": -1.0, "delta": 1e-6}, "must be > 0"),
-    "model as config": ({"config": SMALL_MLP}, "must be one of HybridConfig"),
+    "model as config": ({"config": SMALL_MLP}, "must be one of MosaicConfig"),
     "wrong features": ({"features": 64}, "must be Hashing"),
     "no such bins": ({"features": Hashing(public_bins=0)}, "num_bins=0"),
 }
@@ -409,7 +409,7 @@ sys.meta_path.insert(0, Blocked())
 import tulle.train
 
 assert "TableClassifier" in tulle.train.__all__
-assert tulle.train.TwoPhaseConfig().model is not None
+assert tulle.train.HybridConfig().model is not None
 try:
     tulle.train.TableClassifier
 except ImportError as error:

@@ -13,14 +13,14 @@ from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.runs.interruption import StopRequest
-from tulle.train import engine_choice, fitting
+from tulle.train import engine_choice
 from tulle.train.distributed.processes import Processes
 from tulle.train.engine_choice import can_be_recorded, start_engine
-from tulle.train.examples import ExampleSet
 from tulle.train.fitting import fit
 from tulle.train.graphed.products import Products
 from tulle.train.host_engine import HostEngine
 from tulle.train.journal import Journal
+from tulle.train.methods.dp_sgd import DpSgdConfig
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.optimizers.adam import Adam
 from tulle.train.optimizers.sgd import SGD
@@ -242,12 +242,12 @@ def test_products_of_the_options_reach_the_context_of_the_run(
     products: Products, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Products] = []
-    train = fitting._train
+    train = DpSgdConfig.train
 
-    def noting(examples: ExampleSet, run: Any, context: RunContext) -> Any:
-        seen.append(context.products)
-        return train(examples, run, context)
+    def noting(method: DpSgdConfig, run: Any) -> Any:
+        seen.append(run.context.products)
+        return train(method, run)
 
-    monkeypatch.setattr(fitting, "_train", noting)
+    monkeypatch.setattr(DpSgdConfig, "train", noting)
     fit(EXAMPLES, plan_of(), options=RunOptions(seed=1, products=products))
     assert seen == [products]

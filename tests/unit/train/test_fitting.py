@@ -12,13 +12,12 @@ from scipy.stats import binomtest
 
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.runs.folder import RunFolder
-from tulle.train import fitting
+from tulle.train import plain_training
 from tulle.train.budget_split import RatioSplit
-from tulle.train.configs import Accounting, PrivateConfig, TrainConfig
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import FitResult, fit, make_plan
+from tulle.train.methods.method import Accounting, Method
 from tulle.train.phases import LabelCorrection, PublicTower
-from tulle.train.plan_data import train_plan_to_json
 from tulle.train.run_options import RunOptions
 from tulle.train.run_results import result_to_dict
 from tulle.train.unit_level import RowChoice, UserLevel
@@ -52,7 +51,7 @@ def same_weights(left: FitResult, right: FitResult) -> bool:
     return mine.keys() == theirs.keys() and all(torch.equal(mine[n], theirs[n]) for n in mine)
 
 
-LEARNING: dict[str, tuple[TrainConfig, float]] = {
+LEARNING: dict[str, tuple[Method, float]] = {
     # The most AUC loss that counts as learnt; a constant has 0.5.
     "two-phase": (two_phase(private_phase=private_phase(noise_multiplier=0.5, epochs=8.0)), 0.25),
     "frozen": (
@@ -113,8 +112,8 @@ def test_two_phases_that_give_all_to_labels_are_randomized_labels_alone() -> Non
         fit(EXAMPLES, planned(c), options=RunOptions(seed=11)) for c in (config, labels_alone)
     )
     assert same_weights(mine, theirs)
-    assert mine.plan.plan.event == theirs.plan.plan.event
-    assert mine.plan.plan.guarantee == theirs.plan.plan.guarantee
+    assert mine.plan.privacy.event == theirs.plan.privacy.event
+    assert mine.plan.privacy.guarantee == theirs.plan.privacy.guarantee
     assert mine.model.is_truncated
     assert not same_weights(mine, fit(EXAMPLES, planned(config), options=RunOptions(seed=12)))
 
@@ -126,8 +125,8 @@ def test_two_phases_that_give_nothing_to_labels_are_dp_sgd() -> None:
         for c in (config, dp_sgd(model=SMALL_MLP))
     )
     assert same_weights(mine, theirs)
-    assert mine.plan.plan.event == theirs.plan.plan.event
-    assert mine.plan.plan.guarantee == theirs.plan.plan.guarantee
+    assert mine.plan.privacy.event == theirs.plan.privacy.event
+    assert mine.plan.privacy.guarantee == theirs.plan.privacy.guarantee
     assert not same_weights(mine, fit(EXAMPLES, planned(config), options=RunOptions(seed=12)))
 
 
@@ -156,7 +155,7 @@ def test_a_resumed_run_trains_on_the_labels_and_rows_of_before(
         given.append(examples)
         raise CrashError
 
-    monkeypatch.setattr(fitting, "train_plain", dying)
+    monkeypatch.setattr(plain_training, "train_plain", dying)
     unit = UserLevel(choice=RowChoice.RANDOM)
     for resume in (False, True, True):
         with pytest.raises(CrashError):
@@ -202,11 +201,11 @@ sys.meta_path.insert(0, Blocked())
 from pathlib import Path
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.train.fitting import fit
-from tulle.train.plan_data import train_plan_from_json
+from tulle.train.train_plan import TrainPlan
 from tulle.train.run_options import RunOptions
 
 data, test, text, folder = sys.argv[1:]
-plan = train_plan_from_json(Path(text).read_text())
+plan = TrainPlan.from_json(Path(text).read_text())
 options = RunOptions(folder=Path(folder))
 dataset = PreparedDataset.open(data)
 result = fit(dataset, plan, test=PreparedDataset.open(test), options=options)
@@ -219,7 +218,7 @@ def test_a_finished_plan_trains_without_the_accountant_and_its_libraries(tmp_pat
     dataset = write_dataset(tmp_path / "data", EXAMPLES)
     test = write_dataset(tmp_path / "test", TEST)
     text = tmp_path / "plan.json"
-    text.write_text(train_plan_to_json(make_plan(dataset, two_phase())))
+    text.write_text(make_plan(dataset, two_phase()).to_json())
     command = [sys.executable, "-c", LEAN, dataset.folder, test.folder, text, tmp_path / "run"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -251,9 +250,7 @@ def broken(name: str, place: tuple[int, ...], value: float) -> ExampleSet:
 
 
 @pytest.mark.parametrize("config", [two_phase(), dp_sgd(), randomized_labels(), nonprivate()])
-def test_bad_data_is_refused_before_anything_is_written(
-    tmp_path: Path, config: TrainConfig
-) -> None:
+def test_bad_data_is_refused_before_anything_is_written(tmp_path: Path, config: Method) -> None:
     for examples, message in (
         (broken("labels", (3,), 2), "label is not 0 or 1"),
         (broken("public_features", (3, 0), 6), "'site' has an id outside"),
@@ -278,7 +275,7 @@ def test_test_rows_are_checked_before_anything_is_written(tmp_path: Path) -> Non
     assert not (tmp_path / "run").exists()
 
 
-CHANGED: dict[str, tuple[ExampleSet, PrivateConfig, int | None, str]] = {
+CHANGED: dict[str, tuple[ExampleSet, Method, int | None, str]] = {
     "labels": (broken("labels", (0,), 1 - EXAMPLES.labels[0]), two_phase(), 1, "data_fingerprint"),
     "columns": (
         broken("sensitive_features", (0, 0), (EXAMPLES.sensitive_features[0, 0] + 1) % 4),
@@ -311,7 +308,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that died before its first step."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "train_plain", die)
+        patch.setattr(plain_training, "train_plain", die)
         with pytest.raises(CrashError):
             fit(EXAMPLES, planned(two_phase()), options=RunOptions(folder=folder, seed=1))
     return folder
@@ -367,8 +364,8 @@ def test_a_reproduction_of_the_papers_says_that_it_is_one(tmp_path: Path) -> Non
 def test_results_say_what_was_spent_and_how_it_was_noised() -> None:
     result = fit(EXAMPLES, planned(two_phase()), test=TEST)
     shown = result_to_dict(result, test_name="others")
-    assert shown["epsilon"] == result.plan.plan.guarantee.epsilon
-    assert (shown["delta"], shown["method"], shown["test"]) == (1e-5, "two-phase", "others")
+    assert shown["epsilon"] == result.plan.privacy.guarantee.epsilon
+    assert (shown["delta"], shown["method"], shown["test"]) == (1e-5, "hybrid", "others")
     assert (shown["noise_multiplier"], shown["steps"]) == (1.0, result.plan.num_private_steps)
     assert shown["randomness"]["is_secure"] is result.is_secure is True
     assert shown["metrics"]["auc_loss"] == result.metrics.auc_loss

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from tulle.errors import DataError
-from tulle.train.configs import TrainConfig
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import fit, make_plan
 from tulle.train.held_out_rows import check_held_out
+from tulle.train.methods.method import Method
 from tulle.train.run_options import LedgerCharge, RunOptions
 from tulle.train.unit_level import UserLevel
 from unit.train.small_data import (
@@ -28,7 +28,7 @@ USERS = dp_sgd(unit=UserLevel(), private_phase=private_phase(noise_multiplier=1.
 
 
 @pytest.mark.parametrize("config", [two_phase(), dp_sgd(), randomized_labels()])
-def test_rows_that_are_trained_on_are_no_test_rows(config: TrainConfig) -> None:
+def test_rows_that_are_trained_on_are_no_test_rows(config: Method) -> None:
     train = EXAMPLES.select(FIRST)
     plan = make_plan(train, config)
     check_held_out(train, EXAMPLES.select(LAST), plan)

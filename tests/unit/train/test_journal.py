@@ -16,7 +16,7 @@ BLOCKS = StepBlocks(num_steps=10, block_size=4)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    plan = randomized_labels().make(make_shape(40)).plan
+    plan = randomized_labels().make(make_shape(40)).privacy
     return RunFolder.create(tmp_path / "run", settings={"a": 1}, plan=plan, facts={"rows": 40})
 
 

@@ -15,6 +15,7 @@ from tulle.mechanisms.entropy import SeededNoise
 from tulle.mechanisms.epsilon_shares import epsilon_share
 from tulle.mechanisms.randomized_response import RandomizedResponseConfig, randomize
 from tulle.mechanisms.thresholds import exponential_bounds
+from tulle.privacy.codec import plain_data, settings_from
 from tulle.privacy.events import RandomizedResponse
 from tulle.runs.folder import RunFolder
 from tulle.train.fitting import fit
@@ -22,7 +23,7 @@ from tulle.train.label_reports import LabelReports, estimated_rate, with_reports
 from tulle.train.phases import LabelCorrection
 from tulle.train.run_options import RunOptions
 from tulle.train.training_rows import bound_rows, planned_shape, shape_of
-from tulle.train.unit_level import RowChoice, UserLevel, unit_from_dict, unit_to_dict
+from tulle.train.unit_level import RowChoice, UnitLevel, UserLevel
 from unit.train.small_data import label_phase, make_examples, randomized_labels, two_phase
 
 SHARING = UserLevel(max_sharing_labels_per_user=3, choice=RowChoice.FIRST)
@@ -136,9 +137,9 @@ def test_a_plan_charges_one_response_for_labels_that_share(choice: RowChoice) ->
     shape = planned_shape(examples, config)
     assert shape == shape_of(examples, bound_rows(examples, config, bytes(16)))
     plan = config.make(shape)
-    assert plan.plan.event == RandomizedResponse(epsilon=3.0)
-    assert plan.label_epsilon == plan.plan.guarantee.epsilon == 3.0
-    assert [bound.limit for bound in plan.plan.bounds] == [4]
+    assert plan.privacy.event == RandomizedResponse(epsilon=3.0)
+    assert plan.label_epsilon == plan.privacy.guarantee.epsilon == 3.0
+    assert [bound.limit for bound in plan.privacy.bounds] == [4]
 
 
 @pytest.mark.parametrize("correction", [LabelCorrection.FORWARD, LabelCorrection.DEBIASED])
@@ -161,12 +162,12 @@ def test_training_on_shared_labels_learns_and_goes_on_with_the_same(
 def test_two_phases_may_share_too() -> None:
     config = two_phase(unit=SHARING)
     result = fit(uneven_examples(200), config, options=RunOptions(seed=0))
-    assert RandomizedResponse(epsilon=result.plan.label_epsilon) in result.plan.plan.event.events
+    assert RandomizedResponse(epsilon=result.plan.label_epsilon) in result.plan.privacy.event.events
 
 
 def test_settings_of_sharing_survive_and_wrong_ones_are_refused() -> None:
-    assert unit_from_dict(unit_to_dict(SHARING)) == SHARING
-    assert "max_sharing_labels_per_user" not in unit_to_dict(UserLevel())
+    assert settings_from(UnitLevel, plain_data(SHARING), what="unit") == SHARING
+    assert "max_sharing_labels_per_user" not in plain_data(UserLevel())
     with pytest.raises(ConfigError, match="two ways"):
         dataclasses.replace(SHARING, max_labels_per_user=2)
     with pytest.raises(ConfigError, match="with replacement"):

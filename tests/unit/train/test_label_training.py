@@ -16,12 +16,12 @@ from tulle.mechanisms.randomized_response import RandomizedResponseConfig, rando
 from tulle.runs.folder import RunFolder
 from tulle.train import label_reports
 from tulle.train.batch_source import _Resident
-from tulle.train.config_data import config_from_dict, config_to_dict
 from tulle.train.evaluation import mean_loss
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import fit
 from tulle.train.label_losses import ReportLoss
 from tulle.train.label_training import fit_on_reports
+from tulle.train.methods.catalogue import method_data, method_from
 from tulle.train.models.logistic_regression import LogisticRegression
 from tulle.train.optimizers.adam import Adam
 from tulle.train.phases import EarlyStopping, LabelCorrection
@@ -144,7 +144,7 @@ def test_calibration_is_refused_before_anything_is_charged_where_it_would_be_wro
 
 
 def test_two_phases_cannot_be_calibrated_after_training() -> None:
-    with pytest.raises(ConfigError, match="two-phase algorithm trains on"):
+    with pytest.raises(ConfigError, match="hybrid algorithm trains on"):
         two_phase(label_phase=label_phase(correction=LabelCorrection.CALIBRATED))
 
 
@@ -254,8 +254,8 @@ def test_settings_survive_as_plain_data(correction: LabelCorrection) -> None:
     )
     unit = UserLevel(max_sharing_labels_per_user=2, choice=RowChoice.FIRST)
     config = randomized_labels(label_phase=phase, unit=unit)
-    data = json.loads(json.dumps(config_to_dict(config)))
-    assert config_from_dict(data) == config
+    data = json.loads(json.dumps(method_data(config)))
+    assert method_from(data) == config
     assert data["label_phase"].get("max_logit") == phase.max_logit
 
 

@@ -15,10 +15,10 @@ import torch
 from tulle.data.samplers.batch import Batch
 from tulle.errors import ConfigError, RunInterruptedError
 from tulle.runs.folder import RunFolder
-from tulle.train.configs import DpSgdConfig
 from tulle.train.fitting import FitResult, fit
 from tulle.train.host_engine import HostEngine
 from tulle.train.journal import FolderJournal, SavedState
+from tulle.train.methods.dp_sgd import DpSgdConfig
 from tulle.train.models.factorization_machine import FactorizationMachine
 from tulle.train.models.logistic_regression import LogisticRegression
 from tulle.train.models.tower_model import ModelSettings

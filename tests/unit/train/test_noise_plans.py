@@ -12,7 +12,9 @@ from tulle.errors import ConfigError, UnsupportedEventError
 from tulle.privacy.events import Gaussian
 from tulle.privacy.units import Adjacency
 from tulle.train.banded.band_matrix import BandMatrix
-from tulle.train.configs import Accounting, DpSgdConfig, TwoPhaseConfig
+from tulle.train.methods.dp_sgd import DpSgdConfig
+from tulle.train.methods.hybrid import HybridConfig
+from tulle.train.methods.method import Accounting
 from tulle.train.phases import PrivatePhase
 from tulle.train.step_noise import (
     STEP_NOISES,
@@ -39,14 +41,14 @@ def test_noise_is_found_for_the_turns_of_groups() -> None:
     independent = plan_with(IndependentNoise(), noise_multiplier=None)
     assert plan.noise_multiplier is not None
     assert independent.noise_multiplier is not None
-    assert plan.plan.guarantee == independent.plan.guarantee
+    assert plan.privacy.guarantee == independent.privacy.guarantee
     assert plan.noise_multiplier > independent.noise_multiplier
     sampler = plan.sampler
     assert isinstance(sampler, CyclicPoisson)
     event = sampler.event(Gaussian(noise_multiplier=plan.noise_multiplier), num_bands=8)
-    epsilon = pld_epsilon(event, plan.plan.guarantee.delta, Adjacency.REPLACE)
-    assert 0.98 * plan.plan.guarantee.epsilon < epsilon <= plan.plan.guarantee.epsilon
-    verify_plan(plan.plan)
+    epsilon = pld_epsilon(event, plan.privacy.guarantee.delta, Adjacency.REPLACE)
+    assert 0.98 * plan.privacy.guarantee.epsilon < epsilon <= plan.privacy.guarantee.epsilon
+    verify_plan(plan.privacy)
 
 
 def test_milestones_rise_to_the_headline() -> None:
@@ -54,15 +56,15 @@ def test_milestones_rise_to_the_headline() -> None:
     steps, epsilons = zip(*plan.epsilon_milestones, strict=True)
     assert steps[-1] == plan.num_private_steps
     assert list(epsilons) == sorted(epsilons)
-    assert 0 < epsilons[0] < epsilons[-1] == plan.plan.guarantee.epsilon
+    assert 0 < epsilons[0] < epsilons[-1] == plan.privacy.guarantee.epsilon
 
 
 def test_two_phases_speak_of_sensitive_columns_too() -> None:
     phase = private_phase(noise=BandedNoise(num_bands=4), noise_multiplier=1.0)
     plan = two_phase(private_phase=phase).make(SHAPE)
-    (variant,) = plan.plan.variants
-    assert variant.guarantee.epsilon < plan.plan.guarantee.epsilon
-    verify_plan(plan.plan)
+    (variant,) = plan.privacy.variants
+    assert variant.guarantee.epsilon < plan.privacy.guarantee.epsilon
+    verify_plan(plan.privacy)
 
 
 SAID: dict[type[StepNoise], dict[str, object]] = {
@@ -89,7 +91,7 @@ SAID: dict[type[StepNoise], dict[str, object]] = {
 
 @pytest.mark.parametrize("kind", STEP_NOISES)
 def test_a_plan_says_which_noise_it_has(kind: type[StepNoise]) -> None:
-    settings = dict(plan_with(kind()).plan.settings)
+    settings = dict(plan_with(kind()).privacy.settings)
     for name, value in SAID[kind].items():
         assert settings[name] == value
     json.dumps(settings)
@@ -99,16 +101,16 @@ def test_a_plan_says_which_noise_it_has(kind: type[StepNoise]) -> None:
 def test_words_of_other_noise_differ_from_those_of_independent_noise(
     kind: type[StepNoise],
 ) -> None:
-    usual, other = plan_with(IndependentNoise()).plan, plan_with(kind()).plan
+    usual, other = plan_with(IndependentNoise()).privacy, plan_with(kind()).privacy
     assert other.mechanism.startswith(usual.mechanism)
     assert other.mechanism != usual.mechanism
     assert len(other.assumptions) > len(usual.assumptions)
 
 
 def test_bounds_tell_of_turns_and_counts() -> None:
-    turns = plan_with(BandedNoise(num_bands=8)).plan.bounds[-1]
+    turns = plan_with(BandedNoise(num_bands=8)).privacy.bounds[-1]
     assert (turns.what, turns.limit) == ("steps that one row can take part in", 10)
-    counts = plan_with(SelectedRows()).plan.bounds[-1]
+    counts = plan_with(SelectedRows()).privacy.bounds[-1]
     assert "counts of table rows" in counts.what
     assert counts.limit == 1
 
@@ -116,14 +118,14 @@ def test_bounds_tell_of_turns_and_counts() -> None:
 @pytest.mark.parametrize("kind", [LatticeNoise, SelectedRows])
 def test_lattice_and_selection_cost_what_independent_noise_costs(kind: type[StepNoise]) -> None:
     usual, other = plan_with(IndependentNoise()), plan_with(kind())
-    assert other.plan.event == usual.plan.event
-    assert other.plan.guarantee == usual.plan.guarantee
+    assert other.privacy.event == usual.privacy.event
+    assert other.privacy.guarantee == usual.privacy.guarantee
 
 
-@pytest.mark.parametrize("config", [DpSgdConfig, TwoPhaseConfig])
+@pytest.mark.parametrize("config", [DpSgdConfig, HybridConfig])
 @pytest.mark.parametrize("accounting", UserAccounting)
 def test_correlated_noise_for_users_cannot_be_built(
-    config: type[DpSgdConfig | TwoPhaseConfig], accounting: UserAccounting
+    config: type[DpSgdConfig | HybridConfig], accounting: UserAccounting
 ) -> None:
     phase = PrivatePhase(noise=BandedNoise())
     with pytest.raises(ConfigError, match="single examples"):
@@ -142,4 +144,4 @@ def test_correlated_noise_with_the_papers_account_cannot_be_built() -> None:
 def test_correlated_noise_is_never_accounted_for_added_rows() -> None:
     plan = plan_with(BandedNoise(num_bands=4))
     with pytest.raises(UnsupportedEventError, match="FixedSizeSampled"):
-        pld_epsilon(plan.plan.event, 1e-5, Adjacency.ADD_OR_REMOVE)
+        pld_epsilon(plan.privacy.event, 1e-5, Adjacency.ADD_OR_REMOVE)

@@ -12,10 +12,10 @@ from tulle.errors import RunInterruptedError, RunStateError
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.runs.interruption import StopRequest
 from tulle.train import plain_training
-from tulle.train.configs import TrainConfig
 from tulle.train.fitting import fit
 from tulle.train.journal import MemoryJournal
 from tulle.train.losses import CrossEntropy
+from tulle.train.methods.method import Method
 from tulle.train.models.logistic_regression import LogisticRegression
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.optimizers.sgd import SGD
@@ -142,7 +142,7 @@ def test_a_share_that_holds_back_nothing_is_refused() -> None:
         train_plain(model, EXAMPLES, task(plain_phase(early_stopping=stopping)), context())
 
 
-RESUMED: dict[str, TrainConfig] = {
+RESUMED: dict[str, Method] = {
     "labels": randomized_labels(model=SMALL_MLP),
     "labels, early stopping": randomized_labels(
         model=SMALL_MLP,

@@ -21,14 +21,11 @@ from tulle.privacy.events import (
 )
 from tulle.privacy.units import Adjacency, Owner, Scope
 from tulle.train.budget_split import ExplicitSplit, RatioSplit
-from tulle.train.configs import (
-    Accounting,
-    DpSgdConfig,
-    PrivateConfig,
-    RandomizedLabelsConfig,
-    StepsConfig,
-    TwoPhaseConfig,
-)
+from tulle.train.methods.dp_sgd import DpSgdConfig
+from tulle.train.methods.hybrid import HybridConfig
+from tulle.train.methods.method import Accounting, Method
+from tulle.train.methods.private_steps import StepsMethod
+from tulle.train.methods.randomized_labels import RandomizedLabelsConfig
 from tulle.train.phases import PrivatePhase
 from tulle.train.planning import make_train_plan
 from tulle.train.unit_level import (
@@ -58,7 +55,7 @@ def room_for(expected_size: int, deviations: float = 6) -> int:
     return round(expected_size + deviations * expected_size**0.5)
 
 
-def searched(config: StepsConfig, **changes: object) -> StepsConfig:
+def searched(config: StepsMethod, **changes: object) -> StepsMethod:
     """The same config with its noise left to find."""
     phase = private_phase(noise_multiplier=None)
     return dataclasses.replace(config, private_phase=phase, **changes)
@@ -77,7 +74,7 @@ def test_two_phases_get_the_noise_of_joint_composition(
     num_rows: int, epochs: int, epsilon: float, steps: int, joint_noise: float
 ) -> None:
     phase = PrivatePhase(epochs=epochs, batch_size=room_for(16384))
-    config = TwoPhaseConfig(private_phase=phase, unit=ExampleLevel())
+    config = HybridConfig(private_phase=phase, unit=ExampleLevel())
     config = config.calibrate(epsilon=epsilon, delta=1e-7)
     plan = make_train_plan(config, make_shape(num_rows))
 
@@ -92,7 +89,7 @@ def test_two_phases_get_the_noise_of_joint_composition(
     assert plan.noise_multiplier == pytest.approx(joint_noise, rel=0.01)
 
 
-PRIVATE_CONFIGS: dict[str, PrivateConfig] = {
+PRIVATE_CONFIGS: dict[str, Method] = {
     "two-phase": searched(two_phase()),
     "two-phase with given noise": two_phase(),
     "two-phase by ratio": searched(two_phase(split=RatioSplit(label_share=0.25))),
@@ -129,9 +126,9 @@ PRIVATE_CONFIGS: dict[str, PrivateConfig] = {
 def test_every_plan_claims_its_target_and_no_more_than_its_event_gives(name: str) -> None:
     config = PRIVATE_CONFIGS[name]
     plan = make_train_plan(config, SHAPE)
-    spent = verify_plan(plan.plan)
+    spent = verify_plan(plan.privacy)
     assert config.target is not None
-    guarantee = plan.plan.guarantee
+    guarantee = plan.privacy.guarantee
     if "given noise" in name:
         assert guarantee.epsilon == pytest.approx(spent[0], rel=1e-9)
     else:
@@ -146,20 +143,20 @@ def test_sensitive_columns_cost_the_private_steps_alone() -> None:
     plan = make_train_plan(two_phase(), SHAPE)
     assert plan.sampler is not None
     assert plan.noise_multiplier is not None
-    (claim,) = plan.plan.variants
+    (claim,) = plan.privacy.variants
     steps = plan.sampler.event(Gaussian(noise_multiplier=plan.noise_multiplier))
     alone = pld_epsilon(steps, 1e-5, Adjacency.REPLACE)
     assert claim.guarantee.scope is Scope.SENSITIVE_COLUMNS
     assert claim.guarantee.epsilon == pytest.approx(alone, rel=1e-9)
-    assert claim.guarantee.epsilon < plan.plan.guarantee.epsilon - 1
+    assert claim.guarantee.epsilon < plan.privacy.guarantee.epsilon - 1
     assert claim.event == steps
 
 
 def test_labels_of_two_phases_get_their_share_and_the_event_holds_both_phases() -> None:
     plan = make_train_plan(two_phase(), SHAPE)
     assert plan.label_epsilon == pytest.approx(3.0)
-    assert isinstance(plan.plan.event, Composed)
-    labels, steps = plan.plan.event.events
+    assert isinstance(plan.privacy.event, Composed)
+    labels, steps = plan.privacy.event.events
     assert labels == RandomizedResponse(epsilon=3.0)
     assert isinstance(steps, Repeated)
     assert steps.count == plan.num_private_steps
@@ -169,18 +166,18 @@ def test_labels_of_a_user_share_the_epsilon_of_labels() -> None:
     unit = UserLevel(max_labels_per_user=3)
     plan = make_train_plan(randomized_labels(unit=unit), SHAPE)
     assert plan.label_epsilon == pytest.approx(1.0)
-    assert plan.plan.event == Repeated(event=RandomizedResponse(epsilon=1.0), count=3)
+    assert plan.privacy.event == Repeated(event=RandomizedResponse(epsilon=1.0), count=3)
 
 
 def test_randomized_labels_need_no_delta_and_ignore_sensitive_columns() -> None:
     config = RandomizedLabelsConfig(unit=ExampleLevel()).calibrate(epsilon=2.0, delta=1e-3)
     plan = make_train_plan(config, SHAPE)
-    assert plan.plan.guarantee.delta == 0
-    assert plan.plan.guarantee.scope is Scope.LABELS
-    assert plan.plan.columns.sensitive == ()
-    assert set(plan.plan.columns.ignored) >= {"age", "visits"}
+    assert plan.privacy.guarantee.delta == 0
+    assert plan.privacy.guarantee.scope is Scope.LABELS
+    assert plan.privacy.columns.sensitive == ()
+    assert set(plan.privacy.columns.ignored) >= {"age", "visits"}
     assert (plan.sampler, plan.noise_multiplier, plan.reads_sensitive) == (None, None, False)
-    assert plan.plan.event == RandomizedResponse(epsilon=2.0)
+    assert plan.privacy.event == RandomizedResponse(epsilon=2.0)
 
 
 def test_dp_sgd_spends_everything_on_steps() -> None:
@@ -194,8 +191,8 @@ def test_dp_sgd_spends_everything_on_steps() -> None:
     least = calibrate_noise(event, epsilon=5.0, delta=1e-5, adjacency=Adjacency.REPLACE)
     assert plan.noise_multiplier == pytest.approx(least, rel=1e-9)
     assert plan.label_epsilon is None
-    assert plan.plan.variants == ()
-    assert plan.plan.guarantee.scope is Scope.LABELS_AND_SENSITIVE_COLUMNS
+    assert plan.privacy.variants == ()
+    assert plan.privacy.guarantee.scope is Scope.LABELS_AND_SENSITIVE_COLUMNS
 
 
 def test_given_noise_decides_epsilon() -> None:
@@ -204,26 +201,26 @@ def test_given_noise_decides_epsilon() -> None:
         for noise in (0.8, 3.0)
     )
     assert (quiet.noise_multiplier, loud.noise_multiplier) == (0.8, 3.0)
-    assert loud.plan.guarantee.epsilon < 5.0 < quiet.plan.guarantee.epsilon
+    assert loud.privacy.guarantee.epsilon < 5.0 < quiet.privacy.guarantee.epsilon
 
 
 def test_a_baseline_promises_nothing() -> None:
     plan = make_train_plan(nonprivate(), SHAPE)
-    assert plan.plan.event == NonPrivate()
-    assert not plan.plan.is_private
+    assert plan.privacy.event == NonPrivate()
+    assert not plan.privacy.is_private
     assert plan.plain_phase is not None
 
 
 def test_the_papers_account_says_add_or_remove_and_shows_what_replace_costs() -> None:
     plan = make_train_plan(searched(two_phase(accounting=Accounting.PAPER_RDP)), SHAPE)
-    columns_alone, replaced = plan.plan.variants
-    headline = plan.plan.guarantee
+    columns_alone, replaced = plan.privacy.variants
+    headline = plan.privacy.guarantee
     assert headline.adjacency is Adjacency.ADD_OR_REMOVE
     assert columns_alone.guarantee.scope is Scope.SENSITIVE_COLUMNS
     assert replaced.guarantee.adjacency is Adjacency.REPLACE
     assert replaced.guarantee.epsilon > headline.epsilon
     sound = make_train_plan(searched(two_phase()), SHAPE)
-    assert sound.plan.guarantee.adjacency is Adjacency.REPLACE
+    assert sound.privacy.guarantee.adjacency is Adjacency.REPLACE
 
 
 def test_epsilon_so_far_rises_to_the_headline() -> None:
@@ -232,7 +229,7 @@ def test_epsilon_so_far_rises_to_the_headline() -> None:
     so_far = [plan.epsilon_by(step) for step in range(plan.num_private_steps + 1)]
     assert marks[-1] == plan.num_private_steps
     assert so_far == sorted(so_far)
-    assert so_far[0] < so_far[-1] == plan.plan.guarantee.epsilon
+    assert so_far[0] < so_far[-1] == plan.privacy.guarantee.epsilon
     # Halfway through, the steps so far are accounted exactly.
     mark, epsilon = plan.epsilon_milestones[3]
     assert plan.sampler is not None
@@ -267,7 +264,7 @@ def test_users_cost_what_the_reference_table_says(
     config = DpSgdConfig(private_phase=phase, unit=unit).calibrate(epsilon=1.0, delta=1e-6)
     plan = make_train_plan(config, make_shape(10_000_000, num_users=10_000_000))
     assert plan.num_private_steps == 1000
-    assert plan.plan.guarantee.epsilon == pytest.approx(epsilon, rel=tolerance)
+    assert plan.privacy.guarantee.epsilon == pytest.approx(epsilon, rel=tolerance)
 
 
 @pytest.mark.parametrize("batch_size", [24, 64, 256, None])
@@ -282,8 +279,8 @@ def test_cut_batches_cost_users_with_several_rows_next_to_nothing(
     phase = PrivatePhase(epochs=2.0, batch_size=batch_size, noise_multiplier=0.9 * max_rows)
     config = DpSgdConfig(private_phase=phase, unit=unit).calibrate(epsilon=3.0, delta=delta)
     plan = make_train_plan(config, shape)
-    least = pld_epsilon(never_cut(plan.plan.event), delta, Adjacency.REPLACE)
-    assert least * (1 - 1e-6) <= plan.plan.guarantee.epsilon <= 1.02 * least
+    least = pld_epsilon(never_cut(plan.privacy.event), delta, Adjacency.REPLACE)
+    assert least * (1 - 1e-6) <= plan.privacy.guarantee.epsilon <= 1.02 * least
 
 
 def never_cut(event: Event) -> Event:
@@ -314,25 +311,25 @@ def test_vocabularies_are_in_the_event_and_leave_less_for_the_steps() -> None:
     config = searched(two_phase())
     shape = dataclasses.replace(SHAPE, vocabulary_event=VOCABULARY)
     bare, paid = make_train_plan(config, SHAPE), make_train_plan(config, shape)
-    assert isinstance(paid.plan.event, Composed)
-    assert VOCABULARY in paid.plan.event.events
+    assert isinstance(paid.privacy.event, Composed)
+    assert VOCABULARY in paid.privacy.event.events
     assert bare.noise_multiplier is not None
     assert paid.noise_multiplier is not None
     assert paid.noise_multiplier > bare.noise_multiplier * 1.01
-    assert paid.plan.guarantee == bare.plan.guarantee
-    (alone,) = paid.plan.variants
+    assert paid.privacy.guarantee == bare.privacy.guarantee
+    (alone,) = paid.privacy.variants
     assert isinstance(alone.event, Composed)
     assert VOCABULARY in alone.event.events
-    verify_plan(paid.plan)
+    verify_plan(paid.privacy)
 
 
 def test_randomized_labels_do_not_look_at_vocabularies_of_sensitive_columns() -> None:
     shape = dataclasses.replace(SHAPE, vocabulary_event=VOCABULARY)
     plan = make_train_plan(randomized_labels(), shape)
-    assert plan.plan.event == RandomizedResponse(epsilon=3.0)
+    assert plan.privacy.event == RandomizedResponse(epsilon=3.0)
 
 
-def refused(config: PrivateConfig, message: str, shape: object = SHAPE) -> None:
+def refused(config: Method, message: str, shape: object = SHAPE) -> None:
     with pytest.raises(ConfigError, match=message):
         make_train_plan(config, shape)  # type: ignore[arg-type]
 
@@ -355,7 +352,7 @@ def test_vocabularies_that_need_more_delta_name_it_as_the_way_out() -> None:
             config, r"vocabularies alone need delta > 0.0001; raise delta, or .* smaller", shape
         )
     enough = searched(dp_sgd()).calibrate(epsilon=5.0, delta=1e-3)
-    assert make_train_plan(enough, shape).plan.guarantee.delta == 1e-3
+    assert make_train_plan(enough, shape).privacy.guarantee.delta == 1e-3
 
 
 def test_users_with_many_rows_get_noise_that_meets_the_target() -> None:
@@ -364,7 +361,7 @@ def test_users_with_many_rows_get_noise_that_meets_the_target() -> None:
     shape = make_shape(20_000, num_users=200)
     plan = make_train_plan(config, shape)
     assert plan.sampler is not None
-    spent = pld_epsilon(plan.plan.event, 1e-5, Adjacency.REPLACE)
+    spent = pld_epsilon(plan.privacy.event, 1e-5, Adjacency.REPLACE)
     assert 0.999 * 5.0 < spent <= 5.0
     marks = [step for step, _ in plan.epsilon_milestones]
     assert len(marks) == 4
@@ -387,7 +384,7 @@ def test_more_rows_of_a_user_than_can_be_accounted_are_refused() -> None:
         choice=RowChoice.RANDOM,
     )
     plan = make_train_plan(searched(dp_sgd(unit=clipped)), SHAPE)
-    assert plan.plan.guarantee.epsilon == 5.0
+    assert plan.privacy.guarantee.epsilon == 5.0
 
 
 def test_a_share_of_labels_above_epsilon_is_refused() -> None:
@@ -400,15 +397,15 @@ def test_delta_zero_is_refused_for_private_steps() -> None:
 
 
 @pytest.mark.parametrize("config", [two_phase(), dp_sgd(), randomized_labels()])
-def test_a_config_without_a_target_makes_no_plan(config: PrivateConfig) -> None:
+def test_a_config_without_a_target_makes_no_plan(config: Method) -> None:
     refused(dataclasses.replace(config, target=None), "has no target; call calibrate")
 
 
 @pytest.mark.parametrize("config", [two_phase(), randomized_labels()])
-def test_labels_alone_need_public_features(config: PrivateConfig) -> None:
+def test_labels_alone_need_public_features(config: Method) -> None:
     refused(
         config,
-        "there are none; use HybridConfig or DpSgdConfig",
+        "there are none; use MosaicConfig or DpSgdConfig",
         dataclasses.replace(SHAPE, features=FEATURES[3:]),
     )
 

@@ -15,9 +15,9 @@ from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.errors import ConfigError, RunInterruptedError, RunStateError
 from tulle.runs.folder import RunFolder
 from tulle.train import private_training
-from tulle.train.configs import TrainConfig
 from tulle.train.fitting import FitResult, fit
 from tulle.train.journal import FolderJournal
+from tulle.train.methods.method import Method
 from tulle.train.noise import TrainingNoise
 from tulle.train.optimizers.sgd import SGD
 from tulle.train.private_training import PrivateSteps, step_settings
@@ -44,7 +44,7 @@ class CrashError(Exception):
     """The process dies here."""
 
 
-def plan_for(config: TrainConfig) -> TrainPlan:
+def plan_for(config: Method) -> TrainPlan:
     return config.make(make_shape(200))
 
 
@@ -366,7 +366,7 @@ def test_what_is_shown_of_a_step_is_the_noisy_loss_or_nothing(plan: TrainPlan) -
     assert all(progress.loss is not None for progress in seen)
     spent = [progress.epsilon for progress in seen]
     assert spent == sorted(spent)  # type: ignore[type-var]
-    assert spent[-1] == plan.plan.guarantee.epsilon
+    assert spent[-1] == plan.privacy.guarantee.epsilon
     phase = private_phase(noise_multiplier=1.0, monitor_share=0.0, epochs=0.5)
     blind = plan_for(dp_sgd(private_phase=phase))
     seen.clear()

@@ -14,12 +14,11 @@ from tulle.privacy.events import Gaussian, NonPrivate
 from tulle.privacy.units import Adjacency, Unit
 from tulle.runs.folder import RunFolder
 from tulle.runs.records import Records
-from tulle.train import fitting, label_reports
-from tulle.train.configs import TrainConfig
+from tulle.train import fitting, label_reports, plain_training, private_training
 from tulle.train.fitting import fit
 from tulle.train.journal import FolderJournal
+from tulle.train.methods.method import Method
 from tulle.train.optimizers.sgd import SGD
-from tulle.train.run_charge import charged_event
 from tulle.train.run_options import LedgerCharge, RunOptions
 from unit.train.small_data import (
     SMALL_MLP,
@@ -83,11 +82,11 @@ def options(ledger: Ledger, folder: Path | None, **changes: Any) -> RunOptions:
 
 @pytest.mark.parametrize("config", [two_phase(), dp_sgd(), randomized_labels()])
 def test_a_run_is_charged_once_with_its_event(
-    tmp_path: Path, ledger: Ledger, config: TrainConfig
+    tmp_path: Path, ledger: Ledger, config: Method
 ) -> None:
     result = fit(EXAMPLES, planned(config, 200), options=options(ledger, tmp_path / "run"))
     (spend,) = spends(ledger)
-    assert spend.request.event == result.plan.plan.event
+    assert spend.request.event == result.plan.privacy.event
     assert spend.request.unit == Unit.example()
     assert spend.status is SpendStatus.RELEASED
     fit(EXAMPLES, planned(config, 200), options=options(ledger, tmp_path / "run", resume=True))
@@ -106,11 +105,11 @@ def test_vocabularies_are_not_charged_again(ledger: Ledger) -> None:
     vocabulary = Gaussian(noise_multiplier=9.0)
     shape = dataclasses.replace(make_shape(200), vocabulary_event=vocabulary)
     plan = two_phase().make(shape)
-    assert "9.0" in plan.plan.to_json()
-    assert charged_event(plan) == planned(two_phase(), 200).plan.event
+    assert "9.0" in plan.privacy.to_json()
+    assert plan.charged_event == planned(two_phase(), 200).privacy.event
     examples = dataclasses.replace(EXAMPLES, vocabulary_event=vocabulary)
     fit(examples, plan, options=options(ledger, None))
-    assert spends(ledger)[0].request.event == charged_event(plan)
+    assert spends(ledger)[0].request.event == plan.charged_event
 
 
 def test_the_ledger_is_charged_before_labels_are_drawn_and_steps_are_taken(
@@ -128,8 +127,9 @@ def test_the_ledger_is_charged_before_labels_are_drawn_and_steps_are_taken(
         monkeypatch.setattr(module, name, call)
 
     noting(label_reports, "randomize")
-    for name in ("charge_run", "train_plain", "train_privately"):
-        noting(fitting, name)
+    noting(fitting, "charge_run")
+    noting(plain_training, "train_plain")
+    noting(private_training, "train_privately")
     fit(EXAMPLES, planned(two_phase(), 200), options=options(ledger, tmp_path / "run"))
     assert order == [
         "charge_run after 0 spends",
@@ -173,7 +173,7 @@ MOMENTS: dict[str, Break] = {
     "before the spend is marked": lambda patch: patch.setattr(Ledger, "_finish", die),
     "before the first record": lambda patch: patch.setattr(Records, "append", die),
     "before labels are kept": lambda patch: patch.setattr(FolderJournal, "labels", die),
-    "before the phase of labels": lambda patch: patch.setattr(fitting, "train_plain", die),
+    "before the phase of labels": lambda patch: patch.setattr(plain_training, "train_plain", die),
     "before the first step": lambda patch: patch.setattr(FolderJournal, "begin", die),
     "before the results": lambda patch: patch.setattr(fitting, "write_results", die),
 }
@@ -208,7 +208,7 @@ def test_a_crash_before_the_spend_charges_nothing_until_the_run_goes_on(
     assert len(spends(ledger)) == 1
 
 
-WILD: dict[str, TrainConfig] = {
+WILD: dict[str, Method] = {
     "labels": two_phase(
         model=SMALL_MLP, label_phase=label_phase(epochs=20.0, optimizer=SGD(learning_rate=1e30))
     ),
@@ -261,4 +261,4 @@ def test_a_baseline_cannot_be_charged(tmp_path: Path, ledger: Ledger) -> None:
         with pytest.raises(ConfigError, match="cannot be charged"):
             fit(EXAMPLES, nonprivate(), options=options(ledger, folder))
     assert not (tmp_path / "run").exists()
-    assert charged_event(nonprivate().make(make_shape(200))) == NonPrivate()
+    assert nonprivate().make(make_shape(200)).charged_event == NonPrivate()

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from tulle.errors import ConfigError
-from tulle.train.schedules import ConstantRate, CosineDecay, Schedule, schedule_from_dict
+from tulle.privacy.codec import plain_data, settings_from
+from tulle.train.schedules import ConstantRate, CosineDecay, Schedule
 
 
 def test_cosine_decay_equals_that_of_torch() -> None:
@@ -55,30 +56,4 @@ def test_a_warmup_that_leaves_no_steps_is_refused(share: object) -> None:
 
 @pytest.mark.parametrize("schedule", [CosineDecay(warmup_share=0.05), ConstantRate()])
 def test_a_schedule_comes_back_from_plain_data(schedule: CosineDecay | ConstantRate) -> None:
-    assert schedule_from_dict(schedule.to_dict()) == schedule
-    assert type(schedule).from_dict(schedule.to_dict()) == schedule
-
-
-def test_a_default_may_be_left_out() -> None:
-    assert schedule_from_dict({"kind": "cosine"}) == CosineDecay()
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({"kind": "cosin"}, "did you mean 'cosine'"),
-        ({"kind": ["cosine"]}, "unknown"),
-        ({"kind": "cosine", "warmup": 0.1}, "did you mean 'warmup_share'"),
-        ({"kind": "constant", "warmup_share": 0.1}, "no key 'warmup_share'"),
-        ({"warmup_share": 0.1}, "key 'kind'"),
-        ("cosine", "key 'kind'"),
-    ],
-)
-def test_unknown_plain_data_is_refused(data: object, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        schedule_from_dict(data)
-
-
-def test_data_of_another_schedule_is_refused() -> None:
-    with pytest.raises(ConfigError, match="must be 'constant'"):
-        ConstantRate.from_dict({"kind": "cosine"})
+    assert settings_from(Schedule, plain_data(schedule), what="schedule") == schedule

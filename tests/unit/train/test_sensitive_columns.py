@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from tulle.train import fitting
+from tulle.train import plain_training, private_training
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import fit
+from tulle.train.methods import hybrid
+from tulle.train.methods import randomized_labels as randomized_labels_method
 from tulle.train.phases import EarlyStopping
 from tulle.train.run_options import RunOptions
 from tulle.train.unit_level import UserLevel
@@ -90,7 +92,7 @@ def guarded() -> ExampleSet:
 @pytest.fixture
 def guard(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards sensitive columns while the phase of labels runs."""
-    whole = fitting._train_on_labels
+    whole = randomized_labels_method.train_on_labels
 
     def guarding(*arguments: Any) -> None:
         GuardedArray.is_guarded = True
@@ -99,7 +101,8 @@ def guard(monkeypatch: pytest.MonkeyPatch) -> None:
         finally:
             GuardedArray.is_guarded = False
 
-    monkeypatch.setattr(fitting, "_train_on_labels", guarding)
+    for module in (hybrid, randomized_labels_method):
+        monkeypatch.setattr(module, "train_on_labels", guarding)
 
 
 @pytest.mark.usefixtures("guard")
@@ -110,7 +113,7 @@ def test_the_phase_of_labels_reads_no_sensitive_column() -> None:
 
 
 def test_the_guard_notices_private_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = fitting.train_privately
+    whole = private_training.train_privately
 
     def guarding(*arguments: Any) -> Any:
         GuardedArray.is_guarded = True
@@ -119,7 +122,7 @@ def test_the_guard_notices_private_steps(monkeypatch: pytest.MonkeyPatch) -> Non
         finally:
             GuardedArray.is_guarded = False
 
-    monkeypatch.setattr(fitting, "train_privately", guarding)
+    monkeypatch.setattr(private_training, "train_privately", guarding)
     with pytest.raises(AssertionError, match="sensitive column was read"):
         fit(guarded(), planned(two_phase()))
 
@@ -133,7 +136,7 @@ def test_the_warm_start_is_the_same_whatever_the_sensitive_columns_hold(
         starts.append({name: values.clone() for name, values in model.parameters.items()})
         raise CrashError
 
-    monkeypatch.setattr(fitting, "train_privately", noting)
+    monkeypatch.setattr(private_training, "train_privately", noting)
     zeros = np.zeros_like(EXAMPLES.sensitive_features)
     for examples in (EXAMPLES, dataclasses.replace(EXAMPLES, sensitive_features=zeros)):
         with pytest.raises(CrashError):
@@ -188,7 +191,7 @@ def test_nothing_given_to_the_phase_of_labels_leads_to_what_is_protected(
     def noting(_model: object, examples: ExampleSet, *_: object) -> None:
         given.append(examples)
 
-    monkeypatch.setattr(fitting, "train_plain", noting)
+    monkeypatch.setattr(plain_training, "train_plain", noting)
     unit = UserLevel(max_rows_per_user=1)
     for config in (two_phase(), randomized_labels(), randomized_labels(unit=unit)):
         fit(EXAMPLES, config)

@@ -5,6 +5,7 @@ import tomllib
 import pytest
 
 from tulle.errors import ConfigError
+from tulle.privacy.codec import plain_data, settings_from
 from tulle.runs.toml_text import toml_text
 from tulle.train.phases import PrivatePhase
 from tulle.train.step_noise import (
@@ -14,7 +15,6 @@ from tulle.train.step_noise import (
     LatticeNoise,
     SelectedRows,
     StepNoise,
-    step_noise_from_dict,
 )
 
 NOISES: list[StepNoise] = [
@@ -27,10 +27,11 @@ NOISES: list[StepNoise] = [
 
 @pytest.mark.parametrize("noise", NOISES, ids=str)
 def test_settings_survive_plain_data_and_toml(noise: StepNoise) -> None:
-    data = noise.to_dict()
+    data = plain_data(noise)
     assert data["kind"] == noise.kind
-    assert step_noise_from_dict(data) == noise
-    assert step_noise_from_dict(tomllib.loads(toml_text({"noise": data}))["noise"]) == noise
+    assert settings_from(StepNoise, data, what="noise") == noise
+    written = tomllib.loads(toml_text({"noise": data}))["noise"]
+    assert settings_from(StepNoise, written, what="noise") == noise
 
 
 def test_every_noise_has_a_kind_of_its_own() -> None:
@@ -40,14 +41,14 @@ def test_every_noise_has_a_kind_of_its_own() -> None:
 
 @pytest.mark.parametrize("kind", STEP_NOISES)
 def test_what_is_left_out_has_its_default(kind: type[StepNoise]) -> None:
-    assert step_noise_from_dict({"kind": kind.kind}) == kind()
+    assert settings_from(StepNoise, {"kind": kind.kind}, what="noise") == kind()
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (3, "key 'kind'"),
-        ({}, "key 'kind'"),
+        (3, "must be a table"),
+        ({}, "setting 'kind'"),
         ({"kind": "bandet"}, "did you mean 'banded'"),
         ({"kind": "banded", "bands": 3}, "did you mean 'num_bands'"),
         ({"kind": "independent", "num_bands": 3}, "num_bands"),
@@ -56,7 +57,7 @@ def test_what_is_left_out_has_its_default(kind: type[StepNoise]) -> None:
 )
 def test_data_that_mean_nothing_are_refused(data: object, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        step_noise_from_dict(data)
+        settings_from(StepNoise, data, what="noise")
 
 
 @pytest.mark.parametrize("bits", [0, 15, 41, 24.0, True])

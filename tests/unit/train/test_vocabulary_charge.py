@@ -17,8 +17,9 @@ from tulle.data.prepared.dataset import PreparedDataset
 from tulle.errors import ConfigError
 from tulle.privacy.events import Composed, Event
 from tulle.privacy.units import Adjacency, Unit
-from tulle.train.configs import PrivateConfig, TwoPhaseConfig
 from tulle.train.fitting import FitResult, fit
+from tulle.train.methods.hybrid import HybridConfig
+from tulle.train.methods.method import Method
 from tulle.train.phases import PublicTower
 from tulle.train.run_options import LedgerCharge, RunOptions
 from unit.data.small_log import SALT, SCHEMA, lines, small_log, write_log
@@ -59,14 +60,14 @@ def prepare_paid(folder: Path, ledger: Ledger) -> PreparedDataset:
     return prepare(log, FEATURES, folder / "prepared", payment=payment).dataset
 
 
-def calibrated(config: PrivateConfig) -> PrivateConfig:
+def calibrated(config: Method) -> Method:
     """With the noise that the target leaves, not a given one."""
-    if isinstance(config, TwoPhaseConfig):
+    if isinstance(config, HybridConfig):
         config = dataclasses.replace(config, private_phase=private_phase())
     return config.calibrate(epsilon=EPSILON, delta=DELTA)
 
 
-def train(data: PreparedDataset, config: PrivateConfig, ledger: Ledger, folder: Path) -> FitResult:
+def train(data: PreparedDataset, config: Method, ledger: Ledger, folder: Path) -> FitResult:
     options = RunOptions(folder=folder, charge=LedgerCharge(ledger=ledger))
     return fit(data, config, options=options)
 
@@ -89,7 +90,7 @@ FROZEN = two_phase(
 
 @pytest.mark.parametrize("config", [two_phase(), FROZEN, dp_sgd()])
 def test_vocabulary_and_training_are_charged_once_and_make_up_the_plan(
-    tmp_path: Path, config: PrivateConfig
+    tmp_path: Path, config: Method
 ) -> None:
     ledger = make_ledger(tmp_path / "ledger.db", epsilon=90.0)
     data = prepare_paid(tmp_path, ledger)
@@ -97,7 +98,7 @@ def test_vocabulary_and_training_are_charged_once_and_make_up_the_plan(
     result = train(data, config, ledger, tmp_path / "run")
     (first, vocabulary), (second, training) = spent(ledger)
     assert (first, second) == ("vocabulary", "training")
-    claimed = result.plan.plan.event
+    claimed = result.plan.privacy.event
     assert parts_of(claimed) == parts_of(vocabulary) + parts_of(training)
     assert pld_epsilon(claimed, DELTA, Adjacency.REPLACE) == pytest.approx(
         ledger.state("rows").spent_epsilon, rel=1e-3
@@ -108,7 +109,7 @@ def test_a_budget_of_the_target_holds_vocabulary_labels_and_steps(tmp_path: Path
     ledger = make_ledger(tmp_path / "ledger.db")
     data = prepare_paid(tmp_path, ledger)
     result = train(data, calibrated(two_phase()), ledger, tmp_path / "run")
-    assert result.plan.plan.guarantee.epsilon == EPSILON
+    assert result.plan.privacy.guarantee.epsilon == EPSILON
     state = ledger.state("rows")
     assert state.num_spends == 2
     # Nothing is left over: had one of them been left out of the plan, it would not have fitted.
@@ -143,7 +144,7 @@ def test_labels_alone_do_not_claim_what_they_never_read(tmp_path: Path) -> None:
     data = prepare_paid(tmp_path, ledger)
     result = train(data, randomized_labels(), ledger, tmp_path / "run")
     (_, vocabulary), (_, training) = spent(ledger)
-    assert result.plan.plan.event == training
+    assert result.plan.privacy.event == training
     assert vocabulary == PRIVATE.event(FEATURES)
 
 

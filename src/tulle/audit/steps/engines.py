@@ -16,7 +16,7 @@ from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.errors import ConfigError
 from tulle.privacy.fields import did_you_mean
 from tulle.train.banded.band_matrix import BandMatrix
-from tulle.train.configs import DpSgdConfig
+from tulle.train.methods.dp_sgd import DpSgdConfig
 from tulle.train.models.logistic_regression import LogisticRegression
 from tulle.train.optimizers.sgd import SGD
 from tulle.train.phases import PrivatePhase

@@ -24,6 +24,7 @@ from tulle.runs.interruption import StopRequest
 from tulle.train.engine_choice import start_engine
 from tulle.train.fitting import make_plan
 from tulle.train.journal import MemoryJournal
+from tulle.train.methods.private_steps import tower_method
 from tulle.train.private_training import step_settings
 from tulle.train.run_context import RunContext
 from tulle.train.train_plan import TrainPlan
@@ -136,7 +137,7 @@ def audit_step(
         epsilon=config.epsilon, delta=config.delta
     )
     plan = make_plan(any_rows.examples(0), calibrated)
-    claim = privacy_curve(plan.plan.event, Adjacency.REPLACE)
+    claim = privacy_curve(plan.privacy.event, Adjacency.REPLACE)
     profile_config = ProfileAuditConfig(
         false_alarm_prob=config.false_alarm_prob / len(Background), delta=config.delta
     )
@@ -182,7 +183,7 @@ def _looks(
     """[looks, runs]: sums since the last look along the canaries, in clip norms."""
     settings = step_settings(plan)
     drawn = dataclasses.replace(settings, noise_multiplier=noise_factor * settings.noise_multiplier)
-    towers = plan.tower_config
+    towers = tower_method(plan)
     model = towers.model.build(plan.shape.features, seed=towers.initial_seed)
     context = RunContext(
         device=torch.device("cpu"),

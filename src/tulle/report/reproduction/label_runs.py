@@ -23,7 +23,7 @@ from tulle.report.reproduction.settings import ReproductionSettings
 if TYPE_CHECKING:
     from tulle.quality.metrics import QualityMetrics
     from tulle.train.examples import ExampleSet
-    from tulle.train.models.tower_model import ModelSettings
+    from tulle.train.models.model_settings import AnyModel
     from tulle.train.phases import LabelPhase
 
 _CAPS = (1, 2, 5, 10)
@@ -131,7 +131,7 @@ class _LabelTraining:
 
     rows: LogRows
     settings: ReproductionSettings
-    model: "ModelSettings"
+    model: "AnyModel"
 
     def baseline(self, learning_rate: float) -> "QualityMetrics":
         """On true labels."""

@@ -15,8 +15,8 @@ from tulle.report.reproduction.settings import ReproductionSettings
 if TYPE_CHECKING:
     from tulle.quality.metrics import QualityMetrics
     from tulle.train.budget_split import BudgetSplit
-    from tulle.train.configs import TowerConfig
-    from tulle.train.models.tower_model import ModelSettings
+    from tulle.train.methods.method import Method
+    from tulle.train.models.model_settings import AnyModel
     from tulle.train.phases import LabelPhase, PrivatePhase, PublicTower
     from tulle.train.unit_level import UnitLevel
 
@@ -44,7 +44,7 @@ class PrivateTraining:
 
     rows: LogRows
     settings: ReproductionSettings
-    model: "ModelSettings"
+    model: "AnyModel"
     size: TrainingSize
     unit: "UnitLevel | None" = None
     """None: each row on its own."""
@@ -54,14 +54,18 @@ class PrivateTraining:
         from tulle.train import NonPrivateConfig, PlainPhase
 
         phase = PlainPhase(epochs=self.size.plain_epochs, batch_size=self._plain_batch)
-        return self._run(NonPrivateConfig(model=self.model, phase=phase))
+        seed = self.settings.seed
+        return self._run(NonPrivateConfig(model=self.model, phase=phase, initial_seed=seed))
 
     def randomized_labels(self, epsilon: float) -> "QualityMetrics":
         """All of epsilon on labels; sensitive columns are left out."""
         from tulle.train import RandomizedLabelsConfig
 
         config = RandomizedLabelsConfig(
-            model=self.model, label_phase=self._label_phase(), unit=self._unit()
+            initial_seed=self.settings.seed,
+            model=self.model,
+            label_phase=self._label_phase(),
+            unit=self._unit(),
         )
         return self._run(config.calibrate(epsilon=epsilon))
 
@@ -70,7 +74,10 @@ class PrivateTraining:
         from tulle.train import DpSgdConfig
 
         config = DpSgdConfig(
-            model=self.model, private_phase=self._private_phase(2e-3), unit=self._unit()
+            initial_seed=self.settings.seed,
+            model=self.model,
+            private_phase=self._private_phase(2e-3),
+            unit=self._unit(),
         )
         return self._run(config.calibrate(epsilon=epsilon, delta=DELTA))
 
@@ -88,12 +95,13 @@ class PrivateTraining:
           split: Over the phases; None for min(0.6 epsilon, 3) on labels.
           public_tower: Whether private steps train it on; None for yes.
         """
-        from tulle.train import PaperSplit, TwoPhaseConfig
+        from tulle.train import HybridConfig, PaperSplit
 
         phase = self._private_phase(1e-3)
         if public_tower is not None:
             phase = dataclasses.replace(phase, public_tower=public_tower)
-        config = TwoPhaseConfig(
+        config = HybridConfig(
+            initial_seed=self.settings.seed,
             model=self.model,
             label_phase=self._label_phase(),
             private_phase=phase,
@@ -102,10 +110,9 @@ class PrivateTraining:
         )
         return self._run(config.calibrate(epsilon=epsilon, delta=DELTA))
 
-    def _run(self, config: "TowerConfig") -> "QualityMetrics":
+    def _run(self, config: "Method") -> "QualityMetrics":
         from tulle.train import RunOptions, fit
 
-        config = dataclasses.replace(config, initial_seed=self.settings.seed)
         options = RunOptions(seed=self.settings.seed)
         return tested(fit(self.rows.train, config, test=self.rows.test, options=options))
 

@@ -15,7 +15,7 @@ from tulle.report.reproduction.settings import ReproductionSettings
 
 if TYPE_CHECKING:
     from tulle.quality.metrics import QualityMetrics
-    from tulle.train.models.tower_model import ModelSettings
+    from tulle.train.models.model_settings import AnyModel
 
 _REDUCED = TrainingSize(private_epochs=4.0, private_batch=1_024, plain_batch=256)
 _REDUCED_LONG = dataclasses.replace(_REDUCED, private_epochs=16.0)
@@ -246,7 +246,7 @@ def _display_machine(rows: LogRows, settings: ReproductionSettings) -> PrivateTr
 
 
 def _table(
-    settings: ReproductionSettings, kind: LogKind, model: "ModelSettings", size: TrainingSize
+    settings: ReproductionSettings, kind: LogKind, model: "AnyModel", size: TrainingSize
 ) -> Findings:
     runs: dict[str, QualityMetrics] = {}
     with log_rows(kind, settings) as rows:
@@ -269,7 +269,7 @@ def _table(
 
 
 def _figure(
-    settings: ReproductionSettings, kind: LogKind, perceptron: "ModelSettings", size: TrainingSize
+    settings: ReproductionSettings, kind: LogKind, perceptron: "AnyModel", size: TrainingSize
 ) -> Findings:
     if not settings.is_paper:
         perceptron, size = _small_perceptron(), _REDUCED
@@ -317,25 +317,25 @@ def _curves(name: str, training: PrivateTraining) -> Findings:
     )
 
 
-def _display_model(settings: ReproductionSettings) -> "ModelSettings":
+def _display_model(settings: ReproductionSettings) -> "AnyModel":
     from tulle.train import MLP
 
     return MLP.hybrid_display() if settings.is_paper else _small_perceptron()
 
 
-def _attribution_model(settings: ReproductionSettings) -> "ModelSettings":
+def _attribution_model(settings: ReproductionSettings) -> "AnyModel":
     from tulle.train import MLP
 
     return MLP.hybrid_attribution() if settings.is_paper else _small_perceptron()
 
 
-def _small_perceptron() -> "ModelSettings":
+def _small_perceptron() -> "AnyModel":
     from tulle.train import MLP
 
     return MLP(embedding_dim=8, public_hidden=(32,), common_hidden=(32, 32))
 
 
-def _factorization_machine(settings: ReproductionSettings) -> "ModelSettings":
+def _factorization_machine(settings: ReproductionSettings) -> "AnyModel":
     from tulle.train import FactorizationMachine
 
     return FactorizationMachine() if settings.is_paper else FactorizationMachine(factor_dim=8)

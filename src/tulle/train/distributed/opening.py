@@ -11,7 +11,6 @@ from tulle.train.content_fingerprint import content_fingerprint
 from tulle.train.distributed.messages import Kind, Message, tell
 from tulle.train.distributed.processes import Processes
 from tulle.train.examples import ExampleSet, IntArray
-from tulle.train.plan_data import train_plan_from_json, train_plan_to_json
 from tulle.train.private_updates import NoisePlacement
 from tulle.train.run_context import RunContext
 from tulle.train.train_plan import TrainPlan
@@ -60,7 +59,7 @@ class Opening:
     def send(self, processes: Processes) -> None:
         """Tells all followers."""
         head = {
-            "plan": train_plan_to_json(self.plan),
+            "plan": self.plan.to_json(),
             "placement": self.placement.value,
             "fingerprint": self.fingerprint,
             "seeds": self.seeds,
@@ -79,7 +78,7 @@ class Opening:
         head = json.loads(text)
         rows = np.frombuffer(numbers, _NUMBER).astype(np.int64) if head["has_rows"] else None
         return cls(
-            plan=train_plan_from_json(head["plan"]),
+            plan=TrainPlan.from_json(head["plan"]),
             placement=NoisePlacement(head["placement"]),
             rows=rows,
             fingerprint=head["fingerprint"],

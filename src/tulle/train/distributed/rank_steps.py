@@ -93,7 +93,7 @@ def _updates(
 ) -> SharedUpdates:
     phase, placement = plan.private_phase, context.noise_placement
     if phase is None:
-        raise ConfigError(f"plan {plan.plan.name!r} has no private steps.")
+        raise ConfigError(f"plan {plan.privacy.name!r} has no private steps.")
     processes, noise = shared_by(context), TrainingNoise(context.rng)
     is_exact = isinstance(settings.mechanism, IndependentNoise)
     if isinstance(phase.optimizer, SGD) and is_exact and placement is not NoisePlacement.DENSE:

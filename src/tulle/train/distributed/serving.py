@@ -15,6 +15,7 @@ from tulle.train.distributed.processes import LEADER, Processes
 from tulle.train.distributed.rank_steps import RankSteps
 from tulle.train.examples import ExampleSet
 from tulle.train.journal import MemoryJournal
+from tulle.train.methods.private_steps import tower_method
 from tulle.train.private_training import step_settings
 from tulle.train.run_context import RunContext
 
@@ -63,7 +64,7 @@ def _opened(
         raise RunStateError(f"the leader began with {message.kind.name}; begin the run anew.")
     opening = Opening.of_message(message)
     plan = opening.plan
-    towers = plan.tower_config
+    towers = tower_method(plan)
     model = towers.model.build(plan.shape.features, seed=towers.initial_seed, device=device)
     context = RunContext(
         device=device,

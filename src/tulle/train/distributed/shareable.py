@@ -1,7 +1,6 @@
 """Which runs several processes can share."""
 
 from tulle.errors import ConfigError
-from tulle.train.configs import LabelProjectionConfig
 from tulle.train.step_noise import SelectedRows
 from tulle.train.train_plan import TrainPlan
 
@@ -18,10 +17,10 @@ def check_shareable(plan: TrainPlan) -> None:
             "only private steps are shared by several processes, and this run has none; start it "
             "with one process."
         )
-    if isinstance(plan.config, LabelProjectionConfig):
+    if not plan.method.is_shareable:
         raise ConfigError(
-            "label projection solves for all rows of a step in one process; start one process, or "
-            "use DpSgdConfig with several."
+            f"method {plan.method.kind} needs all rows of a step in one process; start one "
+            "process, or use DpSgdConfig with several."
         )
     if isinstance(phase.noise, SelectedRows):
         raise ConfigError(

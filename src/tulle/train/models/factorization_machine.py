@@ -26,11 +26,9 @@ from tulle.train.models.initial_values import InitialValues
 from tulle.train.models.settings_fields import (
     check_sharing,
     check_stddev,
-    settings_to_dict,
 )
 from tulle.train.models.tower_model import check_towers
 from tulle.train.table_reads import BatchReads
-from tulle.train.tagged_settings import settings_of_kind
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,15 +66,6 @@ class FactorizationMachine:
             stddev=self.initial_stddev,
         )
         return FactorizationMachineModel(*parts)
-
-    def to_dict(self) -> dict[str, object]:
-        """Plain data with the key `kind`."""
-        return settings_to_dict(self)
-
-    @classmethod
-    def from_dict(cls, data: object) -> "FactorizationMachine":
-        """Reads what `to_dict` wrote; a key that is left out has its default."""
-        return settings_of_kind(cls, data)
 
 
 class FactorizationMachineModel(BiasedModel):

@@ -39,11 +39,9 @@ from tulle.train.models.settings_fields import (
     check_sharing,
     check_sizes,
     check_stddev,
-    settings_to_dict,
 )
 from tulle.train.models.tower_model import check_towers
 from tulle.train.table_reads import BatchReads, TableReads
-from tulle.train.tagged_settings import settings_of_kind
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,15 +121,6 @@ class MLP:
             bias=initial.zeros(1),
         )
         return MLPModel(public, sensitive, (*hidden, output))
-
-    def to_dict(self) -> dict[str, object]:
-        """Plain data with the key `kind`."""
-        return settings_to_dict(self)
-
-    @classmethod
-    def from_dict(cls, data: object) -> "MLP":
-        """Reads what `to_dict` wrote; a key that is left out has its default."""
-        return settings_of_kind(cls, data)
 
     def _tower(
         self,

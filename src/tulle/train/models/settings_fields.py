@@ -1,13 +1,11 @@
-"""Checks that the settings of all models share, and their form as plain data."""
+"""Checks that the settings of all models share."""
 
-import enum
 from collections.abc import Sequence
 
 from tulle.data.prepared.format import PreparedFeature
 from tulle.errors import ConfigError
 from tulle.privacy.fields import check_choice, check_count, check_finite
 from tulle.train.models.embeddings import TableSharing
-from tulle.train.tagged_settings import TaggedSettings, tagged_dict
 
 _MOST_UNITS = 1 << 20
 
@@ -42,14 +40,3 @@ def check_features(features: Sequence[PreparedFeature]) -> None:
     """A model needs something to look at."""
     if not features:
         raise ConfigError("features=() must hold at least one feature of the dataset.")
-
-
-def settings_to_dict(settings: TaggedSettings) -> dict[str, object]:
-    """All fields as JSON has them, with the key `kind`."""
-    return {name: _plain(value) for name, value in tagged_dict(settings).items()}
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, enum.Enum):
-        return value.value
-    return list(value) if isinstance(value, tuple) else value

@@ -94,10 +94,6 @@ class ModelSettings(Protocol):
         """A model with initial values that depend on `seed` and the features alone."""
         ...
 
-    def to_dict(self) -> dict[str, object]:
-        """Plain data with the key `kind`; `model_from_dict` reads it."""
-        ...
-
 
 def check_towers(towers: frozenset[str]) -> None:
     """Refuses a name that is no tower: a misspelt one would stay untrained in silence."""

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,7 +15,6 @@ from tulle.train.optimizers.setting_checks import (
     check_stabilizer,
     check_weight_decay,
 )
-from tulle.train.tagged_settings import settings_of_kind, tagged_dict
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,12 +70,3 @@ class Adam:
         divisor = torch.sqrt(mean_square)
         divisor.div_(math.sqrt(1 - self.square_memory**num_steps)).add_(self.stabilizer)
         weights.addcdiv_(mean, divisor, value=-rate / (1 - self.momentum**num_steps))
-
-    def to_dict(self) -> dict[str, object]:
-        """The settings as plain data."""
-        return tagged_dict(self)
-
-    @classmethod
-    def from_dict(cls, data: object) -> Self:
-        """Reads what `to_dict` wrote."""
-        return settings_of_kind(cls, data)

@@ -42,6 +42,3 @@ class OptimizerSettings(Protocol):
 
     def start(self, parameters: Mapping[str, Tensor]) -> Optimizer:
         """A fresh optimizer for these parameters. It holds them and changes them in place."""
-
-    def to_dict(self) -> dict[str, object]:
-        """The settings as plain data."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -14,7 +14,6 @@ from tulle.train.optimizers.setting_checks import (
     check_stabilizer,
     check_weight_decay,
 )
-from tulle.train.tagged_settings import settings_of_kind, tagged_dict
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,12 +61,3 @@ class RMSprop:
         mean_square.addcmul_(gradient, gradient, value=1 - self.square_memory)
         divisor = torch.sqrt(mean_square).add_(self.stabilizer)
         weights.addcdiv_(gradient, divisor, value=-rate)
-
-    def to_dict(self) -> dict[str, object]:
-        """The settings as plain data."""
-        return tagged_dict(self)
-
-    @classmethod
-    def from_dict(cls, data: object) -> Self:
-        """Reads what `to_dict` wrote."""
-        return settings_of_kind(cls, data)

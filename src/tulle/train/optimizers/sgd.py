@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -12,7 +12,6 @@ from tulle.train.optimizers.setting_checks import (
     check_memory,
     check_weight_decay,
 )
-from tulle.train.tagged_settings import settings_of_kind, tagged_dict
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,12 +57,3 @@ class SGD:
         (mean,) = state
         mean.mul_(self.momentum).add_(gradient)
         weights.add_(mean, alpha=-rate)
-
-    def to_dict(self) -> dict[str, object]:
-        """The settings as plain data."""
-        return tagged_dict(self)
-
-    @classmethod
-    def from_dict(cls, data: object) -> Self:
-        """Reads what `to_dict` wrote."""
-        return settings_of_kind(cls, data)

@@ -28,8 +28,8 @@ def plan_of(engine: AuditedEngine) -> TrainPlan:
 def test_the_plan_is_one_of_training_with_two_steps(engine: AuditedEngine) -> None:
     plan = plan_of(engine)
     assert plan.num_private_steps == NUM_STEPS
-    assert plan.plan.guarantee.adjacency is Adjacency.REPLACE
-    assert plan.plan.guarantee.epsilon == 4.0
+    assert plan.privacy.guarantee.adjacency is Adjacency.REPLACE
+    assert plan.privacy.guarantee.epsilon == 4.0
     is_banded = engine.name == "banded"
     assert isinstance(plan.sampler, CyclicPoisson if is_banded else TruncatedPoisson)
 

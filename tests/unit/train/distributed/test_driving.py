@@ -14,13 +14,13 @@ from tulle.report.training_card import training_card
 from tulle.runs.folder import RunFolder
 from tulle.runs.interruption import StopRequest
 from tulle.train import fitting
-from tulle.train.configs import Accounting, TrainConfig
 from tulle.train.distributed import rank_steps
 from tulle.train.distributed.messages import Kind, Message, hear, tell
 from tulle.train.distributed.opening import Opening
 from tulle.train.distributed.serving import follow_fit
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import FitResult, fit
+from tulle.train.methods.method import Accounting, Method
 from tulle.train.optimizers.sgd import SGD
 from tulle.train.progress import Progress
 from tulle.train.run_options import RunOptions
@@ -40,7 +40,7 @@ from unit.train.small_data import (
 EXAMPLES = make_examples(400)
 TEST = make_examples(1000, seed=1)
 SGD_PHASE = private_phase(noise_multiplier=1.0, optimizer=SGD(learning_rate=0.5, momentum=0.9))
-CONFIGS: dict[str, TrainConfig] = {
+CONFIGS: dict[str, Method] = {
     "sharded": dp_sgd(model=SMALL_MLP, private_phase=SGD_PHASE),
     "replicated": dp_sgd(model=SMALL_MLP),
     "two-phase": two_phase(model=SMALL_MLP, private_phase=SGD_PHASE),

@@ -1,0 +1,1 @@
+"""All training methods, a file or folder each, and what they share."""

@@ -1,0 +1,141 @@
+"""Label projection: noisy label gradients, projected on public ones (LabelDP-Pro).
+
+Ghazi et al., ICLR 2024, for a binary label. It protects labels alone, and is meant for many rows
+and small epsilon.
+"""
+
+import dataclasses
+from typing import TYPE_CHECKING, ClassVar
+
+from tulle.errors import ConfigError
+from tulle.privacy.conditions import Bound
+from tulle.privacy.events import Event, SwitchedGaussian
+from tulle.train.data_shape import DataShape
+from tulle.train.methods.label_projection.projection import Projection
+from tulle.train.methods.method import PlanWords, Target, Trained, check_kinds, enforced
+from tulle.train.methods.private_steps import (
+    StepsMethod,
+    check_steps_method,
+    model_settings,
+    rows_bounds,
+    steps_assumptions,
+    steps_settings,
+)
+from tulle.train.models.mlp import MLP
+from tulle.train.models.model_settings import AnyModel
+from tulle.train.phases import PrivatePhase
+from tulle.train.step_noise import IndependentNoise
+from tulle.train.unit_level import UnitLevel, UserAccounting, UserLevel
+
+if TYPE_CHECKING:
+    from tulle.train.examples import ExampleSet
+    from tulle.train.fitting import TrainingRun
+    from tulle.train.models.tower_model import TowerModel
+    from tulle.train.private_step import StepSettings
+    from tulle.train.run_context import RunContext
+    from tulle.train.step_engine import StepEngine
+    from tulle.train.train_plan import TrainPlan
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelProjectionConfig(StepsMethod):
+    """Noisy label gradients, projected on public ones; sensitive columns are dropped."""
+
+    kind: ClassVar[str] = "label-projection"
+    needs_public: ClassVar[bool] = True
+    reads_labels_alone: ClassVar[bool] = True
+    is_shareable: ClassVar[bool] = False
+
+    model: AnyModel = dataclasses.field(default_factory=MLP)
+    private_phase: PrivatePhase = dataclasses.field(default_factory=PrivatePhase)
+    """Steps whose clip norm bounds the gradient of a logit, not of a loss."""
+    projection: Projection = dataclasses.field(default_factory=Projection)
+    unit: UnitLevel | None = None
+    """What is protected together; None: a row, if the data have no unit column."""
+    initial_seed: int = 0
+    target: Target | None = None
+
+    def __post_init__(self) -> None:
+        check_kinds(self, {"projection": (Projection, "a Projection")})
+        check_steps_method(self)
+        # Noise is drawn where public rows are, and a label switches the part of one row.
+        noise, unit = self.private_phase.noise, self.unit
+        if not isinstance(noise, IndependentNoise):
+            raise ConfigError(
+                f"{noise} does not go with label projection, which draws fresh noise where public "
+                "rows are; use IndependentNoise(), or DpSgdConfig for other noise."
+            )
+        if isinstance(unit, UserLevel) and unit.accounting is UserAccounting.CLIPPED_USERS:
+            raise ConfigError(
+                "accounting=UserAccounting.CLIPPED_USERS does not go with label projection: labels "
+                "of one user switch several vectors at once. Use UserAccounting.SEVERAL_ROWS."
+            )
+
+    def step_event(self, noise_multiplier: float) -> Event:
+        """What one step releases: a label switches the gradient of its logit on or off."""
+        return SwitchedGaussian(noise_multiplier=noise_multiplier)
+
+    def reads_sensitive(self, shape: DataShape) -> bool:
+        """Sensitive columns are dropped."""
+        del shape
+        return False
+
+    def words(self, shape: DataShape, noise_multiplier: float | None) -> PlanWords:
+        """What a plan of label projection says of itself."""
+        sampler = self.sampler(shape)
+        if sampler is None:
+            return PlanWords("There are no steps.", model_settings(self), (), ())
+        switched = Bound(
+            what="L2 norm of what one label switches in a step",
+            limit=self.private_phase.clip_norm,
+            where="gradient of the logit, clipped over all trained parameters and the monitored "
+            "loss together",
+        )
+        return PlanWords(
+            sentence="Steps on public columns: the clipped gradients of labels that are 1 are "
+            "summed with Gaussian noise and projected on what labels of public rows can give "
+            "(LabelDP-Pro). Sensitive columns are not used.",
+            settings={
+                **model_settings(self),
+                **steps_settings(self, sampler, noise_multiplier),
+                "public_batch_size": self.projection.public_batch_size,
+                "smoothing": self.projection.smoothing,
+                "smoothing_prior": self.projection.prior.value,
+                "projection_iterations": self.projection.max_iterations,
+            },
+            bounds=(*rows_bounds(self, has_labels=False, has_steps=True), switched),
+            assumptions=(
+                *steps_assumptions(self, sampler),
+                enforced(
+                    "Steps read no sensitive column.",
+                    "they are handed the public part of the data, from which the rest cannot be "
+                    "reached",
+                ),
+                enforced(
+                    "Labels decide which gradients are summed, and nothing else about a sum.",
+                    "gradients, clip norms and batches follow from public columns and noisy "
+                    "weights",
+                ),
+                enforced(
+                    "Public batches tell nothing about private ones.",
+                    "each is drawn apart, by a generator with a key of its own",
+                ),
+            ),
+        )
+
+    def train(self, run: "TrainingRun") -> Trained:
+        """Takes the projected steps of the run's plan."""
+        return self.take_private_steps(self.build(run), run)
+
+    def start_engine(
+        self,
+        model: "TowerModel",
+        examples: "ExampleSet",
+        plan: "TrainPlan",
+        settings: "StepSettings",
+        context: "RunContext",
+    ) -> "StepEngine":
+        """What takes projected steps: the projection solves for all rows of a step at once."""
+        from tulle.train.methods.label_projection.projection_engine import ProjectionEngine
+
+        return ProjectionEngine(model, examples, plan, settings, context)

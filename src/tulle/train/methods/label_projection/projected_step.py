@@ -1,0 +1,123 @@
+"""One step of LabelDP-Pro for a binary label (Ghazi et al., ICLR 2024, with one logit).
+
+A private batch gives a noisy sum of what its labels switch on. A public batch, drawn apart,
+gives all vectors that labels can make: sums of a_i J_i with every a_i from 0 to 1. The noisy
+sum is replaced by the nearest of these. Most of the noise is no such vector and goes away.
+"""
+
+import torch
+from torch import Tensor
+
+from tulle.train.examples import ExampleBatch
+from tulle.train.gradients import Gradient
+from tulle.train.methods.label_projection.box_projection import project_on_box
+from tulle.train.methods.label_projection.gram import gram_matrix, inner_products
+from tulle.train.methods.label_projection.label_sums import LOGIT_BOUND, LabelSums, NoisySums
+from tulle.train.methods.label_projection.projection import Projection, SmoothingPrior
+from tulle.train.methods.label_projection.public_pass import LogitPass, fitting_settings, logit_pass
+from tulle.train.models.tower_model import TowerModel
+from tulle.train.monitor import Monitored
+from tulle.train.noise import TrainingNoise
+from tulle.train.optimizers.optimizer import OptimizerSettings
+from tulle.train.private_step import StepSettings, trained_parameters
+
+
+class ProjectedStep:
+    """Steps of one model, with any optimizer.
+
+    Privacy:
+      As `LabelSums.release`, once a step; all else is public or follows from what it released.
+      Relies on: both batches of a step are drawn apart. With the private batch in the place of
+      the public one its rows would be told, and the sampling would protect nobody.
+    """
+
+    def __init__(
+        self,
+        model: TowerModel,
+        settings: StepSettings,
+        projection: Projection,
+        optimizer: OptimizerSettings,
+        noise: TrainingNoise,
+    ) -> None:
+        """Takes a model that is trained in place."""
+        trained = trained_parameters(model, settings.towers)
+        self._model, self._settings, self._projection = model, settings, projection
+        self._sums = LabelSums(model, noise)
+        self.optimizer = optimizer.start(trained)
+        self.settled = list(trained.values())
+
+    def take(
+        self, private: ExampleBatch, weights: Tensor, public: ExampleBatch, rate: float
+    ) -> Monitored | None:
+        """One step: switch, clip, sum, noise, project, update.
+
+        Args:
+          private: Rows of the private batch and of its padding, with labels.
+          weights: [rows]: 1 for a row of the private batch, 0 for padding.
+          public: Rows that were drawn apart. Their labels are not looked at.
+          rate: The learning rate.
+        """
+        here = logit_pass(self._model, public, self._settings.towers)
+        settings = fitting_settings(self._settings, here)
+        noisy = self._sums.release(private, weights, here, settings)
+        gradients = projected_gradients(here, noisy, settings, self._projection)
+        self.optimizer.update(gradients, rate=rate)
+        return _monitored(here, noisy, settings)
+
+
+def projected_gradients(
+    public: LogitPass, noisy: NoisySums, settings: StepSettings, projection: Projection
+) -> list[Gradient]:
+    """The mean gradient of the public batch, with label chances that fit the noisy sums.
+
+    Privacy:
+      Post-processing of the noisy sums.
+    """
+    chances = label_chances(public, noisy, settings, projection)
+    factors = public.factors(settings.gradient_limit(0))
+    errors = (torch.sigmoid(public.logits) - chances) * factors / len(factors)
+    return [
+        gradient
+        for contribution in public.contributions
+        for gradient in contribution.weighted_sum(errors)
+    ]
+
+
+def label_chances(
+    public: LogitPass, noisy: NoisySums, settings: StepSettings, projection: Projection
+) -> Tensor:
+    """[public rows]: chances of label 1 with which they come nearest to the noisy sums.
+
+    With n' public rows and n expected private ones, the mean of a_i w_i J_i over the public
+    rows is to be near the noisy sum over n.
+
+    Privacy:
+      Post-processing of the noisy sums.
+    """
+    factors = public.factors(settings.gradient_limit(0))
+    predicted = torch.sigmoid(public.logits)
+    gram = gram_matrix(public.contributions) * factors * factors.unsqueeze(1)
+    products = inner_products(public.contributions, noisy.values, noisy.rows) * factors
+    chances = project_on_box(
+        gram,
+        products * (len(factors) / settings.expected_size),
+        predicted,
+        max_iterations=projection.max_iterations,
+    )
+    is_half = projection.prior is SmoothingPrior.HALF
+    prior = torch.full_like(chances, 0.5) if is_half else predicted
+    return torch.lerp(chances, prior, projection.smoothing)
+
+
+def _monitored(public: LogitPass, noisy: NoisySums, settings: StepSettings) -> Monitored | None:
+    """The loss is softplus(t) - y t, of which labels decide the second part alone."""
+    if noisy.logit_mean is None:
+        return None
+    bounded = public.logits.clamp(-LOGIT_BOUND, LOGIT_BOUND)
+    is_clipped = public.norms > settings.gradient_limit(0)
+    scale = settings.monitor_share * settings.clip_norm * settings.expected_size
+    return Monitored(
+        loss=float(torch.nn.functional.softplus(bounded).mean()) - noisy.logit_mean,
+        clipped_share=float(is_clipped.double().mean()),
+        loss_noise=LOGIT_BOUND * settings.noise_stddev / scale,
+    )

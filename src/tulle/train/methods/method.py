@@ -1,0 +1,243 @@
+"""What a training method is: settings, cost, the words of its plan, and how it trains.
+
+One class a method, in a file or folder of its own beside this one. Everything else asks the
+method: a plan derives its event and its words from it, a run lets it train, the command line finds
+it by its word. Adding a method is a class here and one entry in `catalogue.METHODS`.
+"""
+
+import abc
+import dataclasses
+import enum
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+from tulle.errors import ConfigError
+from tulle.privacy.conditions import Assumption, Bound, Status
+from tulle.privacy.events import Event
+from tulle.privacy.fields import check_finite
+from tulle.privacy.settings import Scalar
+from tulle.train.data_shape import DataShape
+from tulle.train.phases import LabelPhase, PlainPhase, PrivatePhase
+from tulle.train.step_sampling import StepSampler
+from tulle.train.unit_level import UnitLevel, UserLevel, chosen_level
+
+if TYPE_CHECKING:
+    from tulle.train.fitting import TrainingRun
+    from tulle.train.train_plan import TrainPlan
+    from tulle.train.trained_model import TrainedModel
+    from tulle.train.training_rows import TrainingRows
+
+_MOST_DELTA = 0.01
+"""A larger delta would allow to publish one row in a hundred outright."""
+
+
+class Accounting(enum.Enum):
+    """Which account of the private steps sets the noise."""
+
+    REPLACE_PLD = "replace, privacy loss distributions"
+    """Sound for the adjacency that is claimed."""
+    PAPER_RDP = "add-or-remove, Renyi"
+    """As in the papers, to reproduce them. Says nothing sound about replaced rows."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Target:
+    """The guarantee a method is calibrated to."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        if not check_finite("epsilon", self.epsilon) > 0:
+            raise ConfigError(
+                f"epsilon={self.epsilon} must be > 0; to train without privacy use "
+                "NonPrivateConfig."
+            )
+        if not 0 <= check_finite("delta", self.delta) <= _MOST_DELTA:
+            raise ConfigError(
+                f"delta={self.delta} must be from 0 to {_MOST_DELTA}: more would allow to publish "
+                "rows outright. Choose less than 1 over the number of rows, e.g. 1e-7."
+            )
+
+
+class PlanWords(NamedTuple):
+    """What a plan says of itself to a reader who knows neither papers nor code."""
+
+    sentence: str
+    settings: dict[str, Scalar]
+    """Sampler, clip, noise, steps and all else that decides what runs."""
+    bounds: tuple[Bound, ...]
+    """Most that one unit adds to each phase."""
+    assumptions: tuple[Assumption, ...]
+    """What the claims rest on, each with what makes it true."""
+
+
+class Trained(NamedTuple):
+    """A model fresh from training, and how it came about."""
+
+    model: "TrainedModel"
+    noise_description: str
+    num_private_steps: int = 0
+    """Private steps in the weights; all others were charged and lost to interruptions."""
+
+
+class Method(abc.ABC):
+    """A frozen dataclass of public settings that knows how it calibrates, costs and trains."""
+
+    kind: ClassVar[str]
+    """The word for the method on the command line, in settings files and on cards."""
+    former_kinds: ClassVar[tuple[str, ...]] = ()
+    """Words that earlier versions used for it, or that stand for it too."""
+    kind_key: ClassVar[str] = "method"
+    is_private: ClassVar[bool] = True
+    needs_delta: ClassVar[bool] = True
+    """False if the guarantee holds with delta 0."""
+    needs_public: ClassVar[bool] = False
+    """True if the method trains on public columns and can do nothing without them."""
+    reads_labels_alone: ClassVar[bool] = False
+    """True if no sensitive column is ever read, so that predictions need none either."""
+    is_shareable: ClassVar[bool] = False
+    """True if several processes can take its private steps together."""
+
+    protects_users: ClassVar[bool] = True
+    """False if the method protects single rows alone."""
+    has_steps_to_resume: ClassVar[bool] = True
+    """False if nothing is kept before the model is done, so that there are no checkpoints."""
+
+    unit: UnitLevel | None
+    """What is protected together; None: a row, if the data have no unit column."""
+    target: Target | None
+
+    def calibrate(self, *, epsilon: float, delta: float) -> Self:
+        """Returns the same settings with a target."""
+        # Every method is a dataclass; the abstract class cannot say so.
+        changed: Any = dataclasses.replace(self, target=Target(epsilon=epsilon, delta=delta))  # type: ignore[type-var]
+        return changed  # type: ignore[no-any-return]
+
+    def make(self, shape: DataShape) -> "TrainPlan":
+        """Returns the plan for data of this shape.
+
+        Raises:
+          ConfigError: The method has no target, or one that it cannot meet on such data.
+        """
+        # Accounting takes a while to import, and a finished plan does without it.
+        from tulle.train.planning import make_train_plan
+
+        return make_train_plan(self, shape)
+
+    @property
+    def accounting(self) -> Accounting:
+        """The account of the noise: for most methods there is one, sound for replaced rows."""
+        return Accounting.REPLACE_PLD
+
+    @property
+    def label_epsilon(self) -> float | None:
+        """Epsilon of one randomized label; None if labels are not randomized."""
+        return None
+
+    def label_steps(self) -> LabelPhase | None:
+        """Settings of the steps on randomized labels; None if there are none."""
+        return None
+
+    def private_steps(self) -> PrivatePhase | None:
+        """Settings of the clipped and noisy steps; None if there are none."""
+        return None
+
+    def plain_steps(self) -> PlainPhase | None:
+        """Settings of the steps on raw data; None unless this is a baseline."""
+        return None
+
+    @property
+    def fixed_noise(self) -> float | None:
+        """The noise multiplier, if the settings give it; None if the target decides it."""
+        return None
+
+    def fitted_to(self, shape: DataShape) -> Self:
+        """Returns the settings with what was left to the plan: the unit, the size of batches.
+
+        Raises:
+          ConfigError: The data say whose each row is, and nobody chose what is protected.
+        """
+        if not self.is_private:
+            return self
+        unit = chosen_level(self.unit, shape.columns.unit)
+        # Every method is a dataclass; the abstract class cannot say so.
+        return dataclasses.replace(self, unit=unit)  # type: ignore[type-var]
+
+    def sampler(self, shape: DataShape) -> StepSampler | None:
+        """What draws the batches of private steps; None if there are none."""
+        del shape
+        return None
+
+    def has_noise(self, shape: DataShape) -> bool:
+        """True if a noise multiplier has to be found."""
+        return self.sampler(shape) is not None
+
+    def labels_event(self) -> Event | None:
+        """What the randomized labels of one unit cost, each drawn once."""
+        return None
+
+    @abc.abstractmethod
+    def noisy_event(self, sampler: StepSampler | None, noise_multiplier: float) -> Event:
+        """What all private steps, or all noisy sums, cost the unit.
+
+        Args:
+          sampler: What `sampler` gave, possibly with fewer steps.
+          noise_multiplier: Noise standard deviation divided by the sensitivity.
+        """
+
+    @abc.abstractmethod
+    def reads_sensitive(self, shape: DataShape) -> bool:
+        """Whether a sensitive column is ever looked at."""
+
+    @abc.abstractmethod
+    def words(self, shape: DataShape, noise_multiplier: float | None) -> PlanWords:
+        """What a plan of this method says of itself."""
+
+    def check_rows(self, rows: "TrainingRows") -> None:
+        """Refuses rows, as they were bounded, that training could not finish with."""
+        del rows
+
+    @abc.abstractmethod
+    def train(self, run: "TrainingRun") -> Trained:
+        """Trains the model of a run that has been planned, checked and paid.
+
+        Privacy:
+          Unit, event and guarantee: those of the run's plan.
+        """
+
+    def check_shape(self, shape: DataShape) -> None:
+        """Refuses data that the method cannot train on.
+
+        Raises:
+          ConfigError: There are no public features, or no users where those are protected.
+        """
+        if self.needs_public and not shape.public_features:
+            raise ConfigError(
+                f"method {self.kind} trains on public features and there are none; use "
+                "MosaicConfig or DpSgdConfig."
+            )
+        if not isinstance(self.unit, UserLevel):
+            return
+        if shape.columns.unit is None or shape.num_users is None:
+            raise ConfigError(
+                "unit='user' needs data with a unit column that says whose each row is; "
+                "name it in the schema, or protect each example."
+            )
+        if shape.vocabulary_event is not None:
+            raise ConfigError(
+                "the vocabularies of this data were paid for one example, not for one user; "
+                "hash sensitive columns instead, or protect each example."
+            )
+
+
+def check_kinds(method: Method, kinds: dict[str, tuple[Any, str]]) -> None:
+    """Refuses a setting of another type with the words for what it must be."""
+    for name, (kind, words) in kinds.items():
+        value = getattr(method, name)
+        if not isinstance(value, kind):
+            raise ConfigError(f"{name}={value!r} must be {words}.")
+
+
+def enforced(statement: str, evidence: str) -> Assumption:
+    """An assumption that the code itself makes true."""
+    return Assumption(statement=statement, status=Status.ENFORCED, evidence=evidence)

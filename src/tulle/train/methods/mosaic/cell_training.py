@@ -1,0 +1,395 @@
+"""Training of a model of cells: table after table, each by noisy sums over all rows."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tulle.errors import ConfigError
+from tulle.train.examples import ExampleSet
+from tulle.train.methods.mosaic.candidate_table import CandidateTable, TableIdentity
+from tulle.train.methods.mosaic.cell_model import CellModel, CellTable
+from tulle.train.methods.mosaic.cell_settings import STAGES, CellSettings
+from tulle.train.methods.mosaic.cell_sums import LABEL_SENSITIVITY, ROW_SENSITIVITY, sum_by_cell
+from tulle.train.methods.mosaic.column_values import ColumnValues, public_values, sensitive_values
+from tulle.train.methods.mosaic.fitted_table import FittedTable
+from tulle.train.methods.mosaic.noise_shares import NoiseShares
+from tulle.train.methods.mosaic.predicted_rows import Cells, PredictedRows
+from tulle.train.methods.mosaic.row_rounds import RowRound, wishes_of_tables
+from tulle.train.methods.mosaic.share_allocation import allocate_shares
+from tulle.train.methods.mosaic.shrinkage import (
+    NoisyCells,
+    further_changes,
+    posterior_changes,
+    unknown_variances,
+)
+from tulle.train.methods.mosaic.table_stages import TableStages
+from tulle.train.progress import Progress, SpeedMeter
+from tulle.train.run_context import RunContext
+
+if TYPE_CHECKING:
+    from tulle.train.train_plan import TrainPlan
+
+FloatArray = NDArray[np.float64]
+
+PHASE = "cells"
+_RATES = (1e-3, 0.6)
+_TINY = 1e-12
+_CLEAR_DEVIATIONS = 3.0
+_MOST_LEVEL_CHANGE = 1.0
+_LEVEL_ERROR = 0.005
+"""Of the rows: by which the rate of labels may be off."""
+_MOST_LEVEL_SHARE = 0.05
+_WHOLE = 1 - 1e-8
+"""Of the budget: what rounding may add, and what is taken for it, must not go beyond it."""
+
+
+def train_on_cells(examples: ExampleSet, plan: "TrainPlan", context: RunContext) -> CellModel:
+    """Trains a model of cells as a plan says.
+
+    Args:
+      examples: All training rows.
+      plan: Settings and noise of Mosaic.
+      context: Randomness, who watches, and who may ask to stop.
+
+    Privacy:
+      Unit, event and guarantee: those of the plan. The model is made of noisy sums alone.
+      Every sum has a share of one Gaussian budget. Nothing leaves before the end.
+    """
+    settings, noise = getattr(plan.method, "cells", None), plan.noise_multiplier
+    if not isinstance(settings, CellSettings) or noise is None:
+        raise ConfigError(f"plan {plan.privacy.name!r} is not of training on cells.")
+    training = _CellTraining(examples, settings, NoiseShares(noise, rng=context.rng))
+    stages = training.stages()
+    meter = SpeedMeter()
+    for step, stage in enumerate(stages, start=1):
+        for table, row_round in training.looks(stage, stages[step - 1 :]):
+            if context.stop.requested:
+                context.interrupt(PHASE, step - 1)
+            training.look_at(table, row_round)
+        context.report(
+            Progress(
+                phase=PHASE,
+                step=step,
+                num_steps=len(stages),
+                examples_per_second=meter.add(examples.num_rows),
+                loss=None,
+                epsilon=plan.epsilon,
+            )
+        )
+    return training.finished_model()
+
+
+class _CellTraining:
+    """The model so far, and who has had which share of the budget. Sensitive, as its rows are."""
+
+    def __init__(self, examples: ExampleSet, settings: CellSettings, shares: NoiseShares) -> None:
+        self._settings, self._shares = settings, shares
+        self._rows = PredictedRows(examples)
+        self._features = examples.features
+        self._reads_sensitive = False
+        self._fitted: dict[TableIdentity, tuple[CandidateTable, FittedTable]] = {}
+        self._label_rounds: dict[TableIdentity, list[tuple[RowRound, FloatArray]]] = {}
+        self._tables = TableStages(settings, num_rows=examples.num_rows)
+        self._public = self._public_columns()
+        self._sensitive: list[ColumnValues] = []
+        self._rate = self._first_rate()
+        self._bias = math.log(self._rate / (1 - self._rate))
+        self._rows.add(self._bias)
+
+    def stages(self) -> list[str]:
+        """Names of the stages that these features allow."""
+        roles = {feature.role for feature in self._features}
+        return [name for name in STAGES if name.partition("_")[0] in (*roles, "triples")]
+
+    def looks(
+        self, stage: str, to_come: Sequence[str]
+    ) -> Iterator[tuple[CandidateTable, RowRound]]:
+        """Which tables to look at in a stage, in which round.
+
+        First those that nobody has looked at; then, with what is left of the stage's share, those
+        that are known to tell something. What a stage leaves over is for those to come.
+        """
+        if stage == "sensitive_values":
+            self._count_sensitive()
+        wanted = {name: getattr(self._settings.stages, name) for name in to_come}
+        part = wanted[stage] / max(sum(wanted.values()), _TINY)
+        whole = part * (self._shares.left - self._reserved) * _WHOLE
+        kept = self._shares.left - whole
+        tables = self._new_tables(stage)
+        share = whole * getattr(self._settings.screening, stage)
+        yield from self._round(tables, share, self._most_for_first_look(tables))
+        # Where nothing is known to tell more, noise may have hidden it: look at these tables again.
+        tables = self._tables.known() or tables
+        yield from self._round(tables, (self._shares.left - kept) * _WHOLE, 1.0)
+
+    def look_at(self, table: CandidateTable, row_round: RowRound) -> None:
+        """Releases the sums of a table and adds what they say to the model."""
+        _, fitted = self._fitted.setdefault(
+            table.identity, (table, FittedTable.empty(table.num_cells))
+        )
+        cells = self._rows.cells(table)
+        if not self._reads_sensitive:
+            self._fit_labels(table, fitted, cells, row_round)
+        elif table.has_more_to_tell:
+            self._fit_further(table, fitted, cells, row_round)
+        else:
+            self._fit_rows(table, fitted, cells, row_round)
+
+    def finished_model(self) -> CellModel:
+        """The model, after its overall level was set once more."""
+        residuals, predicted = self._last_level()
+        tables = tuple(
+            CellTable(parts=table.parts, weights=fitted.weights.astype(np.float32))
+            for table, fitted in self._fitted.values()
+            if fitted.weights.any()
+        )
+        stddev = self._shares.stddev(self._level_share, self._sensitivity)
+        change = _level_change(residuals, stddev, max(predicted, 1.0) * (1 - self._rate))
+        return CellModel(bias=self._bias + change, tables=tables)
+
+    def _last_level(self) -> tuple[float, float]:
+        """Residuals and predictions of all rows together; as noisy as they must be."""
+        cells, ones, share = self._rows.one_cell, np.ones(self._rows.num_rows), self._level_share
+        if self._reads_sensitive:
+            raw = self._rows.raw_row_sums(cells, ones, 1)
+            noisy = self._shares.release(raw, sensitivity=ROW_SENSITIVITY, share=share)
+            return float(noisy[0, 0]), float(noisy[1, 0])
+        raw = self._rows.raw_label_sums(cells, ones, 1)
+        labels = self._shares.release(raw, sensitivity=LABEL_SENSITIVITY, share=share)
+        predicted, _ = self._rows.predicted(cells, ones, 1)
+        return float(labels[0] - predicted[0]), float(predicted[0])
+
+    def _fit_labels(
+        self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
+    ) -> None:
+        """All sums of labels of a table so far, as if they were released at once."""
+        if fitted.weights.any():
+            self._rows.add(-fitted.weights[cells])
+        noisy = self._noisy_labels(table, fitted, cells, row_round)
+        changes = posterior_changes(noisy, least_evidence=self._settings.least_evidence)
+        fitted.weights = changes.log_odds
+        fitted.variances = unknown_variances(changes.spread**2, noisy)
+        if changes.spread > 0:
+            self._rows.add(changes.log_odds[cells])
+        variance = np.square(noisy.residual_stddev)
+        rows = noisy.predicted / self._rate
+        table.note_spread(changes.spread, variance, self._rate, rows=rows)
+        table.realised_gain = _gain(noisy.predicted, changes.log_odds)
+
+    def _fit_rows(
+        self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
+    ) -> None:
+        """Sums of a table of which nothing is known."""
+        noisy = self._noisy_rows(table, cells, row_round)
+        changes = posterior_changes(noisy, least_evidence=self._settings.least_evidence)
+        fitted.variances = unknown_variances(changes.spread**2, noisy)
+        rows = _likely_rows(noisy, table.cells.rows)
+        table.note_spread(changes.spread, _unweighted_variance(noisy), self._rate, rows=rows)
+        self._add(table, fitted, cells, changes.log_odds)
+
+    def _fit_further(
+        self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
+    ) -> None:
+        """More sums of a table that is known to tell something."""
+        noisy = self._noisy_rows(table, cells, row_round)
+        log_odds, scale = further_changes(noisy, fitted.variances)
+        fitted.variances = unknown_variances(scale * fitted.variances, noisy)
+        table.note_again(scale, _unweighted_variance(noisy), self._rate)
+        self._add(table, fitted, cells, log_odds)
+
+    def _add(
+        self,
+        table: CandidateTable,
+        fitted: FittedTable,
+        cells: Cells,
+        log_odds: FloatArray,
+    ) -> None:
+        if log_odds.any():
+            fitted.weights = fitted.weights + log_odds
+            self._rows.add(log_odds[cells])
+            table.realised_gain += _gain(self._rate * table.cells.rows, log_odds)
+
+    def _noisy_labels(
+        self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
+    ) -> NoisyCells:
+        """Sums of labels, with all that was released before; predictions are public."""
+        size = table.num_cells
+        released = row_round.release(
+            table,
+            cells,
+            lambda weights: self._rows.raw_label_sums(cells, weights, size),
+        )
+        # Cells are public here, and so is how much their rows weigh.
+        counts = np.maximum(np.bincount(cells, minlength=size), 1)
+        weights = row_round.weights(table, cells)
+        means = sum_by_cell(cells, weights, size) / counts
+        fitted.add_label_sums(released, means)
+        weights *= means[cells]
+        rounds = self._label_rounds.setdefault(table.identity, [])
+        for earlier, its_means in rounds:
+            weights += its_means[cells] * earlier.weights(table, cells)
+        rounds.append((row_round, means))
+        weights /= fitted.known_label_shares()[cells]
+        predicted, squares = self._rows.predicted(cells, weights, size)
+        return NoisyCells(
+            residuals=fitted.label_sums - predicted,
+            predicted=predicted,
+            residual_stddev=self._shares.stddev(1.0, LABEL_SENSITIVITY) * fitted.noise_factors(),
+            predicted_stddev=0.0,
+            row_weights=squares / np.maximum(predicted, _TINY),
+            rate=self._rate,
+        )
+
+    def _noisy_rows(self, table: CandidateTable, cells: Cells, row_round: RowRound) -> NoisyCells:
+        """Sums of residuals and of predictions, both with noise."""
+        residuals, predicted = row_round.release(
+            table,
+            cells,
+            lambda weights: self._rows.raw_row_sums(cells, weights, table.num_cells),
+        )
+        stddev = self._shares.stddev(1.0, ROW_SENSITIVITY)
+        return NoisyCells(
+            residuals=residuals,
+            predicted=predicted,
+            residual_stddev=stddev,
+            predicted_stddev=stddev,
+            row_weights=row_round.typical_weights(table),
+            rate=self._rate,
+        )
+
+    def _round(
+        self, tables: Sequence[CandidateTable], share: float, most: float
+    ) -> Iterator[tuple[CandidateTable, RowRound]]:
+        """Tables that get a part of a share, coarse ones first, and the round that they are of."""
+        chosen = self._allocated(tables, share, most)
+        if not chosen:
+            return
+        names, given = zip(*chosen, strict=True)
+        wishes = wishes_of_tables(
+            names,
+            given,
+            noise_variance=self._noise_variance,
+            rate=self._rate,
+            num_steps=self._settings.row_steps,
+        )
+        totals = np.zeros(self._rows.num_rows)
+        for table in names:
+            totals += wishes[table.identity].wanted[self._rows.cells(table)]
+        shares = self._shares.for_rows(
+            sum(given), self._rows.num_rows, sensitivity=self._sensitivity
+        )
+        row_round = RowRound(wishes, totals, shares)
+        for table in names:
+            yield table, row_round
+
+    def _allocated(
+        self, tables: Sequence[CandidateTable], share: float, most: float
+    ) -> list[tuple[CandidateTable, float]]:
+        """Tables with their shares, coarse ones first."""
+        if not tables or share <= 0:
+            return []
+        given = allocate_shares(
+            tables, share=share, most=most, noise_variance=self._noise_variance, rate=self._rate
+        )
+        chosen = [(table, some) for table, some in zip(tables, given, strict=True) if some > 0]
+        return sorted(chosen, key=lambda pair: pair[0].num_cells)
+
+    def _new_tables(self, stage: str) -> list[CandidateTable]:
+        if stage == "public_values":
+            return self._tables.singles(self._public)
+        if stage == "public_pairs":
+            return self._tables.public_pairs(self._public)
+        if stage == "sensitive_values":
+            return self._tables.singles(self._sensitive)
+        if stage == "sensitive_pairs":
+            return self._tables.sensitive_pairs(self._sensitive, self._public)
+        return self._tables.triples()
+
+    def _most_for_first_look(self, tables: Sequence[CandidateTable]) -> float:
+        num_columns = len(tables[0].columns) if tables else 1
+        return self._settings.most_screening_shares[num_columns - 1]
+
+    @property
+    def _noise_variance(self) -> float:
+        """Of sums with the whole budget."""
+        return self._shares.stddev(1.0, self._sensitivity) ** 2
+
+    @property
+    def _sensitivity(self) -> float:
+        """Of sums over cells, from here on."""
+        return ROW_SENSITIVITY if self._reads_sensitive else LABEL_SENSITIVITY
+
+    @property
+    def _reserved(self) -> float:
+        """What counts and the last level need and have not had."""
+        counts = 0.0 if self._reads_sensitive else self._count_share * self._num_sensitive
+        return counts + self._level_share
+
+    @property
+    def _level_share(self) -> float:
+        """For one release of the overall level: little if rows are many, else what it needs."""
+        noise = self._shares.stddev(1.0, LABEL_SENSITIVITY)
+        needed = (noise / (_LEVEL_ERROR * self._rows.num_rows)) ** 2
+        return max(self._settings.level_share, min(needed, _MOST_LEVEL_SHARE))
+
+    @property
+    def _num_sensitive(self) -> int:
+        return sum(feature.role == "sensitive" for feature in self._features)
+
+    @property
+    def _count_share(self) -> float:
+        each = self._settings.count_share / max(self._num_sensitive, 1)
+        return min(self._settings.most_count_share, each)
+
+    def _first_rate(self) -> float:
+        ones = np.ones(self._rows.num_rows)
+        raw = self._rows.raw_label_sums(self._rows.one_cell, ones, 1)
+        noisy = self._shares.release(raw, sensitivity=LABEL_SENSITIVITY, share=self._level_share)
+        return float(np.clip(noisy[0] / self._rows.num_rows, *_RATES))
+
+    def _public_columns(self) -> list[ColumnValues]:
+        return [
+            public_values(name, column, self._rows.raw_counts("public", column, num_ids))
+            for column, (name, num_ids) in enumerate(self._named("public"))
+        ]
+
+    def _count_sensitive(self) -> None:
+        """Counts values with noise. From here on predictions depend on sensitive columns."""
+        self._reads_sensitive = True
+        self._label_rounds.clear()
+        share = self._count_share
+        stddev = self._shares.stddev(share, ROW_SENSITIVITY)
+        for column, (name, num_ids) in enumerate(self._named("sensitive")):
+            raw = self._rows.raw_counts("sensitive", column, num_ids).astype(np.float64)
+            noisy = self._shares.release(raw, sensitivity=ROW_SENSITIVITY, share=share)
+            self._sensitive += sensitive_values(name, column, noisy, stddev)
+
+    def _named(self, role: str) -> list[tuple[str, int]]:
+        return [(f.name, f.num_ids) for f in self._features if f.role == role]
+
+
+def _gain(predicted: FloatArray, log_odds: FloatArray) -> float:
+    """Nats that changes of log odds are thought to gain."""
+    return 0.5 * float(np.maximum(predicted, 0) @ log_odds**2)
+
+
+def _unweighted_variance(noisy: NoisyCells) -> FloatArray:
+    """Of the noise on each cell, as if its rows had a weight of 1."""
+    return np.square(noisy.residual_stddev / noisy.row_weights)
+
+
+def _likely_rows(noisy: NoisyCells, guessed: FloatArray) -> FloatArray:
+    """Rows of each cell: by its noisy sum if that is clear, else no more than was guessed."""
+    found = np.maximum(noisy.predicted, 0) / noisy.row_weights / noisy.rate
+    is_clear = noisy.predicted > _CLEAR_DEVIATIONS * noisy.predicted_stddev
+    return np.where(is_clear, found, np.minimum(found, guessed))
+
+
+def _level_change(residual: float, stddev: float, slope: float) -> float:
+    """By how much all log odds are off, less what noise alone would show (positive-part Stein)."""
+    change, error = residual / slope, stddev / slope
+    kept = max(0.0, 1 - (error / change) ** 2) if change else 0.0
+    return max(-_MOST_LEVEL_CHANGE, min(_MOST_LEVEL_CHANGE, kept * change))

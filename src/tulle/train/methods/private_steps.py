@@ -1,0 +1,312 @@
+"""What the methods with private steps share: their sampler, their event, and their words."""
+
+import dataclasses
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from tulle.data.samplers.cyclic_poisson import CyclicPoisson
+from tulle.data.samplers.poisson import Poisson
+from tulle.data.samplers.user_sampling import UserSampling
+from tulle.errors import ConfigError
+from tulle.privacy.codec import plain_data
+from tulle.privacy.conditions import Assumption, Bound
+from tulle.privacy.events import Event, Gaussian, Grouped
+from tulle.privacy.fields import canonical_json, check_count
+from tulle.privacy.settings import Scalar
+from tulle.train.data_shape import DataShape
+from tulle.train.methods.method import Accounting, Method, Target, Trained, check_kinds, enforced
+from tulle.train.models.model_settings import AnyModel
+from tulle.train.noise_words import (
+    noise_assumptions,
+    noise_bounds,
+    noise_sentence,
+    noise_settings,
+)
+from tulle.train.phases import PrivatePhase
+from tulle.train.step_noise import BandedNoise
+from tulle.train.step_sampling import StepSampler, choose_sampler, chosen_batch_size
+from tulle.train.unit_level import UnitLevel, UserAccounting, UserLevel
+
+if TYPE_CHECKING:
+    from tulle.train.examples import ExampleSet
+    from tulle.train.fitting import TrainingRun
+    from tulle.train.models.tower_model import TowerModel
+    from tulle.train.private_step import StepSettings
+    from tulle.train.run_context import RunContext
+    from tulle.train.step_engine import StepEngine
+    from tulle.train.train_plan import TrainPlan
+    from tulle.train.trained_model import TrainedModel
+
+_STEPS = "Steps on all columns with clipped gradients and Gaussian noise (DP-SGD)."
+
+
+class TowerMethod(Method):
+    """A method whose model has towers that steps train."""
+
+    model: AnyModel
+    initial_seed: int
+    """Seed of the first weights, which are public."""
+
+    def build(self, run: "TrainingRun") -> "TowerModel":
+        """The model with its first weights, on the device of the run."""
+        features, device = run.plan.shape.features, run.context.device
+        return self.model.build(features, seed=self.initial_seed, device=device)
+
+    def trained(self, model: "TowerModel", run: "TrainingRun") -> "TrainedModel":
+        """The model with what belongs to it, after training."""
+        from tulle.train.trained_model import TrainedModel
+
+        return TrainedModel(
+            model=model,
+            settings=self.model,
+            features=run.plan.shape.features,
+            is_truncated=not run.plan.reads_sensitive,
+            device=run.context.device,
+        )
+
+
+class StepsMethod(TowerMethod):
+    """A method with private steps."""
+
+    is_shareable: ClassVar[bool] = True
+
+    private_phase: PrivatePhase
+
+    def private_steps(self) -> PrivatePhase | None:
+        """Settings of the clipped and noisy steps; None if nothing is left for them."""
+        return self.private_phase if self.has_steps else None
+
+    @property
+    def fixed_noise(self) -> float | None:
+        """The noise multiplier, if the settings give it; None if the target decides it."""
+        return self.private_phase.noise_multiplier
+
+    @property
+    def has_steps(self) -> bool:
+        """False if nothing of epsilon is left for private steps."""
+        return True
+
+    def fitted_to(self, shape: DataShape) -> Self:
+        """Returns the settings with the batch size that a plan for such data has."""
+        fitted = super().fitted_to(shape)
+        size = chosen_batch_size(fitted.unit, fitted.private_phase, shape)
+        return fitted.with_batch_size(size)
+
+    def with_batch_size(self, batch_size: int) -> Self:
+        """Returns the settings with another batch size of the private steps."""
+        phase = dataclasses.replace(self.private_phase, batch_size=batch_size)
+        return dataclasses.replace(self, private_phase=phase)  # type: ignore[type-var]
+
+    def sampler(self, shape: DataShape) -> StepSampler | None:
+        """What draws the batches of private steps; None if there are none."""
+        if not self.has_steps:
+            return None
+        return choose_sampler(
+            self.unit, self.private_phase, shape, target=self.target, is_paper=self.is_paper
+        )
+
+    @property
+    def is_paper(self) -> bool:
+        """True if the noise follows the papers' accounting, for reproductions alone."""
+        return self.accounting is Accounting.PAPER_RDP
+
+    def noisy_event(self, sampler: StepSampler | None, noise_multiplier: float) -> Event:
+        """What all private steps cost the unit."""
+        if sampler is None:
+            raise ConfigError("there are no private steps to find noise for.")
+        if isinstance(sampler, CyclicPoisson):
+            # Columns of C have norm 1 at most, where the noise of all steps is C^-1 z.
+            noise = self.private_phase.noise
+            num_bands = noise.num_bands if isinstance(noise, BandedNoise) else 1
+            return sampler.event(Gaussian(noise_multiplier=noise_multiplier), num_bands=num_bands)
+        event = sampler.event(self.step_event(noise_multiplier))
+        unit = self.unit
+        if isinstance(unit, UserLevel) and unit.accounting is UserAccounting.GROUP_PRIVACY:
+            return Grouped(event=event, group_size=unit.max_rows_per_user)
+        return event
+
+    def step_event(self, noise_multiplier: float) -> Event:
+        """What one step releases about the rows of its batch."""
+        return Gaussian(noise_multiplier=noise_multiplier)
+
+    def reads_sensitive(self, shape: DataShape) -> bool:
+        """Private steps look at all columns."""
+        return self.sampler(shape) is not None
+
+    def check_shape(self, shape: DataShape) -> None:
+        """Refuses users whose rows the papers' accounting does not cover."""
+        super().check_shape(shape)
+        unit = self.unit
+        if (
+            self.is_paper
+            and isinstance(unit, UserLevel)
+            and unit.accounting is not UserAccounting.GROUP_PRIVACY
+        ):
+            raise ConfigError(
+                "the papers account for users by group privacy; "
+                "set accounting=UserAccounting.GROUP_PRIVACY, or account under replace."
+            )
+
+    def take_private_steps(self, model: "TowerModel", run: "TrainingRun") -> Trained:
+        """Takes the private steps of a run's plan, from its present weights on."""
+        from tulle.train.distributed.opening import Opening
+        from tulle.train.private_training import train_privately
+
+        plan, context, chosen = run.plan, run.context, run.rows.private_rows
+        examples = run.examples if chosen is None else run.examples.select(chosen)
+        if context.processes is not None:
+            Opening.of_run(plan, examples, chosen, context).send(context.processes)
+        steps = train_privately(model, examples, plan, context)
+        return Trained(
+            model=self.trained(model, run),
+            noise_description=steps.noise_description,
+            num_private_steps=steps.num_taken,
+        )
+
+    def start_engine(
+        self,
+        model: "TowerModel",
+        examples: "ExampleSet",
+        plan: "TrainPlan",
+        settings: "StepSettings",
+        context: "RunContext",
+    ) -> "StepEngine":
+        """What takes the private steps in these surroundings."""
+        from tulle.train.engine_choice import clipping_engine
+
+        return clipping_engine(model, examples, plan, settings, context)
+
+
+def tower_method(plan: "TrainPlan") -> TowerMethod:
+    """The method of a plan, if steps train its model.
+
+    Raises:
+      ConfigError: The method has no steps and no model of towers.
+    """
+    if not isinstance(plan.method, TowerMethod):
+        raise ConfigError(
+            f"method {plan.method.kind} has no steps and no model of towers; use another method."
+        )
+    return plan.method
+
+
+def steps_method(plan: "TrainPlan") -> StepsMethod:
+    """The method of a plan, if it has private steps.
+
+    Raises:
+      ConfigError: The method has none.
+    """
+    if not isinstance(plan.method, StepsMethod):
+        raise ConfigError(f"method {plan.method.kind} has no private steps; use another method.")
+    return plan.method
+
+
+def check_steps_method(method: StepsMethod) -> None:
+    """Refuses settings of another type, and noise that the unit or the account does not allow."""
+    check_count("initial_seed", method.initial_seed, least=0)
+    check_kinds(
+        method,
+        {
+            "private_phase": (PrivatePhase, "a PrivatePhase"),
+            "unit": (UnitLevel | None, "ExampleLevel() or UserLevel()"),
+            "accounting": (Accounting, "an Accounting"),
+            "target": (Target | None, "set by calibrate()"),
+        },
+    )
+    if not isinstance(method.private_phase.noise, BandedNoise):
+        return
+    # Correlated noise is accounted for units of one row that may be replaced.
+    if isinstance(method.unit, UserLevel):
+        raise ConfigError(
+            "BandedNoise() protects single examples: the rows of a user would be in several "
+            "groups, whose noise is correlated. Use IndependentNoise() for users."
+        )
+    if method.accounting is Accounting.PAPER_RDP:
+        raise ConfigError(
+            "BandedNoise() needs accounting=Accounting.REPLACE_PLD: its groups follow the places "
+            "of rows, so that adding or removing a row is not covered."
+        )
+
+
+def steps_sentence(phase: PrivatePhase) -> str:
+    """What the private steps do, for a reader who knows no papers."""
+    return _STEPS + noise_sentence(phase)
+
+
+def steps_settings(
+    method: StepsMethod, sampler: StepSampler, noise_multiplier: float | None
+) -> dict[str, Scalar]:
+    """Sampler, clip, noise and steps."""
+    phase = method.private_phase
+    settings = noise_settings(phase, sampler) | {
+        "clip_norm": phase.clip_norm,
+        "monitor_share": phase.monitor_share,
+        "optimizer": canonical_json(plain_data(phase.optimizer)),
+        "public_tower": phase.public_tower.value,
+        "sampler": type(sampler).__name__,
+        "sampling_prob": sampler.sampling_prob,
+        "steps": sampler.steps,
+        "noise_multiplier": noise_multiplier,
+        "accounting": method.accounting.value,
+    }
+    if isinstance(sampler, UserSampling):
+        return settings | {"num_users": sampler.num_users}
+    settings |= {"num_rows": sampler.num_rows, "expected_batch_size": sampler.expected_size}
+    if isinstance(sampler, CyclicPoisson):
+        return settings | {"num_groups": sampler.num_groups, "group_seed": sampler.group_seed}
+    if isinstance(sampler, Poisson):
+        return settings
+    return settings | {"max_batch_size": sampler.max_batch_size}
+
+
+def model_settings(method: TowerMethod) -> dict[str, Scalar]:
+    """The method and the model that steps train."""
+    return {
+        "method": method.kind,
+        "model": canonical_json(plain_data(method.model)),
+        "initial_seed": method.initial_seed,
+    }
+
+
+def steps_bounds(method: StepsMethod, sampler: StepSampler) -> tuple[Bound, ...]:
+    """Most that one unit adds to a step."""
+    what = "user" if isinstance(sampler, UserSampling) else "row"
+    clipped = Bound(
+        what=f"L2 norm of the part of one {what} in a step",
+        limit=method.private_phase.clip_norm,
+        where="clipped over all trained parameters and the monitored loss together",
+    )
+    return (clipped, *noise_bounds(method.private_phase, sampler))
+
+
+def rows_bounds(method: Method, *, has_labels: bool, has_steps: bool) -> tuple[Bound, ...]:
+    """Most rows of one user that take part in each phase; none if each row is a unit."""
+    unit = method.unit
+    if not isinstance(unit, UserLevel):
+        return ()
+    where = f"rows chosen {unit.choice.value}, before sampling"
+    bounds = []
+    if has_labels:
+        bounds.append(Bound(what="randomized labels per user", limit=unit.label_cap, where=where))
+    if has_steps:
+        bounds.append(Bound(what="rows per user", limit=unit.max_rows_per_user, where=where))
+    return tuple(bounds)
+
+
+def steps_assumptions(method: StepsMethod, sampler: StepSampler) -> tuple[Assumption, ...]:
+    """On what the claim about private steps rests."""
+    kind = "users" if isinstance(sampler, UserSampling) else "rows"
+    return (
+        enforced(
+            f"Batches are independent draws of {kind}, and nobody sees who is in them.",
+            f"drawn by {type(sampler).__name__} with entropy of its own, never stored",
+        ),
+        enforced(
+            "Sums are divided by the public expected batch size.",
+            "the step knows no other size",
+        ),
+        enforced(
+            "A run that was interrupted takes no step twice.",
+            "steps are charged in blocks before they are taken and never repeated",
+        ),
+        *noise_assumptions(method.private_phase),
+    )

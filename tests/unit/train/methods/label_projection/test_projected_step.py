@@ -1,0 +1,182 @@
+"""A projected step moves the model along the label chances that come nearest to noisy sums."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import lsq_linear
+from torch import Tensor
+
+from tulle.mechanisms.entropy import SeededNoise
+from tulle.train.methods.label_projection.label_sums import LabelSums
+from tulle.train.methods.label_projection.projected_step import (
+    ProjectedStep,
+    label_chances,
+    projected_gradients,
+)
+from tulle.train.methods.label_projection.projection import Projection, SmoothingPrior
+from tulle.train.methods.label_projection.public_pass import fitting_settings, logit_pass
+from tulle.train.models.tower_model import TOWERS
+from tulle.train.noise import TrainingNoise
+from tulle.train.optimizers.sgd import SGD
+from tulle.train.private_step import CLIP_SLACK
+from unit.train.methods.label_projection.test_label_sums import flat, gradients_of_logits, of_rows
+from unit.train.models.test_tower_model import DATASETS, MODELS, assert_close
+from unit.train.step_reference import Case, NoNoise, make_case, step_settings
+
+EXACT = Projection(smoothing=0.0, max_iterations=10_000)
+EACH_MODEL = pytest.mark.parametrize("model", MODELS)
+
+
+def dense(case: Case, gradients: list[object]) -> Tensor:
+    found = {gradient.name: gradient for gradient in gradients}  # type: ignore[attr-defined]
+    parts = []
+    for name, parameter in case.model.parameters.items():
+        values = torch.zeros_like(parameter)
+        if name in found:
+            rows = getattr(found[name], "rows", slice(None))
+            values[rows] = found[name].values  # type: ignore[attr-defined]
+        parts.append(values.flatten())
+    return torch.cat(parts)
+
+
+@EACH_MODEL
+def test_the_gradient_is_that_of_the_nearest_labels_by_another_solver(model: str) -> None:
+    case = make_case(MODELS[model], DATASETS["separate tables"], size=24)
+    private, other = of_rows(case, slice(0, 16)), of_rows(case, slice(16, 24))
+    public = logit_pass(case.model, other, TOWERS)
+    settings = fitting_settings(step_settings(clip_norm=1.2, noise_multiplier=1.5), public)
+    noise = TrainingNoise(SeededNoise(5))
+    weights = torch.ones(16, dtype=torch.float64)
+    noisy = LabelSums(case.model, noise).release(private, weights, public, settings)
+    found = dense(case, list(projected_gradients(public, noisy, settings, EXACT)))
+    gradients, logits = gradients_of_logits(case, other)
+    factors = torch.clamp(settings.gradient_limit(0) / gradients.norm(dim=1), max=1)
+    columns = (factors[:, None] * gradients).numpy().T / len(gradients)
+    point = flat(case, noisy).numpy() / settings.expected_size
+    nearest = lsq_linear(columns, point, bounds=(0, 1), tol=1e-14, max_iter=10_000).x
+    expected = columns @ (torch.sigmoid(logits).numpy() - nearest)
+    scale = np.linalg.norm(columns.sum(axis=1))
+    assert np.linalg.norm(found.numpy() - expected) <= 0.01 * scale
+
+
+@EACH_MODEL
+def test_without_noise_the_true_labels_come_back(model: str) -> None:
+    """With the same rows on both sides: only to see that the projection keeps what is right."""
+    case = make_case(MODELS[model], DATASETS["two tables a role"], size=7)
+    public = logit_pass(case.model, case.batch, TOWERS)
+    settings = fitting_settings(step_settings(clip_norm=100.0), public)
+    weights = torch.ones(7, dtype=torch.float64)
+    noisy = LabelSums(case.model, NoNoise()).release(case.batch, weights, public, settings)
+    assert settings.expected_size == 7.0
+    found = dense(case, list(projected_gradients(public, noisy, settings, EXACT)))
+    gradients, logits = gradients_of_logits(case, case.batch)
+    errors = (torch.sigmoid(logits) - case.labels.double()) / 7
+    factors = torch.clamp(settings.gradient_limit(0) / gradients.norm(dim=1), max=1)
+    expected = (errors * factors) @ gradients
+    size = float((gradients / 7).sum(0).norm())
+    assert float((found - expected).norm()) <= 0.01 * size
+
+
+def test_smoothing_draws_chances_towards_its_prior() -> None:
+    case = make_case(MODELS["logistic regression"], DATASETS["shared tables"], size=12)
+    public = logit_pass(case.model, of_rows(case, slice(6, 12)), TOWERS)
+    settings = fitting_settings(step_settings(), public)
+    weights = torch.ones(6, dtype=torch.float64)
+    private = of_rows(case, slice(0, 6))
+    noisy = LabelSums(case.model, NoNoise()).release(private, weights, public, settings)
+    raw = label_chances(public, noisy, settings, dataclasses.replace(EXACT, smoothing=0.0))
+    for prior, values in (
+        (SmoothingPrior.HALF, torch.full((6,), 0.5).double()),
+        (SmoothingPrior.MODEL, torch.sigmoid(public.logits)),
+    ):
+        smooth = dataclasses.replace(EXACT, smoothing=0.4, prior=prior)
+        found = label_chances(public, noisy, settings, smooth)
+        assert_close(found, 0.6 * raw + 0.4 * values, 1e-9)
+
+
+def test_a_model_that_is_right_stays_where_it_is_under_its_own_prior() -> None:
+    case = make_case(MODELS["logistic regression"], DATASETS["shared tables"], size=6)
+    public = logit_pass(case.model, case.batch, TOWERS)
+    settings = fitting_settings(step_settings(clip_norm=100.0), public)
+    right = dataclasses.replace(case.batch, labels=torch.sigmoid(public.logits))
+    scaled = dataclasses.replace(settings, expected_size=6.0)
+    noisy = LabelSums(case.model, NoNoise()).release(
+        right, torch.ones(6, dtype=torch.float64), public, scaled
+    )
+    moved = {}
+    for prior in SmoothingPrior:
+        smooth = dataclasses.replace(EXACT, smoothing=0.25, prior=prior)
+        gradients = projected_gradients(public, noisy, scaled, smooth)
+        moved[prior] = float(dense(case, list(gradients)).norm())
+    assert moved[SmoothingPrior.MODEL] < 1e-3
+    assert moved[SmoothingPrior.HALF] > 0.05
+
+
+@EACH_MODEL
+def test_only_rows_that_public_rows_read_are_moved(model: str) -> None:
+    case = make_case(MODELS[model], DATASETS["separate tables"], size=20, dtype=torch.float32)
+    before = {name: values.clone() for name, values in case.model.parameters.items()}
+    step = ProjectedStep(
+        case.model,
+        step_settings(),
+        Projection(),
+        SGD(learning_rate=0.1, momentum=0.0),
+        TrainingNoise(SeededNoise(1)),
+    )
+    private, other = of_rows(case, slice(0, 15)), of_rows(case, slice(15, 20))
+    public = dataclasses.replace(other, labels=None)
+    monitored = step.take(private, torch.ones(15), public, 0.1)
+    assert monitored is not None
+    reads = {r.table: r.rows.unique() for r in case.model.reads(other.public_ids, None).tables}
+    moved = False
+    for name, values in case.model.parameters.items():
+        changed = (values != before[name]).reshape(len(values), -1).any(1)
+        if name in reads:
+            assert set(changed.nonzero().squeeze(1).tolist()) <= set(reads[name].tolist())
+            moved |= bool(changed.any())
+        elif name.startswith("sensitive."):
+            assert not bool(changed.any())
+    assert moved or model == "hybrid mlp"  # Its first layer is silent for these rows.
+
+
+def test_the_monitored_loss_is_that_of_bounded_logits() -> None:
+    case = make_case(MODELS["hybrid mlp"], DATASETS["shared tables"], size=9, scale=2.0)
+    settings = dataclasses.replace(
+        step_settings(clip_norm=1e4, noise_multiplier=3.0), expected_size=9.0
+    )
+    step = ProjectedStep(
+        case.model,
+        settings,
+        Projection(),
+        SGD(learning_rate=0.1),
+        NoNoise(),  # type: ignore[arg-type]
+    )
+    logits = case.model.forward(case.batch.public_ids, None).logits.clamp(-4, 4)
+    assert float(logits.abs().max()) == 4
+    found = step.take(case.batch, torch.ones(9, dtype=torch.float64), case.batch, 0.0)
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, case.labels.double())
+    assert found is not None
+    assert found.loss == pytest.approx(float(loss), rel=1e-6)
+    assert found.loss_noise == pytest.approx(4 * 3.0 / (0.1 * 9.0))
+    assert found.clipped_share == 0
+
+
+@pytest.mark.parametrize("clip_norm", [0.5, 1e4])
+def test_noise_is_relative_to_the_clip_norm_that_fits_public_rows(clip_norm: float) -> None:
+    case = make_case(MODELS["logistic regression"], DATASETS["separate tables"], size=12)
+    noise = NoNoise()
+    step = ProjectedStep(
+        case.model,
+        step_settings(clip_norm=clip_norm, noise_multiplier=3.0),
+        Projection(),
+        SGD(learning_rate=0.1),
+        noise,  # type: ignore[arg-type]
+    )
+    weights = torch.ones(8, dtype=torch.float64)
+    step.take(of_rows(case, slice(0, 8)), weights, of_rows(case, slice(8, 12)), 0.1)
+    # Three ids and the bias, each with a gradient of 1.
+    fitting = 2.0 / (1 - CLIP_SLACK) / (1 - 0.1**2) ** 0.5
+    (stddev,) = {stddev for _, stddev in noise.asked}
+    assert stddev == pytest.approx(3.0 * min(clip_norm, fitting), rel=1e-6)

@@ -1,0 +1,401 @@
+import hashlib
+import itertools
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tulle.data.prepared.format import PreparedFeature
+from tulle.errors import ConfigError, DataError, RunStateError
+from tulle.train import exported_model
+from tulle.train.export import load_model
+from tulle.train.methods.mosaic.cell_export import export_cells
+from tulle.train.methods.mosaic.cell_model import CellModel, CellPart, CellTable
+from unit.train.exported_folders import (
+    PUBLIC_ONLY,
+    SEPARATE,
+    feature,
+    header_and_data,
+    ids_of,
+    logits_alone,
+    rewritten,
+)
+
+FACTS = {"plan_fingerprint": "sha256:00", "epsilon": 3.0}
+Tensors = dict[str, Tensor]
+
+
+def part_of(
+    role: str, column: int, size: int, features: tuple[PreparedFeature, ...] = SEPARATE
+) -> CellPart:
+    """The same part for the same arguments, with a random lookup."""
+    num_ids = [f.num_ids for f in features if f.role == role][column]
+    lookup = np.random.default_rng([column, size]).integers(0, size, num_ids, dtype=np.int32)
+    return CellPart(role=role, column=column, lookup=lookup, size=size)
+
+
+def table_of(*parts: CellPart, seed: int = 0) -> CellTable:
+    num_cells = int(np.prod([part.size for part in parts]))
+    weights = np.random.default_rng(seed).normal(size=num_cells).astype(np.float32)
+    return CellTable(parts=parts, weights=weights)
+
+
+A, B, C = (part_of("public", column, size) for column, size in ((0, 5), (1, 2), (2, 7)))
+D, E = part_of("sensitive", 0, 3), part_of("sensitive", 1, 6)
+PUBLIC_TABLES = (table_of(A), table_of(B, C, seed=1), table_of(C, A, B, seed=2))
+TABLES = (*PUBLIC_TABLES, table_of(D, seed=3), table_of(A, E, D, seed=4))
+MIXED = CellModel(bias=-1.25, tables=TABLES)
+TRUNCATED = CellModel(bias=0.1, tables=PUBLIC_TABLES)
+
+
+def brute_force(model: CellModel, public: Tensor, sensitive: Tensor | None) -> NDArray[np.float64]:
+    """Looks each row's cell up in an array with one axis for each part."""
+    logits = []
+    for row in range(len(public)):
+        logit = np.float64(model.bias)
+        for table in model.tables:
+            weights = table.weights.reshape([part.size for part in table.parts])
+            cell = []
+            for part in table.parts:
+                ids = public if part.role == "public" else sensitive
+                assert ids is not None
+                cell.append(part.lookup[int(ids[row, part.column])])
+            logit += np.float64(weights[tuple(cell)])
+        logits.append(logit)
+    return np.array(logits, dtype=np.float64)
+
+
+def both_ids(
+    model: CellModel, features: tuple[PreparedFeature, ...] = SEPARATE
+) -> tuple[Tensor, Tensor | None]:
+    sensitive = ids_of("sensitive", features) if model.reads_sensitive else None
+    return ids_of("public", features), sensitive
+
+
+def test_the_folder_alone_gives_the_logits_of_the_model(tmp_path: Path) -> None:
+    asked, expected = [], []
+    models = {
+        "mixed": (MIXED, SEPARATE),
+        "truncated": (TRUNCATED, SEPARATE),
+        "public": (TRUNCATED, PUBLIC_ONLY),
+    }
+    for name, (model, features) in models.items():
+        export_cells(tmp_path / name, model, features, facts=FACTS)
+        public, sensitive = both_ids(model, features)
+        rows = [public.tolist(), None if sensitive is None else sensitive.tolist()]
+        asked.append([str(tmp_path / name), *rows])
+        expected.append(brute_force(model, public, sensitive))
+    for found, logits in zip(logits_alone(asked, tmp_path), expected, strict=True):
+        assert np.std(logits) > 0.1
+        np.testing.assert_allclose(found, logits, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("model", [MIXED, TRUNCATED, CellModel(bias=0.5, tables=())])
+def test_a_model_comes_back_into_tulle(tmp_path: Path, model: CellModel) -> None:
+    export_cells(tmp_path / "model", model, SEPARATE, facts=FACTS)
+    loaded = load_model(tmp_path / "model")
+    assert isinstance(loaded.model, CellModel)
+    assert loaded.settings is None
+    assert loaded.features == SEPARATE
+    assert loaded.truncated is not model.reads_sensitive
+    assert loaded.facts == FACTS
+    assert loaded.model.bias == model.bias
+    for found, table in zip(loaded.model.tables, model.tables, strict=True):
+        assert found.weights.dtype == np.float32
+        np.testing.assert_array_equal(found.weights, table.weights)
+        for mine, part in zip(found.parts, table.parts, strict=True):
+            assert (mine.role, mine.column, mine.size) == (part.role, part.column, part.size)
+            assert mine.lookup.dtype == np.int32
+            np.testing.assert_array_equal(mine.lookup, part.lookup)
+    public, sensitive = both_ids(model)
+    logits = loaded.model.forward(public, sensitive).logits.numpy()
+    np.testing.assert_array_equal(logits, brute_force(model, public, sensitive))
+
+
+@st.composite
+def small_models(draw: st.DrawFn) -> tuple[CellModel, tuple[PreparedFeature, ...]]:
+    num_public = draw(st.integers(0, 3))
+    num_sensitive = draw(st.integers(0 if num_public else 1, 2))
+    roles = ["public"] * num_public + ["sensitive"] * num_sensitive
+    features = tuple(
+        feature(f"f{index}", role, draw(st.integers(1, 5))) for index, role in enumerate(roles)
+    )
+    columns = [("public", c) for c in range(num_public)]
+    columns += [("sensitive", c) for c in range(num_sensitive)]
+    tables = []
+    for seed in range(draw(st.integers(0, 4))):
+        places = draw(st.lists(st.sampled_from(columns), min_size=1, max_size=3, unique=True))
+        parts = [part_of(*place, draw(st.integers(1, 4)), features) for place in places]
+        tables.append(table_of(*parts, seed=seed))
+    bias = draw(st.floats(-20, 20))
+    return CellModel(bias=bias, tables=tuple(tables)), features
+
+
+@given(made=small_models())
+@settings(max_examples=40)
+def test_every_way_to_predict_gives_the_same_logits(
+    made: tuple[CellModel, tuple[PreparedFeature, ...]],
+) -> None:
+    model, features = made
+    public, sensitive = both_ids(model, features)
+    expected = brute_force(model, public, sensitive)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "model"
+        export_cells(folder, model, features, facts={})
+        alone = exported_model.load_model(folder)
+        again = load_model(folder).model
+    found = [
+        model.forward(public, sensitive).logits,
+        again.forward(public, sensitive).logits,
+        alone(public, sensitive).detach(),
+    ]
+    for logits in found:
+        assert logits.dtype == torch.float64
+        np.testing.assert_allclose(logits.numpy(), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_each_distinct_lookup_is_stored_once(tmp_path: Path) -> None:
+    export_cells(tmp_path / "model", MIXED, SEPARATE, facts={})
+    tensors = exported_model.read_tensors(tmp_path / "model" / "model.safetensors")
+    lookups = {name: values for name, values in tensors.items() if name.startswith("lookup.")}
+    assert len(lookups) == 5
+    assert all(values.dtype == torch.int32 for values in lookups.values())
+    for one, other in itertools.combinations(lookups.values(), 2):
+        assert not torch.equal(one, other)
+
+
+def test_weights_are_parameters_and_lookups_are_not(tmp_path: Path) -> None:
+    export_cells(tmp_path / "model", MIXED, SEPARATE, facts={})
+    model = exported_model.load_model(tmp_path / "model")
+    names = {name for name, _ in model.named_parameters()}
+    assert names == {"common.bias", *(f"table.{i}" for i in range(len(TABLES)))}
+    assert {name for name, _ in model.named_buffers()} >= {f"lookup.{i}" for i in range(5)}
+    tensors = exported_model.read_tensors(tmp_path / "model" / "model.safetensors")
+    assert model.state_dict().keys() == tensors.keys()
+
+
+def test_a_model_without_sensitive_parts_takes_public_ids_alone(tmp_path: Path) -> None:
+    export_cells(tmp_path / "model", TRUNCATED, SEPARATE, facts={})
+    model = exported_model.load_model(tmp_path / "model")
+    public, sensitive = ids_of("public", SEPARATE), ids_of("sensitive", SEPARATE)
+    assert model.truncated is True
+    assert model.num_columns == [3]
+    assert len(model(public)) == len(public)
+    with pytest.raises(ValueError, match="the model is truncated"):
+        model(public, sensitive)
+
+
+def test_ids_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    export_cells(tmp_path / "model", MIXED, SEPARATE, facts={})
+    model = exported_model.load_model(tmp_path / "model")
+    public, sensitive = ids_of("public", SEPARATE), ids_of("sensitive", SEPARATE)
+    assert model(public.int(), sensitive.int()).equal(model(public, sensitive))
+    for wrong in (-1, 30):
+        with pytest.raises(ValueError, match="public ids must be from 0 to num_ids - 1"):
+            model(public.index_fill(1, torch.tensor([0]), wrong), sensitive)
+    with pytest.raises(ValueError, match=r"sensitive ids have the shape \[50, 1\]"):
+        model(public, sensitive[:, :1])
+    with pytest.raises(ValueError, match="needs the ids of its sensitive features"):
+        model(public)
+
+
+def plant(
+    folder: Path,
+    *,
+    tensors: Callable[[Tensors], None] = lambda _tensors: None,
+    description: Callable[[dict[str, Any]], None] = lambda _description: None,
+) -> None:
+    """Changes an exported model, with a checksum that fits again."""
+    path = folder / "model.safetensors"
+    held = load_file(path)
+    tensors(held)
+    save_file(held, path)
+    data = json.loads((folder / "model.json").read_text())
+    data["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    description(data)
+    (folder / "model.json").write_text(json.dumps(data))
+
+
+def put_tensor(name: str, change: Callable[[Tensor], Tensor]) -> Callable[[Tensors], None]:
+    return lambda held: held.update({name: change(held[name])})
+
+
+def put_part(**changes: object) -> Callable[[dict[str, Any]], None]:
+    return lambda data: data["lookups"][1][0].update(changes)
+
+
+TENSOR_DAMAGES: dict[str, tuple[Callable[[Tensors], None], str]] = {
+    "a lookup beyond size": (
+        put_tensor("lookup.0", lambda lookup: lookup.index_fill(0, torch.tensor([3]), 5)),
+        r"'lookup\.0' goes beyond the 5 values",
+    ),
+    "a negative lookup": (
+        put_tensor("lookup.0", lambda lookup: lookup.index_fill(0, torch.tensor([3]), -1)),
+        r"'lookup\.0' goes beyond the 5 values",
+    ),
+    "a lookup too short": (
+        put_tensor("lookup.0", lambda lookup: lookup[:-1].clone()),
+        r"'lookup\.0' must have one number for each id",
+    ),
+    "a lookup of fractions": (put_tensor("lookup.0", Tensor.float), "header"),
+    "a lookup of long numbers": (put_tensor("lookup.0", Tensor.long), "header"),
+    "weights too short": (
+        put_tensor("table.1", lambda weights: weights[:-1].clone()),
+        r"'table\.1' must be float32 of 14 cells",
+    ),
+    "weights too long": (
+        put_tensor("table.1", lambda weights: torch.cat([weights, weights])),
+        r"'table\.1' must be float32 of 14 cells",
+    ),
+    "weights of two axes": (
+        put_tensor("table.1", lambda weights: weights.reshape(2, 7)),
+        r"'table\.1' must be float32 of 14 cells",
+    ),
+    "weights in double": (
+        put_tensor("table.1", Tensor.double),
+        r"'table\.1' must be float32 of 14 cells",
+    ),
+    "weights of whole numbers": (put_tensor("table.1", Tensor.int), "header"),
+    "weights of NaN": (
+        put_tensor("table.1", lambda weights: weights * float("nan")),
+        r"'table\.1' of model\.safetensors has NaN",
+    ),
+    "a bias of whole numbers": (put_tensor("common.bias", Tensor.int), "header"),
+    "no number as bias": (
+        put_tensor("common.bias", lambda bias: bias[:0].clone()),
+        r"'common\.bias' must be one float64",
+    ),
+    "an unknown tensor": (
+        lambda held: held.update({"table.9": torch.zeros(2)}),
+        r"unknown tensor 'table\.9'",
+    ),
+    "an unknown lookup": (
+        lambda held: held.update({"lookup.9": torch.zeros(2, dtype=torch.int32)}),
+        r"unknown tensor 'lookup\.9'",
+    ),
+    "a missing table": (lambda held: held.__delitem__("table.1"), r"table\.1"),
+    "a missing lookup": (lambda held: held.__delitem__("lookup.1"), r"lookup\.1"),
+}
+
+
+def check_refused(folder: Path, reason: str) -> None:
+    """Both readers of a folder name what is wrong."""
+    with pytest.raises(ValueError, match=reason):
+        exported_model.load_model(folder)
+    with pytest.raises(DataError, match=f"{reason}.*; export the model again"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("damage", TENSOR_DAMAGES)
+def test_damaged_tensors_are_refused(tmp_path: Path, damage: str) -> None:
+    folder = tmp_path / "model"
+    export_cells(folder, MIXED, SEPARATE, facts={})
+    plant(folder)
+    load_model(folder)
+    change, reason = TENSOR_DAMAGES[damage]
+    plant(folder, tensors=change)
+    check_refused(folder, reason)
+
+
+DESCRIPTION_DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
+    "the version of towers": (lambda data: data.update(version=1), "version=1, this file reads 2"),
+    "a later version": (lambda data: data.update(version=3), "version=3, this file reads 2"),
+    "another kind": (lambda data: data["settings"].update(kind="mlp"), "version=2"),
+    "truncated": (lambda data: data.update(truncated=True), "truncated=True must be False"),
+    "truncated by a number": (lambda data: data.update(truncated=0), "truncated=0 must be False"),
+    "a table too few": (lambda data: data["lookups"].__delitem__(-1), "unknown tensor"),
+    "a table too many": (lambda data: data["lookups"].append(data["lookups"][0]), r"table\.5"),
+    "a table without a column": (lambda data: data["lookups"].__setitem__(0, []), "a column"),
+    "no list of tables": (lambda data: data.update(lookups=None), "fit each other"),
+    "an unknown role": (put_part(role="secret"), "fit each other"),
+    "a column too far": (put_part(column=3), "column=3 must be one of 3 public"),
+    "a negative column": (put_part(column=-1), "column=-1 must be one of 3 public"),
+    "a true column": (put_part(column=True), "column=True must be one of 3 public"),
+    "another column": (put_part(column=0), "one number for each id"),
+    "a size too small": (put_part(size=1), "goes beyond the 1 values"),
+    "a size too large": (put_part(size=3), r"'table\.1' must be float32 of 21 cells"),
+    "a size of zero": (put_part(size=0), "size=0 must be a whole number >= 1"),
+    "a fraction as size": (put_part(size=2.0), r"size=2\.0 must be a whole number >= 1"),
+    "an unknown lookup": (put_part(lookup=9), r"lookup\.9"),
+    "a feature with more ids": (
+        lambda data: data["features"][0].update(num_ids=31),
+        "one number for each id",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DESCRIPTION_DAMAGES)
+def test_a_damaged_description_is_refused(tmp_path: Path, damage: str) -> None:
+    folder = tmp_path / "model"
+    export_cells(folder, MIXED, SEPARATE, facts={})
+    change, reason = DESCRIPTION_DAMAGES[damage]
+    plant(folder, description=change)
+    check_refused(folder, reason)
+
+
+def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    export_cells(folder, MIXED, SEPARATE, facts={})
+    path = folder / "model.safetensors"
+    content = path.read_bytes()
+    for length in range(0, len(content), 41):
+        path.write_bytes(content[:length])
+        with pytest.raises(ValueError, match=r"model\.safetensors"):
+            exported_model.load_model(folder)
+        with pytest.raises(DataError, match=r"model\.safetensors was cut or changed"):
+            load_model(folder)
+
+
+def test_a_truncated_tensor_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    export_cells(folder, MIXED, SEPARATE, facts={})
+    path = folder / "model.safetensors"
+    header, data = header_and_data(path)
+    header["lookup.0"]["shape"] = [29]
+    path.write_bytes(rewritten(header, data))
+    with pytest.raises(ValueError, match=r"'lookup\.0' of model\.safetensors is not where"):
+        exported_model.load_model(folder)
+
+
+def test_arrays_that_share_memory_or_are_read_only_are_exported(tmp_path: Path) -> None:
+    table = table_of(A)
+    table.weights.flags.writeable = False
+    model = CellModel(bias=0.0, tables=(table, table))
+    export_cells(tmp_path / "model", model, SEPARATE, facts={})
+    public = ids_of("public", SEPARATE)
+    logits = exported_model.load_model(tmp_path / "model")(public)
+    np.testing.assert_array_equal(logits.detach().numpy(), brute_force(model, public, None))
+
+
+def test_models_that_do_not_fit_are_not_exported(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    wide = CellTable(parts=(A,), weights=TABLES[0].weights.astype(np.float64))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="float64, must be float32"):
+        export_cells(folder, CellModel(bias=0.0, tables=(wide,)), SEPARATE, facts={})
+    for features in (SEPARATE[1:], SEPARATE[:4]):
+        with pytest.raises(ConfigError, match="pass the features that the model was trained on"):
+            export_cells(folder, MIXED, features, facts={})
+    with pytest.raises(ConfigError, match="facts must be plain data"):
+        export_cells(folder, MIXED, SEPARATE, facts={"x": {1, 2}})
+    with pytest.raises(DataError, match=r"parameter 'common\.bias' has NaN"):
+        export_cells(folder, CellModel(bias=float("nan"), tables=()), SEPARATE, facts={})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_folder_is_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "precious").write_text("x")
+    with pytest.raises(RunStateError, match="model exists already"):
+        export_cells(folder, MIXED, SEPARATE, facts={})
+    assert [path.name for path in tmp_path.rglob("*")] == ["model", "precious"]
