@@ -52,7 +52,7 @@ bench: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/python benchmarks/quality/selection.py
 	$(VENV)/bin/python benchmarks/speed/select_speed.py
 	$(VENV)/bin/python benchmarks/docs_tables.py
-	$(VENV)/bin/python benchmarks/docs_hybrid_figures.py
+	$(VENV)/bin/python benchmarks/docs_mosaic_figures.py
 	$(VENV)/bin/python benchmarks/docs_benchmarks.py
 	$(VENV)/bin/python benchmarks/docs_comparison.py
 

@@ -3,7 +3,6 @@
 A test checks that the page is up to date and that no record and no script is missing.
 """
 
-import json
 import pathlib
 import sys
 
@@ -13,6 +12,7 @@ from docs_benchmark import Benchmark
 from docs_quality_list import QUALITY
 from docs_speed_list import SPEED
 from docs_tables import TABLES
+from record import PUBLISHED, read_record
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -33,7 +33,7 @@ def benchmarks_page() -> str:
     for group, benchmarks in GROUPS.items():
         parts.append(f"## {group}\n")
         for name, benchmark in benchmarks.items():
-            record = json.loads((ROOT / "benchmarks" / "published" / f"{name}.json").read_text())
+            record = read_record(PUBLISHED / f"{name}.json")
             parts += _section(name, benchmark, record)
     return "\n".join(parts)
 

@@ -44,7 +44,7 @@ QUALITY = {
         script="quality/method_runs.py",
         options="FOLDER --device cuda --processes 16 --seeds 3 "
         "--output benchmarks/published/hybrid_real.json",
-        measures="AUC loss of Hybrid, randomized labels, DP-SGD and two-phase against training "
+        measures="AUC loss of Mosaic, randomized labels, DP-SGD and Hybrid against training "
         "without privacy. FOLDER is made by `python benchmarks/quality/method_jobs.py` from a copy "
         "of the Criteo Sponsored Search Conversion Log. Rows of epsilon 3 are shown.",
         columns={key: TRAINING[key] for key in TRAINING if key != "log"},
@@ -62,14 +62,14 @@ QUALITY = {
         keep=lambda row, _: row["epsilon"] in (None, 3.0),
     ),
     "hybrid_ablations": Benchmark(
-        title="Parts of Hybrid",
-        script="quality/hybrid_ablations.py",
+        title="Parts of Mosaic",
+        script="quality/mosaic_ablations.py",
         options="FOLDER FOLDER --processes 16",
-        measures="What changing one part of Hybrid does to its losses, on a tenth of the training "
+        measures="What changing one part of Mosaic does to its losses, on a tenth of the training "
         "rows that the models have not seen. Each FOLDER is as above. Rows of epsilon 3 are shown.",
         columns={
             "log": ("source", "s"),
-            "Hybrid": ("variant", "s"),
+            "Mosaic": ("variant", "s"),
             "AUC loss": ("auc_loss", ".4f"),
             "change, %": ("auc_loss_percent", "+.2f"),
             "log loss": ("log_loss", ".4f"),

@@ -4,7 +4,6 @@ A page holds a pair of comments around each table; what is between them is writt
 checks that the pages are up to date.
 """
 
-import json
 import pathlib
 import re
 import sys
@@ -12,11 +11,6 @@ from collections.abc import Callable
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from docs_hybrid_tables import (
-    ablations_table,
-    likelihood_table,
-    methods_table,
-)
 from docs_label_tables import (
     label_quality_table,
     label_release_table,
@@ -24,11 +18,17 @@ from docs_label_tables import (
     label_value_table,
 )
 from docs_measure_tables import measure_large_table, measure_table
+from docs_mosaic_tables import (
+    ablations_table,
+    likelihood_table,
+    methods_table,
+)
 from docs_reach_tables import reach_table
 from docs_select_speed_tables import select_speed_table
 from docs_select_tables import selection_table
 from docs_tree_tables import clip_shares_table, level_budgets_table
 from docs_trust_tables import trust_models_table
+from record import PUBLISHED, read_record
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -206,9 +206,9 @@ TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
     "samplers": ("mechanisms.md", samplers_table),
     "prepare": ("data.md", prepare_table),
     "index_drawing": ("data.md", index_drawing_table),
-    "hybrid_real": ("hybrid.md", methods_table),
-    "hybrid_synth": ("hybrid.md", methods_table),
-    "hybrid_ablations": ("hybrid.md", ablations_table),
+    "hybrid_real": ("mosaic.md", methods_table),
+    "hybrid_synth": ("mosaic.md", methods_table),
+    "hybrid_ablations": ("mosaic.md", ablations_table),
     "hybrid_real likelihood": ("training-quality.md", likelihood_table),
     "hybrid_synth likelihood": ("training-quality.md", likelihood_table),
     "model_size": ("training-quality.md", model_size_table),
@@ -239,9 +239,9 @@ def page_with_table(name: str) -> tuple[pathlib.Path, str]:
     """The page of a table, and its text with the table as published."""
     page_name, make_table = TABLES[name]
     page = ROOT / "docs" / page_name
-    published = ROOT / "benchmarks" / "published" / f"{name.partition(' ')[0]}.json"
+    published = PUBLISHED / f"{name.partition(' ')[0]}.json"
     is_there = published.exists()
-    table = "\n".join(make_table(json.loads(published.read_text())) if is_there else NOT_MEASURED)
+    table = "\n".join(make_table(read_record(published)) if is_there else NOT_MEASURED)
     marks = re.compile(f"<!-- {name} -->.*<!-- end {name} -->", re.DOTALL)
     text, count = marks.subn(f"<!-- {name} -->\n\n{table}\n\n<!-- end {name} -->", page.read_text())
     if count != 1:

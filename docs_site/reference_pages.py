@@ -38,7 +38,7 @@ STARTS = {
     ),
     "a private model": (
         "tulle.train.classifier.TableClassifier",
-        "tulle.train.configs.HybridConfig",
+        "tulle.train.methods.mosaic.method.MosaicConfig",
         "tulle.train.fitting.fit",
     ),
     "labels with noise": ("tulle.labels.release.releasing.release_labels",),

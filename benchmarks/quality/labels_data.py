@@ -175,8 +175,8 @@ def owner_codes(log: Path) -> NDArray[np.int32]:
 
 def projection_plans(dataset: PreparedDataset, source: str) -> dict[str, dict]:
     """Plans of label projection for impressions, of real clicks alone."""
+
     from tulle.train import make_plan
-    from tulle.train.plan_data import train_plan_to_json
 
     if source == SYNTH:
         return {}
@@ -185,7 +185,7 @@ def projection_plans(dataset: PreparedDataset, source: str) -> dict[str, dict]:
     for model in ("lr", "mlp"):
         for epsilon in REAL_EPSILONS:
             config = projection_config(model).calibrate(epsilon=epsilon, delta=DELTA)
-            plan = json.loads(train_plan_to_json(make_plan(train, config)))
+            plan = json.loads(make_plan(train, config).to_json())
             plans[f"{model} {epsilon:g}"] = plan
             print(f"label projection, {model}, {epsilon:g}: {plan['noise_multiplier']:.3f}")
     return plans

@@ -38,7 +38,7 @@ from tulle.train import (
     fit,
     fit_on_reports,
 )
-from tulle.train.plan_data import train_plan_from_json
+from tulle.train.train_plan import TrainPlan
 
 Row = dict[str, object]
 
@@ -173,11 +173,9 @@ def _mechanism(job: Job) -> UnitMechanism:
 def _projected(job: Job, source: Source) -> QualityMetrics:
     # Another start of the weights for each seed, with the same plan otherwise.
     data = source.plans[f"{job.model} {job.epsilon:g}"]
-    seed = {"initial_seed": job.seed}
-    plan = data["plan"] | {"settings": data["plan"]["settings"] | seed}
-    text = json.dumps(data | {"config": data["config"] | seed, "plan": plan})
+    text = json.dumps(data | {"method": data["method"] | {"initial_seed": job.seed}})
     options = RunOptions(seed=job.seed, device=job.device)
-    result = fit(source.train, train_plan_from_json(text), test=source.test, options=options)
+    result = fit(source.train, TrainPlan.from_json(text), test=source.test, options=options)
     return result.metrics
 
 

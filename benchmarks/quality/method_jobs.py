@@ -7,8 +7,8 @@ knows the click time to the day) or synth:search, synth:attribution, synth:displ
 folder can then be carried to a machine with a GPU, numpy, torch and safetensors alone. One
 that has data already keeps them, and its plans are made anew.
 
-Hybrid has its defaults everywhere. They were chosen on a part of the training rows; see
-docs/hybrid.md. Settings of the other methods are those of the papers and of earlier trials on
+Mosaic has its defaults everywhere. They were chosen on a part of the training rows; see
+docs/mosaic.md. Settings of the other methods are those of the papers and of earlier trials on
 other rows of the same log: hashing into 100,000 and 50,000 bins, the MLP of Chua et al. (AdKDD
 2024), a random 80/20 split, batch 16384, clip norm 10, Adam with cosine decay, forward
 correction. None was chosen by these figures. After a first run the label phase, and later the
@@ -60,23 +60,24 @@ from tulle.train import (
     ExampleSet,
     HybridConfig,
     LabelPhase,
+    MosaicConfig,
     NonPrivateConfig,
     PlainPhase,
     PrivatePhase,
     PublicTower,
     RandomizedLabelsConfig,
     RatioSplit,
-    TwoPhaseConfig,
     make_plan,
 )
-from tulle.train.configs import TrainConfig
-from tulle.train.plan_data import train_plan_to_json
+from tulle.train.methods.method import Method
 
 EPSILONS = (0.5, 1.0, 3.0, 8.0, 12.0)
 VARIANT_EPSILONS = (1.0, 3.0, 8.0)
 """Of variants of the algorithms, as in earlier trials."""
 LARGE_BATCH = 65_536
 DELTA = 1e-7
+UNIT = ExampleLevel()
+"""Each row on its own, also where a log says whose it is."""
 SALT = b"hybrid benchmark"
 SPLIT_KEY = hashlib.sha256(b"80/20 split of the hybrid benchmark").digest()
 
@@ -111,7 +112,7 @@ def main() -> None:
         examples = ExampleSet.of(dataset, train_rows)
         with (options.output / "jobs.jsonl").open("w", encoding="utf-8") as out:
             for name, config in configs(options.source, options.epochs, examples.num_rows):
-                plan = json.loads(train_plan_to_json(make_plan(examples, config)))
+                plan = json.loads(make_plan(examples, config).to_json())
                 job = {
                     "source": source_name(options.source),
                     "split_key": SPLIT_KEY.hex(),
@@ -119,7 +120,7 @@ def main() -> None:
                     "plan": plan,
                 }
                 out.write(json.dumps(job) + "\n")
-                print(name, plan["plan"]["guarantee"]["epsilon"], plan["noise_multiplier"])
+                print(name, plan["epsilon"], plan["noise_multiplier"])
 
 
 def packed_dataset(options: argparse.Namespace, work: Path) -> PreparedDataset:
@@ -138,27 +139,24 @@ def source_name(source: str) -> str:
     return source if source in SYNTH else "criteo search, real clicks"
 
 
-def configs(source: str, epochs: float, num_rows: int) -> Iterator[tuple[str, TrainConfig]]:
+def configs(source: str, epochs: float, num_rows: int) -> Iterator[tuple[str, Method]]:
     """A name and a config for each run."""
     model = MLP.semi_sensitive_display() if "display" in source else MLP.semi_sensitive_search()
     yield "nonprivate", NonPrivateConfig(model=model, phase=PlainPhase(epochs=1.0))
     steps = PrivatePhase(epochs=epochs, batch_size=16384, optimizer=Adam(learning_rate=2e-3))
     warm = dataclasses.replace(steps, optimizer=Adam(learning_rate=1e-3))
-    dpsgd = DpSgdConfig(model=model, private_phase=steps, unit=ExampleLevel())
-    phases = TwoPhaseConfig(
-        model=model, label_phase=LabelPhase(epochs=1.0), private_phase=warm, unit=ExampleLevel()
+    dpsgd = DpSgdConfig(model=model, private_phase=steps, unit=UNIT)
+    hybrid = HybridConfig(
+        model=model, label_phase=LabelPhase(epochs=1.0), private_phase=warm, unit=UNIT
     )
     for epsilon in EPSILONS:
         target = {"epsilon": epsilon, "delta": DELTA}
-        yield (
-            "rr",
-            RandomizedLabelsConfig(model=model, unit=ExampleLevel()).calibrate(epsilon=epsilon),
-        )
+        yield "rr", RandomizedLabelsConfig(model=model, unit=UNIT).calibrate(epsilon=epsilon)
         yield "dp-sgd", dpsgd.calibrate(**target)
-        yield "two-phase, paper's split", phases.calibrate(**target)
-        yield "hybrid", HybridConfig(unit=ExampleLevel()).calibrate(**target)
+        yield "hybrid, paper's split", hybrid.calibrate(**target)
+        yield "mosaic", MosaicConfig(unit=UNIT).calibrate(**target)
         if epsilon in VARIANT_EPSILONS:
-            for name, config in (*dpsgd_variants(dpsgd, num_rows), *two_phase_variants(phases)):
+            for name, config in (*dpsgd_variants(dpsgd, num_rows), *hybrid_variants(hybrid)):
                 yield name, config.calibrate(**target)
 
 
@@ -173,13 +171,13 @@ def dpsgd_variants(config: DpSgdConfig, num_rows: int) -> Iterator[tuple[str, Dp
     yield "dp-sgd, 4 bands", dataclasses.replace(config, private_phase=banded)
 
 
-def two_phase_variants(config: TwoPhaseConfig) -> Iterator[tuple[str, TwoPhaseConfig]]:
+def hybrid_variants(config: HybridConfig) -> Iterator[tuple[str, HybridConfig]]:
     """Other splits than the paper's."""
     quarter, half = RatioSplit(label_share=0.25), RatioSplit(label_share=0.5)
     frozen = dataclasses.replace(config.private_phase, public_tower=PublicTower.FREEZE)
-    yield "two-phase, a quarter on labels", dataclasses.replace(config, split=quarter)
+    yield "hybrid, a quarter on labels", dataclasses.replace(config, split=quarter)
     yield (
-        "two-phase, half on labels, frozen",
+        "hybrid, half on labels, frozen",
         dataclasses.replace(config, split=half, private_phase=frozen),
     )
 

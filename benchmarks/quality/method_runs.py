@@ -7,7 +7,7 @@ In a reduced form, on two cores, which took 7 minutes:
     python benchmarks/quality/method_jobs.py synth:attribution --rows 100000 --output FOLDER
     python benchmarks/quality/method_runs.py FOLDER --processes 2 --epsilons 1 8 --output FILE
 
-Needs numpy, torch and safetensors alone. Hybrid runs on processor cores, the other methods on
+Needs numpy, torch and safetensors alone. Mosaic runs on processor cores, the other methods on
 the device. Runs use fixed seeds, so that they can be repeated; a release would not.
 """
 
@@ -33,12 +33,12 @@ from record import (
     write_record,
 )
 from tulle.train import RunOptions, fit
-from tulle.train.plan_data import train_plan_from_json
+from tulle.train.train_plan import TrainPlan
 from worker_processes import Crew, Job, collect_results
 
 Row = dict[str, object]
-ON_CORES = "hybrid"
-TYPICAL_SECONDS = {"hybrid": 80, "two-phase": 31, "dp-sgd": 21, "nonprivate": 15, "rr": 11}
+ON_CORES = "mosaic"
+TYPICAL_SECONDS = {"mosaic": 80, "hybrid": 31, "dp-sgd": 21, "nonprivate": 15, "rr": 11}
 """By method, on the real log: longer runs are begun first."""
 
 
@@ -99,15 +99,15 @@ def is_asked_for(job: dict, options: argparse.Namespace) -> bool:
 def run_job(task: dict) -> Row:
     """Trains and evaluates one plan."""
     train, test = open_rows(task["data"], task["split_key"])
-    plan = train_plan_from_json(json.dumps(with_initial_seed(task["plan"], task["seed"])))
+    plan = TrainPlan.from_json(json.dumps(with_initial_seed(task["plan"], task["seed"])))
     options = RunOptions(seed=task["seed"], device=task["device"])
     result = fit(train, plan, test=test, options=options)
-    metrics, guarantee = result.metrics, task["plan"]["plan"]["guarantee"]
+    metrics = result.metrics
     return {
         "source": task["source"],
         "method": task["name"],
-        "epsilon": guarantee["epsilon"],
-        "delta": guarantee["delta"],
+        "epsilon": _epsilon(task),
+        "delta": plan.delta,
         "seed": task["seed"],
         "auc_loss": metrics.auc_loss,
         "auc_loss_standard_error": metrics.auc_loss_standard_error,
@@ -127,13 +127,9 @@ def run_job(task: dict) -> Row:
 
 def with_initial_seed(plan: dict, seed: int) -> dict:
     """The same plan with another start of the weights, if it has any."""
-    if "initial_seed" not in plan["config"]:
+    if "initial_seed" not in plan["method"]:
         return plan
-    settings = plan["plan"]["settings"] | {"initial_seed": seed}
-    return plan | {
-        "config": plan["config"] | {"initial_seed": seed},
-        "plan": plan["plan"] | {"settings": settings},
-    }
+    return plan | {"method": plan["method"] | {"initial_seed": seed}}
 
 
 def summary(rows: list[Row]) -> list[Row]:
@@ -181,7 +177,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="run jobs whose name has this in it")
     parser.add_argument("--methods", nargs="+", help="run jobs of these names")
     parser.add_argument("--epsilons", type=float, nargs="+")
-    parser.add_argument("--output", type=Path, default=PUBLISHED / "hybrid.json")
+    parser.add_argument("--output", type=Path, default=PUBLISHED / "mosaic.json")
     parser.add_argument("--keep", action="store_true", help="keep other rows of the output")
     parser.add_argument("--missing", action="store_true", help="run what the output lacks alone")
     parser.add_argument("--time-limit", type=float, default=float("inf"))
@@ -189,7 +185,7 @@ def _options() -> argparse.Namespace:
 
 
 def _with_seeds(job: dict, options: argparse.Namespace) -> Iterator[Job]:
-    on_cores = job["plan"]["config"]["method"] == ON_CORES
+    on_cores = job["plan"]["method"]["method"] == ON_CORES
     device = "cpu" if on_cores else options.device
     for seed in range(options.first_seed, options.first_seed + options.seeds):
         task = job | {"seed": seed, "device": device}
@@ -197,13 +193,13 @@ def _with_seeds(job: dict, options: argparse.Namespace) -> Iterator[Job]:
 
 
 def _epsilon(job: dict) -> float | None:
-    return job["plan"]["plan"]["guarantee"]["epsilon"]
+    return job["plan"]["epsilon"]
 
 
 def _typical_work(task: dict) -> float:
     shape = task["plan"]["shape"]
     size = shape["num_label_rows"] * len(shape["features"])
-    return TYPICAL_SECONDS[task["plan"]["config"]["method"]] * size
+    return TYPICAL_SECONDS[task["plan"]["method"]["method"]] * size
 
 
 if __name__ == "__main__":

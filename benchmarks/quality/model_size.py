@@ -45,6 +45,7 @@ from tulle.data.schema import Kind
 from tulle.data.splits import split_at_random
 from tulle.data.synth import shapes
 from tulle.data.synth.write_logs import write_log
+from tulle.privacy.codec import plain_data
 from tulle.privacy.events import Composed, Event
 from tulle.privacy.units import Adjacency, Unit
 from tulle.train import (
@@ -53,12 +54,12 @@ from tulle.train import (
     ExampleSet,
     FactorizationMachine,
     FitResult,
+    HybridConfig,
     LabelPhase,
     LedgerCharge,
     PrivatePhase,
     PublicTower,
     RunOptions,
-    TwoPhaseConfig,
     fit,
 )
 
@@ -111,7 +112,7 @@ def main() -> None:
         "epsilon": options.epsilon,
         "delta": DELTA,
         "vocabulary_noise_multiplier": VOCABULARY_NOISE,
-        "models": {name: MODELS[name].to_dict() for name in configs},
+        "models": {name: plain_data(MODELS[name]) for name in configs},
         "private_epochs": options.epochs,
         "label_epochs": options.label_epochs,
         "batch_size": options.batch_size,
@@ -123,9 +124,9 @@ def main() -> None:
     print_table(summary(rows))
 
 
-def make_config(model: str, options: argparse.Namespace) -> TwoPhaseConfig:
-    """Two phases as in the other benchmarks, with fewer epochs."""
-    return TwoPhaseConfig(
+def make_config(model: str, options: argparse.Namespace) -> HybridConfig:
+    """Hybrid as in the other benchmarks, with fewer epochs."""
+    return HybridConfig(
         model=MODELS[model],
         label_phase=LabelPhase(epochs=options.label_epochs),
         private_phase=PrivatePhase(
@@ -212,7 +213,7 @@ def create_budget(ledger: Ledger, purpose: str, epsilon: float) -> None:
     )
 
 
-def run_all(data: PaidData, configs: dict[str, TwoPhaseConfig], seeds: range) -> Iterator[Row]:
+def run_all(data: PaidData, configs: dict[str, HybridConfig], seeds: range) -> Iterator[Row]:
     """One row for each model, treatment of the public tower and seed."""
     for (model, config), (name, tower), seed in itertools.product(
         configs.items(), TOWERS.items(), seeds
@@ -224,7 +225,7 @@ def run_all(data: PaidData, configs: dict[str, TwoPhaseConfig], seeds: range) ->
         charge = LedgerCharge(ledger=data.ledger, purpose=purpose)
         options = RunOptions(seed=seed, charge=charge)
         result = fit(data.train, chosen, test=data.test, options=options)
-        check_charged_once(data.ledger, purpose, result.plan.plan.event)
+        check_charged_once(data.ledger, purpose, result.plan.privacy.event)
         yield {"model": model, "public_tower": name, "seed": seed} | describe(data, result)
 
 
@@ -258,7 +259,7 @@ def describe(data: PaidData, result: FitResult) -> Row:
         "log_loss_standard_error": metrics.log_loss_standard_error,
         "vocabulary_epsilon": data.vocabulary_epsilon,
         "label_epsilon": plan.label_epsilon,
-        "epsilon": plan.plan.guarantee.epsilon,
+        "epsilon": plan.privacy.guarantee.epsilon,
         "noise_multiplier": plan.noise_multiplier,
         "steps": plan.num_private_steps,
         "seconds": round(result.seconds, 1),

@@ -42,7 +42,7 @@ def test_three_lines_train_a_private_model() -> None:
 
 
 def test_a_prepared_dataset_is_trained_on_under_a_budget(tmp_path: pathlib.Path) -> None:
-    text = run("train_hybrid.py", str(tmp_path / "out"))
+    text = run("train_mosaic.py", str(tmp_path / "out"))
     assert auc_loss_in(text) < 0.45
     card = read_card(tmp_path / "out" / "run" / "card.json")
     assert card.verdict in text

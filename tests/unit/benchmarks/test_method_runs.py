@@ -6,8 +6,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks" / "quality"))
 
-import hybrid_ablations
 import method_runs
+import mosaic_ablations
 
 
 def job_of(name: str, epsilon: float | None) -> dict:
@@ -15,8 +15,8 @@ def job_of(name: str, epsilon: float | None) -> dict:
         "source": "a log",
         "name": name,
         "plan": {
-            "config": {"method": name.partition(",")[0]},
-            "plan": {"guarantee": {"epsilon": epsilon}},
+            "method": {"method": name.partition(",")[0]},
+            "epsilon": epsilon,
             "shape": {"num_label_rows": 1000, "features": ["a", "b"]},
         },
     }
@@ -26,8 +26,8 @@ JOBS = [
     job_of("nonprivate", None),
     job_of("rr", 1.0),
     job_of("dp-sgd, 4 bands", 1.0),
-    job_of("hybrid", 1.0),
-    job_of("hybrid", 8.0),
+    job_of("mosaic", 1.0),
+    job_of("mosaic", 8.0),
 ]
 
 
@@ -43,18 +43,18 @@ def test_seeds_come_one_after_the_other_and_long_runs_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = made(tmp_path, monkeypatch, "--seeds", "2", "--epsilons", "1")
-    names = ["hybrid", "dp-sgd, 4 bands", "nonprivate", "rr"]
+    names = ["mosaic", "dp-sgd, 4 bands", "nonprivate", "rr"]
     assert [(name, seed) for name, _, seed, _ in jobs] == [
         (name, seed) for seed in (0, 1) for name in names
     ]
 
 
-def test_hybrid_runs_on_cores_and_the_other_methods_on_the_device(
+def test_mosaic_runs_on_cores_and_the_other_methods_on_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = made(tmp_path, monkeypatch, "--device", "cuda")
     assert {name: on_device for name, _, _, on_device in jobs} == {
-        "hybrid": False,
+        "mosaic": False,
         "dp-sgd, 4 bands": True,
         "nonprivate": True,
         "rr": True,
@@ -64,9 +64,9 @@ def test_hybrid_runs_on_cores_and_the_other_methods_on_the_device(
 @pytest.mark.parametrize(
     ("words", "names"),
     [
-        (("--methods", "rr", "hybrid"), ["hybrid", "hybrid", "rr"]),
+        (("--methods", "rr", "mosaic"), ["mosaic", "mosaic", "rr"]),
         (("--only", "bands"), ["dp-sgd, 4 bands"]),
-        (("--epsilons", "8"), ["hybrid", "nonprivate"]),
+        (("--epsilons", "8"), ["mosaic", "nonprivate"]),
     ],
 )
 def test_only_what_was_asked_for_is_run(
@@ -76,16 +76,16 @@ def test_only_what_was_asked_for_is_run(
 
 
 def test_another_seed_starts_with_other_weights_where_there_are_any() -> None:
-    plan = {"config": {"initial_seed": 0}, "plan": {"settings": {"initial_seed": 0, "epochs": 1}}}
+    plan = {"method": {"method": "rr", "initial_seed": 0}, "epsilon": 1.0}
     assert method_runs.with_initial_seed(plan, 3) == {
-        "config": {"initial_seed": 3},
-        "plan": {"settings": {"initial_seed": 3, "epochs": 1}},
+        "method": {"method": "rr", "initial_seed": 3},
+        "epsilon": 1.0,
     }
-    without = {"config": {"cells": {}}, "plan": {"settings": {}}}
+    without = {"method": {"method": "mosaic", "cells": {}}, "epsilon": 1.0}
     assert method_runs.with_initial_seed(without, 3) == without
 
 
-def test_a_part_of_hybrid_is_compared_on_the_same_seeds() -> None:
+def test_a_part_of_mosaic_is_compared_on_the_same_seeds() -> None:
     losses = {("as it is", 0): 0.2, ("as it is", 1): 0.4, ("less", 0): 0.21}
     rows = [
         {
@@ -99,12 +99,12 @@ def test_a_part_of_hybrid_is_compared_on_the_same_seeds() -> None:
         }
         for (variant, seed), loss in losses.items()
     ]
-    _, less = hybrid_ablations.summary(rows)
+    _, less = mosaic_ablations.summary(rows)
     assert less["auc_loss_percent"] == pytest.approx(5.0)
     assert less["seeds"] == 1
 
 
-def test_the_first_part_of_hybrid_is_hybrid_itself_and_no_two_are_the_same() -> None:
-    variants = list(hybrid_ablations.VARIANTS.values())
-    assert variants[0] == hybrid_ablations.CellSettings()
+def test_the_first_part_of_mosaic_is_mosaic_itself_and_no_two_are_the_same() -> None:
+    variants = list(mosaic_ablations.VARIANTS.values())
+    assert variants[0] == mosaic_ablations.CellSettings()
     assert len({str(cells) for cells in variants}) == len(variants)

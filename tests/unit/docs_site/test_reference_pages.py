@@ -52,7 +52,8 @@ def test_every_exported_name_leads_to_its_place() -> None:
         for module in modules
         for name, _ in module.exports
     ]
-    assert ("tulle.train", "TwoPhaseConfig") in exports
+    assert ("tulle.train", "HybridConfig") in exports
+    assert ("tulle.train", "MosaicConfig") in exports
     assert ("tulle.train", "TableClassifier") in exports
     for package, name in exports:
         page = PAGES[f"api/{package}.md"]

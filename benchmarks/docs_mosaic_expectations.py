@@ -1,4 +1,4 @@
-"""What was expected of trials with Hybrid before they were run at full size, and how it turned out.
+"""What was expected of trials with Mosaic before they were run at full size, and how it turned out.
 
 Expectations are changes of the AUC loss in percent, from the least to the most. They stay as they
 were written, whatever the records say.
@@ -45,7 +45,7 @@ ABLATIONS = {
     "sensitive values counted less well": Expectation(least=0.0, most=1.0),
     "pairs expected to differ as much as any": Expectation(least=0.0, most=1.0),
 }
-"""Against Hybrid as it is."""
+"""Against Mosaic as it is."""
 
 
 def verdict(expectations: Sequence[Expectation], changes: Sequence[float]) -> str:

@@ -5,9 +5,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
-from docs_hybrid_expectations import ABLATIONS, Expectation, verdict
-from docs_hybrid_figures import auc_loss_figure
-from docs_hybrid_tables import ablations_table, likelihood_table, methods_table
+from docs_mosaic_expectations import ABLATIONS, Expectation, verdict
+from docs_mosaic_figures import auc_loss_figure
+from docs_mosaic_tables import ablations_table, likelihood_table, methods_table
 
 
 def mean_of(method: str, epsilon: float | None, auc_loss: float, log_loss: float) -> dict:
@@ -35,20 +35,20 @@ RECORD = {
             "device": "a card",
             "torch": "2",
         }
-        for method in ("hybrid", "rr")
+        for method in ("mosaic", "rr")
     ],
     "summary": [
         mean_of("nonprivate", None, 0.2, 0.25),
         mean_of("rr", 1.0, 0.26, 0.28),
-        mean_of("hybrid", 1.0, 0.21, 0.26),
-        mean_of("hybrid", 3.0, 0.205, 0.255),
+        mean_of("mosaic", 1.0, 0.21, 0.26),
+        mean_of("mosaic", 3.0, 0.205, 0.255),
     ],
 }
 
 
-def test_the_best_method_of_each_epsilon_is_bold_and_hybrid_comes_first() -> None:
+def test_the_best_method_of_each_epsilon_is_bold_and_mosaic_comes_first() -> None:
     lines = methods_table(RECORD)
-    assert "| hybrid | **5.0% ± 1.0** | **2.5% ± 1.0** |" in lines
+    assert "| mosaic | **5.0% ± 1.0** | **2.5% ± 1.0** |" in lines
     assert "| rr | 30.0% ± 1.0 |  |" in lines
     assert lines.index("| rr | 30.0% ± 1.0 |  |") > 4
     assert "without privacy has an AUC loss of 0.2000:" in lines[0]
@@ -58,7 +58,7 @@ def test_log_loss_comes_with_calibration() -> None:
     assert "| rr | 0.2800 (0.90) |  |" in likelihood_table(RECORD)
 
 
-def test_every_part_of_hybrid_has_an_expectation_and_a_verdict() -> None:
+def test_every_part_of_mosaic_has_an_expectation_and_a_verdict() -> None:
     rows = [
         {
             "source": "a log",
@@ -96,6 +96,6 @@ def test_an_expectation_says_its_range(
 
 def test_a_figure_names_the_methods_that_were_run() -> None:
     svg = auc_loss_figure(RECORD["summary"])
-    assert "Hybrid" in svg
+    assert "Mosaic" in svg
     assert "randomized labels" in svg
     assert "DP-SGD" not in svg

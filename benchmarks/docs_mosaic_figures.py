@@ -1,25 +1,24 @@
-"""Curves of all training methods over epsilon: python benchmarks/docs_hybrid_figures.py.
+"""Curves of all training methods over epsilon: python benchmarks/docs_mosaic_figures.py.
 
 Written from the published records into docs/, one figure for each log and loss.
 """
 
-import json
 import pathlib
 import sys
 from collections.abc import Iterator
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from record import PUBLISHED
+from record import PUBLISHED, read_record
 from tulle.report.svg_figures import COLORS, LINES, MARKERS, new_figure, svg_text, write_plot
 
 DOCS = PUBLISHED.parents[1] / "docs"
 RECORDS = ("hybrid_real", "hybrid_synth")
 METHODS = {
-    "hybrid": "Hybrid",
+    "mosaic": "Mosaic",
     "rr": "randomized labels",
     "dp-sgd": "DP-SGD",
-    "two-phase, paper's split": "two-phase",
+    "hybrid, paper's split": "Hybrid",
 }
 REAL = "criteo search, real clicks"
 
@@ -33,12 +32,12 @@ def main() -> None:
 def figures() -> Iterator[tuple[str, str]]:
     """File name and text of each figure."""
     for record in RECORDS:
-        rows = json.loads((PUBLISHED / f"{record}.json").read_text(encoding="utf-8"))["summary"]
+        rows = read_record(PUBLISHED / f"{record}.json")["summary"]
         for source in sorted({row["source"] for row in rows}):
             own = [row for row in rows if row["source"] == source]
-            yield f"hybrid-{_file_word(source)}.svg", auc_loss_figure(own)
+            yield f"mosaic-{_file_word(source)}.svg", auc_loss_figure(own)
             if source == REAL:
-                yield f"hybrid-{_file_word(source)}-log-loss.svg", log_loss_figure(own)
+                yield f"mosaic-{_file_word(source)}-log-loss.svg", log_loss_figure(own)
 
 
 def auc_loss_figure(rows: list[dict]) -> str:

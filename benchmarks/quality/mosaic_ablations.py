@@ -1,6 +1,6 @@
-"""What each part of Hybrid is worth: the same training with one part changed.
+"""What each part of Mosaic is worth: the same training with one part changed.
 
-    python benchmarks/quality/hybrid_ablations.py FOLDER… [--processes 16] [--plans FILE]
+    python benchmarks/quality/mosaic_ablations.py FOLDER… [--processes 16] [--plans FILE]
 
 FOLDER is made by method_jobs.py. Models are trained on nine tenths of its training rows and
 judged on the other tenth; test rows are not touched. Where the accountant is not installed, give
@@ -20,9 +20,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from job_folders import open_development_rows, read_jobs, unpacked
 
 from record import PUBLISHED, earlier_rows, print_table, write_record
-from tulle.train import ExampleLevel, HybridConfig, RunOptions, fit, make_plan
-from tulle.train.cells.cell_settings import STAGES, CellSettings, ScreeningParts, StageShares
-from tulle.train.plan_data import train_plan_from_json, train_plan_to_json
+from tulle.train import ExampleLevel, MosaicConfig, RunOptions, fit, make_plan
+from tulle.train.methods.mosaic.cell_settings import (
+    STAGES,
+    CellSettings,
+    ScreeningParts,
+    StageShares,
+)
+from tulle.train.train_plan import TrainPlan
 from worker_processes import Crew, Job, collect_results
 
 DELTA = 1e-7
@@ -77,9 +82,9 @@ def make_tasks(options: argparse.Namespace, data: dict[Path, Path]) -> Iterator[
         job = read_jobs(folder)[0]
         train, _ = open_development_rows(str(data[folder]), job["split_key"])
         for variant, cells in VARIANTS.items():
-            config = HybridConfig(cells=cells, unit=ExampleLevel())
+            config = MosaicConfig(cells=cells, unit=ExampleLevel())
             config = config.calibrate(epsilon=epsilon, delta=DELTA)
-            plan = json.loads(train_plan_to_json(make_plan(train, config)))
+            plan = json.loads(make_plan(train, config).to_json())
             yield {"source": job["source"], "variant": variant, "epsilon": epsilon, "plan": plan}
 
 
@@ -112,7 +117,7 @@ def run_all(jobs: list[Job], options: argparse.Namespace) -> int:
         rows[:] = [other for other in rows if identity(other) != identity(row)] + [row]
         print(json.dumps(row), flush=True)
         facts = {"summary": summary(rows)}
-        write_record(options.output, "what the parts of Hybrid are worth", rows, facts)
+        write_record(options.output, "what the parts of Mosaic are worth", rows, facts)
 
     crew = Crew(num_processes=options.processes, time_limit=options.time_limit)
     status = collect_results(jobs, run_task, crew, keep)
@@ -129,7 +134,7 @@ def identity(row: Row) -> tuple:
 def run_task(task: dict) -> Row:
     """Trains one variant and evaluates it on the rows that were set aside."""
     train, rest = open_development_rows(task["data"], task["split_key"])
-    plan = train_plan_from_json(json.dumps(task["plan"]))
+    plan = TrainPlan.from_json(json.dumps(task["plan"]))
     result = fit(train, plan, test=rest, options=RunOptions(seed=task["seed"]))
     return {
         "source": task["source"],

@@ -1,10 +1,10 @@
 """Train on a prepared dataset under a budget, and write the card.
 
-    python examples/train_hybrid.py [OUTPUT_FOLDER]
+    python examples/train_mosaic.py [OUTPUT_FOLDER]
 
 The log is made up. Replace `prepare_log` by your own log and layout. The steps are those of
 a real release: the plan is known before training, the ledger is charged once, the run can
-be resumed, and the card says what is promised. Hybrid has nothing to tune but epsilon.
+be resumed, and the card says what is promised. Mosaic has nothing to tune but epsilon.
 """
 
 import pathlib
@@ -29,7 +29,7 @@ from tulle.runs.folder import RunFolder
 BUDGET = Budget(
     name="rows", unit=Unit.example(), adjacency=Adjacency.REPLACE, epsilon=3.0, delta=1e-7
 )
-CONFIG = train.HybridConfig().calibrate(epsilon=BUDGET.epsilon, delta=BUDGET.delta)
+CONFIG = train.MosaicConfig().calibrate(epsilon=BUDGET.epsilon, delta=BUDGET.delta)
 
 
 def prepare_log(folder: pathlib.Path) -> PreparedDataset:
@@ -49,7 +49,7 @@ def main(folder: pathlib.Path) -> None:
     )
     examples = train.ExampleSet.of(dataset, train_rows)
     plan = train.make_plan(examples, CONFIG)
-    print(f"plan: {plan.plan.guarantee}, noise multiplier {plan.noise_multiplier:.2f}")
+    print(f"plan: {plan.guarantee}, noise multiplier {plan.noise_multiplier:.2f}")
 
     ledger = Ledger.create(folder / "ledger.db")
     ledger.create_budget(BUDGET)

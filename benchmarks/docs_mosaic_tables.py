@@ -1,8 +1,8 @@
-"""Tables of all training methods, and of the parts of Hybrid, for docs_tables.py."""
+"""Tables of all training methods, and of the parts of Mosaic, for docs_tables.py."""
 
 from collections.abc import Callable, Iterable
 
-from docs_hybrid_expectations import ABLATIONS, verdict
+from docs_mosaic_expectations import ABLATIONS, verdict
 
 Row = dict
 LOSSES = ("auc_loss", "log_loss")
@@ -42,7 +42,7 @@ def likelihood_table(record: Row) -> list[str]:
 
 
 def ablations_table(record: Row) -> list[str]:
-    """What changing a part of Hybrid does to AUC loss and log loss."""
+    """What changing a part of Mosaic does to AUC loss and log loss."""
     rows = {
         (row["variant"], row["source"], row["epsilon"]): row
         for row in sorted(record["summary"], key=lambda row: (row["source"], row["epsilon"]))
@@ -52,7 +52,7 @@ def ablations_table(record: Row) -> list[str]:
     columns = list(dict.fromkeys((source, epsilon) for _, source, epsilon in rows))
     heads = [f"{source}, epsilon {epsilon:g}" for source, epsilon in columns]
     lines = [
-        f"| Hybrid | expected | {' | '.join(heads)} | verdict |",
+        f"| Mosaic | expected | {' | '.join(heads)} | verdict |",
         "|---" * (3 + len(heads)) + "|",
     ]
     for variant in variants:
@@ -104,7 +104,7 @@ def _by_epsilon(rows: list[Row], key: str, cell: Callable[[Row, Row], str], base
 
 def _in_order(methods: set[str]) -> list[str]:
     """The four methods first, then their variants."""
-    order = ["hybrid", "rr", "dp-sgd", "two-phase, paper's split"]
+    order = ["mosaic", "rr", "dp-sgd", "hybrid, paper's split"]
     return [name for name in order if name in methods] + sorted(methods - set(order))
 
 
@@ -127,10 +127,10 @@ def _outcome(variant: str, rows: list[Row]) -> str:
 def _measured(record: Row) -> str:
     error = max(row["auc_loss_standard_error"] for row in record["rows"])
     train_rows = max(row["train_rows"] for row in record["rows"])
-    cores = {row["num_cores"] for row in record["rows"] if _is_hybrid(row)}
-    other = next(row for row in record["rows"] if not _is_hybrid(row))
+    cores = {row["num_cores"] for row in record["rows"] if _is_mosaic(row)}
+    other = next(row for row in record["rows"] if not _is_mosaic(row))
     return (
-        f"Measured {record['date']}, Hybrid on {' or '.join(map(str, sorted(cores)))} cores, the "
+        f"Measured {record['date']}, Mosaic on {' or '.join(map(str, sorted(cores)))} cores, the "
         f"others on one {other['device']} with torch {other['torch']}; {train_rows:,} training "
         f"rows. {_seeds(record)} The test rows alone give each AUC loss a standard error of at "
         f"most {error:.4f}."
@@ -144,5 +144,5 @@ def _seeds(record: Row) -> str:
     return f"Means of {runs} seeds; ± is the standard deviation between seeds."
 
 
-def _is_hybrid(row: Row) -> bool:
-    return bool(row["method"] == "hybrid")
+def _is_mosaic(row: Row) -> bool:
+    return bool(row["method"] == "mosaic")
