@@ -19,6 +19,7 @@ from tulle.cli.main import run_with
 from tulle.privacy.units import Adjacency, Unit
 from tulle.report.card_file import read_card
 from tulle.runs.folder import RunFolder
+from tulle.train.train_plan import TrainPlan
 from waiting import HANG_S
 
 pytestmark = pytest.mark.slow
@@ -136,9 +137,9 @@ def test_a_run_that_is_killed_again_and_again_ends_as_planned(folder: Path) -> N
         assert len(steps) == len(set(steps))
     assert charged_steps(run)
     facts = finish(f"{options} --resume")
-    planned = json.loads((folder / "plan.json").read_text())
-    assert facts["epsilon"] == planned["plan"]["guarantee"]["epsilon"] == 2.0
-    assert facts["steps"] == planned["plan"]["settings"]["steps"]
+    planned = TrainPlan.from_json((folder / "plan.json").read_text())
+    assert facts["epsilon"] == planned.epsilon == 2.0
+    assert facts["steps"] == planned.num_private_steps
     assert charged_steps(run) == list(range(facts["steps"]))
     assert kept is not None
     assert labels_in(run) == kept
@@ -157,8 +158,8 @@ def test_a_run_that_is_asked_to_stop_goes_on_later(folder: Path, number: int) ->
     assert "error: stopped at step" in err
     assert "--resume" in err
     run = folder / "runs" / "hybrid-search"
-    planned = json.loads((folder / "plan.json").read_text())["plan"]
-    assert 0 < len(charged_steps(run)) < planned["settings"]["steps"]
+    planned = TrainPlan.from_json((folder / "plan.json").read_text())
+    assert 0 < len(charged_steps(run)) < planned.num_private_steps
     kept = labels_in(run)
     facts = finish(f"{PLANNED} --resume --checkpoint-every 50")
     assert facts["run"] == "runs/hybrid-search"

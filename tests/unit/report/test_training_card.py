@@ -131,7 +131,7 @@ def test_the_papers_accounting_is_for_reproduction(tmp_path: Path) -> None:
 
 def test_an_unfinished_run_has_no_card(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "a", settings={"a": 1}, plan=make_plan(), facts={})
-    with pytest.raises(RunStateError, match="a is not finished; resume it"):
+    with pytest.raises(RunStateError, match="a is not finished; go on with it"):
         training_card(folder)
 
 
