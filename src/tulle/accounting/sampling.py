@@ -124,9 +124,7 @@ def truncation_profile(
     """
     others = num_rows - max_rows
     cut_prob = _more_than(max_batch_size - max_rows, others, sampling_prob)
-    if cut_prob == 0:
-        return 0.0, gaussian_profile(2 * max_rows / noise_multiplier)
-    if max_rows > 1:
+    if cut_prob == 0 or max_rows > 1:
         return cut_prob, gaussian_profile(2 * max_rows / noise_multiplier)
     too_many = _more_than(max_batch_size, num_rows, sampling_prob)
     inclusion = too_many * max_batch_size / num_rows / cut_prob

@@ -220,6 +220,28 @@ def test_subset_selection_is_the_sum_over_all_subsets(num_values: int, subset_si
     np.testing.assert_allclose(deltas(event, REPLACE), expected, rtol=1e-9, atol=1e-14)
 
 
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_a_device_that_reports_several_times_is_protected_by_all_of_them(count: int) -> None:
+    """What a shuffle can do depends on the whole epsilon of a device, count times that of one."""
+    for once in (RandomizedResponse(epsilon=0.4), Laplace(noise_multiplier=5.0)):
+        several = events.Shuffled(event=Repeated(event=once, count=count), num_reports=500)
+        stated = events.EpsilonDelta(epsilon=0.4 * count)
+        at_once = events.Shuffled(event=stated, num_reports=500)
+        for delta in (0.0, 1e-6):
+            claimed = privacy_curve(several, REPLACE).epsilon(delta)
+            expected = privacy_curve(at_once, REPLACE).epsilon(delta)
+            assert claimed == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_parts_that_are_pure_stay_pure_however_often_they_are_released(count: int) -> None:
+    often = Repeated(event=Laplace(noise_multiplier=4.0), count=count)
+    once = events.EpsilonDelta(epsilon=0.3)
+    assert privacy_curve(public(often, once), REMOVE).epsilon(0.0) == pytest.approx(count / 4)
+    moved = private(often, Laplace(noise_multiplier=4.0))
+    assert privacy_curve(moved, REPLACE).epsilon(0.0) == pytest.approx(count / 2 + 0.5)
+
+
 @pytest.mark.parametrize("noise", [1e-3, 1e-10, 1e-170])
 def test_hardly_any_noise_is_no_privacy_and_no_crash(noise: float) -> None:
     gaussian = Gaussian(noise_multiplier=noise)

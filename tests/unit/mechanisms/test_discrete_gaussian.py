@@ -1,10 +1,13 @@
 import math
+from collections.abc import Callable
+from fractions import Fraction
 
 import mpmath
 import numpy as np
 import pytest
 
 from tulle.errors import ConfigError, DataError
+from tulle.mechanisms import discrete_gaussian
 from tulle.mechanisms.discrete_gaussian import (
     DiscreteGaussianConfig,
     release_discrete_gaussian,
@@ -101,6 +104,27 @@ def test_a_tiny_scale_adds_no_noise_and_a_huge_one_fits() -> None:
         assert not sample_discrete_gaussian(scale, 10_000, rng=SeededNoise(0)).any()
     huge = sample_discrete_gaussian(2.0**40, 20, rng=SeededNoise(0))
     assert 2.0**38 < np.abs(huge).max() < 2.0**44
+
+
+@pytest.mark.parametrize("scale", [0.3, 0.7, 2.5, 40.0])
+def test_what_floats_leave_open_is_decided_by_the_same_exponent(
+    scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exact exponent is asked for once in 2^40 draws: no sample would show a wrong one."""
+    seen = []
+
+    def compared(exponents: np.ndarray, exact: Callable[[int], Fraction], *, rng: SeededNoise):
+        seen.extend(
+            (float(exact(index)), exponent) for index, exponent in enumerate(exponents.tolist())
+        )
+        return decide_bernoulli_exps(exponents, exact, rng=rng)
+
+    decide_bernoulli_exps = discrete_gaussian.decide_bernoulli_exps
+    monkeypatch.setattr(discrete_gaussian, "decide_bernoulli_exps", compared)
+    sample_discrete_gaussian(scale, 200, rng=SeededNoise(3))
+    exact, rounded = np.array(seen).T
+    assert np.all(np.abs(exact - rounded) <= 2.0**-48 * (1 + exact))
+    assert np.unique(exact).size >= 3
 
 
 def test_counts_keep_their_shape() -> None:

@@ -47,6 +47,26 @@ def test_rounded_neighbours_stay_within_the_widened_contribution(
     assert np.linalg.norm(steps * lattice.width) <= config.fitted.contribution
 
 
+@pytest.mark.parametrize(("num_values", "root"), [(2, 2), (8, 4), (50, 10)])
+def test_a_unit_that_leaves_all_its_values_and_enters_others_stays_within_its_contribution(
+    num_values: int, root: int
+) -> None:
+    """Rounding moves each of the twice as many values by almost a whole step."""
+    settings = {"noise_multiplier": 3.0, "max_values_per_unit": num_values}
+    width = GaussianConfig(**settings, max_contribution=1.5).fitted.lattice.width
+    moved = math.floor(1.5 / (root * width)) - 1 + 2.0**-10
+    config = GaussianConfig(**settings, max_contribution=root * moved * width)
+    lattice = config.fitted.lattice
+    assert lattice.width == width
+    first = np.full(2 * num_values, (0.5 - 2.0**-11) * width)
+    assert np.linalg.norm(np.full(2 * num_values, moved * width)) <= config.max_contribution
+    steps = lattice.multiples(first + moved * width) - lattice.multiples(first)
+    assert np.all(steps == math.ceil(moved))
+    distance = np.linalg.norm(steps * width)
+    assert config.max_contribution < distance <= config.fitted.contribution
+    assert config.fitted.contribution <= distance + 0.01 * root * width
+
+
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 def test_rounded_noise_leaks_no_more_than_the_continuous_mechanism(epsilon: float) -> None:
     stddev, distance = 4.0, 3

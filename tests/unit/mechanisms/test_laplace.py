@@ -27,6 +27,26 @@ def test_neighbours_are_released_on_one_grid(
         np.testing.assert_array_equal(np.fmod(noisy, width), 0)
 
 
+@pytest.mark.parametrize("num_values", [2, 5, 50])
+def test_a_unit_that_leaves_all_its_values_and_enters_others_stays_within_its_contribution(
+    num_values: int,
+) -> None:
+    """Rounding moves each of the twice as many values by almost a whole step."""
+    settings = {"noise_multiplier": 3.0, "max_values_per_unit": num_values}
+    width = LaplaceConfig(**settings, max_contribution=1.5).fitted.lattice.width
+    num_changed = 2 * num_values
+    moved = math.floor(1.5 / (num_changed * width)) - 1 + 2.0**-10
+    config = LaplaceConfig(**settings, max_contribution=num_changed * moved * width)
+    lattice = config.fitted.lattice
+    assert lattice.width == width
+    first = np.full(num_changed, (0.5 - 2.0**-11) * width)
+    steps = lattice.multiples(first + moved * width) - lattice.multiples(first)
+    assert np.all(steps == math.ceil(moved))
+    distance = float(steps.sum()) * width
+    assert config.max_contribution < distance <= config.fitted.contribution
+    assert config.fitted.contribution <= distance + 0.01 * num_changed * width
+
+
 @pytest.mark.parametrize("distance", [0, 1, 3])
 def test_rounded_noise_has_a_likelihood_ratio_of_at_most_e_to_the_epsilon(distance: int) -> None:
     scale = 4.0
