@@ -150,7 +150,9 @@ def test_a_bad_line_at_any_place_is_refused_by_number_or_skipped(
         lines[place] = made_bad(lines[place], kind, layout.separator)
         path.write_bytes(b"\n".join(lines) + b"\n")
         for rows_per_block in (1, 3, 100):
-            with pytest.raises(DataError, match=rf"^log\.csv line {place + 1} .*--skip-bad-lines"):
+            with pytest.raises(
+                DataError, match=rf"^log\.csv line {place + 1} .*bad_lines=BadLines.SKIP"
+            ):
                 list(read_blocks([path], layout, rows_per_block=rows_per_block))
             blocks = list(
                 read_blocks([path], layout, rows_per_block=rows_per_block, bad_lines=BadLines.SKIP)
