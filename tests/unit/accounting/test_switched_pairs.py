@@ -119,6 +119,7 @@ SWITCHED = SwitchedGaussian(noise_multiplier=1.0)
         (Repeated(event=Repeated(event=step(0.1, 1.0), count=5), count=1), 1),
         (Repeated(event=Repeated(event=step(0.1, 1.0), count=5), count=2), 2),
         (Repeated(event=Composed((step(0.1, 1.0),)), count=3), 3),
+        (Repeated(event=Composed((step(0.1, 1.0), step(0.2, 0.7), SWITCHED)), count=3), 9),
         (Composed((Repeated(event=step(0.1, 1.0), count=5), RandomizedResponse(epsilon=1))), 1),
         (Composed((step(0.1, 1.0), step(0.2, 1.0))), 2),
         (Parallel(events=(step(0.1, 1.0), SWITCHED), parts_are_public=True), 2),
