@@ -37,7 +37,6 @@ COMPOSED = {
     "DayOfWeekFeature",
     "noise kind=",
     "unit kind=",
-    "needs more than noise=",
     r"a noise \(--response-epsilon or --local-epsilon\)",
 }
 """Words that messages put together, and one that another replacement leaves."""
