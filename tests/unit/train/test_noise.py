@@ -57,6 +57,17 @@ def test_no_stretch_of_a_large_tensor_is_repeated() -> None:
     assert len(pairs) > 0.99 * len(values)
 
 
+def test_no_two_streams_begin_at_the_same_place() -> None:
+    """Single and double precision included: from one place both would make the same noise."""
+    words = np.arange(4, dtype=np.uint64)
+    begins = [
+        tuple(noise_module._counter(words, number, kind).tolist())
+        for number in range(noise_module._NUM_STREAMS)
+        for kind in (0, 1)
+    ]
+    assert len(set(begins)) == len(begins) == 2 * noise_module._NUM_STREAMS
+
+
 def test_two_noises_of_one_source_are_unrelated() -> None:
     source = SeededNoise(1)
     first, second = (drawn(TrainingNoise(source), 1000) for _ in range(2))
