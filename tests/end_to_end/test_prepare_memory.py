@@ -1,5 +1,6 @@
 """The memory of a prepare does not grow with the log."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,15 +21,15 @@ from tulle.data.formats.display import DISPLAY
 from tulle.data.logs import LogFiles
 from tulle.data.prepare import prepare
 
-log = LogFiles(paths=(Path(sys.argv[1]),) * int(sys.argv[2]), layout=DISPLAY)
-result = prepare(log, hash_all(DISPLAY.schema), Path(sys.argv[3]))
+log = LogFiles(paths=tuple(map(Path, sys.argv[2:])), layout=DISPLAY)
+result = prepare(log, hash_all(DISPLAY.schema), Path(sys.argv[1]))
 print(result.dataset.num_rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
 
 
-def measure(log: Path, times: int, folder: Path) -> tuple[int, int]:
-    """Rows and peak bytes of memory of preparing a log several times over."""
-    command = [sys.executable, "-c", PREPARE, str(log), str(times), str(folder)]
+def measure(folder: Path, *logs: Path) -> tuple[int, int]:
+    """Rows and peak bytes of memory of preparing a log of several files."""
+    command = [sys.executable, "-c", PREPARE, str(folder), *map(str, logs)]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S)
     num_rows, peak = shown.stdout.split()
     return int(num_rows), int(peak)
@@ -38,10 +39,21 @@ def measure(log: Path, times: int, folder: Path) -> tuple[int, int]:
 def test_three_times_the_rows_take_the_same_memory(tmp_path: Path) -> None:
     log = tmp_path / "display.tsv"
     write_log(DISPLAY, log, num_rows=NUM_ROWS, seed=1)
-    num_rows, peak = measure(log, 1, tmp_path / "one")
+    num_rows, peak = measure(tmp_path / "one", log)
     assert num_rows == NUM_ROWS
-    num_rows, peak_of_three = measure(log, 3, tmp_path / "three")
-    assert num_rows == 3 * NUM_ROWS
+    logs = [log, *(longer_log(log, tmp_path / f"longer-{more}.tsv", more) for more in (1, 2))]
+    num_rows, peak_of_three = measure(tmp_path / "three", *logs)
+    assert num_rows == 3 * NUM_ROWS + 3
     # The arrays of the two million more rows alone are 320 MB.
     assert peak_of_three < peak + 200e6
     assert peak_of_three < 2e9
+
+
+def longer_log(log: Path, longer: Path, more: int) -> Path:
+    """A log with its first line once more, or several times: a plain copy would be refused."""
+    with log.open("rb") as lines:
+        first = lines.readline()
+    shutil.copy(log, longer)
+    with longer.open("ab") as file:
+        file.write(first * more)
+    return longer
