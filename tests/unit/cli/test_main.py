@@ -154,7 +154,16 @@ def test_an_error_of_a_library_below_names_the_line_of_tulle(
 
 
 def test_a_reader_that_has_gone_is_no_traceback() -> None:
-    script = "import sys; from tulle.cli.main import run; sys.argv[1:] = ['--help']; run()"
+    script = """
+from tulle.cli import main
+
+def write(arguments):
+    print("half a table")
+    raise BrokenPipeError
+
+main.run_with = write
+main.run()
+"""
     read_end, write_end = os.pipe()
     os.close(read_end)
     done = subprocess.run(
