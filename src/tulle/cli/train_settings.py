@@ -86,7 +86,7 @@ class TrainSettings:
     data: DataChoice
     method: "Method"
     is_batch_size_given: bool
-    """For steps without noise, of the baseline; private steps fit theirs to the data."""
+    """True if the batch size of the baseline was given; private steps fit theirs to the data."""
     is_label_batch_size_given: bool
 
 

@@ -20,7 +20,7 @@ class SourceFile:
     num_bytes: int
     modified_ns: int
     edges_sha256: str
-    """Of its first and last mebibyte."""
+    """Digest of the first and the last mebibyte of the file."""
 
     def to_dict(self) -> dict[str, object]:
         """Plain data that must stay the same while a dataset is being written."""

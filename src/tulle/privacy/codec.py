@@ -68,32 +68,6 @@ def settings_from(cls: Any, data: object, *, what: str) -> Any:
     return _made(chosen, read, what)
 
 
-def check_table(
-    what: str,
-    table: object,
-    required: Sequence[str] = (),
-    optional: Sequence[str] | None = None,
-) -> dict[str, Any]:
-    """Returns the table itself if it has every required setting and no unknown one.
-
-    Args:
-      what: How messages name the table.
-      table: Plain data, as JSON or TOML give it.
-      required: Settings that must be there.
-      optional: Further settings that may be there; None allows any.
-    """
-    checked = _checked_table(what, table)
-    if optional is not None:
-        known = list(dict.fromkeys([*required, *optional]))
-        for name in checked:
-            if name not in known:
-                raise _unknown(what, name, known)
-    for name in required:
-        if name not in checked:
-            raise ConfigError(f"{what} needs the setting {name!r}; add it.")
-    return checked
-
-
 def json_schema(cls: Any, *, title: str) -> dict[str, Any]:
     """Returns a JSON Schema (draft 2020-12) of the settings, with which editors complete them.
 

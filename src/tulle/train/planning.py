@@ -1,4 +1,4 @@
-"""From a method and the shape of the data to a plan: how much noise, and what it buys."""
+"""Planning of a training run: how much noise its target needs, and what that noise buys."""
 
 import math
 
@@ -94,7 +94,7 @@ def _noise_multiplier(method: Method, shape: DataShape, target: Target) -> float
 
 
 def _paper_noise(method: Method, shape: DataShape, target: Target) -> float:
-    """As the papers do: what the labels leave of epsilon, by Renyi DP of one row's steps."""
+    """The papers' noise: for what labels leave of epsilon, by Renyi DP of one row's steps."""
     unit, delta = method.unit, target.delta
     num_labels = unit.max_labels_per_user if isinstance(unit, UserLevel) else 1
     epsilon = target.epsilon - (method.label_epsilon or 0.0) * num_labels

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tulle.errors import ConfigError
-from tulle.privacy.codec import check_table, json_schema, plain_data, settings_from
+from tulle.privacy.codec import json_schema, plain_data, settings_from
 from tulle.privacy.units import Unit
 
 
@@ -170,15 +170,6 @@ def test_what_is_wrong_is_refused_with_the_setting_and_the_way_out(
 def test_what_is_no_table_is_refused(data: object) -> None:
     with pytest.raises(ConfigError, match="the file must be a table of settings"):
         settings_from(Drawing, data, what="the file")
-
-
-def test_a_table_is_checked_for_unknown_and_missing_settings() -> None:
-    assert check_table("[log]", {"a": 1, "b": 2}, ["a"], ["b"]) == {"a": 1, "b": 2}
-    assert check_table("[log]", {"a": 1, "z": 2}, ["a"]) == {"a": 1, "z": 2}
-    with pytest.raises(ConfigError, match=r"\[log\] has no setting 'bb'"):
-        check_table("[log]", {"a": 1, "bb": 2}, ["a"], ["b"])
-    with pytest.raises(ConfigError, match=r"\[log\] needs the setting 'a'"):
-        check_table("[log]", {"b": 2}, ["a"], ["b"])
 
 
 def test_the_schema_names_every_setting_with_its_type() -> None:

@@ -36,7 +36,7 @@ class Accounting(enum.Enum):
     REPLACE_PLD = "replace, privacy loss distributions"
     """Sound for the adjacency that is claimed."""
     PAPER_RDP = "add-or-remove, Renyi"
-    """As in the papers, to reproduce them. Says nothing sound about replaced rows."""
+    """The account of the papers, to reproduce them. It says nothing sound about replaced rows."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -293,7 +293,7 @@ def rows_bounds(method: Method, *, has_labels: bool, has_steps: bool) -> tuple[B
 
 
 def steps_assumptions(method: StepsMethod, sampler: StepSampler) -> tuple[Assumption, ...]:
-    """On what the claim about private steps rests."""
+    """Assumptions that the claim about private steps rests on."""
     kind = "users" if isinstance(sampler, UserSampling) else "rows"
     return (
         enforced(

@@ -160,7 +160,7 @@ def labels_settings(phase: LabelPhase, label_epsilon: float | None) -> dict[str,
 
 
 def labels_assumptions() -> tuple[Assumption, ...]:
-    """On what the claim about randomized labels rests."""
+    """Assumptions that the claim about randomized labels rests on."""
     return (
         enforced(
             "Each label is randomized once and the report is kept.",
