@@ -1,37 +1,71 @@
-"""Advertising under differential privacy, on one privacy core."""
+"""Advertising under differential privacy: train, release labels, measure and select.
 
-import importlib
-from types import ModuleType
+    import tulle
+
+    tulle.measure.count("impressions.csv", epsilon=1, unit="impression")
+
+The four jobs are `tulle.train`, `tulle.labels`, `tulle.measure` and `tulle.select`. Each plans
+first and releases second, in the words of the command line. Nothing is loaded before it is used.
+"""
+
+from typing import TYPE_CHECKING
+
+from tulle.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from tulle import (
+        accounting,
+        audit,
+        data,
+        errors,
+        labels,
+        measure,
+        mechanisms,
+        privacy,
+        quality,
+        report,
+        select,
+        train,
+    )
+    from tulle.accounting.budget import Budget
+    from tulle.accounting.ledger import Ledger
+    from tulle.data.schema import Schema
+    from tulle.errors import TulleError
+    from tulle.loading import load
+    from tulle.privacy.guarantee import Guarantee
+    from tulle.privacy.plan import Plan
+    from tulle.privacy.release import Release
+    from tulle.privacy.units import Adjacency, Unit
+    from tulle.runs.card import Card
+    from tulle.train.classifier import Classifier
 
 __version__ = "0.1.0"
 
-_PACKAGES = (
+__all__ = [
+    "Adjacency",
+    "Budget",
+    "Card",
+    "Classifier",
+    "Guarantee",
+    "Ledger",
+    "Plan",
+    "Release",
+    "Schema",
+    "TulleError",
+    "Unit",
     "accounting",
     "audit",
-    "cli",
     "data",
     "errors",
     "labels",
+    "load",
     "measure",
     "mechanisms",
     "privacy",
     "quality",
     "report",
-    "runs",
     "select",
-    "studio",
     "train",
-)
-"""What is reachable as an attribute after `import tulle`."""
+]
 
-
-def __getattr__(name: str) -> ModuleType:
-    """Imports a package on first use: `import tulle` itself must not load torch or polars."""
-    if name in _PACKAGES:
-        return importlib.import_module(f"tulle.{name}")
-    raise AttributeError(f"module 'tulle' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    """Lists the packages too, imported or not."""
-    return sorted({*globals(), *_PACKAGES})
+__getattr__, __dir__ = lazy_names(__name__, __file__)
