@@ -1,7 +1,7 @@
 """How likely a Poisson batch is cut to the size that fits, and how much room keeps it from that.
 
 A cut batch hides its rows far less than a Poisson batch, so a run needs room enough that its
-batches are practically never cut.
+batches are practically never cut. Samplers and the accountant share these bounds.
 """
 
 import math
@@ -14,14 +14,14 @@ a cut batch is accounted without amplification; with all of delta it could be te
 def cut_prob_bound(
     *, num_rows: int, sampling_prob: float, max_batch_size: int, max_rows_per_unit: int, steps: int
 ) -> float:
-    """An upper bound of the chance that some batch of a run has no room for a whole unit.
+    """An upper bound of the probability that some batch of a run has no room for a whole unit.
 
-    Chernoff's for one batch, times the steps. By logarithms alone, so that every machine and
-    version of a library finds the same number.
+    It is Chernoff's bound for one batch, times the steps, computed by logarithms alone, so that
+    every machine and version of a library finds the same number.
 
     Args:
       num_rows: Rows of the data.
-      sampling_prob: Chance of each row to come into a batch.
+      sampling_prob: Probability of each row to be in a batch.
       max_batch_size: Rows that fit into a batch.
       max_rows_per_unit: Most rows that one unit owns; they need room beside those of others.
       steps: Number of batches.
@@ -45,10 +45,10 @@ def roomy_batch_size(
 
     Args:
       num_rows: Rows of the data.
-      sampling_prob: Chance of each row to come into a batch.
+      sampling_prob: Probability of each row to be in a batch.
       max_rows_per_unit: Most rows that one unit owns.
       steps: Number of batches.
-      delta: That of the guarantee; cut batches may take a small part of it.
+      delta: Delta of the guarantee; cut batches may take a small part of it.
     """
 
     def is_roomy(max_batch_size: int) -> bool:

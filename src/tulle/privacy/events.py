@@ -9,12 +9,25 @@ rows are not sampled): its L2 norm for Gaussian noise, its L1 norm for Laplace.
 Under add-or-remove and zero-out a unit moves the sum by at most that. Under
 replace it moves it by `replace_factor` times that: 2 in general, sqrt(2) in L2
 for vectors without negative entries, 1 for one number in [0, bound].
+
+Plans, cards and ledgers keep events as JSON, whose text never changes between
+versions: keys are sorted, every field is written, and a reader refuses by name
+what it does not know.
 """
 
 import dataclasses
+from collections.abc import Iterator
+from typing import Any
 
 from tulle.errors import ConfigError
-from tulle.privacy.fields import check_finite, check_size
+from tulle.privacy.fields import (
+    canonical_json,
+    check_fields,
+    check_finite,
+    check_size,
+    did_you_mean,
+    parse_json,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +118,7 @@ class DiscreteGaussian(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomizedResponse(Event):
-    """K-ary randomized response: the truth has e^epsilon times any other's chance."""
+    """K-ary randomized response: the truth has e^epsilon times the probability of any other."""
 
     epsilon: float
     num_values: int = 2
@@ -166,7 +179,7 @@ class KeySelection(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PoissonSampled(Event):
-    """An event on a batch that each row enters independently with one chance."""
+    """An event on a batch that each row enters independently with one probability."""
 
     sampling_prob: float
     event: Event
@@ -299,6 +312,67 @@ class NonPrivate(Event):
     """A release without protection. Its cost is infinite."""
 
 
+def inner_events(event: Event) -> tuple[Event, ...]:
+    """The events that an event is directly made of; none for a mechanism."""
+    inner = getattr(event, "event", None)
+    parts: tuple[Event, ...] = getattr(event, "events", ())
+    return parts if inner is None else (inner,)
+
+
+def all_events(event: Event) -> Iterator[Event]:
+    """The event itself and every event inside it."""
+    yield event
+    for part in inner_events(event):
+        yield from all_events(part)
+
+
+def contains(event: Event, kind: type[Event]) -> bool:
+    """True if the event, or any part of it, is of this kind."""
+    return any(isinstance(part, kind) for part in all_events(event))
+
+
+_EVENT_CLASSES = {cls.__name__: cls for cls in Event.__subclasses__()}
+"""Every class above by its name, which is its kind in JSON."""
+
+
+def event_to_dict(event: Event) -> dict[str, Any]:
+    """The event as plain data, with its class under "kind"."""
+    name = type(event).__name__
+    if _EVENT_CLASSES.get(name) is not type(event):
+        raise ConfigError(f"event={event!r} is of a class that has no JSON form.")
+    fields = {f.name: _plain(getattr(event, f.name), f.type) for f in dataclasses.fields(event)}
+    return {"kind": name} | fields
+
+
+def event_from_dict(data: object) -> Event:
+    """Reads what `event_to_dict` wrote. Unknown kinds and fields are errors."""
+    if not isinstance(data, dict) or "kind" not in data:
+        raise ConfigError(f"event={data!r} must be an object with the key 'kind'.")
+    kind = data["kind"]
+    cls = _EVENT_CLASSES.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        known = sorted(_EVENT_CLASSES)
+        raise ConfigError(
+            f"event kind={kind!r} is unknown{did_you_mean(kind, known)}; "
+            f"known are {', '.join(known)}."
+        )
+    fields = dataclasses.fields(cls)
+    required = [f.name for f in fields if f.default is dataclasses.MISSING]
+    optional = ["kind", *(f.name for f in fields if f.name not in required)]
+    given = check_fields(f"event {kind}", data, required, optional)
+    return cls(**{name: _event_value(v) for name, v in given.items() if name != "kind"})
+
+
+def event_to_json(event: Event) -> str:
+    """One line of JSON, the same for equal events in every version."""
+    return canonical_json(event_to_dict(event))
+
+
+def event_from_json(text: str) -> Event:
+    """Reads what `event_to_json` wrote."""
+    return event_from_dict(parse_json("event", text))
+
+
 def _checked_events(events: object) -> tuple[Event, ...]:
     checked = tuple(events) if isinstance(events, (tuple, list)) else (events,)
     for index, event in enumerate(checked):
@@ -339,3 +413,22 @@ def _check_replace_factor(value: object) -> None:
             f"replace_factor={value} must be in [1, 2]: 2 for any contributions, sqrt(2) in L2 "
             "without negative entries, 1 for one number in [0, bound]."
         )
+
+
+def _plain(value: object, declared_type: object) -> object:
+    if isinstance(value, Event):
+        return event_to_dict(value)
+    if isinstance(value, tuple):
+        return [event_to_dict(item) for item in value]
+    # Equal events must have equal text: 1 is written as 1.0, and -0.0 as 0.0.
+    if declared_type is float and isinstance(value, (int, float)):
+        return float(value) + 0.0
+    return value
+
+
+def _event_value(value: object) -> object:
+    if isinstance(value, dict):
+        return event_from_dict(value)
+    if isinstance(value, list):
+        return tuple(_event_value(item) for item in value)
+    return value

@@ -1,27 +1,42 @@
 """Fields of what is kept as JSON: all known, none missing, each of its type.
 
 A misspelt key that is dropped silently can weaken a guarantee, so a reader
-refuses it and names the closest key it knows.
+refuses it and names the closest key it knows. `Settings` are such fields that
+cannot change and have the same JSON whenever they are equal.
 """
 
 import difflib
 import enum
 import json
 import math
-from collections.abc import Collection, Iterable
-from typing import Any, NoReturn, TypeVar
+import numbers
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NoReturn, TypeGuard, TypeVar
 
 from tulle.errors import ConfigError
 
-_Choice = TypeVar("_Choice", bound=enum.Enum)
 MOST_COUNTED = 2**63 - 1
 """Largest whole number of 64 bits with a sign; larger ones leave the range of arrays and floats."""
+
+
+Scalar = str | int | float | bool | None
+"""A single value of JSON."""
+
+
+_Choice = TypeVar("_Choice", bound=enum.Enum)
 
 
 def check_fields(
     what: str, data: object, required: Collection[str], optional: Collection[str] = ()
 ) -> dict[str, Any]:
-    """The object itself, if it has every required key and no unknown one."""
+    """Returns the object itself, if it has every required key and no unknown one.
+
+    Args:
+      what: How messages name the object, e.g. "plan".
+      data: What was read.
+      required: Keys that must be there.
+      optional: Keys that may be there.
+    """
     if not isinstance(data, dict):
         raise ConfigError(
             f"{what} must be a JSON object with the keys {', '.join(required)}, "
@@ -61,7 +76,10 @@ def check_text(name: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(f"{name}={value!r} must be text that is not empty.")
     if any("\ud800" <= character <= "\udfff" for character in value):
-        raise ConfigError(f"{name}={value!r} has half a character in it; write it as UTF-8.")
+        raise ConfigError(
+            f"{name}={value!r} contains an unpaired surrogate (U+D800 to U+DFFF), "
+            "which cannot be encoded as UTF-8."
+        )
     return value
 
 
@@ -76,14 +94,26 @@ def check_finite(name: str, value: object) -> float:
 
 
 def check_count(name: str, value: object, *, least: int = 1) -> int:
-    """A whole number from `least` on; True and False are none."""
+    """A whole number from `least` on; True and False are none.
+
+    Args:
+      name: The setting, for the message.
+      value: What was given.
+      least: The smallest number that is allowed.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigError(f"{name}={value!r} must be a whole number >= {least}.")
     return value
 
 
 def check_size(name: str, value: object, *, least: int = 1) -> int:
-    """A count of something that exists, or of times: no more than 64 bits can tell."""
+    """A count of something that exists, or of times: no more than 64 bits can tell.
+
+    Args:
+      name: The setting, for the message.
+      value: What was given.
+      least: The smallest number that is allowed.
+    """
     size = check_count(name, value, least=least)
     if size > MOST_COUNTED:
         raise ConfigError(
@@ -91,6 +121,33 @@ def check_size(name: str, value: object, *, least: int = 1) -> int:
             "counted here is so many."
         )
     return size
+
+
+def check_epsilon(value: object, name: str = "epsilon") -> float:
+    """The epsilon of a mechanism: a finite number above 0."""
+    if not _is_number(value) or not 0 < value < math.inf:
+        raise ConfigError(f"{name}={value} must be > 0 and finite, e.g. 1.0.")
+    return float(value)
+
+
+def check_delta(value: object, name: str = "delta") -> float:
+    """The delta of a guarantee: a probability below 1, and 0 for a pure epsilon."""
+    if not _is_number(value) or not 0 <= value < 1:
+        raise ConfigError(f"{name}={value} must be in [0, 1); choose e.g. 1e-7.")
+    return float(value)
+
+
+def check_prob(name: str, value: object, *, example: float = 0.05) -> float:
+    """A probability that is neither 0 nor 1.
+
+    Args:
+      name: The setting, for the message.
+      value: What was given.
+      example: A value that many would choose, for the message.
+    """
+    if not _is_number(value) or not 0 < value < 1:
+        raise ConfigError(f"{name}={value} must be in (0, 1), e.g. {example:g}.")
+    return float(value)
 
 
 def check_list(name: str, value: object) -> list[Any]:
@@ -101,9 +158,15 @@ def check_list(name: str, value: object) -> list[Any]:
 
 
 def check_choice(name: str, value: object, choices: type[_Choice]) -> _Choice:
-    """The member of an enum with this value."""
+    """The member of an enum that has this value, or that is given itself.
+
+    Args:
+      name: The setting, for the message.
+      value: A member, or the word of one.
+      choices: The enum.
+    """
     for choice in choices:
-        if choice.value == value:
+        if choice is value or choice.value == value:
             return choice
     known = [str(choice.value) for choice in choices]
     raise ConfigError(
@@ -151,6 +214,49 @@ def parse_json(what: str, text: str) -> Any:
         ) from None
 
 
+class Settings(Mapping[str, Scalar]):
+    """Names and single values, sorted by name. It cannot change once it is made."""
+
+    __slots__ = ("_pairs",)
+
+    def __init__(self, values: Mapping[str, Scalar] | None = None) -> None:
+        if not isinstance(values, Mapping | None):
+            raise ConfigError(
+                f"settings={values!r} must be names with values, e.g. {{'steps': 9}}."
+            )
+        pairs = dict(values or {})
+        for name, value in pairs.items():
+            _check_setting(name, value)
+        self._pairs = tuple(sorted(pairs.items()))
+
+    def __getitem__(self, name: str) -> Scalar:
+        return dict(self._pairs)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self._pairs)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __eq__(self, other: object) -> bool:
+        # 1, 1.0 and True are equal numbers and different settings.
+        return isinstance(other, Settings) and self._text() == other._text()
+
+    def __hash__(self) -> int:
+        return hash(self._text())
+
+    def __repr__(self) -> str:
+        return f"Settings({dict(self._pairs)!r})"
+
+    def _text(self) -> str:
+        return canonical_json(dict(self._pairs))
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    # Numbers of numpy count too; True and False do not.
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
 def _refuse_constant(name: str) -> NoReturn:
     raise ConfigError(f"{name} is not JSON; write null for what has no limit.")
 
@@ -162,3 +268,17 @@ def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         repeated = next(key for key in keys if keys.count(key) > 1)
         raise ConfigError(f"key {repeated!r} is there more than once; keep one.")
     return data
+
+
+def _check_setting(name: object, value: object) -> None:
+    check_text("name of a setting", name)
+    if value is None or isinstance(value, (str, bool)):
+        if isinstance(value, str) and value:
+            check_text(f"settings[{name!r}]", value)
+        return
+    if not isinstance(value, (int, float)):
+        raise ConfigError(
+            f"settings[{name!r}]={value!r} must be one number, text, true, false or none; "
+            "write a list as text or as several settings."
+        )
+    check_finite(f"settings[{name!r}]", value)

@@ -2,16 +2,35 @@
 
 (epsilon, delta) alone is not a guarantee: it also needs the unit, the
 adjacency and the columns it speaks about. Two guarantees compare only where
-one implies the other.
+one implies the other. On paper its numbers are rounded to the side on which
+what is said of them stays true.
+
+A claim is a guarantee together with the event that must give it. What an event
+costs cannot be computed here; tulle.accounting compares both and refuses a
+claim that is stronger than its event.
 """
 
 import dataclasses
+import decimal
 import math
 
 from tulle.errors import ConfigError
-from tulle.privacy.fields import check_finite
-from tulle.privacy.rounding import BINARY_NOISE, round_up
+from tulle.privacy.events import Event, NonPrivate, contains, event_from_dict, event_to_dict
+from tulle.privacy.fields import (
+    check_choice,
+    check_fields,
+    check_finite,
+    check_text,
+    infinite_if_null,
+    null_if_infinite,
+)
 from tulle.privacy.units import Adjacency, Scope, Unit
+
+BINARY_NOISE = 1e-12
+"""Relative slack of numbers on paper, with which 0.1 + 0.2 is 0.3 and not just above it."""
+
+
+_GUARANTEE_FIELDS = ("epsilon", "delta", "unit", "adjacency", "scope")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,8 +42,9 @@ class Guarantee:
     """
 
     epsilon: float
-    """math.inf for a release without protection."""
+    """Largest log-ratio of probabilities; math.inf for a release without protection."""
     delta: float
+    """Probability that the ratio may exceed epsilon."""
     unit: Unit
     adjacency: Adjacency
     scope: Scope = Scope.LABELS_AND_SENSITIVE_COLUMNS
@@ -70,7 +90,7 @@ class Guarantee:
     def profile(self, epsilon: float) -> float:
         """The least delta that this guarantee gives at another epsilon.
 
-        Tight: attained by randomized response that leaks with chance delta
+        Tight: attained by randomized response that leaks with probability delta
         (Kairouz, Oh, Viswanath 2015).
         """
         if not self.is_private:
@@ -102,7 +122,7 @@ class Guarantee:
         return dataclasses.replace(self, epsilon=epsilon, delta=delta)
 
     def as_replace(self) -> "Guarantee":
-        """Under replace: removing a unit and adding another (two steps)."""
+        """The guarantee under replace: removing a unit and adding another are two steps."""
         if self.adjacency is Adjacency.REPLACE:
             return self
         return dataclasses.replace(self.for_group(2), adjacency=Adjacency.REPLACE)
@@ -119,8 +139,72 @@ class Guarantee:
         )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What is promised, and by which event."""
+
+    guarantee: Guarantee
+    event: Event
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.guarantee, Guarantee):
+            raise ConfigError(f"guarantee={self.guarantee!r} must be a Guarantee.")
+        if not isinstance(self.event, Event):
+            raise ConfigError(f"event={self.event!r} must be an event of tulle.privacy.events.")
+
+    @property
+    def is_private(self) -> bool:
+        """False if the guarantee is empty or any part of the event is unprotected."""
+        return self.guarantee.is_private and not contains(self.event, NonPrivate)
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data; an infinite epsilon is null."""
+        return {
+            "guarantee": guarantee_to_dict(self.guarantee),
+            "event": event_to_dict(self.event),
+        }
+
+    @classmethod
+    def from_dict(cls, data: object) -> "Claim":
+        """Reads what `to_dict` wrote."""
+        fields = check_fields("claim", data, ("guarantee", "event"))
+        return cls(
+            guarantee=guarantee_from_dict(fields["guarantee"]),
+            event=event_from_dict(fields["event"]),
+        )
+
+
+def guarantee_to_dict(guarantee: Guarantee) -> dict[str, object]:
+    """Plain data; an infinite epsilon is null."""
+    return {
+        "epsilon": null_if_infinite(float(guarantee.epsilon)),
+        "delta": float(guarantee.delta),
+        "unit": str(guarantee.unit),
+        "adjacency": guarantee.adjacency.value,
+        "scope": guarantee.scope.value,
+    }
+
+
+def guarantee_from_dict(data: object) -> Guarantee:
+    """Reads what `guarantee_to_dict` wrote."""
+    fields = check_fields("guarantee", data, _GUARANTEE_FIELDS)
+    return Guarantee(
+        epsilon=infinite_if_null("epsilon", fields["epsilon"]),
+        delta=check_finite("delta", fields["delta"]),
+        unit=Unit.parse(check_text("unit", fields["unit"])),
+        adjacency=check_choice("adjacency", fields["adjacency"], Adjacency),
+        scope=check_choice("scope", fields["scope"], Scope),
+    )
+
+
 def group_parameters(epsilon: float, delta: float, num_units: int) -> tuple[float, float]:
-    """(k epsilon, delta (e^(k epsilon) - 1) / (e^epsilon - 1)) for k units."""
+    """(k epsilon, delta (e^(k epsilon) - 1) / (e^epsilon - 1)) for k units.
+
+    Args:
+      epsilon: Epsilon of one unit.
+      delta: Delta of one unit.
+      num_units: Number of units in the group (k).
+    """
     if delta == 0 or epsilon == 0:
         return num_units * epsilon, min(1.0, num_units * delta)
     log_factor = (
@@ -130,3 +214,32 @@ def group_parameters(epsilon: float, delta: float, num_units: int) -> tuple[floa
     )
     log_delta = math.log(delta) + log_factor
     return num_units * epsilon, 1.0 if log_delta >= 0 else math.exp(log_delta)
+
+
+def round_up(value: float, num_digits: int, *, slack: float = 0.0) -> float:
+    """The least number of so many digits that is >= value * (1 - slack).
+
+    Args:
+      value: The number; infinity stays what it is.
+      num_digits: Digits that are printed.
+      slack: Relative excess that rounding may take away, e.g. BINARY_NOISE.
+    """
+    return _rounded(value, num_digits, decimal.ROUND_CEILING, -slack)
+
+
+def round_down(value: float, num_digits: int, *, slack: float = 0.0) -> float:
+    """The largest number of so many digits that is <= value * (1 + slack).
+
+    Args:
+      value: The number; infinity stays what it is.
+      num_digits: Digits that are printed.
+      slack: Relative lack that rounding may add, e.g. BINARY_NOISE.
+    """
+    return _rounded(value, num_digits, decimal.ROUND_FLOOR, slack)
+
+
+def _rounded(value: float, num_digits: int, side: str, slack: float) -> float:
+    if not math.isfinite(value):
+        return value
+    exact = decimal.Decimal(repr(float(value))) * (1 + decimal.Decimal(repr(slack)))
+    return float(decimal.Context(prec=num_digits, rounding=side).create_decimal(exact))

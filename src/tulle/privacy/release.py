@@ -4,6 +4,7 @@ import dataclasses
 
 from tulle.errors import ConfigError
 from tulle.privacy.events import Event
+from tulle.privacy.fields import check_prob
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,8 +18,7 @@ class Interval:
     def __post_init__(self) -> None:
         if not self.low <= self.high:
             raise ConfigError(f"interval low={self.low} must be <= high={self.high}.")
-        if not 0 < self.confidence < 1:
-            raise ConfigError(f"confidence={self.confidence} must be in (0, 1), e.g. 0.95.")
+        check_prob("confidence", self.confidence, example=0.95)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import enum
 import re
 
 from tulle.errors import ConfigError
-from tulle.privacy.fields import did_you_mean
+from tulle.privacy.fields import check_count, did_you_mean
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 
@@ -93,8 +93,12 @@ class Unit:
 
     @classmethod
     def parse(cls, text: str) -> "Unit":
-        """Reads what `str(unit)` prints, e.g. "user x advertiser per 7 days"."""
+        """Reads what `str(unit)` prints, e.g. "user x advertiser per 7 days".
+
+        "row" is another word for "example".
+        """
         owner_text, separator, window_text = text.strip().lower().partition(" per ")
+        owner_text = re.sub(r"^row$", Owner.EXAMPLE.value, owner_text.strip())
         try:
             owner = Owner(re.sub(r"\s*[x*×]\s*(?=advertiser|publisher)", " x ", owner_text.strip()))
         except ValueError:
@@ -206,6 +210,20 @@ def parse_seconds(text: str) -> int:
     if match is None:
         raise ConfigError(f"{text!r} is no length of time; write e.g. '7 days' or '12 hours'.")
     return int(match.group(1) or 1) * _SECONDS[match.group(2)]
+
+
+def seconds_of(name: str, length: str | int) -> int:
+    """Returns the seconds of a setting such as "7 days", or of a whole number of seconds.
+
+    Raises:
+      ConfigError: It is neither; the message names the setting.
+    """
+    if not isinstance(length, str):
+        return check_count(name, length)
+    try:
+        return parse_seconds(length)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
 
 
 def _days(days: int | None) -> int | None:

@@ -75,6 +75,18 @@ _DRAWING = Drawing(
 )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Frame:
+    """What a drawing hangs in."""
+
+    colour: Colour | str = Colour.RED
+    """Colour of the wood,
+    in daylight."""
+    weights: str | dict[str, float] | None = None
+    """Weights of the parts, or the file that has them."""
+    width: float | None = None
+
+
 def test_settings_are_written_in_the_order_of_the_class() -> None:
     assert plain_data(_DRAWING) == {
         "method": "drawing",
@@ -119,6 +131,11 @@ def test_a_setting_that_is_none_is_left_out_and_one_left_out_has_its_default() -
     assert settings_from(Drawing, data, what="x") == Drawing(shape=Circle(radius=1.0))
 
 
+def test_a_member_of_an_enum_is_read_as_its_word_is() -> None:
+    for colour in (Colour.BLUE, "blue"):
+        assert settings_from(Drawing, _BASE | {"colour": colour}, what="x").colour is Colour.BLUE
+
+
 def test_equal_settings_give_equal_data() -> None:
     one, other = Circle(radius=1), Circle(radius=1.0)
     assert json.dumps(plain_data(one)) == json.dumps(plain_data(other))
@@ -146,12 +163,13 @@ _BASE: dict[str, Any] = {"method": "drawing", "shape": {"kind": "circle", "radiu
         ({"size": 2.5}, "size=2.5 must be a whole number or 'large'."),
         ({"size": "big"}, "size='big' must be a whole number or 'large'."),
         ({"layers": 3}, "layers=3 must be a list."),
+        ({"layers": "3"}, "layers='3' must be a list; write layers=['3']."),
         ({"layers": [3, "4"]}, "layers[1]='4' must be a whole number."),
         ({"shape": {"kind": "box", "sides": [1.0]}}, "sides must have 2 items, not 1."),
-        ({"shape": {"kind": "bax"}}, "shape kind='bax' is unknown (did you mean 'box'?)"),
-        ({"shape": {"radius": 1.0}}, "shape needs the setting 'kind': circle or box."),
-        ({"shape": {"kind": "circle"}}, "shape of kind 'circle' needs the setting 'radius'"),
-        ({"shape": {"kind": "circle", "radius": -1.0}}, "shape: radius=-1.0 must be > 0"),
+        ({"shape": {"kind": "bax"}}, "[shape] kind='bax' is unknown (did you mean 'box'?)"),
+        ({"shape": {"radius": 1.0}}, "[shape] needs the setting 'kind': circle or box."),
+        ({"shape": {"kind": "circle"}}, "[shape] of kind 'circle' needs the setting 'radius'"),
+        ({"shape": {"kind": "circle", "radius": -1.0}}, "[shape]: radius=-1.0 must be > 0"),
         ({"shape": "circle"}, "shape='circle' must be a table of settings."),
         ({"unit": 3}, "unit=3 must be text."),
         ({"method": "painting"}, "the file method='painting' is unknown"),
@@ -187,3 +205,44 @@ def test_the_schema_names_every_setting_with_its_type() -> None:
         "box",
     ]
     assert properties["layers"] == {"type": "array", "items": {"type": "integer"}, "default": []}
+
+
+def test_a_mapping_in_a_union_is_written_and_read_by_its_own_values() -> None:
+    frame = Frame(weights={"left": 1, "right": 2})
+    assert plain_data(frame)["weights"] == {"left": 1.0, "right": 2.0}
+    assert settings_from(Frame, plain_data(frame), what="x") == frame
+    assert settings_from(Frame, {"weights": "file.csv"}, what="x").weights == "file.csv"
+    with pytest.raises(ConfigError, match=r"weights\.left='a' must be a number"):
+        settings_from(Frame, {"weights": {"left": "a"}}, what="x")
+
+
+def test_an_enum_that_python_may_spell_is_that_enum_in_a_file() -> None:
+    assert settings_from(Frame, {"colour": "blue"}, what="x").colour is Colour.BLUE
+    with pytest.raises(ConfigError, match=r"colour='blu' is unknown .did you mean 'blue'"):
+        settings_from(Frame, {"colour": "blu"}, what="x")
+    assert json_schema(Frame, title="x")["properties"]["colour"]["enum"] == ["red", "blue"]
+
+
+def test_records_have_every_field_in_their_files() -> None:
+    data = plain_data(Frame(), every_field=True)
+    assert data == {"colour": "red", "weights": None, "width": None}
+    assert settings_from(Frame, data, what="x", every_field=True) == Frame()
+    del data["width"]
+    assert settings_from(Frame, data, what="x") == Frame()
+    with pytest.raises(ConfigError, match="x needs the setting 'width'; add it"):
+        settings_from(Frame, data, what="x", every_field=True)
+
+
+def test_a_schema_allows_null_where_none_is_allowed() -> None:
+    properties = json_schema(Frame, title="x")["properties"]
+    assert properties["width"] == {"anyOf": [{"type": "number"}, {"type": "null"}]}
+    assert {"type": "null"} in properties["weights"]["anyOf"]
+
+
+def test_a_schema_says_what_each_setting_means() -> None:
+    schema = json_schema(Frame, title="x")
+    assert schema["description"] == "What a drawing hangs in."
+    assert schema["properties"]["colour"]["description"] == "Colour of the wood,\nin daylight."
+    assert "description" not in schema["properties"]["width"]
+    made = dataclasses.make_dataclass("Made", [("size", int)])
+    assert json_schema(made, title="x")["properties"]["size"] == {"type": "integer"}

@@ -190,3 +190,9 @@ def test_unknown_adjacencies_are_refused(text: str) -> None:
 def test_every_adjacency_and_trust_model_can_be_explained() -> None:
     assert len({a.meaning for a in Adjacency}) == len(Adjacency)
     assert {t.value for t in TrustModel} == {"central", "local", "shuffle"}
+
+
+def test_a_row_is_another_word_for_an_example() -> None:
+    assert Unit.parse("row") == Unit.example()
+    assert Unit.parse(" Row per 7 days") == Unit.example(days=7)
+    assert str(Unit.parse("row")) == "example"
