@@ -20,7 +20,9 @@ from tulle.errors import ConfigError
 _SAFETY = 1e-10
 """Relative error allowed for when a delta must not be exceeded; the true one is below 1e-12."""
 _NUM_NODES = 100
+"""Nodes of the quadrature. Half and twice as many agree to 1e-13, relative."""
 _DEPTH = 50.0
+"""Exponent up to which the integrand is summed: beyond it e^-50 is left."""
 _FAR = 10**6
 """So many deviations out, a tail is zero in every float."""
 _HALF_LOG_TAU = 0.5 * math.log(math.tau)
@@ -30,10 +32,10 @@ def gaussian_delta(epsilon: float, noise_multiplier: float, distance: float = 1.
     """The least delta of Gaussian noise at `epsilon`, for neighbours `distance` apart.
 
     Args:
-      epsilon: At least 0.
+      epsilon: Where delta is asked for, at least 0.
       noise_multiplier: Noise standard deviation over the largest contribution.
       distance: Distance of two neighbours over the largest contribution: 1 under
-        add-or-remove, the replace factor under replace.
+        add-remove, the replace factor under replace.
     """
     _check_epsilon(epsilon, least=0.0)
     _check_positive("noise_multiplier", noise_multiplier)
@@ -43,7 +45,13 @@ def gaussian_delta(epsilon: float, noise_multiplier: float, distance: float = 1.
 
 
 def gaussian_epsilon(delta: float, noise_multiplier: float, distance: float = 1.0) -> float:
-    """The least epsilon of Gaussian noise at `delta`, never below the exact one."""
+    """The least epsilon of Gaussian noise at `delta`, never below the exact one.
+
+    Args:
+      delta: Probability that the bound may fail.
+      noise_multiplier: Noise standard deviation over the largest contribution.
+      distance: Distance of two neighbours over the largest contribution.
+    """
     _check_delta(delta)
     _check_positive("noise_multiplier", noise_multiplier)
     _check_positive("distance", distance)
@@ -65,7 +73,13 @@ def gaussian_epsilon(delta: float, noise_multiplier: float, distance: float = 1.
 
 
 def calibrate_gaussian(epsilon: float, delta: float, distance: float = 1.0) -> float:
-    """The least noise multiplier that is (epsilon, delta)-private, never below the exact one."""
+    """The least noise multiplier that is (epsilon, delta)-private, never below the exact one.
+
+    Args:
+      epsilon: What one release may cost.
+      delta: Probability that the bound may fail.
+      distance: Distance of two neighbours over the largest contribution.
+    """
     _check_epsilon(epsilon, least=1e-9)
     _check_delta(delta)
     _check_positive("distance", distance)

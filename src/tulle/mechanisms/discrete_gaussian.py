@@ -1,7 +1,7 @@
 """Discrete Gaussian noise for counts: P(i) proportional to exp(-i^2 / (2 scale^2)).
 
 Drawn exactly by rejection from the discrete Laplace (Canonne, Kamath, Steinke
-2020, algorithm 3): a candidate y of scale t is kept with chance
+2020, algorithm 3): a candidate y of scale t is kept with probability
 exp(-(|y| - scale^2 / t)^2 / (2 scale^2)).
 """
 
@@ -12,9 +12,14 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tulle.mechanisms.counts import checked_counts
+from tulle.mechanisms.centred_noise import (
+    CentredNoise,
+    check_confidence,
+    checked_counts,
+    normal_quantile,
+)
 from tulle.mechanisms.discrete_laplace import discrete_laplace_law
-from tulle.mechanisms.entropy import NoiseSource
+from tulle.mechanisms.entropy import NoiseSource, release_rng
 from tulle.mechanisms.exact import (
     BLOCK,
     FloatArray,
@@ -25,15 +30,16 @@ from tulle.mechanisms.exact import (
     decide_bernoulli_exps,
     sample_signed_floors,
 )
-from tulle.mechanisms.intervals import CentredNoise, check_confidence, normal_quantile
 from tulle.privacy import events
 from tulle.privacy.release import Release
 
 _LEAST_SCALE = 0.02
+"""Least scale: below it there is no noise in practice."""
 _SMOOTH_SCALE = 8.0
-"""From here on the variance equals scale^2 and the sum of weights is the integral,
+"""Scale from which on the variance equals scale^2 and the sum of weights is the integral,
 to double precision: both are off by about exp(-2 pi^2 scale^2) (Poisson summation)."""
 _MAX_SUMMED_SCALE = 1000.0
+"""Largest scale whose weights are summed for an interval; beyond it a bound is as good."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,7 +83,7 @@ class DiscreteGaussianConfig(CentredNoise):
         return weights / self._total_weight()
 
     def half_width(self, confidence: float = 0.95) -> int:
-        """An integer that the noise exceeds in size with chance <= 1 - confidence.
+        """An integer that the noise exceeds in size with probability <= 1 - confidence.
 
         The least one, or one more for scales above 1000.
         """
@@ -110,14 +116,14 @@ class DiscreteGaussianConfig(CentredNoise):
 
 
 def release_discrete_gaussian(
-    raw_counts: ArrayLike, config: DiscreteGaussianConfig, *, rng: NoiseSource
+    raw_counts: ArrayLike, config: DiscreteGaussianConfig, *, rng: NoiseSource | None = None
 ) -> IntArray:
     """Adds discrete Gaussian noise to counts.
 
     Args:
       raw_counts: Exact integer counts of any shape, after contribution bounding.
       config: Noise and contribution settings.
-      rng: Source of the noise. Sensitive: never log or save its state.
+      rng: Source of the noise; None: the operating system. Sensitive: never log its state.
 
     Privacy:
       Unit: the caller's. Sensitivity: max_contribution in each count (times
@@ -125,14 +131,25 @@ def release_discrete_gaussian(
       that a unit can change. Relies on: no unit adds more than max_contribution
       to a count, and the caller spends `events.Repeated` if it can change several.
     """
+    rng = rng or release_rng()
     counts = checked_counts(raw_counts)
     return counts + sample_discrete_gaussian(config.scale, counts.shape, rng=rng)
 
 
 def release_one_discrete_gaussian(
-    raw_count: int, config: DiscreteGaussianConfig, *, rng: NoiseSource, confidence: float = 0.95
+    raw_count: int,
+    config: DiscreteGaussianConfig,
+    *,
+    rng: NoiseSource | None = None,
+    confidence: float = 0.95,
 ) -> Release:
     """Releases one count with its interval.
+
+    Args:
+      raw_count: The exact count, after contribution bounding.
+      config: Noise and contribution settings.
+      rng: Source of the noise; None: the operating system. Sensitive: never log its state.
+      confidence: Probability with which the interval holds the raw count.
 
     Privacy:
       As `release_discrete_gaussian` for one count.
@@ -142,12 +159,18 @@ def release_one_discrete_gaussian(
 
 
 def sample_discrete_gaussian(scale: float, size: Size, *, rng: NoiseSource) -> IntArray:
-    """Exact draws with probabilities proportional to exp(-i^2 / (2 scale^2))."""
+    """Exact draws with probabilities proportional to exp(-i^2 / (2 scale^2)).
+
+    Args:
+      scale: About the standard deviation.
+      size: Number of draws, or their shape.
+      rng: Source of the noise. Sensitive: never log or save its state.
+    """
     check_scale("scale", scale, least=_LEAST_SCALE)
     result = np.empty(math.prod(as_shape(size)), dtype=np.int64)
     num_kept = 0
     while num_kept < len(result):
-        # Every candidate is kept with a chance of at least 0.4, mostly about 0.76.
+        # Every candidate is kept with a probability of at least 0.4, mostly about 0.76.
         num_candidates = min(BLOCK, int(1.5 * (len(result) - num_kept)) + 8)
         kept = _kept_candidates(scale, num_candidates, rng)[: len(result) - num_kept]
         result[num_kept : num_kept + len(kept)] = kept

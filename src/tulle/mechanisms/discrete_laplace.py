@@ -13,9 +13,13 @@ from decimal import Decimal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tulle.errors import ConfigError
-from tulle.mechanisms.counts import checked_counts
-from tulle.mechanisms.entropy import NoiseSource
+from tulle.mechanisms.centred_noise import (
+    CentredNoise,
+    check_confidence,
+    checked_counts,
+    neighbour_distance,
+)
+from tulle.mechanisms.entropy import NoiseSource, release_rng
 from tulle.mechanisms.exact import (
     Bounds,
     ExponentialFloor,
@@ -23,11 +27,11 @@ from tulle.mechanisms.exact import (
     IntArray,
     Size,
     check_scale,
+    directed_contexts,
     sample_signed_floors,
 )
-from tulle.mechanisms.intervals import CentredNoise, check_confidence
-from tulle.mechanisms.lazy_uniform import directed_contexts
 from tulle.privacy import events
+from tulle.privacy.fields import check_epsilon
 from tulle.privacy.release import Release
 from tulle.privacy.units import Adjacency
 
@@ -37,7 +41,7 @@ class DiscreteLaplaceConfig(CentredNoise):
     """Settings of discrete Laplace noise. Every field is public information."""
 
     scale: float
-    """Noise scale: the chance falls by a factor e every `scale` steps."""
+    """Noise scale: the probability falls by a factor e every `scale` steps."""
     max_contribution: int = 1
     """Largest L1 contribution of one unit over all counts of the release."""
     replace_factor: float = 2.0
@@ -52,14 +56,20 @@ class DiscreteLaplaceConfig(CentredNoise):
         cls,
         epsilon: float,
         *,
-        adjacency: Adjacency,
+        adjacency: Adjacency | str,
         max_contribution: int = 1,
         replace_factor: float = 2.0,
     ) -> "DiscreteLaplaceConfig":
-        """The least noise with which one release costs at most `epsilon`."""
-        if not 0 < epsilon < math.inf:
-            raise ConfigError(f"epsilon={epsilon} must be > 0 and finite, e.g. 1.0.")
-        factor = replace_factor if adjacency is Adjacency.REPLACE else 1.0
+        """The least noise with which one release costs at most `epsilon`.
+
+        Args:
+          epsilon: What one release may cost.
+          adjacency: Under which data sets are neighbours, also as text.
+          max_contribution: Largest L1 contribution of one unit over all counts.
+          replace_factor: How much further than a removal a replacement moves the counts.
+        """
+        check_epsilon(epsilon)
+        factor = neighbour_distance(adjacency, replace_factor)
         # Rounded up, so that the epsilon computed from it is not above the one asked for.
         return cls(
             scale=factor * max_contribution / epsilon * (1 + 2.0**-50),
@@ -84,7 +94,7 @@ class DiscreteLaplaceConfig(CentredNoise):
         return math.tanh(0.5 / self.scale) * np.exp(-sizes / self.scale)
 
     def half_width(self, confidence: float = 0.95) -> int:
-        """The least integer that the noise exceeds in size with chance <= 1 - confidence."""
+        """The least integer that the noise exceeds in size with probability <= 1 - confidence."""
         check_confidence(confidence)
         # P(|noise| > h) = 2 p^(h + 1) / (1 + p).
         tail = math.log(2 / (1 - confidence)) - math.log1p(math.exp(-1 / self.scale))
@@ -100,28 +110,39 @@ class DiscreteLaplaceConfig(CentredNoise):
 
 
 def release_discrete_laplace(
-    raw_counts: ArrayLike, config: DiscreteLaplaceConfig, *, rng: NoiseSource
+    raw_counts: ArrayLike, config: DiscreteLaplaceConfig, *, rng: NoiseSource | None = None
 ) -> IntArray:
     """Adds discrete Laplace noise to counts.
 
     Args:
       raw_counts: Exact integer counts of any shape, after contribution bounding.
       config: Noise and contribution settings.
-      rng: Source of the noise. Sensitive: never log or save its state.
+      rng: Source of the noise; None: the operating system. Sensitive: never log its state.
 
     Privacy:
       Unit: the caller's. L1 sensitivity: max_contribution (times replace_factor
       under replace). Event: one DiscreteLaplace for all counts together.
       Relies on: no unit adds more than max_contribution over all counts.
     """
+    rng = rng or release_rng()
     counts = checked_counts(raw_counts)
     return counts + sample_discrete_laplace(config.scale, counts.shape, rng=rng)
 
 
 def release_one_discrete_laplace(
-    raw_count: int, config: DiscreteLaplaceConfig, *, rng: NoiseSource, confidence: float = 0.95
+    raw_count: int,
+    config: DiscreteLaplaceConfig,
+    *,
+    rng: NoiseSource | None = None,
+    confidence: float = 0.95,
 ) -> Release:
     """Releases one count with its interval.
+
+    Args:
+      raw_count: The exact count, after contribution bounding.
+      config: Noise and contribution settings.
+      rng: Source of the noise; None: the operating system. Sensitive: never log its state.
+      confidence: Probability with which the interval holds the raw count.
 
     Privacy:
       As `release_discrete_laplace` for one count.
@@ -131,7 +152,13 @@ def release_one_discrete_laplace(
 
 
 def sample_discrete_laplace(scale: float, size: Size, *, rng: NoiseSource) -> IntArray:
-    """Exact draws with probabilities proportional to exp(-|i| / scale)."""
+    """Exact draws with probabilities proportional to exp(-|i| / scale).
+
+    Args:
+      scale: Steps over which the probability falls by a factor e.
+      size: Number of draws, or their shape.
+      rng: Source of the noise. Sensitive: never log or save its state.
+    """
     check_scale("scale", scale)
     return sample_signed_floors(discrete_laplace_law(scale), size, rng=rng)
 

@@ -1,4 +1,4 @@
-"""Where random bits come from.
+"""Sources of random bits.
 
 A released number is noised with bits of the operating system. Nothing is kept
 between two calls: a buffer would be copied by fork, and two processes would
@@ -10,6 +10,8 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tulle.errors import ConfigError
 
 Words = NDArray[np.uint64]
 
@@ -57,3 +59,16 @@ class SeededNoise:
 def release_rng() -> NoiseSource:
     """The source for everything that is released."""
     return OperatingSystemNoise()
+
+
+def noise_source(seed: int | None) -> NoiseSource:
+    """The operating system's entropy, or a repeatable source, whose release is not private.
+
+    Args:
+      seed: A number >= 0 for tests and experiments; None for every release.
+    """
+    if seed is None:
+        return release_rng()
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ConfigError(f"seed={seed!r} must be a whole number >= 0, or None for a release.")
+    return SeededNoise(seed)

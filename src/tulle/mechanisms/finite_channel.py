@@ -1,7 +1,7 @@
 """An exact sampler for any randomizer with a few inputs and a few outputs.
 
-The chance of each output for each input is a whole number of words out of 2^64.
-Every row adds up to 2^64 exactly, and the largest ratio of two inputs' chances of
+The probability of each output for each input is a whole number of words out of 2^64.
+Every row adds up to 2^64 exactly, and the largest ratio of two inputs' probabilities of
 one output is proven to be at most e^epsilon with certified bounds, so no float
 decides what is private.
 """
@@ -17,14 +17,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tulle.errors import ConfigError
-from tulle.mechanisms.entropy import NoiseSource, Words
-from tulle.mechanisms.frequency import FloatArray, IntArray, check_held_values
+from tulle.mechanisms.entropy import NoiseSource, Words, release_rng
+from tulle.mechanisms.noisy_reports import FloatArray, IntArray, check_held_values
 from tulle.mechanisms.thresholds import WORD_VALUES, exponential_bounds, log_ratio
+from tulle.privacy.fields import check_epsilon
 
 _CHUNK = 1 << 16
+"""Inputs that are drawn at once, so that the arrays stay in the processor's cache."""
 _MAX_GUIDE_CELLS = 1 << 20
+"""Most cells of the table that leads a word to its output, over all inputs."""
 _MAX_GUIDE_BITS = 12
+"""Most leading bits of a word that the table looks at; more find no output sooner."""
 _MAX_ROW_ERROR = 1e-9
+"""Most that cutting ratios at e^epsilon may take from a row: more than rounding is a mistake."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,7 +44,7 @@ class FiniteChannel:
     """Words, of 2^64, that lead to each output (column) from each input (row)."""
 
     def __post_init__(self) -> None:
-        _check_epsilon(self.epsilon)
+        check_epsilon(self.epsilon)
         if not all(math.isfinite(output) for output in self.outputs):
             raise ConfigError("outputs must be finite numbers.")
         if not self.words or any(len(row) != len(self.outputs) for row in self.words):
@@ -49,36 +54,36 @@ class FiniteChannel:
         if any(entry < 1 for row in self.words for entry in row):
             raise ConfigError(
                 "words has entries below 1; an output that is possible for some inputs only "
-                "breaks every epsilon. Leave out outputs of chance 0."
+                "breaks every epsilon. Leave out outputs of probability 0."
             )
         if any(sum(row) != WORD_VALUES for row in self.words):
-            raise ConfigError("every row of words must add up to 2^64; use from_chances().")
+            raise ConfigError("every row of words must add up to 2^64; use from_probs().")
         least_bound, _ = exponential_bounds(self.epsilon)
         if self.realised_ratio > least_bound:
             raise ConfigError(
                 f"words has a likelihood ratio of e^{log_ratio(self.realised_ratio):.9g}, above "
-                f"epsilon={self.epsilon}; use from_chances(), which rounds to the safe side."
+                f"epsilon={self.epsilon}; use from_probs(), which rounds to the safe side."
             )
 
     @classmethod
-    def from_chances(
-        cls, chances: ArrayLike, *, outputs: Sequence[float], epsilon: float
+    def from_probs(
+        cls, probs: ArrayLike, *, outputs: Sequence[float], epsilon: float
     ) -> "FiniteChannel":
-        """The nearest channel whose ratios are proven, from chances as floats.
+        """The nearest channel whose ratios are proven, from probabilities as floats.
 
-        In each column the least chance is rounded up and larger ones are cut at
+        In each column the least probability is rounded up and larger ones are cut at
         e^epsilon times it, so the truth loses. What a row then lacks or has too much
         goes to entries that stay between these two.
 
         Args:
-          chances: One row an input that adds up to 1, one column an output, all > 0.
+          probs: One row an input that adds up to 1, one column an output, all > 0.
           outputs: The number that each output stands for.
-          epsilon: Largest log-likelihood ratio; the chances may exceed it by rounding only.
+          epsilon: Largest log-likelihood ratio; the probabilities may exceed it by rounding only.
         """
-        _check_epsilon(epsilon)
-        matrix = np.asarray(chances, np.float64)
+        check_epsilon(epsilon)
+        matrix = np.asarray(probs, np.float64)
         if matrix.ndim != 2 or not np.all(np.isfinite(matrix)) or not np.all(matrix > 0):
-            raise ConfigError("chances must be a table of numbers > 0, one row an input.")
+            raise ConfigError("probs must be a table of numbers > 0, one row an input.")
         least_bound, _ = exponential_bounds(epsilon)
         lowest = [math.ceil(_words(least)) for least in matrix.min(axis=0).tolist()]
         highest = [math.floor(least_bound * low) for low in lowest]
@@ -104,7 +109,7 @@ class FiniteChannel:
         return min(self.epsilon, log_ratio(self.realised_ratio))
 
     def channel_matrix(self) -> FloatArray:
-        """Chance of each output (column) for each input (row), as the nearest floats."""
+        """Probability of each output (column) for each input (row), as the nearest floats."""
         return np.array([[entry / WORD_VALUES for entry in row] for row in self.words])
 
     def realised_channel(self) -> list[list[Fraction]]:
@@ -119,17 +124,18 @@ class FiniteChannel:
         """Variance of the output for each input, of the sampler, as the nearest float."""
         return np.array([float(square - mean**2) for mean, square in self._moments])
 
-    def draw(self, raw_inputs: ArrayLike, *, rng: NoiseSource) -> IntArray:
+    def draw(self, raw_inputs: ArrayLike, *, rng: NoiseSource | None = None) -> IntArray:
         """Draws the place of one output for each input.
 
         Args:
           raw_inputs: What each unit holds, from 0 to num_inputs - 1.
-          rng: Source of the noise. Sensitive: never log or save its state.
+          rng: Source of the noise; None: the operating system. Sensitive: never log its state.
 
         Privacy:
           Unit: one entry, replace. Local: each entry is noised on its own.
           Event: EpsilonDelta(epsilon). Relies on: one entry a unit, drawn once.
         """
+        rng = rng or release_rng()
         inputs = check_held_values(raw_inputs, self.num_inputs)
         flat = inputs.reshape(-1)
         places = np.empty(flat.size, np.int64)
@@ -197,28 +203,23 @@ class _GuidedSearch:
         return places
 
 
-def _check_epsilon(epsilon: float) -> None:
-    if not 0 < epsilon < math.inf:
-        raise ConfigError(f"epsilon={epsilon} must be > 0 and finite, e.g. 1.0.")
-
-
-def _words(chance: float) -> Fraction:
-    return Fraction(chance) * WORD_VALUES
+def _words(prob: float) -> Fraction:
+    return Fraction(prob) * WORD_VALUES
 
 
 def _rounded_row(row: list[float], lowest: list[int], highest: list[int]) -> tuple[int, ...]:
     """Whole words within the bounds of each column that add up to 2^64."""
     words = [
-        min(max(round(_words(chance)), low), high)
-        for chance, low, high in zip(row, lowest, highest, strict=True)
+        min(max(round(_words(prob)), low), high)
+        for prob, low, high in zip(row, lowest, highest, strict=True)
     ]
     missing = WORD_VALUES - sum(words)
     if abs(missing) > _MAX_ROW_ERROR * WORD_VALUES:
         raise ConfigError(
-            f"a row of chances is off by {missing / WORD_VALUES:.2g} once no ratio exceeds "
+            f"a row of probabilities is off by {missing / WORD_VALUES:.2g} once no ratio exceeds "
             "e^epsilon; every row must add up to 1 and every ratio stay below e^epsilon."
         )
-    # The entry with most room first: the change is smallest relative to its chance.
+    # The entry with most room first: the change is smallest relative to its probability.
     bounds, sign = (highest, 1) if missing > 0 else (lowest, -1)
     for place in sorted(range(len(words)), key=lambda p: -abs(bounds[p] - words[p])):
         change = sign * min(abs(missing), abs(bounds[place] - words[place]))
@@ -226,7 +227,7 @@ def _rounded_row(row: list[float], lowest: list[int], highest: list[int]) -> tup
         missing -= change
     if missing:
         raise ConfigError(
-            "a row of chances cannot be rounded within e^epsilon; lower the larger chances by a "
+            "a row of probabilities cannot be rounded within e^epsilon; lower the larger ones by a "
             "little, e.g. by solving for epsilon * (1 - 1e-9)."
         )
     return tuple(words)

@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from tulle.errors import ConfigError, DataError
 from tulle.mechanisms import randomized_response, subset_selection
-from tulle.mechanisms.entropy import NoiseSource
-from tulle.mechanisms.frequency import SupportProbs
+from tulle.mechanisms.entropy import NoiseSource, release_rng
+from tulle.mechanisms.noisy_reports import SupportProbs
 from tulle.mechanisms.randomized_response import RandomizedResponseConfig
 from tulle.mechanisms.subset_ranks import (
     BitMatrix,
@@ -35,6 +35,7 @@ from tulle.privacy.events import RandomizedResponse, SubsetSelection
 from tulle.privacy.fields import check_count
 
 _MAX_CHANNEL_OUTPUTS = 1 << 12
+"""Most reports that are written out one by one, for exact checks of small cases."""
 
 
 class ConversionChoice(enum.Enum):
@@ -79,14 +80,14 @@ class JointResponseConfig:
 
     @property
     def row_probs(self) -> SupportProbs:
-        """The chance that a row is reported as 1, by its label within the cap."""
+        """Probability that a row is reported as 1, by its label within the cap."""
         probs = self.response.support_probs
         num_marked = count_vectors(self.num_rows - 1, self.max_conversions - 1)
         lies = probs.if_not_held * num_marked
         return SupportProbs(if_held=lies + probs.if_held - probs.if_not_held, if_not_held=lies)
 
     def pair_prob(self, label: int, other_label: int) -> Fraction:
-        """The chance that two rows are both reported as 1, by their labels within the cap."""
+        """Probability that two rows are both reported as 1, by their labels within the cap."""
         _check_pair(self.num_rows, self.max_conversions, label + other_label)
         probs = self.response.support_probs
         num_marked = (
@@ -110,7 +111,7 @@ class JointResponseConfig:
         return [tuple(vector) for vector in vectors.tolist()]
 
     def realised_channel(self) -> list[list[Fraction]]:
-        """Exact chance of each output (column) for each label vector within the cap (row)."""
+        """Exact probability of each output (column) for each label vector within the cap (row)."""
         self.outputs()
         return self.response.realised_channel()
 
@@ -158,11 +159,11 @@ class JointSubsetConfig:
 
     @property
     def row_probs(self) -> SupportProbs:
-        """The chance that a row is marked, by its label within the cap."""
+        """Probability that a row is marked, by its label within the cap."""
         return self.selection.support_probs
 
     def pair_prob(self, label: int, other_label: int) -> Fraction:
-        """The chance that two rows are both marked, by their labels within the cap."""
+        """Probability that two rows are both marked, by their labels within the cap."""
         _check_pair(self.num_rows, 1, label + other_label)
         selection = self.selection
         size, num_others = selection.reported_size, self.num_states - 1
@@ -180,7 +181,7 @@ class JointSubsetConfig:
         return [tuple(int(mark) for mark in marks[1:]) for marks in self.selection.outputs()]
 
     def realised_channel(self) -> list[list[Fraction]]:
-        """Exact chance of each output (column) for each label vector within the cap (row)."""
+        """Exact probability of each output (column) for each label vector within the cap (row)."""
         return self.selection.realised_channel()
 
     def _sizes(self) -> list[int]:
@@ -191,31 +192,32 @@ class JointSubsetConfig:
         return sorted(size for size in near if 1 <= size < self.num_states)
 
 
-def respond_jointly(
+def release_joint_response(
     raw_vectors: ArrayLike,
     config: JointResponseConfig | JointSubsetConfig,
     *,
-    rng: NoiseSource,
+    rng: NoiseSource | None = None,
 ) -> BitMatrix:
     """Draws one report, a row of zeros and ones, for the label vector of each unit.
 
     Args:
       raw_vectors: One row for each unit: its labels, 0 or 1, in the order of its rows.
       config: Privacy settings for units of this size.
-      rng: Source of the noise. Sensitive: never log or save its state.
+      rng: Source of the noise; None: the operating system. Sensitive: never log its state.
 
     Privacy:
       Unit: one row of the matrix, replace: any label vector against any other, also
       beyond the cap. Event: that of the config. Relies on: the rows of a unit and
       their order are public, each unit is one row of the matrix, drawn once.
     """
+    rng = rng or release_rng()
     vectors = _checked_vectors(raw_vectors, config.num_rows)
     capped = cap_conversions(vectors, config.max_conversions, config.choice, rng=rng)
     states = rank_vectors(capped, config.max_conversions)
     if isinstance(config, JointSubsetConfig):
-        marks = subset_selection.randomize(states, config.selection, rng=rng)
+        marks = subset_selection.release_subset_selection(states, config.selection, rng=rng)
         return marks[:, 1:].astype(np.uint8)
-    reports = randomized_response.randomize(states, config.response, rng=rng)
+    reports = randomized_response.release_randomized_response(states, config.response, rng=rng)
     return unrank_vectors(reports, config.num_rows, config.max_conversions)
 
 
@@ -226,7 +228,7 @@ def cap_conversions(
     *,
     rng: NoiseSource,
 ) -> NDArray[np.bool_]:
-    """Keeps at most so many ones of each vector, looking at no other vector.
+    """Keeps at most `max_conversions` ones of each vector, looking at no other vector.
 
     Args:
       raw_vectors: One row for each unit.

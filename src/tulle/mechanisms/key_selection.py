@@ -2,7 +2,7 @@
 
 The mere presence of a key (a campaign, a product, a page) can betray the one
 unit that has it. The truncated geometric rule keeps each key with the largest
-chance that (epsilon, delta) allows for every count at once (Desfontaines,
+probability that (epsilon, delta) allows for every count at once (Desfontaines,
 Voss, Gipson, Mandayam 2020): the most keys of any rule that looks at each key
 on its own. It says only which keys pass; their counts are not released.
 """
@@ -15,13 +15,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tulle.errors import ConfigError, DataError
-from tulle.mechanisms.entropy import NoiseSource, Words
+from tulle.mechanisms.entropy import NoiseSource, Words, release_rng
 from tulle.mechanisms.thresholds import WORD_VALUES, exponential_bounds
 from tulle.privacy.events import KeySelection
 
 _MAX_EPSILON = 64.0
+"""Largest epsilon of a key: there a key that two units have is kept almost surely already."""
 _MAX_TABLE_LENGTH = 1 << 20
+"""Most counts whose probability to be kept is below 1, and listed."""
 _FRACTION_BITS = 192
+"""Bits of the fractions of which words are made, three times those of a word."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,9 +32,9 @@ class KeySelectionConfig:
     """Settings of a private choice of keys. Every field is public information."""
 
     epsilon: float
-    """For each key that a unit has."""
+    """Epsilon of each key that a unit has."""
     delta: float
-    """For each key; also the chance to publish a key that one unit has."""
+    """Delta of each key; also the probability to publish a key that one unit has."""
     max_keys_per_unit: int = 1
     """Most keys that one unit may be counted in."""
 
@@ -62,7 +65,7 @@ class KeySelectionConfig:
         return len(keep_thresholds(self.epsilon, self.delta)) - 1
 
     def keep_prob(self, num_units: int) -> float:
-        """Chance that a key with this many units is kept."""
+        """Probability that a key with this many units is kept."""
         if num_units < 0:
             raise ConfigError(f"num_units={num_units} must be >= 0.")
         table = keep_thresholds(self.epsilon, self.delta)
@@ -76,7 +79,7 @@ class KeySelectionConfig:
 
 
 def select_keys(
-    raw_unit_counts: ArrayLike, config: KeySelectionConfig, *, rng: NoiseSource
+    raw_unit_counts: ArrayLike, config: KeySelectionConfig, *, rng: NoiseSource | None = None
 ) -> NDArray[np.bool_]:
     """Decides for each key whether it may be published.
 
@@ -84,14 +87,15 @@ def select_keys(
       raw_unit_counts: How many different units each key has. Which keys are
         listed here is as sensitive as the counts.
       config: Privacy settings.
-      rng: Source of the noise. Sensitive: never log or save its state.
+      rng: Source of the noise; None: the operating system. Sensitive: never log its state.
 
     Privacy:
-      Unit: any, add-or-remove or replace. A unit changes the counts of at most
+      Unit: any, add-remove or replace. A unit changes the counts of at most
       `max_keys_per_unit` keys (twice as many under replace) by one.
       Event: one KeySelection. Relies on: every unit counted once a key and in
       at most `max_keys_per_unit` keys; the result is used only to drop keys.
     """
+    rng = rng or release_rng()
     counts = check_unit_counts(raw_unit_counts)
     table = keep_thresholds(config.epsilon, config.delta)
     sure = len(table) - 1

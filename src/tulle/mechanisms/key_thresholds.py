@@ -4,11 +4,11 @@ Noise hides how many units a key has; the threshold hides keys that one unit
 alone brought in. Take it over `key_selection` where the counts are wanted too.
 
 Why the events are sound. A key that only the changed unit has is published
-with chance p at most, independently of all other keys; a unit has at most k
-such keys, so with chance 1 - (1 - p)^k <= k p <= delta one of them shows. All
-other keys exist on both sides and carry plain noise. Under add-or-remove the
+with probability p at most, independently of all other keys; a unit has at most k
+such keys, so with probability 1 - (1 - p)^k <= k p <= delta one of them shows. All
+other keys exist on both sides and carry plain noise. Under add-remove the
 pair of outputs is thus noise on common keys times a (0, delta) event. Under
-replace each side may show keys of its own with chance at most delta, and the
+replace each side may show keys of its own with probability at most delta, and the
 (0, delta) event covers both: it lets each side betray itself. So the delta is
 not doubled; only the noise sees two k changed counts, by its replace factor.
 """
@@ -23,12 +23,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from tulle.errors import ConfigError
 from tulle.mechanisms.discrete_laplace import sample_discrete_laplace
-from tulle.mechanisms.entropy import NoiseSource
+from tulle.mechanisms.entropy import NoiseSource, release_rng
 from tulle.mechanisms.exact import check_scale
+from tulle.mechanisms.gaussian import sample_rounded_normal
 from tulle.mechanisms.key_selection import check_unit_counts
-from tulle.mechanisms.rounded_normal import sample_rounded_normal
 from tulle.mechanisms.thresholds import exponential_bounds
 from tulle.privacy.events import Composed, DiscreteLaplace, EpsilonDelta, Gaussian, KeySelection
+from tulle.privacy.fields import check_epsilon
 
 IntArray = NDArray[np.int64]
 
@@ -55,15 +56,14 @@ class LaplaceKeyThresholdConfig:
     """Discrete Laplace noise and its threshold. Every field is public information."""
 
     epsilon: float
-    """For all counts of one unit together, under add-or-remove; twice that under replace."""
+    """Epsilon of all counts of one unit together, under add-remove; twice that under replace."""
     delta: float
-    """Chance that a key which one unit alone has is published, over all its keys."""
+    """Probability that a key which one unit alone has is published, over all its keys."""
     max_keys_per_unit: int = 1
     """Most keys that one unit may be counted in."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon < math.inf:
-            raise ConfigError(f"epsilon={self.epsilon} must be > 0 and finite.")
+        check_epsilon(self.epsilon)
         _check_keys(self.delta, self.max_keys_per_unit)
         check_scale("noise_scale", self.noise_scale)
 
@@ -108,7 +108,7 @@ class GaussianKeyThresholdConfig:
     noise_multiplier: float
     """Noise standard deviation over the L2 sensitivity, sqrt(max_keys_per_unit)."""
     delta: float
-    """Chance that a key which one unit alone has is published, over all its keys.
+    """Probability that a key which one unit alone has is published, over all its keys.
 
     What the Gaussian noise itself costs comes on top.
     """
@@ -156,13 +156,14 @@ class PublishedKeys:
     """The keys that passed, and their noisy counts. Both may be published."""
 
     is_published: NDArray[np.bool_]
-    """For each key that was given. Its length is not public; publish the keys that passed."""
+    """Whether each key that was given passed. Its length is not public; publish the keys that
+    passed."""
     noisy_counts: IntArray
-    """For each key that passed, in order."""
+    """Noisy count of each key that passed, in order."""
 
 
 def release_key_counts(
-    raw_unit_counts: ArrayLike, config: KeyThresholdConfig, *, rng: NoiseSource
+    raw_unit_counts: ArrayLike, config: KeyThresholdConfig, *, rng: NoiseSource | None = None
 ) -> PublishedKeys:
     """Publishes the keys whose noisy number of units reaches the threshold.
 
@@ -170,14 +171,15 @@ def release_key_counts(
       raw_unit_counts: How many different units each key has. Which keys are
         listed here is as sensitive as the counts; those with 0 never pass.
       config: Noise and threshold.
-      rng: Source of the noise. Sensitive: never log or save its state.
+      rng: Source of the noise; None: the operating system. Sensitive: never log its state.
 
     Privacy:
-      Unit: any, add-or-remove or replace. A unit changes at most
+      Unit: any, add-remove or replace. A unit changes at most
       `max_keys_per_unit` counts by one (twice as many under replace).
       Event: the noise's, plus (0, delta). Relies on: every unit counted once a
       key and in at most `max_keys_per_unit` keys.
     """
+    rng = rng or release_rng()
     counts = check_unit_counts(raw_unit_counts)
     noisy_counts = counts + config.sample_noise(counts.size, rng=rng)
     is_published = (counts > 0) & (noisy_counts >= config.threshold)

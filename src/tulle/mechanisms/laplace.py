@@ -5,14 +5,13 @@ grid, decided exactly; `lattice` has the argument why no bit of it leaks more.
 """
 
 import dataclasses
-import functools
 import math
 from decimal import Decimal
 
 from numpy.typing import ArrayLike
 
-from tulle.errors import ConfigError
-from tulle.mechanisms.entropy import NoiseSource
+from tulle.mechanisms.centred_noise import check_confidence, neighbour_distance
+from tulle.mechanisms.entropy import NoiseSource, release_rng
 from tulle.mechanisms.exact import (
     FloatArray,
     IntArray,
@@ -21,64 +20,47 @@ from tulle.mechanisms.exact import (
     exponential_floor,
     sample_signed_floors,
 )
-from tulle.mechanisms.intervals import CentredNoise, check_confidence
-from tulle.mechanisms.lattice import (
-    LatticeNoise,
-    check_contribution,
-    fit_lattice,
-    release_on_lattice,
-    rounded_up,
-)
+from tulle.mechanisms.lattice import RealNoiseConfig, release_on_lattice, rounded_up
 from tulle.privacy import events
+from tulle.privacy.fields import check_epsilon
 from tulle.privacy.release import Release
 from tulle.privacy.units import Adjacency
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LaplaceConfig(CentredNoise):
-    """Settings of Laplace noise on real numbers. Every field is public information."""
+class LaplaceConfig(RealNoiseConfig):
+    """Settings of Laplace noise on real numbers. Every field is public information.
 
-    noise_multiplier: float
-    """Noise scale (not its standard deviation) over the largest L1 contribution."""
-    max_contribution: float = 1.0
-    """Largest L1 norm of what one unit adds to all values of the release."""
-    max_values_per_unit: int = 1
-    """Most values that one unit adds something to."""
-    replace_factor: float = 2.0
-    """How much further than a removal a replacement moves the values; see privacy.events."""
-
-    def __post_init__(self) -> None:
-        self.event()
-        check_contribution(self.max_contribution, self.max_values_per_unit)
-        check_scale("noise in grid widths", self.fitted.noise_in_steps)
+    `noise_multiplier` is the scale of the noise (not its standard deviation) over
+    `max_contribution`, the largest L1 norm of what one unit adds.
+    """
 
     @classmethod
     def for_epsilon(
         cls,
         epsilon: float,
         *,
-        adjacency: Adjacency,
+        adjacency: Adjacency | str,
         max_contribution: float = 1.0,
         max_values_per_unit: int = 1,
         replace_factor: float = 2.0,
     ) -> "LaplaceConfig":
-        """The least noise with which one release costs at most `epsilon`."""
-        if not 0 < epsilon < math.inf:
-            raise ConfigError(f"epsilon={epsilon} must be > 0 and finite, e.g. 1.0.")
-        factor = replace_factor if adjacency is Adjacency.REPLACE else 1.0
+        """The least noise with which one release costs at most `epsilon`.
+
+        Args:
+          epsilon: What one release may cost.
+          adjacency: Under which data sets are neighbours, also as text.
+          max_contribution: Largest L1 norm of what one unit adds.
+          max_values_per_unit: Most values that one unit adds something to.
+          replace_factor: How much further than a removal a replacement moves the values.
+        """
+        check_epsilon(epsilon)
+        factor = neighbour_distance(adjacency, replace_factor)
         return cls(
             noise_multiplier=rounded_up(factor / epsilon),
             max_contribution=max_contribution,
             max_values_per_unit=max_values_per_unit,
             replace_factor=replace_factor,
-        )
-
-    @functools.cached_property
-    def fitted(self) -> LatticeNoise:
-        """The grid and the noise on it."""
-        # A replaced unit may leave all its values and enter as many others.
-        return fit_lattice(
-            self.noise_multiplier, self.max_contribution, 2.0 * self.max_values_per_unit
         )
 
     @property
@@ -92,9 +74,14 @@ class LaplaceConfig(CentredNoise):
         return math.sqrt(2) * self.fitted.noise
 
     def half_width(self, confidence: float = 0.95) -> float:
-        """What noise and rounding exceed in size with chance <= 1 - confidence."""
+        """What noise and rounding exceed in size with probability <= 1 - confidence."""
         check_confidence(confidence)
         return -math.log1p(-confidence) * self.noise_scale + self.fitted.lattice.width
+
+    @property
+    def _rounding_steps(self) -> float:
+        # A replaced unit may leave all its values and enter as many others.
+        return 2.0 * self.max_values_per_unit
 
     def event(self) -> events.Laplace:
         """What one release costs."""
@@ -104,14 +91,14 @@ class LaplaceConfig(CentredNoise):
 
 
 def release_laplace(
-    raw_values: ArrayLike, config: LaplaceConfig, *, rng: NoiseSource
+    raw_values: ArrayLike, config: LaplaceConfig, *, rng: NoiseSource | None = None
 ) -> FloatArray:
     """Adds Laplace noise to real numbers.
 
     Args:
       raw_values: Finite numbers of any shape, sums of bounded contributions.
       config: Noise and contribution settings.
-      rng: Source of the noise. Sensitive: never log or save its state.
+      rng: Source of the noise; None: the operating system. Sensitive: never log its state.
 
     Privacy:
       Unit: the caller's. L1 sensitivity: max_contribution (times replace_factor
@@ -119,13 +106,24 @@ def release_laplace(
       Event: one Laplace for all values together. Relies on: no unit adds more
       than max_contribution in L1, nor to more than max_values_per_unit values.
     """
-    return release_on_lattice(raw_values, config.fitted, sample_rounded_laplace, rng=rng)
+    rng = rng or release_rng()
+    return release_on_lattice(raw_values, config, sample_rounded_laplace, rng=rng)
 
 
 def release_one_laplace(
-    raw_value: float, config: LaplaceConfig, *, rng: NoiseSource, confidence: float = 0.95
+    raw_value: float,
+    config: LaplaceConfig,
+    *,
+    rng: NoiseSource | None = None,
+    confidence: float = 0.95,
 ) -> Release:
     """Releases one number with its interval.
+
+    Args:
+      raw_value: A finite number, a sum of bounded contributions.
+      config: Noise and contribution settings.
+      rng: Source of the noise; None: the operating system. Sensitive: never log its state.
+      confidence: Probability with which the interval holds the raw number.
 
     Privacy:
       As `release_laplace` for one value.
@@ -135,6 +133,12 @@ def release_one_laplace(
 
 
 def sample_rounded_laplace(scale: float, size: Size, *, rng: NoiseSource) -> IntArray:
-    """Continuous Laplace noise rounded to the nearest integers, exactly."""
+    """Continuous Laplace noise rounded to the nearest integers, exactly.
+
+    Args:
+      scale: Scale before rounding.
+      size: Number of draws, or their shape.
+      rng: Source of the noise. Sensitive: never log or save its state.
+    """
     check_scale("scale", scale)
     return sample_signed_floors(exponential_floor(scale, Decimal("0.5")), size, rng=rng)

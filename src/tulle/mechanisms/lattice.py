@@ -10,7 +10,9 @@ rounding the raw values moves two neighbours apart by at most g in each value
 that differs: the contribution is widened by that before noise is scaled to it.
 """
 
+import abc
 import dataclasses
+import functools
 import math
 from typing import Any, Protocol
 
@@ -18,22 +20,28 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tulle.errors import ConfigError, DataError
+from tulle.mechanisms.centred_noise import CentredNoise
 from tulle.mechanisms.entropy import NoiseSource
-from tulle.mechanisms.exact import FloatArray, IntArray, Size
+from tulle.mechanisms.exact import FloatArray, IntArray, Size, check_scale
 
 
 class RoundedSampler(Protocol):
     """Draws of continuous noise of some scale, rounded to integers."""
 
     def __call__(self, scale: float, size: Size, /, *, rng: NoiseSource) -> IntArray:
-        """As many draws as `size` says."""
+        """Draws as many as `size` says."""
 
 
 _LEAST_BITS = 20
+"""Bits by which the grid is finer than the noise: rounding then adds a millionth to it."""
 _MOST_BITS = 30
+"""Most such bits, so that noise in grid widths stays below `exact.MAX_SCALE`."""
 _MAX_MULTIPLE = 2.0**62
+"""Largest value in grid widths; noise is smaller, so sums fit 64 bits."""
 _MAX_EXPONENT = 900
+"""Largest exponent of the noise in size, far from where floats lose bits."""
 _MAX_EXACT_INTEGER = 2**53
+"""Largest integer up to which every integer is a float."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +90,7 @@ class Lattice:
 
 
 @dataclasses.dataclass(frozen=True)
-class LatticeNoise:
+class FittedNoise:
     """A grid and the size of the noise on it."""
 
     lattice: Lattice
@@ -97,14 +105,54 @@ class LatticeNoise:
         return math.ldexp(self.noise, -self.lattice.exponent)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RealNoiseConfig(CentredNoise):
+    """Settings of noise on real numbers, Laplace or Gaussian. Every field is public information.
+
+    The size of noise and contributions is that of the law: for Laplace noise its scale and the L1
+    norm, for Gaussian noise its standard deviation and the L2 norm.
+    """
+
+    noise_multiplier: float
+    """Size of the noise over the largest contribution."""
+    max_contribution: float = 1.0
+    """Largest norm of what one unit adds to all values of the release."""
+    max_values_per_unit: int = 1
+    """Most values that one unit adds something to."""
+    replace_factor: float = 2.0
+    """How much further than a removal a replacement moves the values; see privacy.events."""
+
+    def __post_init__(self) -> None:
+        self.event()
+        check_contribution(self.max_contribution, self.max_values_per_unit)
+        check_scale("noise in grid widths", self.fitted.noise_in_steps)
+
+    @functools.cached_property
+    def fitted(self) -> FittedNoise:
+        """The grid and the noise on it."""
+        return fit_lattice(self.noise_multiplier, self.max_contribution, self._rounding_steps)
+
+    @property
+    @abc.abstractmethod
+    def _rounding_steps(self) -> float:
+        """Most grid widths, in the norm of the law, that rounding adds between neighbours."""
+
+
 def release_on_lattice(
-    raw_values: ArrayLike, fitted: LatticeNoise, sample: RoundedSampler, *, rng: NoiseSource
+    raw_values: ArrayLike, config: RealNoiseConfig, sample: RoundedSampler, *, rng: NoiseSource
 ) -> FloatArray:
     """Rounds the values to the grid and adds noise that `sample` draws in whole grid widths.
+
+    Args:
+      raw_values: Finite numbers of any shape, sums of bounded contributions.
+      config: Noise and contribution settings.
+      sample: Draws rounded noise of the config's law.
+      rng: Source of the noise. Sensitive: never log or save its state.
 
     Privacy:
       That of the mechanism whose rounded noise `sample` draws; see the module.
     """
+    fitted = config.fitted
     multiples = fitted.lattice.multiples(raw_values)
     noise = sample(fitted.noise_in_steps, multiples.shape, rng=rng)
     return fitted.lattice.values(multiples + noise)
@@ -112,7 +160,7 @@ def release_on_lattice(
 
 def fit_lattice(
     noise_multiplier: float, max_contribution: float, rounding_steps: float
-) -> LatticeNoise:
+) -> FittedNoise:
     """Chooses a grid that is fine against the noise, and scales the noise to it.
 
     Args:
@@ -132,7 +180,7 @@ def fit_lattice(
     num_bits = min(_LEAST_BITS + extra_bits, _MOST_BITS)
     lattice = Lattice(math.frexp(noise)[1] - 1 - num_bits)
     contribution = rounded_up(max_contribution + rounding_steps * lattice.width)
-    return LatticeNoise(lattice, contribution, rounded_up(noise_multiplier * contribution))
+    return FittedNoise(lattice, contribution, rounded_up(noise_multiplier * contribution))
 
 
 def check_contribution(max_contribution: float, max_values_per_unit: int) -> None:

@@ -5,7 +5,7 @@ geometric number is the sum of n Pólya numbers (negative binomial with shape
 1/n). So n parties can each draw a share, and nobody knows the total noise.
 
 A share is drawn by inversion: a uniform real is compared with the cumulative
-chances, which are known to as many bits as the comparison needs. The law is
+probabilities, which are known to as many bits as the comparison needs. The law is
 that of ideal real arithmetic, with the scale taken as the fraction that it is.
 """
 
@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tulle.errors import ConfigError
-from tulle.mechanisms.entropy import NoiseSource, Words
-from tulle.mechanisms.lazy_uniform import LazyUniform, directed_contexts
+from tulle.mechanisms.entropy import NoiseSource, Words, release_rng
+from tulle.mechanisms.exact import LazyUniform, directed_contexts
 from tulle.mechanisms.thresholds import WORD_VALUES, exponential_bounds
 
 IntArray = NDArray[np.int64]
@@ -28,11 +28,14 @@ IntArray = NDArray[np.int64]
 MIN_SCALE = 0.02
 """Smallest noise scale: below it there is no noise in practice."""
 MAX_SCALE = 20_000.0
-"""Largest noise scale: the table of chances has about 45 entries for each unit of it."""
+"""Largest noise scale: the table of probabilities has about 45 entries for each unit of it."""
 
 _WORD_BITS = 64
+"""Bits of a word of a noise source."""
 _GUARD_BITS = 128
+"""Bits beyond those that a comparison needs, which take up the rounding of the bounds."""
 _BLOCK = 1 << 16
+"""Shares that are drawn at once, so that the arrays stay in the processor's cache."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,7 +43,7 @@ class NoiseShareConfig:
     """Settings of one party's share of the noise. Every field is public."""
 
     scale: float
-    """Scale of the total noise: its chances are proportional to exp(-|i| / scale)."""
+    """Scale of the total noise: its probabilities are proportional to exp(-|i| / scale)."""
     num_shares: int
     """How many shares make up the total."""
 
@@ -61,15 +64,28 @@ class NoiseShareConfig:
 
 
 def sample_noise_shares(
-    config: NoiseShareConfig, num_samples: int, *, rng: NoiseSource
+    config: NoiseShareConfig, num_samples: int, *, rng: NoiseSource | None = None
 ) -> IntArray:
-    """Draws independent shares; any `num_shares` of them sum to discrete Laplace noise."""
+    """Draws independent shares; any `num_shares` of them sum to discrete Laplace noise.
+
+    Args:
+      config: Scale of the total, and how many shares make it up.
+      num_samples: How many shares to draw.
+      rng: Source of the noise; None: the operating system. Sensitive: never log its state.
+    """
+    rng = rng or release_rng()
     plus = sample_polya(config, num_samples, rng=rng)
     return plus - sample_polya(config, num_samples, rng=rng)
 
 
 def sample_polya(config: NoiseShareConfig, num_samples: int, *, rng: NoiseSource) -> IntArray:
-    """Draws numbers >= 0; any `num_shares` of them sum to a geometric number."""
+    """Draws numbers >= 0; any `num_shares` of them sum to a geometric number.
+
+    Args:
+      config: Scale of the total, and how many numbers make it up.
+      num_samples: How many to draw.
+      rng: Source of the noise. Sensitive: never log or save its state.
+    """
     thresholds = polya_thresholds(config.scale, config.num_shares)
     samples = np.empty(num_samples, np.int64)
     for start in range(0, num_samples, _BLOCK):
@@ -86,7 +102,7 @@ def sample_polya(config: NoiseShareConfig, num_samples: int, *, rng: NoiseSource
 
 @functools.lru_cache(maxsize=8)
 def polya_thresholds(scale: float, num_shares: int) -> Words:
-    """floor(2^64 F(k)) for the cumulative chances F, until it is 2^64 - 1."""
+    """floor(2^64 F(k)) for the cumulative probabilities F, until it is 2^64 - 1."""
     num_bits = _WORD_BITS
     while True:
         thresholds = _certain_thresholds(scale, num_shares, num_bits)
@@ -125,7 +141,7 @@ def _decide(config: NoiseShareConfig, uniform: LazyUniform) -> int:
 def _cumulative_bounds(scale: float, num_shares: int, num_bits: int) -> Iterator[tuple[int, int]]:
     """Bounds on F(0), F(1), ... in units of 2^-(num_bits + guard), while they grow.
 
-    With p = exp(-1 / scale) and r = 1 / num_shares the chances are
+    With p = exp(-1 / scale) and r = 1 / num_shares the probabilities are
     P(0) = (1 - p)^r and P(k + 1) = P(k) p (k + r) / (k + 1).
     """
     unit = num_bits + _GUARD_BITS

@@ -1,8 +1,8 @@
 """Binary and K-ary randomized response.
 
-Each unit reports the value it holds, or, with a chance set by epsilon, one of
+Each unit reports the value it holds, or, with a probability set by epsilon, one of
 the other values. Draw once for each unit and keep the report: fresh draws for
-the same value average out and pay again.
+the same value average out and pay again. Several reports of one unit share its epsilon.
 """
 
 import dataclasses
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tulle.errors import ConfigError, DataError
-from tulle.mechanisms.entropy import NoiseSource
-from tulle.mechanisms.frequency import (
+from tulle.mechanisms.entropy import NoiseSource, release_rng
+from tulle.mechanisms.noisy_reports import (
     FloatArray,
     IntArray,
     SupportProbs,
@@ -22,11 +22,13 @@ from tulle.mechanisms.frequency import (
 )
 from tulle.mechanisms.thresholds import WORD_VALUES, log_ratio, loser_mass
 from tulle.privacy.events import RandomizedResponse
+from tulle.privacy.fields import check_count
 
 Bits = NDArray[np.uint8]
 
 _CHUNK = 1 << 17
 _BITS_CHUNK = 1 << 15
+"""Reports that are drawn at once, so that the arrays stay in the processor's cache."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,7 +55,7 @@ class RandomizedResponseConfig:
 
     @property
     def support_probs(self) -> SupportProbs:
-        """The chances that the sampler realises."""
+        """The probabilities that the sampler realises."""
         lie = Fraction(self.words_per_loser, WORD_VALUES)
         return SupportProbs(if_held=1 - (self.num_values - 1) * lie, if_not_held=lie)
 
@@ -72,7 +74,7 @@ class RandomizedResponseConfig:
         return list(range(self.num_values))
 
     def channel_matrix(self) -> FloatArray:
-        """Chance of each report (column) for each value held (row), before rounding."""
+        """Probability of each report (column) for each value held (row), before rounding."""
         odds = math.exp(-self.epsilon)
         lie = odds / (1 + (self.num_values - 1) * odds)
         matrix = np.full((self.num_values, self.num_values), lie)
@@ -88,23 +90,24 @@ class RandomizedResponseConfig:
         ]
 
 
-def randomize(
-    raw_values: ArrayLike, config: RandomizedResponseConfig, *, rng: NoiseSource
+def release_randomized_response(
+    raw_values: ArrayLike, config: RandomizedResponseConfig, *, rng: NoiseSource | None = None
 ) -> IntArray:
     """Draws one report for each value.
 
     Args:
       raw_values: What each unit holds, from 0 to num_values - 1.
       config: Privacy settings.
-      rng: Source of the noise. Sensitive: never log or save its state.
+      rng: Source of the noise; None: the operating system. Sensitive: never log its state.
 
     Privacy:
       Unit: one entry, replace. Local: each entry is noised on its own.
       Event: one RandomizedResponse. Relies on: one entry a unit, drawn once.
     """
+    rng = rng or release_rng()
     values = check_held_values(raw_values, config.num_values)
     if config.num_values == 2:
-        return randomize_bits(values.astype(np.uint8), config, rng=rng).astype(np.int64)
+        return release_randomized_bits(values.astype(np.uint8), config, rng=rng).astype(np.int64)
     flat = values.reshape(-1)
     reports = np.empty(flat.size, np.int64)
     num_losers = np.uint64(config.num_values - 1)
@@ -119,24 +122,29 @@ def randomize(
     return reports.reshape(values.shape)
 
 
-def randomize_bits(raw_bits: Bits, config: RandomizedResponseConfig, *, rng: NoiseSource) -> Bits:
-    """As `randomize` for two values kept as bytes, with the same reports for the same words.
+def release_randomized_bits(
+    raw_bits: Bits, config: RandomizedResponseConfig, *, rng: NoiseSource | None = None
+) -> Bits:
+    """Draws one report for each bit, kept as a byte: the same reports for the same words.
 
     Args:
       raw_bits: What each unit holds, 0 or 1.
       config: Privacy settings, for two values.
-      rng: Source of the noise. Sensitive: never log or save its state.
+      rng: Source of the noise; None: the operating system. Sensitive: never log its state.
 
     Privacy:
-      As `randomize`.
+      As `release_randomized_response`.
     """
+    rng = rng or release_rng()
     if config.num_values != 2:
-        raise ConfigError(f"num_values={config.num_values} must be 2 for bits; use randomize().")
+        raise ConfigError(
+            f"num_values={config.num_values} must be 2 for bits; use release_randomized_response()."
+        )
     flat = np.asarray(raw_bits).reshape(-1)
     if flat.dtype != np.uint8 or (flat.size and flat.max() > 1):
         raise DataError(
             "raw_bits must be bytes of 0 and 1; drop missing labels and encode them first, or use "
-            "randomize()."
+            "release_randomized_response()."
         )
     reports = np.empty(flat.size, np.uint8)
     words_per_lie = np.uint64(config.words_per_loser)
@@ -145,3 +153,12 @@ def randomize_bits(raw_bits: Bits, config: RandomizedResponseConfig, *, rng: Noi
         is_lie = rng.words(held.size) < words_per_lie
         np.bitwise_xor(held, is_lie.view(np.uint8), out=reports[start : start + _BITS_CHUNK])
     return reports.reshape(np.shape(raw_bits))
+
+
+def epsilon_share(epsilon: float, num_shares: int) -> float:
+    """epsilon / num_shares, rounded down where as many floats would add up to more."""
+    check_count("num_shares", num_shares)
+    share = epsilon / num_shares
+    while num_shares * Fraction(share) > Fraction(epsilon):
+        share = math.nextafter(share, 0.0)
+    return share

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tulle.errors import ConfigError
-from tulle.mechanisms.entropy import NoiseSource
-from tulle.mechanisms.frequency import (
+from tulle.mechanisms.entropy import NoiseSource, release_rng
+from tulle.mechanisms.noisy_reports import (
     BitMatrix,
     FloatArray,
     IntArray,
@@ -26,7 +26,9 @@ from tulle.mechanisms.thresholds import WORD_VALUES, log_ratio, loser_mass
 from tulle.privacy.events import RandomizedResponse, Repeated
 
 _CHUNK_WORDS = 1 << 17
+"""Words that are drawn at once, so that the arrays stay in the processor's cache."""
 _MAX_CHANNEL_VALUES = 16
+"""Most values whose 2^values reports are written out, for exact checks of small cases."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,7 +60,7 @@ class RapporConfig:
 
     @property
     def support_probs(self) -> SupportProbs:
-        """The chances that the sampler realises."""
+        """The probabilities that the sampler realises."""
         flip = Fraction(self.words_per_flip, WORD_VALUES)
         return SupportProbs(if_held=1 - flip, if_not_held=flip)
 
@@ -82,7 +84,7 @@ class RapporConfig:
         return list(itertools.product((False, True), repeat=self.num_values))
 
     def channel_matrix(self) -> FloatArray:
-        """Chance of each report (column) for each value held (row), before rounding."""
+        """Probability of each report (column) for each value held (row), before rounding."""
         flip = math.exp(-self.epsilon_per_bit) / (1 + math.exp(-self.epsilon_per_bit))
         num_flips = self._num_flips()
         return np.asarray(flip**num_flips * (1 - flip) ** (self.num_values - num_flips))
@@ -102,19 +104,22 @@ class RapporConfig:
         return np.asarray((one_hot[:, None, :] != bits[None, :, :]).sum(axis=2), np.int64)
 
 
-def randomize(raw_values: ArrayLike, config: RapporConfig, *, rng: NoiseSource) -> BitMatrix:
+def release_rappor(
+    raw_values: ArrayLike, config: RapporConfig, *, rng: NoiseSource | None = None
+) -> BitMatrix:
     """Draws one row of bits for each value.
 
     Args:
       raw_values: What each unit holds, from 0 to num_values - 1.
       config: Privacy settings.
-      rng: Source of the noise. Sensitive: never log or save its state.
+      rng: Source of the noise; None: the operating system. Sensitive: never log its state.
 
     Privacy:
       Unit: one entry, replace. Two bits differ between any two values.
       Event: RandomizedResponse(epsilon / 2), twice. Relies on: one entry a
       unit, drawn once.
     """
+    rng = rng or release_rng()
     values = check_held_values(raw_values, config.num_values).reshape(-1)
     reports = np.empty((values.size, config.num_values), np.bool_)
     words_per_flip = np.uint64(config.words_per_flip)

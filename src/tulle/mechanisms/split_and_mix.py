@@ -18,17 +18,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tulle.errors import ConfigError, DataError
-from tulle.mechanisms.entropy import NoiseSource, Words
-from tulle.mechanisms.frequency import check_held_values
+from tulle.mechanisms.entropy import NoiseSource, Words, release_rng
+from tulle.mechanisms.noisy_reports import check_held_values
 from tulle.mechanisms.polya import MAX_SCALE, MIN_SCALE, NoiseShareConfig, sample_noise_shares
 from tulle.privacy.events import Composed, DiscreteLaplace, EpsilonDelta
+from tulle.privacy.fields import check_epsilon
 from tulle.privacy.units import TrustModel
 
 MIN_HONEST_USERS = 19
 """Fewest users for which the bound on the number of messages is proven."""
 
 _MAX_MODULUS_BITS = 63
+"""Bits of the largest modulus: sums of messages wrap at 2^64, a multiple of it."""
 _MIN_MESSAGES = 4
+"""Fewest messages of a user, whatever the bound asks for."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +39,7 @@ class SplitAndMixConfig:
     """Settings of a split-and-mix sum. Every field is public information."""
 
     epsilon: float
-    """For the noisy sum, under replace and zero-out alike."""
+    """Epsilon of the noisy sum, under replace and zero-out alike."""
     max_value: int
     """Largest value of a user; the smallest is 0."""
     num_users: int
@@ -46,7 +49,7 @@ class SplitAndMixConfig:
     security_delta: float
     """What the messages may tell beyond their sum, as a delta."""
     max_wrap_prob: float = 2.0**-40
-    """Largest chance that the noise makes the sum wrap around and lose its meaning."""
+    """Largest probability that the noise makes the sum wrap around and lose its meaning."""
 
     trust_model = TrustModel.SHUFFLE
 
@@ -126,8 +129,7 @@ class SplitAndMixConfig:
                 f"num_users={self.num_users}; with fewer users mixing hides too little: "
                 "use randomized response."
             )
-        if not 0 < self.epsilon < math.inf:
-            raise ConfigError(f"epsilon={self.epsilon} must be > 0 and finite.")
+        check_epsilon(self.epsilon)
         if not MIN_SCALE <= self.noise_scale <= MAX_SCALE:
             raise ConfigError(
                 f"max_value={self.max_value} / epsilon={self.epsilon} must be in "
@@ -143,13 +145,20 @@ def messages_needed(security_bits: float, *, num_users: int, modulus: int) -> in
     against every input, n >= 19 (Balle, Bell, Gascón, Nissim 2020, "Private
     Summation in the Multi-Message Shuffle Model"): one message more than
     for random inputs.
+
+    Args:
+      security_bits: Security sigma.
+      num_users: Honest users, n.
+      modulus: The public number that sums are taken modulo, q.
     """
     bits_per_message = math.log2(num_users) - math.log2(math.e)
     needed = (2 * security_bits + math.log2(modulus)) / bits_per_message
     return max(_MIN_MESSAGES, 2 + math.ceil(needed * (1 + 1e-12)))
 
 
-def encode_values(raw_values: ArrayLike, config: SplitAndMixConfig, *, rng: NoiseSource) -> Words:
+def encode_values(
+    raw_values: ArrayLike, config: SplitAndMixConfig, *, rng: NoiseSource | None = None
+) -> Words:
     """The messages of each user, one row a user. Runs on the users' devices.
 
     Args:
@@ -163,6 +172,7 @@ def encode_values(raw_values: ArrayLike, config: SplitAndMixConfig, *, rng: Nois
       users were mixed. A row on its own reveals the noisy value of its user.
       Relies on: one entry a user, `min_honest_users` honest users, a shuffler.
     """
+    rng = rng or release_rng()
     values = check_held_values(raw_values, config.max_value + 1).reshape(-1)
     noisy = (values + sample_noise_shares(config.noise_share, values.size, rng=rng)).view(np.uint64)
     num_random = config.messages_per_user - 1

@@ -1,6 +1,6 @@
 """Staircase noise on integers: the pure noise of least variance for one bounded number.
 
-The chance of an integer depends on its size alone, and falls by a factor e^-epsilon
+The probability of an integer depends on its size alone, and falls by a factor e^-epsilon
 each time that the size has grown by the sensitivity, in steps instead of all the way
 down (Geng, Viswanath 2014). Level 0 are the sizes below an inner width, every further
 level the next `sensitivity` sizes. So two integers that are no further apart than the
@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tulle.errors import ConfigError
-from tulle.mechanisms.counts import checked_counts
-from tulle.mechanisms.entropy import NoiseSource
+from tulle.mechanisms.centred_noise import checked_counts
+from tulle.mechanisms.entropy import NoiseSource, release_rng
 from tulle.mechanisms.exact import (
     Bounds,
     ExponentialFloor,
@@ -30,21 +30,24 @@ from tulle.mechanisms.exact import (
     Size,
     as_shape,
     check_scale,
+    directed_contexts,
     sample_signed_floors,
 )
-from tulle.mechanisms.lazy_uniform import directed_contexts
-from tulle.mechanisms.uniform import sample_below
+from tulle.mechanisms.thresholds import sample_below
 from tulle.privacy.events import EpsilonDelta
 from tulle.privacy.fields import check_count
 
 _NEIGHBOURS = 2
+"""Widths to each side of the continuous optimum among which the best whole one is taken."""
 _MOST_EPSILON = 500.0
+"""Largest epsilon: the variance is below 1e-170 long before."""
 
 
 class StaircaseAim(enum.Enum):
     """What the inner width makes small."""
 
     VARIANCE = "variance"
+    """The variance of the noise."""
     SIZE = "size"
     """The mean size of the noise."""
 
@@ -54,9 +57,11 @@ class StaircaseConfig:
     """Settings of staircase noise on one integer. Every field is public information."""
 
     epsilon: float
+    """Largest log-likelihood ratio of an output between any two inputs of a unit."""
     sensitivity: int = 1
     """Most that one unit changes the integer by, under the adjacency in use."""
     aim: StaircaseAim = StaircaseAim.VARIANCE
+    """What the inner width makes small."""
 
     def __post_init__(self) -> None:
         check_count("sensitivity", self.sensitivity)
@@ -68,7 +73,7 @@ class StaircaseConfig:
 
     @functools.cached_property
     def scale(self) -> float:
-        """Levels over which the chance falls by a factor e: 1 / epsilon, rounded up."""
+        """Levels over which the probability falls by a factor e: 1 / epsilon, rounded up."""
         return 1 / self.epsilon * (1 + 2.0**-50)
 
     @property
@@ -116,26 +121,26 @@ class StaircaseConfig:
         return EpsilonDelta(epsilon=self.epsilon)
 
     def level_of(self, values: ArrayLike) -> IntArray:
-        """The level of each integer: its chance is e^-realised_epsilon to that power."""
+        """The level of each integer: its probability is e^-realised_epsilon to that power."""
         sizes = np.abs(np.asarray(values, np.int64))
         return (sizes + self.sensitivity - self.inner_width) // self.sensitivity
 
     def pmf(self, values: ArrayLike) -> FloatArray:
         """The probability of each integer."""
-        return np.asarray(self._top_chance * np.exp(-self.level_of(values) / self.scale))
+        return np.asarray(self._top_prob * np.exp(-self.level_of(values) / self.scale))
 
     def tail(self, sizes: ArrayLike) -> FloatArray:
-        """The chance that the noise is at least each of these integers, all >= 1."""
+        """Probability that the noise is at least each of these integers, all >= 1."""
         least = np.asarray(sizes, np.int64)
         levels = self.level_of(least)
         ends = levels * self.sensitivity + self.inner_width
-        chances = self._top_chance * np.exp(-levels / self.scale)
-        beyond = self.sensitivity * chances / math.expm1(1 / self.scale)
-        return np.asarray((ends - least) * chances + beyond)
+        probs = self._top_prob * np.exp(-levels / self.scale)
+        beyond = self.sensitivity * probs / math.expm1(1 / self.scale)
+        return np.asarray((ends - least) * probs + beyond)
 
     @property
-    def _top_chance(self) -> float:
-        """The chance of zero: one over the sum of e^(-epsilon level) over all integers."""
+    def _top_prob(self) -> float:
+        """Probability of zero: one over the sum of e^(-epsilon level) over all integers."""
         falling = 1 / math.expm1(1 / self.scale)
         return 1 / (2 * self.inner_width - 1 + 2 * self.sensitivity * falling)
 
@@ -163,25 +168,32 @@ class StaircaseConfig:
 
 
 def release_staircase(
-    raw_values: ArrayLike, config: StaircaseConfig, *, rng: NoiseSource
+    raw_values: ArrayLike, config: StaircaseConfig, *, rng: NoiseSource | None = None
 ) -> IntArray:
     """Adds staircase noise to integers.
 
     Args:
       raw_values: Exact integers of any shape.
       config: Noise and sensitivity.
-      rng: Source of the noise. Sensitive: never log or save its state.
+      rng: Source of the noise; None: the operating system. Sensitive: never log its state.
 
     Privacy:
       Unit: the caller's. Sensitivity: `sensitivity`, of one of the integers. Event: one
       EpsilonDelta without delta. Relies on: a unit changes one integer, by no more.
     """
+    rng = rng or release_rng()
     values = checked_counts(raw_values)
     return values + sample_staircase(config, values.shape, rng=rng)
 
 
 def sample_staircase(config: StaircaseConfig, size: Size, *, rng: NoiseSource) -> IntArray:
-    """Exact draws of staircase noise."""
+    """Exact draws of staircase noise.
+
+    Args:
+      config: Noise and sensitivity.
+      size: Number of draws, or their shape.
+      rng: Source of the noise. Sensitive: never log or save its state.
+    """
     levels = sample_signed_floors(staircase_level_law(config), as_shape(size), rng=rng).reshape(-1)
     noise = np.empty(levels.size, np.int64)
     is_inner = levels == 0

@@ -21,7 +21,7 @@ MOST_VECTORS = 2**32
 
 
 def count_vectors(num_rows: int, max_ones: int) -> int:
-    """How many vectors of this length have at most so many ones."""
+    """How many vectors of this length have at most `max_ones` ones."""
     return sum(math.comb(num_rows, ones) for ones in range(min(max_ones, num_rows) + 1))
 
 
@@ -54,7 +54,13 @@ def rank_vectors(vectors: ArrayLike, max_ones: int) -> IntArray:
 
 
 def unrank_vectors(ranks: ArrayLike, num_rows: int, max_ones: int) -> BitMatrix:
-    """The vector of each number, one row of zeros and ones for each."""
+    """The vector of each number, one row of zeros and ones for each.
+
+    Args:
+      ranks: Numbers that `rank_vectors` gave.
+      num_rows: Length of a vector.
+      max_ones: Most ones of a vector.
+    """
     checked = np.asarray(ranks, np.int64)
     if checked.size and not 0 <= checked.min() <= checked.max() < count_vectors(num_rows, max_ones):
         raise DataError("ranks have entries that are no number of a vector; use rank_vectors().")

@@ -14,20 +14,21 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tulle.errors import ConfigError
-from tulle.mechanisms.entropy import NoiseSource
-from tulle.mechanisms.frequency import (
+from tulle.mechanisms.entropy import NoiseSource, release_rng
+from tulle.mechanisms.noisy_reports import (
     BitMatrix,
     FloatArray,
     IntArray,
     SupportProbs,
     check_held_values,
 )
-from tulle.mechanisms.thresholds import WORD_VALUES, absent_mass, log_ratio
-from tulle.mechanisms.uniform import sample_subsets
+from tulle.mechanisms.thresholds import WORD_VALUES, absent_mass, log_ratio, sample_subsets
 from tulle.privacy.events import SubsetSelection
 
 _CHUNK_WORDS = 1 << 17
+"""Words that are drawn at once, so that the arrays stay in the processor's cache."""
 _MAX_CHANNEL_OUTPUTS = 1 << 16
+"""Most reports that are written out one by one, for exact checks of small cases."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,7 @@ class SubsetSelectionConfig:
 
     @property
     def support_probs(self) -> SupportProbs:
-        """The chances that the sampler realises."""
+        """The probabilities that the sampler realises."""
         size, num_others = self.reported_size, self.num_values - 1
         absent = Fraction(self.words_for_absent, WORD_VALUES)
         return SupportProbs(
@@ -99,7 +100,7 @@ class SubsetSelectionConfig:
         return [tuple(v in subset for v in range(self.num_values)) for subset in subsets]
 
     def channel_matrix(self) -> FloatArray:
-        """Chance of each report (column) for each value held (row), before rounding."""
+        """Probability of each report (column) for each value held (row), before rounding."""
         size, odds = self.reported_size, math.exp(-self.epsilon)
         num_present = math.comb(self.num_values - 1, size - 1)
         num_absent = math.comb(self.num_values - 1, size)
@@ -119,20 +120,21 @@ class SubsetSelectionConfig:
         ]
 
 
-def randomize(
-    raw_values: ArrayLike, config: SubsetSelectionConfig, *, rng: NoiseSource
+def release_subset_selection(
+    raw_values: ArrayLike, config: SubsetSelectionConfig, *, rng: NoiseSource | None = None
 ) -> BitMatrix:
     """Draws one subset, a row of marks, for each value.
 
     Args:
       raw_values: What each unit holds, from 0 to num_values - 1.
       config: Privacy settings.
-      rng: Source of the noise. Sensitive: never log or save its state.
+      rng: Source of the noise; None: the operating system. Sensitive: never log its state.
 
     Privacy:
       Unit: one entry, replace. Local: each entry is noised on its own.
       Event: one SubsetSelection. Relies on: one entry a unit, drawn once.
     """
+    rng = rng or release_rng()
     values = check_held_values(raw_values, config.num_values).reshape(-1)
     reports = np.empty((values.size, config.num_values), np.bool_)
     rows_per_chunk = max(1, _CHUNK_WORDS // config.num_values)

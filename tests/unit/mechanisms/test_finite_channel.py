@@ -43,7 +43,7 @@ each_case = pytest.mark.parametrize(("inputs", "outputs", "epsilon"), CASES)
 def made(inputs: int, outputs: int, epsilon: float) -> tuple[np.ndarray, FiniteChannel]:
     chances = random_staircase(inputs, outputs, epsilon, seed=outputs)
     numbers = np.linspace(-3.0, 7.0, outputs).tolist()
-    return chances, FiniteChannel.from_chances(chances, outputs=numbers, epsilon=epsilon)
+    return chances, FiniteChannel.from_probs(chances, outputs=numbers, epsilon=epsilon)
 
 
 @each_case
@@ -91,7 +91,7 @@ def test_the_draw_realises_exactly_the_stated_channel(
 @pytest.mark.parametrize("num_inputs", [1, 3, 2000])
 def test_words_at_the_ends_of_intervals_go_to_the_right_output(num_inputs: int) -> None:
     chances = np.tile(random_staircase(1, 40, 2.0, seed=1), (num_inputs, 1))
-    channel = FiniteChannel.from_chances(chances, outputs=range(40), epsilon=2.0)
+    channel = FiniteChannel.from_probs(chances, outputs=range(40), epsilon=2.0)
     held = num_inputs - 1
     ends = list(itertools.accumulate(channel.words[held]))
     first_words = [0, *ends[:-1]]
@@ -157,7 +157,7 @@ def test_words_that_are_no_law_are_refused(words: tuple[tuple[int, ...], ...]) -
 )
 def test_chances_that_break_epsilon_or_are_no_law_are_refused(chances: list[Any]) -> None:
     with pytest.raises(ConfigError):
-        FiniteChannel.from_chances(chances, outputs=[0.0, 1.0], epsilon=1.0)
+        FiniteChannel.from_probs(chances, outputs=[0.0, 1.0], epsilon=1.0)
 
 
 @pytest.mark.parametrize(
@@ -166,4 +166,4 @@ def test_chances_that_break_epsilon_or_are_no_law_are_refused(chances: list[Any]
 def test_settings_without_meaning_are_refused(wrong: dict[str, Any]) -> None:
     settings: dict[str, Any] = {"outputs": [0.0, 1.0], "epsilon": 1.0} | wrong
     with pytest.raises(ConfigError):
-        FiniteChannel.from_chances([[0.5, 0.5], [0.4, 0.6]], **settings)
+        FiniteChannel.from_probs([[0.5, 0.5], [0.4, 0.6]], **settings)

@@ -24,9 +24,12 @@ from tulle.mechanisms.joint_response import (
     JointResponseConfig,
     JointSubsetConfig,
     cap_conversions,
-    respond_jointly,
+    release_joint_response,
 )
-from tulle.mechanisms.randomized_response import RandomizedResponseConfig, randomize
+from tulle.mechanisms.randomized_response import (
+    RandomizedResponseConfig,
+    release_randomized_response,
+)
 from tulle.mechanisms.subset_selection import SubsetSelectionConfig
 from tulle.privacy.events import RandomizedResponse, SubsetSelection
 
@@ -99,7 +102,7 @@ def test_the_sampler_has_exactly_the_stated_chances_for_every_vector(
     for vector, law in zip(itertools.product((0, 1), repeat=num_rows), expected, strict=True):
         chances = exact_chances(
             lambda word, vector=vector: tuple(
-                respond_jointly([vector], config, rng=ScriptedNoise([word]))[0].tolist()
+                release_joint_response([vector], config, rng=ScriptedNoise([word]))[0].tolist()
             )
         )
         assert [chances.get(output, Fraction(0)) for output in outputs] == law
@@ -171,10 +174,12 @@ def test_the_subset_has_the_size_of_least_variance(epsilon: float, num_rows: int
 
 def test_a_unit_of_one_row_is_binary_randomized_response() -> None:
     labels = np.arange(5000) % 2
-    reports = respond_jointly(
+    reports = release_joint_response(
         labels[:, None], JointResponseConfig(epsilon=0.5, num_rows=1), rng=SeededNoise(1)
     )
-    expected = randomize(labels, RandomizedResponseConfig(epsilon=0.5), rng=SeededNoise(1))
+    expected = release_randomized_response(
+        labels, RandomizedResponseConfig(epsilon=0.5), rng=SeededNoise(1)
+    )
     assert reports[:, 0].tolist() == expected.tolist()
 
 
@@ -184,7 +189,7 @@ def test_the_report_of_a_unit_does_not_depend_on_other_units() -> None:
     changed = vectors.copy()
     changed[3] = 1
     before, after = (
-        respond_jointly(matrix, config, rng=SeededNoise(5)) for matrix in (vectors, changed)
+        release_joint_response(matrix, config, rng=SeededNoise(5)) for matrix in (vectors, changed)
     )
     assert np.array_equal(np.delete(before, 3, axis=0), np.delete(after, 3, axis=0))
 
@@ -217,7 +222,7 @@ def test_a_random_choice_keeps_units_within_the_cap_whole() -> None:
 )
 def test_labels_that_are_no_vectors_of_zeros_and_ones_are_refused(bad: Any) -> None:
     with pytest.raises(DataError):
-        respond_jointly(bad, JointResponseConfig(epsilon=1.0, num_rows=3), rng=release_rng())
+        release_joint_response(bad, JointResponseConfig(epsilon=1.0, num_rows=3), rng=release_rng())
 
 
 @pytest.mark.parametrize(
@@ -248,7 +253,7 @@ def test_two_conversions_of_a_pair_need_a_cap_of_two() -> None:
 
 def test_no_units_give_no_reports() -> None:
     config = JointResponseConfig(epsilon=1.0, num_rows=3)
-    assert respond_jointly(np.zeros((0, 3), int), config, rng=release_rng()).shape == (0, 3)
+    assert release_joint_response(np.zeros((0, 3), int), config, rng=release_rng()).shape == (0, 3)
 
 
 def settings_of(config: Config) -> dict[str, Any]:

@@ -15,8 +15,14 @@ from tulle.mechanisms.key_thresholds import (
     LaplaceKeyThresholdConfig,
     release_key_counts,
 )
-from tulle.privacy.event_json import event_from_json, event_to_json
-from tulle.privacy.events import Composed, DiscreteLaplace, EpsilonDelta, Gaussian
+from tulle.privacy.events import (
+    Composed,
+    DiscreteLaplace,
+    EpsilonDelta,
+    Gaussian,
+    event_from_json,
+    event_to_json,
+)
 
 CONFIGS = [
     LaplaceKeyThresholdConfig(epsilon=1.0, delta=1e-3, max_keys_per_unit=2),

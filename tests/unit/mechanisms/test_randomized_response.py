@@ -1,4 +1,5 @@
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -7,12 +8,16 @@ from hypothesis import strategies as st
 
 from statistical.randomizer_checks import ScriptedNoise, assert_private, measured_channel
 from tulle.mechanisms.entropy import SeededNoise
-from tulle.mechanisms.frequency import variance_per_report
-from tulle.mechanisms.randomized_response import RandomizedResponseConfig, randomize
+from tulle.mechanisms.noisy_reports import variance_per_report
+from tulle.mechanisms.randomized_response import (
+    RandomizedResponseConfig,
+    epsilon_share,
+    release_randomized_response,
+)
 
 
 def _report(config: RandomizedResponseConfig, held: int, word: int) -> int:
-    return int(randomize([held], config, rng=ScriptedNoise([word]))[0])
+    return int(release_randomized_response([held], config, rng=ScriptedNoise([word]))[0])
 
 
 @pytest.mark.parametrize("num_values", [2, 3, 5, 9])
@@ -49,13 +54,15 @@ def test_binary_variance_at_epsilon_one_is_0_921() -> None:
 
 def test_rows_and_columns_keep_their_shape() -> None:
     values = np.zeros((3, 4), np.int8)
-    reports = randomize(values, RandomizedResponseConfig(epsilon=1.0), rng=SeededNoise(0))
+    reports = release_randomized_response(
+        values, RandomizedResponseConfig(epsilon=1.0), rng=SeededNoise(0)
+    )
     assert reports.shape == (3, 4)
 
 
 def test_entries_of_a_long_array_are_drawn_independently() -> None:
     config = RandomizedResponseConfig(epsilon=0.01)
-    reports = randomize(np.zeros(1 << 19, np.int64), config, rng=SeededNoise(2))
+    reports = release_randomized_response(np.zeros(1 << 19, np.int64), config, rng=SeededNoise(2))
     first, second = np.split(reports, 2)
     assert abs(np.corrcoef(first, second)[0, 1]) < 6.5 / math.sqrt(1 << 18)
 
@@ -63,5 +70,19 @@ def test_entries_of_a_long_array_are_drawn_independently() -> None:
 def test_the_truth_is_told_almost_always_at_huge_epsilon() -> None:
     config = RandomizedResponseConfig(epsilon=60.0, num_values=5)
     values = np.arange(10_000) % 5
-    assert np.array_equal(randomize(values, config, rng=SeededNoise(0)), values)
+    assert np.array_equal(release_randomized_response(values, config, rng=SeededNoise(0)), values)
     assert config.realised_epsilon == pytest.approx(64 * math.log(2))
+
+
+@settings(max_examples=300)
+@given(epsilon=st.floats(1e-6, 100.0), num_shares=st.integers(1, 10**6))
+def test_shares_of_epsilon_never_add_up_to_more(epsilon: float, num_shares: int) -> None:
+    share = epsilon_share(epsilon, num_shares)
+    assert Fraction(share) * num_shares <= Fraction(epsilon)
+    above = math.nextafter(math.nextafter(share, math.inf), math.inf)
+    assert Fraction(above) * num_shares > Fraction(epsilon)
+
+
+def test_some_shares_must_be_rounded_down() -> None:
+    assert any(Fraction(1.0 / k) * k > 1 for k in range(1, 100))
+    assert all(Fraction(epsilon_share(1.0, k)) * k <= 1 for k in range(1, 100))

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from statistical.randomizer_checks import ScriptedNoise, exact_chances, exceeds_exp
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import SeededNoise
-from tulle.mechanisms.frequency import variance_per_report
-from tulle.mechanisms.rappor import RapporConfig, randomize
+from tulle.mechanisms.noisy_reports import variance_per_report
+from tulle.mechanisms.rappor import RapporConfig, release_rappor
 from tulle.privacy.events import RandomizedResponse, Repeated
 
 _NO_FLIP = 2**64 - 1
@@ -25,7 +25,7 @@ def test_each_bit_of_the_sampler_flips_with_exactly_the_realised_chance(epsilon:
         def read(word: int, bit: int = bit) -> bool:
             words = [_NO_FLIP] * 3
             words[bit] = word
-            return bool(randomize([1], config, rng=ScriptedNoise(words))[0, bit])
+            return bool(release_rappor([1], config, rng=ScriptedNoise(words))[0, bit])
 
         one_prob = Fraction(1 - flip if bit == 1 else flip)
         assert exact_chances(read) == {True: one_prob, False: 1 - one_prob}
@@ -34,7 +34,7 @@ def test_each_bit_of_the_sampler_flips_with_exactly_the_realised_chance(epsilon:
 def test_bits_are_flipped_by_words_of_their_own() -> None:
     config = RapporConfig(epsilon=1.0, num_values=4)
     flip_first_and_last = [0, _NO_FLIP, _NO_FLIP, 0]
-    report = randomize([1], config, rng=ScriptedNoise(flip_first_and_last))
+    report = release_rappor([1], config, rng=ScriptedNoise(flip_first_and_last))
     assert report.tolist() == [[True, True, False, True]]
 
 
@@ -63,5 +63,5 @@ def test_a_channel_with_too_many_reports_is_not_written_out() -> None:
 
 def test_reports_longer_than_a_chunk_are_drawn_row_by_row() -> None:
     config = RapporConfig(epsilon=200.0, num_values=200_000)
-    report = randomize([5, 199_999], config, rng=SeededNoise(0))
+    report = release_rappor([5, 199_999], config, rng=SeededNoise(0))
     assert np.argwhere(report).tolist() == [[0, 5], [1, 199_999]]

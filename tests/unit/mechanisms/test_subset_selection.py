@@ -13,10 +13,10 @@ from statistical.randomizer_checks import (
 )
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import SeededNoise
-from tulle.mechanisms.frequency import variance_per_report
+from tulle.mechanisms.noisy_reports import variance_per_report
 from tulle.mechanisms.randomized_response import RandomizedResponseConfig
 from tulle.mechanisms.rappor import RapporConfig
-from tulle.mechanisms.subset_selection import SubsetSelectionConfig, randomize
+from tulle.mechanisms.subset_selection import SubsetSelectionConfig, release_subset_selection
 
 
 @pytest.mark.parametrize("epsilon", [0.001, 1.0, 10.0, 50.0])
@@ -26,7 +26,9 @@ def test_the_sampler_shows_the_truth_with_exactly_the_realised_chance(
 ) -> None:
     config = SubsetSelectionConfig(epsilon=epsilon, num_values=5, subset_size=2)
     chances = exact_chances(
-        lambda word: bool(randomize([held], config, rng=ScriptedNoise([word]))[0, held])
+        lambda word: bool(
+            release_subset_selection([held], config, rng=ScriptedNoise([word]))[0, held]
+        )
     )
     assert chances[True] == config.support_probs.if_held
 
@@ -34,7 +36,7 @@ def test_the_sampler_shows_the_truth_with_exactly_the_realised_chance(
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_every_report_has_the_chosen_size(size: int) -> None:
     config = SubsetSelectionConfig(epsilon=0.5, num_values=5, subset_size=size)
-    reports = randomize(np.arange(3000) % 5, config, rng=SeededNoise(size))
+    reports = release_subset_selection(np.arange(3000) % 5, config, rng=SeededNoise(size))
     assert set(reports.sum(axis=1).tolist()) == {size}
 
 
