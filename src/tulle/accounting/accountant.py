@@ -2,16 +2,24 @@
 
 The default and only certificate is by privacy loss distributions. Renyi
 accounting (rdp.py) exists to reproduce papers.
+
+No plan may promise more than its event gives: every epsilon of a plan is computed
+again from its event. Whoever acts on a plan (a run, a card) calls `verify_plan` first.
 """
 
+import math
+
 from tulle.accounting.curve import NoPrivacyCurve, PrivacyCurve, curve_of_parts
-from tulle.accounting.event_profiles import event_parts
-from tulle.accounting.group_privacy import GroupCurve, ShiftedCurve, contains_group, split_group
-from tulle.accounting.pure_epsilon import as_float
-from tulle.errors import ConfigError
-from tulle.privacy.events import Composed, Event, NonPrivate, Parallel
-from tulle.privacy.guarantee import Guarantee
+from tulle.accounting.event_rules import as_float, event_parts, without_amplification
+from tulle.accounting.group_privacy import GroupCurve, ShiftedCurve, split_group
+from tulle.errors import ConfigError, UnsupportedEventError
+from tulle.privacy.events import Event, Grouped, NonPrivate, contains
+from tulle.privacy.guarantee import Claim, Guarantee
+from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency, Scope, Unit
+
+TOLERANCE = 1e-7
+"""Relative tolerance of a claim. It covers the rounding of figures on a card, not another event."""
 
 
 def privacy_curve(event: Event, adjacency: Adjacency) -> PrivacyCurve:
@@ -22,9 +30,9 @@ def privacy_curve(event: Event, adjacency: Adjacency) -> PrivacyCurve:
     """
     if not isinstance(adjacency, Adjacency):
         raise ConfigError(f"adjacency={adjacency!r} must be an Adjacency, e.g. Adjacency.REPLACE.")
-    if contains_non_private(event):
+    if contains(event, NonPrivate):
         return NoPrivacyCurve()
-    if contains_group(event):
+    if contains(event, Grouped):
         group, pure_epsilon = split_group(event, adjacency)
         of_one = curve_of_parts(event_parts(group.event, adjacency))
         return ShiftedCurve(GroupCurve(of_one, group.group_size), as_float(pure_epsilon))
@@ -32,7 +40,13 @@ def privacy_curve(event: Event, adjacency: Adjacency) -> PrivacyCurve:
 
 
 def pld_epsilon(event: Event, delta: float, adjacency: Adjacency) -> float:
-    """The least epsilon that an event costs at `delta`; inf if there is none."""
+    """The least epsilon that an event costs at `delta`; inf if there is none.
+
+    Args:
+      event: What was released.
+      delta: Probability that the guarantee does not cover.
+      adjacency: Which data sets are neighbours.
+    """
     return privacy_curve(event, adjacency).epsilon(delta)
 
 
@@ -44,14 +58,60 @@ def guarantee(
     adjacency: Adjacency,
     scope: Scope = Scope.LABELS_AND_SENSITIVE_COLUMNS,
 ) -> Guarantee:
-    """The guarantee that an event gives at `delta`."""
+    """The guarantee that an event gives at `delta`.
+
+    Args:
+      event: What was released.
+      delta: Probability that the guarantee does not cover.
+      unit: Whose largest contribution the event speaks of.
+      adjacency: Which data sets are neighbours.
+      scope: Columns of a unit that are protected.
+
+    Raises:
+      UnsupportedEventError: No sound accounting is known for this combination.
+    """
     epsilon = pld_epsilon(event, delta, adjacency)
     return Guarantee(epsilon=epsilon, delta=delta, unit=unit, adjacency=adjacency, scope=scope)
 
 
-def contains_non_private(event: Event) -> bool:
-    """True if any part of an event is released without protection."""
-    if isinstance(event, (Composed, Parallel)):
-        return any(contains_non_private(part) for part in event.events)
-    inner = getattr(event, "event", None)
-    return isinstance(event, NonPrivate) or (inner is not None and contains_non_private(inner))
+def verify_plan(plan: Plan) -> tuple[float, ...]:
+    """The epsilon that the event of each claim gives, headline first.
+
+    Raises:
+      ConfigError: A claim is stronger than its event.
+      UnsupportedEventError: No sound accounting is known for an event.
+    """
+    return tuple(_verified_epsilon(plan.name, claim) for claim in plan.claims)
+
+
+def claim_epsilon(claim: Claim) -> float:
+    """The epsilon that the event of a claim gives at its delta; math.inf if there is none."""
+    guarantee = claim.guarantee
+    if guarantee.delta >= 1:
+        return math.inf
+    return privacy_curve(claim.event, guarantee.adjacency).epsilon(guarantee.delta)
+
+
+def unamplified_epsilon(claim: Claim) -> float:
+    """The epsilon of a claim if its batches and the order of its reports were known.
+
+    math.inf where no finite epsilon can be certified without amplification.
+    """
+    try:
+        event = without_amplification(claim.event)
+        return claim_epsilon(Claim(guarantee=claim.guarantee, event=event))
+    except (ConfigError, UnsupportedEventError):
+        return math.inf
+
+
+def _verified_epsilon(plan_name: str, claim: Claim) -> float:
+    epsilon = claim_epsilon(claim)
+    guarantee = claim.guarantee
+    if guarantee.is_private and guarantee.epsilon < epsilon * (1 - TOLERANCE):
+        raise ConfigError(
+            f"plan {plan_name!r} claims epsilon={guarantee.epsilon:.6g} at "
+            f"delta={guarantee.delta:g} ({guarantee.unit}, {guarantee.adjacency.value}), but its "
+            f"event gives only epsilon={epsilon:.6g}; claim what "
+            "tulle.accounting.accountant.guarantee() returns, or add noise."
+        )
+    return epsilon

@@ -7,20 +7,26 @@ for "user per 7 days" limits each week of a user's data on its own, and one for
 
 import dataclasses
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
 
-from tulle.accounting.pure_epsilon import as_float, pure_epsilon
 from tulle.errors import ConfigError
+from tulle.privacy.codec import plain_data
 from tulle.privacy.events import Composed, Event
-from tulle.privacy.fields import check_finite
+from tulle.privacy.fields import check_choice, check_delta, check_epsilon, text_if_infinite
 from tulle.privacy.units import Adjacency, Unit
+
+Moment = datetime | date | str
+"""A time, or a day that stands for all of its 24 hours in UTC; text is read as ISO 8601."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TOLERANCE = 1e-12
-"""Relative. Totals are summed anew from all events, so it cannot pile up."""
+"""Relative excess over a budget that is rounding. Totals are summed anew from all events, so it
+cannot pile up."""
 _MAX_WINDOW_SECONDS = 100 * 366 * 86_400
+"""A longer window than a century is meant as none."""
 _MAX_WINDOWS_PER_SPEND = 4096
+"""Each window is weighed on its own, so that a spend of more would take minutes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,17 +42,24 @@ class Budget:
     """The purpose whose spends count; None counts the spends of every purpose."""
 
     def __post_init__(self) -> None:
+        # "user per 7 days" and "replace" are as good as the objects that they name.
+        if isinstance(self.unit, str):
+            object.__setattr__(self, "unit", Unit.parse(self.unit))
+        adjacency = check_choice("adjacency", self.adjacency, Adjacency)
+        object.__setattr__(self, "adjacency", adjacency)
         check_name("name", self.name)
         if self.purpose is not None:
             check_name("purpose", self.purpose)
-        if check_finite("epsilon", self.epsilon) <= 0:
-            raise ConfigError(f"epsilon={self.epsilon} must be > 0; choose e.g. 1.")
-        if not 0 <= check_finite("delta", self.delta) < 1:
-            raise ConfigError(f"delta={self.delta} must be in [0, 1); choose e.g. 1e-6.")
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
         if (self.unit.window_seconds or 0) > _MAX_WINDOW_SECONDS:
             raise ConfigError(
                 f"unit='{self.unit}' has a window of over a century; use '{self.unit.owner.value}'."
             )
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data."""
+        return plain_data(self, every_field=True)
 
     @property
     def window_micros(self) -> int | None:
@@ -87,14 +100,16 @@ class Budget:
 
     def covers_cost(self, event: Event) -> bool:
         """True if the event, on its own, costs no more than this budget."""
-        pure = pure_epsilon(event, self.adjacency)
+        pure = _pure_epsilon(event, self.adjacency)
         if pure is not None and pure <= Fraction(self.epsilon) * (1 + Fraction(_TOLERANCE)):
             return True
         return self.cost(event) <= self.epsilon * (1 + _TOLERANCE)
 
     def cost(self, event: Event) -> float:
         """The epsilon of the event at the delta of this budget; math.inf if there is none."""
-        pure = pure_epsilon(event, self.adjacency)
+        from tulle.accounting.event_rules import as_float
+
+        pure = _pure_epsilon(event, self.adjacency)
         if pure is not None and (self.delta == 0 or pure == 0):
             return as_float(pure)
         curve_epsilon = _curve_epsilon(event, self.adjacency, self.delta)
@@ -109,8 +124,12 @@ class Span:
     last_micros: int
 
     @classmethod
-    def of(cls, at: datetime | None, until: datetime | None) -> "Span | None":
-        """The span from `at` to `until`, or the single moment `at`."""
+    def of(cls, at: Moment | None, until: Moment | None) -> "Span | None":
+        """The span from `at` to `until`, or the single moment or day `at`."""
+        if isinstance(at, str | date) and not isinstance(at, datetime):
+            at, until = span_of(at, until)
+        if isinstance(until, str | date) and not isinstance(until, datetime):
+            until = span_of(until, None)[1]
         if at is None:
             if until is not None:
                 raise ConfigError(f"until={until} needs at=…, the time that the data begin.")
@@ -173,6 +192,34 @@ class BudgetState:
         """
         return max(0.0, self.budget.epsilon - self.spent_epsilon)
 
+    def to_dict(self) -> dict[str, object]:
+        """Plain data; a spent epsilon without limit is the text "Infinity"."""
+        start, end = self.window_bounds or (None, None)
+        return self.budget.to_dict() | {
+            "window_start": None if start is None else start.isoformat(),
+            "window_end": None if end is None else end.isoformat(),
+            "spent_epsilon": text_if_infinite(self.spent_epsilon),
+            "left_epsilon": self.left_epsilon,
+            "num_spends": self.num_spends,
+            "num_open": self.num_open,
+        }
+
+
+def span_of(at: Moment | None, until: Moment | None) -> tuple[datetime | None, datetime | None]:
+    """First and last moment of data; a day without a time stands for the whole day.
+
+    Args:
+      at: Begin of the data.
+      until: End of the data; None: the end of `at`.
+
+    Raises:
+      ConfigError: A text is no date or time in ISO 8601.
+    """
+    if at is None:
+        return None, None if until is None else _moments("until", until)[1]
+    first, last_of_day = _moments("at", at)
+    return first, last_of_day if until is None else _moments("until", until)[1]
+
 
 def check_name(name: str, value: object) -> None:
     """Refuses a name or purpose that is empty, padded or not printable."""
@@ -180,6 +227,13 @@ def check_name(name: str, value: object) -> None:
         raise ConfigError(
             f"{name}={value!r} must be printable text without spaces around it, e.g. 'measurement'."
         )
+
+
+def _pure_epsilon(event: Event, adjacency: Adjacency) -> Fraction | None:
+    # The accountant loads scipy, and a ledger that is opened or shown to be empty needs none.
+    from tulle.accounting.event_rules import pure_epsilon
+
+    return pure_epsilon(event, adjacency)
 
 
 def _curve_epsilon(event: Event, adjacency: Adjacency, delta: float) -> float:
@@ -192,6 +246,30 @@ def _curve_epsilon(event: Event, adjacency: Adjacency, delta: float) -> float:
         if delta > 0:
             raise
         return math.inf  # a composition that has no epsilon without a delta
+
+
+def _moments(name: str, given: Moment) -> tuple[datetime, datetime]:
+    try:
+        moment = _parsed(given) if isinstance(given, str) else given
+    except ValueError:
+        moment = None
+    if isinstance(moment, datetime):
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+        return moment, moment
+    if isinstance(moment, date):
+        return datetime.combine(moment, time.min, UTC), datetime.combine(moment, time.max, UTC)
+    raise ConfigError(
+        f"{name}={given!r} must be a date or a time, e.g. 2026-01-14 or 2026-01-14T09:30Z."
+    )
+
+
+def _parsed(text: str) -> datetime | date:
+    if len(text) == len("2026-01-14"):
+        return date.fromisoformat(text)
+    # "2026-W03" and "20260114" would be read as one midnight and charge too little.
+    if text[10:11] not in {"T", " "}:
+        raise ValueError(text)
+    return datetime.fromisoformat(text)
 
 
 def _micros(name: str, moment: datetime) -> int:

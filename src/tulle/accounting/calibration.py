@@ -9,16 +9,19 @@ import sys
 from collections.abc import Callable
 
 from tulle.accounting.accountant import pld_epsilon
-from tulle.accounting.theorems import GroupTooLargeError
+from tulle.accounting.group_privacy import GroupTooLargeError
 from tulle.errors import ConfigError, UnsupportedEventError
 from tulle.privacy.events import Event
+from tulle.privacy.fields import check_delta
 from tulle.privacy.units import Adjacency
 
 SpentEpsilon = Callable[[Event, float, Adjacency], float]
 """epsilon that an event costs at a delta under an adjacency."""
 
 _NOISE_PRECISION = 1e-4
+"""Relative precision of the noise that is found; the search ends on the side that meets it."""
 _LEAST_NOISE, _MOST_NOISE = 1e-2, 1e6
+"""Noise that is looked for: less protects nothing, and with more nothing is left to see."""
 
 
 def calibrate_noise(
@@ -69,7 +72,12 @@ def calibrate_steps(
 ) -> int:
     """The most steps at which `make_event(steps)` still meets (epsilon, delta).
 
-    Any other `spent_epsilon` than the default is for comparison only.
+    Args:
+      make_event: Builds the event from the number of steps; more steps must cost more.
+      epsilon: Target, > 0.
+      delta: Target; 0 only for events that are pure.
+      adjacency: Which neighbours the target speaks about.
+      spent_epsilon: The accountant; any other than the default is for comparison only.
     """
     _check_target(epsilon, delta)
 
@@ -96,7 +104,14 @@ def calibrate_steps(
 def calibrate_sampling_prob(
     make_event: Callable[[float], Event], *, epsilon: float, delta: float, adjacency: Adjacency
 ) -> float:
-    """The largest sampling chance at which `make_event(prob)` meets (epsilon, delta)."""
+    """The largest sampling probability at which `make_event(prob)` meets (epsilon, delta).
+
+    Args:
+      make_event: Builds the event from the probability; a larger one must cost more.
+      epsilon: Target, > 0.
+      delta: Target; 0 only for events that are pure.
+      adjacency: Which neighbours the target speaks about.
+    """
     _check_target(epsilon, delta)
 
     def fits(log_prob: float) -> bool:
@@ -193,5 +208,4 @@ def _least_safe(log_excess: Callable[[float], float], low: _Point, high: _Point)
 def _check_target(epsilon: float, delta: float) -> None:
     if not 0 < epsilon < math.inf:
         raise ConfigError(f"epsilon={epsilon} must be > 0; for no privacy use a non-private run.")
-    if not 0 <= delta < 1:
-        raise ConfigError(f"delta={delta} must be in [0, 1); choose e.g. 1e-7.")
+    check_delta(delta)

@@ -1,9 +1,9 @@
 """Profiles of Gaussian noise on sums whose rows were sampled.
 
-A unit owns k rows; |S| = j of them enter a step with chance b_j, independently of
+A unit owns k rows; |S| = j of them enter a step with probability b_j, independently of
 the data. Each row adds a vector of norm <= 1. The worst pair is then one
 dimensional: mixtures of N(j, s^2) with weights b_j (Lebeda, Regehr, Kamath,
-Steinke 2025 for k = 1; for k > 1 the half-line argument is the same: the chance
+Steinke 2025 for k = 1; for k > 1 the half-line argument is the same: the probability
 of any event is a 1-Lipschitz function of the shift on the probit scale).
 
 Replace:        P = sum_j b_j N(+j), Q = sum_j b_j N(-j)
@@ -17,32 +17,22 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from scipy import special
 
-from tulle.accounting.profiles import FloatArray, Profile, interpolated_profile
+from tulle.accounting.profiles import FloatArray, Profile, gaussian_profile, interpolated_profile
 
 _ValueAndSlope = tuple[FloatArray, FloatArray]
 _Loss = Callable[[FloatArray], _ValueAndSlope]
 _MOST_NEWTON_STEPS = 60
+"""Steps end long before; more would be a search that does not come to rest."""
 _MOST_LEFT_OUT = 1e-30
-"""Chance of the numbers of rows that a mixture leaves out: 1e-24 over a million steps."""
+"""Probability of the numbers of rows that a mixture leaves out: 1e-24 over a million steps."""
 _TAIL_DEVIATIONS = 12.0
-"""A Gaussian passes that many standard deviations with a chance below 1e-32."""
+"""A Gaussian passes that many standard deviations with a probability below 1e-32."""
 _MOST_SOLVED = 256
+"""Epsilons that are solved one by one; for more a table is made."""
 _LEAST_POINTS, _MOST_POINTS, _TABLE_VALUES = 2**13, 2**16, 2**21
+"""Points of a table, fewer where each needs many rows, so that a table stays below 16 MiB."""
 _BLOCK_VALUES = 2**19
-
-
-def gaussian_profile(distance: float) -> Profile:
-    """Gaussian noise of standard deviation 1, moved by `distance`."""
-
-    def delta(epsilon: FloatArray) -> FloatArray:
-        middle = distance / 2
-        shift = epsilon / distance
-        upper = special.ndtr(middle - shift)
-        with np.errstate(over="ignore"):
-            lower = np.exp(epsilon + special.log_ndtr(-middle - shift))
-        return np.maximum(0.0, upper - lower)
-
-    return Profile(delta)
+"""Values that are computed at once, so that they fit into a cache."""
 
 
 def sampled_gaussian_replace_profile(sampling_prob: float, noise_multiplier: float) -> Profile:
@@ -91,7 +81,7 @@ def sampled_gaussian_remove_profile(sampling_prob: float, noise_multiplier: floa
 
 
 def multi_row_replace_profile(weights: FloatArray, noise_multiplier: float) -> Profile:
-    """A unit with several rows, replaced; `weights[j]` is the chance that j rows are used."""
+    """A unit with several rows, replaced; `weights[j]` is the probability that j rows are used."""
     mixture = _Mixture(weights, noise_multiplier)
 
     def loss(x: FloatArray) -> _ValueAndSlope:
@@ -132,10 +122,24 @@ def multi_row_remove_profile(weights: FloatArray, noise_multiplier: float) -> Pr
     return Profile(remove.delta, add_delta, infinite_prob=mixture.left_out_prob)
 
 
+def sampled_switch_profile(sampling_prob: float, noise_multiplier: float) -> Profile:
+    """One row of a Poisson batch whose binary label switches its bounded vector on or off.
+
+    The batch does not look at labels, so with label 0 the row adds nothing in every batch, and
+    with label 1 it adds its vector in the batches that it enters: (1-q) N(0) + q N(1) against
+    N(0). That is the pair of an added or removed row, although the row stays and its label is
+    replaced. A vector that turns round instead of going out needs the pair of a replaced row.
+
+    The two orders of this pair differ. One label meets all steps of a run in one order. Two
+    labels of a unit may be replaced together, one on and one off, and then the orders mix.
+    """
+    return sampled_gaussian_remove_profile(sampling_prob, noise_multiplier)
+
+
 class _Mixture:
     """sum_j b_j N(j, s^2) and its log density ratio to N(0, s^2).
 
-    Numbers of rows so large that one of them comes with a chance of at most
+    Numbers of rows so large that one of them comes with a probability of at most
     `_MOST_LEFT_OUT` are left out, and if one comes the loss counts as infinite:
     [P - aQ]+ <= [P' - aQ']+ + P'' for P = P' + P'' and any Q >= Q'. Small numbers
     stay, however unlikely: they bound the loss where large ones have no density.
@@ -199,7 +203,7 @@ class _Pair:
         self._start, self._top = start, top
 
     def delta(self, epsilon: FloatArray) -> FloatArray:
-        """At few epsilons to the last digit, at many by chords, which lie above by 1e-6 or so."""
+        """Solves few epsilons to the last digit, many by chords, which lie above by some 1e-6."""
         if epsilon.size > _MOST_SOLVED:
             return self._chords.forward(epsilon)
         return self._at(self._solve(epsilon), epsilon)

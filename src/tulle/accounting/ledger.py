@@ -3,7 +3,7 @@
 A ledger is one SQLite file that several processes may use at once. A spend is
 written and made durable before the release it pays for, in the same transaction
 that checked every budget it counts against: two processes can never both take
-the last of a budget, and a crash can only leave too much on the books.
+the last of a budget, and a crash can only leave too much charged.
 """
 
 import dataclasses
@@ -18,17 +18,16 @@ from pathlib import Path
 from types import TracebackType
 
 from tulle.accounting import ledger_file, ledger_rows
-from tulle.accounting.budget import Account, Budget, BudgetState, Span
+from tulle.accounting.budget import Account, Budget, BudgetState, Moment, Span, span_of
 from tulle.accounting.ledger_rows import Spend, SpendRequest, SpendStatus
 from tulle.accounting.refusal import SpendRefusedError, explain_refusal
 from tulle.errors import ConfigError, RunStateError
-from tulle.privacy.event_json import event_to_json
-from tulle.privacy.events import EpsilonDelta, Event
+from tulle.privacy.events import EpsilonDelta, Event, all_events, event_to_json
 from tulle.privacy.units import Adjacency, Unit
 
 
 class OpenSpend:
-    """A spend that is on the books while its release is under way.
+    """A spend that is in the ledger while its release is under way.
 
     Leaving the block marks it released, or failed if an error left it; both
     stay spent. It pays for one release, so it can be entered once.
@@ -87,7 +86,7 @@ class OpenSpend:
         except RunStateError as problem:
             # Open counts as spent, so privacy holds and the release need not be lost.
             warnings.warn(
-                f"spend {self.id} stays open on the books: {problem}", RuntimeWarning, stacklevel=2
+                f"spend {self.id} stays open in the ledger: {problem}", RuntimeWarning, stacklevel=2
             )
 
 
@@ -121,6 +120,12 @@ class Ledger:
         ledger = cls(path=Path(path), busy_timeout_s=busy_timeout_s)
         ledger_file.inspect_ledger_file(ledger.path, busy_timeout_s)
         return ledger
+
+    @classmethod
+    def open_or_create(cls, path: str | Path, *, busy_timeout_s: float = 60.0) -> "Ledger":
+        """Opens the ledger at a path, and makes a new one if nothing is there."""
+        make = cls.open if Path(path).exists() else cls.create
+        return make(path, busy_timeout_s=busy_timeout_s)
 
     @classmethod
     def open_to_read(cls, path: str | Path, *, busy_timeout_s: float = 60.0) -> "Ledger":
@@ -164,28 +169,40 @@ class Ledger:
             named = _named(ledger_rows.read_budgets(connection), budget)
             return ledger_rows.read_spends(connection, named, window)
 
-    def state(self, budget: str, at: datetime | None = None) -> BudgetState:
+    def state(self, budget: str, at: Moment | None = None) -> BudgetState:
         """What is spent and left of a budget, in the window of `at` (by default: now)."""
+        now = datetime.now(UTC)
+        moment = at if isinstance(at, datetime) else span_of(at or now, None)[0]
         with self._reading() as connection:
             named = _named(ledger_rows.read_budgets(connection), budget)
-            windows = named.windows(Span.of(at or datetime.now(UTC), None))
+            windows = named.windows(Span.of(moment, None))
             (account,) = ledger_rows.read_accounts(connection, named, windows)
         return account.state()
+
+    def states(self, at: Moment | None = None) -> tuple[BudgetState, ...]:
+        """What is spent and left of every budget, in the window of `at` (by default: now)."""
+        return tuple(self.state(budget.name, at) for budget in self.budgets())
 
     def check(
         self,
         event: Event,
         *,
         purpose: str,
-        unit: Unit | None = None,
-        at: datetime | None = None,
-        until: datetime | None = None,
+        unit: Unit | str | None = None,
+        at: Moment | None = None,
+        until: Moment | None = None,
     ) -> tuple[BudgetState, ...]:
         """How every budget and window would stand after a spend. Writes nothing.
 
-        Arguments as for `spend`. Raises SpendRefusedError if it would not fit.
+        Args:
+          event, purpose, unit, at, until: As for `spend`.
+
+        Raises:
+          SpendRefusedError: It would not fit.
         """
-        request = SpendRequest(event=event, purpose=purpose, unit=unit, span=Span.of(at, until))
+        request = SpendRequest(
+            event=event, purpose=purpose, unit=_unit(unit), span=Span.of(at, until)
+        )
         with self._reading() as connection:
             accounts = _accounts(connection, request)
         if (refusing := _refusing(accounts, event)) is not None:
@@ -198,9 +215,9 @@ class Ledger:
         *,
         purpose: str,
         note: str = "",
-        unit: Unit | None = None,
-        at: datetime | None = None,
-        until: datetime | None = None,
+        unit: Unit | str | None = None,
+        at: Moment | None = None,
+        until: Moment | None = None,
     ) -> OpenSpend:
         """Takes the cost of one release from every budget that counts it, or refuses.
 
@@ -210,19 +227,19 @@ class Ledger:
           event: What the release costs.
           purpose: Why, in the words of the budgets; matched exactly.
           note: Free text for readers of the ledger. Not sensitive: it is shown.
-          unit: The unit whose largest contribution the event speaks of. It must
-            cover that of every budget charged. None: it is the same as theirs,
+          unit: The unit whose largest contribution the event speaks of, also as text.
+            It must cover that of every budget charged. None: it is the same as theirs,
             which then must not differ, but for windows that hold all the data.
-          at: When the data are from (not when they are released), with a time
-            zone. Needed where a charged budget renews.
-          until: Last moment the data are from, included. Every window from `at`
+          at: When the data are from (not when they are released): a time with a time
+            zone, or a day. Needed where a charged budget renews.
+          until: Last moment or day the data are from, included. Every window from `at`
             to `until` is charged.
 
         Raises:
           SpendRefusedError: It does not fit. Nothing was written.
         """
         request = SpendRequest(
-            event=event, purpose=purpose, note=note, unit=unit, span=Span.of(at, until)
+            event=event, purpose=purpose, note=note, unit=_unit(unit), span=Span.of(at, until)
         )
         event_to_json(event)  # refused before the ledger is locked
         with self._writing() as connection:
@@ -339,12 +356,8 @@ def _check_speaks_to_all(request: SpendRequest, charged: list[Budget]) -> None:
 
 
 def _states_an_epsilon(event: Event) -> bool:
-    parts: tuple[Event, ...] = getattr(event, "events", ())
-    if hasattr(event, "event"):
-        parts = (event.event,)
-    # With epsilon=0 it is the chance of a leak, which mechanisms give for every adjacency.
-    is_stated = isinstance(event, EpsilonDelta) and event.epsilon > 0
-    return is_stated or any(_states_an_epsilon(part) for part in parts)
+    # With epsilon=0 it is the probability of a leak, which mechanisms give for every adjacency.
+    return any(isinstance(part, EpsilonDelta) and part.epsilon > 0 for part in all_events(event))
 
 
 def _refusing(accounts: Iterable[Account], event: Event) -> Account | None:
@@ -354,6 +367,10 @@ def _refusing(accounts: Iterable[Account], event: Event) -> Account | None:
 def _distinct(accounts: Iterable[Account]) -> tuple[Account, ...]:
     """Windows with equal spends are weighed once."""
     return tuple({(account.budget, account.spent): account for account in accounts}.values())
+
+
+def _unit(unit: Unit | str | None) -> Unit | None:
+    return Unit.parse(unit) if isinstance(unit, str) else unit
 
 
 def _named(budgets: Iterable[Budget], name: str) -> Budget:

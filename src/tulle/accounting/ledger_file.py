@@ -4,6 +4,11 @@ Every operation opens its own connection and closes it, so a ledger can be used
 across forks and threads (only do not fork while another thread is in one: SQLite
 itself does not survive that). Nothing here opens the file but SQLite: closing another
 descriptor of it would drop SQLite's locks (sqlite.org/howtocorrupt.html, 2.2).
+
+Tables are plain columns; events are stable JSON, units and adjacencies the words users
+write, clock times ISO 8601 in UTC, and times of data microseconds since 1970 in UTC. A
+step that brings an older ledger up to date never changes once shipped: a new version
+appends one.
 """
 
 import contextlib
@@ -15,15 +20,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tulle.accounting.ledger_schema import (
-    SCHEMA_VERSION,
-    bring_up_to_date,
-    lay_out,
-    stored_version,
-)
-from tulle.durable_files import sync_folder
+from tulle.atomic_files import sync_folder
 from tulle.errors import RunStateError
 
+APPLICATION_ID = 0x74756C6C
+"""The letters "tull" in the file header: what tells a ledger from any other SQLite file."""
 # The statements are fixed, so what they cannot find or may not write is damage too.
 _SIGNS_OF_DAMAGE = (
     sqlite3.SQLITE_CORRUPT,
@@ -43,6 +44,65 @@ _SIGNS_OF_USE = (
 )
 _LONGEST_CLOCK_TICK_NS = 20_000_000
 """Twice the coarsest clock by which kernels date a change of a file (100 ticks a second)."""
+_TO_VERSION_1 = (
+    """
+    CREATE TABLE budgets (
+        name TEXT NOT NULL PRIMARY KEY,
+        unit TEXT NOT NULL,
+        adjacency TEXT NOT NULL,
+        epsilon REAL NOT NULL CHECK (epsilon > 0),
+        delta REAL NOT NULL CHECK (delta >= 0 AND delta < 1),
+        purpose TEXT,
+        created_at TEXT NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE spends (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        event TEXT NOT NULL,
+        purpose TEXT NOT NULL,
+        first_micros INTEGER,
+        last_micros INTEGER,
+        status TEXT NOT NULL CHECK (status IN ('open', 'released', 'failed')),
+        recorded_at TEXT NOT NULL,
+        CHECK ((first_micros IS NULL) = (last_micros IS NULL))
+    )
+    """,
+    "CREATE INDEX spends_by_time ON spends (last_micros)",
+)
+_TO_VERSION_2 = (
+    "ALTER TABLE spends ADD COLUMN note TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE spends ADD COLUMN unit TEXT",
+    "ALTER TABLE spends ADD COLUMN finished_at TEXT",
+    """
+    CREATE TRIGGER budgets_never_change BEFORE UPDATE ON budgets
+    BEGIN SELECT RAISE(ABORT, 'a budget cannot be changed'); END
+    """,
+    """
+    CREATE TRIGGER budgets_stay BEFORE DELETE ON budgets
+    BEGIN SELECT RAISE(ABORT, 'a budget cannot be deleted'); END
+    """,
+    """
+    CREATE TRIGGER spends_stay BEFORE DELETE ON spends
+    BEGIN SELECT RAISE(ABORT, 'a spend cannot be deleted'); END
+    """,
+    """
+    CREATE TRIGGER spends_only_finish
+    BEFORE UPDATE OF id, event, purpose, first_micros, last_micros, recorded_at, note, unit
+    ON spends
+    BEGIN SELECT RAISE(ABORT, 'a spend cannot be changed'); END
+    """,
+)
+_TO_VERSION_3 = (
+    "ALTER TABLE spends ADD COLUMN released_as TEXT",
+    """
+    CREATE TRIGGER released_as_once BEFORE UPDATE OF released_as ON spends
+    WHEN OLD.status <> 'open'
+    BEGIN SELECT RAISE(ABORT, 'what a spend released cannot be changed'); END
+    """,
+)
+_STEPS = (_TO_VERSION_1, _TO_VERSION_2, _TO_VERSION_3)
+SCHEMA_VERSION = len(_STEPS)
 
 
 class UnreadableRowError(Exception):
@@ -130,6 +190,34 @@ def reading_a_copy(path: Path, busy_timeout_s: float) -> Iterator[sqlite3.Connec
                 bring_up_to_date(copy, path.name)
         copy.execute("PRAGMA query_only = ON")
         yield copy
+
+
+def stored_version(connection: sqlite3.Connection, file_name: str) -> int:
+    """The version of an existing ledger. Refuses what is none, or from a newer tulle."""
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application_id != APPLICATION_ID or version < 1:
+        raise RunStateError(
+            f"{file_name} is a SQLite file but not a tulle ledger; give the path of a ledger, "
+            "or of a file that does not exist yet to create one."
+        )
+    if version > SCHEMA_VERSION:
+        raise RunStateError(
+            f"{file_name} is a ledger of version {version}, this tulle reads up to version "
+            f"{SCHEMA_VERSION}; upgrade tulle."
+        )
+    return int(version)
+
+
+def lay_out(connection: sqlite3.Connection) -> None:
+    """Makes an empty SQLite file a ledger. Call it inside a transaction."""
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    _run_steps(connection, first=0)
+
+
+def bring_up_to_date(connection: sqlite3.Connection, file_name: str) -> None:
+    """Runs the steps that an older ledger lacks. Call it inside a transaction."""
+    _run_steps(connection, first=stored_version(connection, file_name))
 
 
 @contextlib.contextmanager
@@ -340,3 +428,10 @@ def _damaged(path: Path, problem: str) -> str:
 
 def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
+
+
+def _run_steps(connection: sqlite3.Connection, *, first: int) -> None:
+    for step in _STEPS[first:]:
+        for statement in step:
+            connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -12,8 +12,7 @@ from typing import TypeVar
 from tulle.accounting.budget import Account, Budget, Span, check_name
 from tulle.accounting.ledger_file import UnreadableRowError
 from tulle.errors import ConfigError, RunStateError
-from tulle.privacy.event_json import event_from_json, event_to_json
-from tulle.privacy.events import Composed, Event, Repeated
+from tulle.privacy.events import Composed, Event, Repeated, event_from_json, event_to_json
 from tulle.privacy.fields import check_text
 from tulle.privacy.units import Adjacency, Unit
 
@@ -126,7 +125,17 @@ def finish_spend(
     status: SpendStatus,
     released_as: str | None = None,
 ) -> None:
-    """Marks an open spend as released or failed, and may say what was released."""
+    """Marks an open spend as released or failed, and may say what was released.
+
+    Args:
+      connection: A transaction that writes.
+      spend_id: Number of the spend.
+      status: How it ended.
+      released_as: What was released, e.g. the hash of a file.
+
+    Raises:
+      RunStateError: The spend is not open any more.
+    """
     if released_as is not None:
         check_text("released_as", released_as)
     update = "UPDATE spends SET status = ?, finished_at = ?"
@@ -142,7 +151,13 @@ def finish_spend(
 
 
 def is_open(connection: sqlite3.Connection, spend_id: int, note: str) -> bool:
-    """True if the spend of that number and note is open."""
+    """True if the spend of that number and note is open.
+
+    Args:
+      connection: A transaction.
+      spend_id: Number of the spend.
+      note: What its note says.
+    """
     row = connection.execute(
         "SELECT 1 FROM spends WHERE id = ? AND note = ? AND status = ?",
         (spend_id, note, SpendStatus.OPEN.value),
@@ -161,7 +176,13 @@ def read_budgets(connection: sqlite3.Connection) -> tuple[Budget, ...]:
 def read_spends(
     connection: sqlite3.Connection, budget: Budget, window: int | None
 ) -> tuple[Spend, ...]:
-    """The spends of a budget, in one window or in all, oldest first."""
+    """The spends of a budget, in one window or in all, oldest first.
+
+    Args:
+      connection: A transaction.
+      budget: The budget.
+      window: Number of the window; None: all of them.
+    """
     first, last = _reach(budget, None if window is None else range(window, window + 1))
     rows = connection.execute(
         _SPENDS_QUERY,
@@ -173,7 +194,13 @@ def read_spends(
 def read_accounts(
     connection: sqlite3.Connection, budget: Budget, windows: range
 ) -> tuple[Account, ...]:
-    """What was spent of a budget in each of the windows."""
+    """What was spent of a budget in each of the windows.
+
+    Args:
+      connection: A transaction.
+      budget: The budget.
+      windows: Numbers of the windows.
+    """
     first, last = _reach(budget, windows)
     rows = connection.execute(
         _ACCOUNTS_QUERY,

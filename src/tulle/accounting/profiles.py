@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 FloatArray = NDArray[np.float64]
 DeltaFunction = Callable[[FloatArray], FloatArray]
@@ -43,6 +44,20 @@ class Profile:
         """The larger delta of the two orders."""
         delta = self.forward(epsilon)
         return delta if self.backward is None else np.maximum(delta, self.backward(epsilon))
+
+
+def gaussian_profile(distance: float) -> Profile:
+    """Gaussian noise of standard deviation 1, moved by `distance`."""
+
+    def delta(epsilon: FloatArray) -> FloatArray:
+        middle = distance / 2
+        shift = epsilon / distance
+        upper = special.ndtr(middle - shift)
+        with np.errstate(over="ignore"):
+            lower = np.exp(epsilon + special.log_ndtr(-middle - shift))
+        return np.maximum(0.0, upper - lower)
+
+    return Profile(delta)
 
 
 def laplace_profile(distance: float) -> Profile:
@@ -95,7 +110,7 @@ def discrete_gaussian_profile(scale: float, distance: int) -> Profile:
 
 
 def three_point_profile(local_epsilon: float, telling_prob: float) -> Profile:
-    """Loss +epsilon with chance `telling_prob`, -epsilon with e^-epsilon times that, else 0.
+    """Loss +epsilon with probability `telling_prob`, -epsilon with e^-epsilon times that, else 0.
 
     Randomized response and subset selection have this form.
     """
@@ -114,6 +129,20 @@ def epsilon_delta_profile(epsilon: float, delta: float) -> Profile:
         return delta + kept * _one_minus_exp(at - epsilon)
 
     return Profile(profile, largest_loss=epsilon, infinite_prob=delta)
+
+
+def in_both_orders(profile: Profile) -> Profile:
+    """A pair that is the worst in either order, for compositions that mix orders.
+
+    Its delta in each order is the larger one of the two. Both pairs are then post-processings
+    of it (Zhu, Dong, Wang 2022: what is larger at every epsilon, negative ones included,
+    dominates).
+    """
+    if profile.backward is None:
+        return profile
+    return Profile(
+        profile.worst, largest_loss=profile.largest_loss, infinite_prob=profile.infinite_prob
+    )
 
 
 def interpolated_profile(epsilons: FloatArray, deltas: FloatArray) -> Profile:

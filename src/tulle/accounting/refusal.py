@@ -7,10 +7,16 @@ import math
 from collections.abc import Callable, Sequence
 
 from tulle.accounting.budget import Account, BudgetState
-from tulle.accounting.noise_scaling import least_noise_factor, noise_setting, with_noise_scaled
 from tulle.errors import BudgetExceededError, TulleError
 from tulle.privacy.events import Event
-from tulle.privacy.rounding import BINARY_NOISE, round_down, round_up
+from tulle.privacy.guarantee import BINARY_NOISE, round_down, round_up
+
+MAX_NOISE_FACTOR = 4096.0
+"""More noise than that is not looked for: nothing would be left to see."""
+_BRACKET = 16.0
+"""Factor by which the search for a noise that fits goes up."""
+_PRECISION = 1e-3
+"""Relative precision of the advice, which is rounded to the side that fits."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,6 +53,8 @@ class Refusal:
         if self.least_noise_factor is None or self.fitting_event is None:
             elsewhere = "about another window" if self.state.window_bounds else "with less in it"
             return f"No noise makes it fit; a release {elsewhere} may."
+        from tulle.accounting.event_rules import noise_setting
+
         setting = noise_setting(self.fitting_event)
         if setting is None:
             factor = _shown(round_up, self.least_noise_factor)
@@ -90,6 +98,8 @@ def explain_refusal(event: Event, accounts: Sequence[Account], refusing: Account
       accounts: All accounts that it would be charged to.
       refusing: The one of them that refused.
     """
+    from tulle.accounting.event_rules import with_noise_scaled
+
     state = refusing.state()
     asked = refusing.budget.cost(refusing.after(event).spent)
     if math.isfinite(state.spent_epsilon):
@@ -101,6 +111,33 @@ def explain_refusal(event: Event, accounts: Sequence[Account], refusing: Account
         least_noise_factor=factor,
         fitting_event=None if factor is None else with_noise_scaled(event, factor),
     )
+
+
+def least_noise_factor(event: Event, fits: Callable[[Event], bool]) -> float | None:
+    """The least factor on the noise of `event` with which it fits, to one part in a thousand.
+
+    Rounded to the side that fits; None if not even MAX_NOISE_FACTOR fits.
+
+    Args:
+      event: What is to be spent.
+      fits: Whether an event fits. What fits must also fit with more noise.
+    """
+    from tulle.accounting.event_rules import with_noise_scaled
+
+    if fits(event):
+        return 1.0
+    low, high = 1.0, _BRACKET
+    while not fits(with_noise_scaled(event, high)):
+        if high >= MAX_NOISE_FACTOR:
+            return None
+        low, high = high, min(_BRACKET * high, MAX_NOISE_FACTOR)
+    while high > low * (1 + _PRECISION):
+        middle = math.sqrt(low * high)
+        if fits(with_noise_scaled(event, middle)):
+            high = middle
+        else:
+            low = middle
+    return high
 
 
 def _fits_all(accounts: Sequence[Account], event: Event) -> bool:

@@ -13,13 +13,12 @@ import numpy as np
 from scipy import special
 
 from tulle.accounting.gaussian_pairs import (
-    gaussian_profile,
     multi_row_remove_profile,
     multi_row_replace_profile,
     sampled_gaussian_remove_profile,
     sampled_gaussian_replace_profile,
 )
-from tulle.accounting.profiles import FloatArray, Profile
+from tulle.accounting.profiles import FloatArray, Profile, gaussian_profile
 from tulle.errors import ConfigError
 
 MOST_ROWS_PER_UNIT = 10_000
@@ -54,6 +53,11 @@ def poisson_replace_profile(remove: Profile, replace: Profile, sampling_prob: fl
     Advanced joint convexity (Balle, Barthe, Gaboardi 2018, theorem 2): with
     e^inner = 1 + (e^epsilon - 1) / q, the sampled unit is compared with the
     mixture of "not sampled" (remove) and "replaced" (replace).
+
+    Args:
+      remove: The profile of the mechanism with the unit against without it.
+      replace: The profile of the mechanism with the unit against another one.
+      sampling_prob: Probability of each row to be in the batch (q).
     """
     q = sampling_prob
 
@@ -80,7 +84,7 @@ def amplified_epsilon(epsilon: float, sampling_prob: float) -> float:
 
 
 def rows_used_weights(max_rows: int, sampling_prob: float) -> FloatArray:
-    """Chances that 0, 1, ..., max_rows rows of a unit enter a Poisson batch."""
+    """Probabilities that 0, 1, ..., max_rows rows of a unit enter a Poisson batch."""
     used = np.arange(max_rows + 1, dtype=np.float64)
     log_choices = -special.betaln(used + 1, max_rows - used + 1) - math.log(max_rows + 1)
     log_chances = special.xlogy(used, sampling_prob) + special.xlog1py(
@@ -96,6 +100,12 @@ def poisson_gaussian_profile(
     """The tight pair of Gaussian noise on a Poisson batch.
 
     Kept for the next number of steps: the tables of many rows take a while.
+
+    Args:
+      sampling_prob: Probability of each row to be in the batch.
+      noise_multiplier: Noise over the largest contribution of one row.
+      max_rows: Most rows of one unit.
+      replace: Whether the unit is replaced, and not removed.
     """
     if max_rows > MOST_ROWS_PER_UNIT:
         raise ConfigError(
@@ -115,12 +125,19 @@ def poisson_gaussian_profile(
 def truncation_profile(
     num_rows: int, sampling_prob: float, max_batch_size: int, noise_multiplier: float, max_rows: int
 ) -> tuple[float, Profile]:
-    """The chance that a batch may be cut, and the profile given that.
+    """The probability that a batch may be cut, and the profile given that.
 
     One row: Ganesh 2025 (arXiv 2508.15089): a cut batch is a uniform batch of
     fixed size, in which the row takes the place of another (distance 2).
     Several rows: the others alone leave no room for all of them; then nothing is
     claimed for sampling, and up to `max_rows` rows change or push out others.
+
+    Args:
+      num_rows: Number of rows of the data.
+      sampling_prob: Probability of each row to be in the batch.
+      max_batch_size: Rows that fit into a batch.
+      noise_multiplier: Noise over the largest contribution of one row.
+      max_rows: Most rows of one unit.
     """
     others = num_rows - max_rows
     cut_prob = _more_than(max_batch_size - max_rows, others, sampling_prob)
@@ -128,13 +145,19 @@ def truncation_profile(
         return cut_prob, gaussian_profile(2 * max_rows / noise_multiplier)
     too_many = _more_than(max_batch_size, num_rows, sampling_prob)
     inclusion = too_many * max_batch_size / num_rows / cut_prob
-    # A chance that underflows is rounded up: it has a logarithm then, and costs more.
+    # A probability that underflows is rounded up: it has a logarithm then, and costs more.
     inclusion = min(1.0, max(inclusion, sys.float_info.min))
     return cut_prob, sampled_gaussian_replace_profile(inclusion, noise_multiplier / 2)
 
 
 def mixed_profile(first: Profile, second: Profile, second_prob: float) -> Profile:
-    """A public coin decides which of two mechanisms runs."""
+    """The profile where a public coin decides which of two mechanisms runs.
+
+    Args:
+      first: The profile of one.
+      second: The profile of the other.
+      second_prob: Probability that the other runs.
+    """
 
     def forward(epsilon: FloatArray) -> FloatArray:
         return (1 - second_prob) * first.forward(epsilon) + second_prob * second.forward(epsilon)
@@ -152,7 +175,7 @@ def mixed_profile(first: Profile, second: Profile, second_prob: float) -> Profil
 
 
 def _more_than(count: int, num_rows: int, sampling_prob: float) -> float:
-    """The chance that more than `count` of `num_rows` rows are sampled."""
+    """The probability that more than `count` of `num_rows` rows are sampled."""
     if count < 0 or count >= num_rows:
         return 1.0 if count < 0 else 0.0
     return float(special.betainc(count + 1, num_rows - count, sampling_prob))

@@ -58,12 +58,18 @@ class BatchSampling:
 
     @property
     def sampling_prob(self) -> float:
-        """The chance of one row to enter one batch."""
+        """Probability of one row to enter one batch."""
         return self.batch_size / self.num_examples
 
 
 def steps_of_epochs(epochs: float, *, num_examples: int, batch_size: int) -> int:
-    """Batches of this expected size that make so many passes over the rows."""
+    """Number of batches that make so many passes over the rows.
+
+    Args:
+      epochs: Passes over the rows.
+      num_examples: Rows of the training data.
+      batch_size: Expected rows in a batch.
+    """
     if not 0 < epochs < math.inf:
         raise ConfigError(f"epochs={epochs} must be a finite number > 0.")
     steps = epochs * num_examples / batch_size
@@ -80,7 +86,13 @@ def dpsgd_event(sampling: BatchSampling, noise_multiplier: float) -> Event:
 def two_phase_event(
     sampling: BatchSampling, noise_multiplier: float, label_epsilon: float
 ) -> Event:
-    """Randomized labels, each row's once, then DP-SGD on the same rows."""
+    """Randomized labels, each row's once, then DP-SGD on the same rows.
+
+    Args:
+      sampling: The batches of DP-SGD.
+      noise_multiplier: Noise over one row's clipped gradient.
+      label_epsilon: Epsilon of the response of one row.
+    """
     labels: Event = RandomizedResponse(epsilon=label_epsilon)
     if sampling.max_rows_per_unit > 1:
         labels = Repeated(event=labels, count=sampling.max_rows_per_unit)

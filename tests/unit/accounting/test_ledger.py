@@ -363,3 +363,37 @@ def test_an_error_is_not_hidden_by_a_mark_that_cannot_be_written(
         warnings.simplefilter("ignore")
         with pytest.raises(ZeroDivisionError), spend:
             1 / 0  # noqa: B018
+
+
+def test_a_ledger_is_opened_or_created(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    Ledger.open_or_create(path).create_budget(
+        Budget(name="all", unit="user", adjacency="replace", epsilon=1.0, delta=0.0)  # type: ignore[arg-type]
+    )
+    assert [budget.name for budget in Ledger.open_or_create(path).budgets()] == ["all"]
+
+
+def test_days_and_units_may_be_text(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "ledger.db")
+    budget = Budget(
+        name="weekly",
+        unit=Unit.user(days=7),
+        adjacency=Adjacency.REPLACE,
+        epsilon=1.0,
+        delta=0.0,
+    )
+    ledger.create_budget(budget)
+    event = EpsilonDelta(epsilon=0.25)
+    # Two weeks from Thursday to Wednesday: windows begin with 1970-01-01.
+    with ledger.spend(
+        event, purpose="any", unit="user per 7 days", at="2026-01-14", until="2026-01-15"
+    ) as spend:
+        pass
+    assert len(spend.states()) == 2
+    (state,) = ledger.states("2026-01-14")
+    assert state == ledger.state("weekly", datetime(2026, 1, 14, tzinfo=UTC))
+    assert state.to_dict()["spent_epsilon"] == 0.25
+    assert state.to_dict()["unit"] == "user per 7 days"
+    assert ledger.check(event, purpose="any", at="2026-01-14")[0].spent_epsilon == 0.5
+    with pytest.raises(ConfigError, match="must have a time zone"):
+        ledger.state("weekly", datetime(2026, 1, 14))

@@ -7,8 +7,12 @@ import pytest
 
 from tulle.accounting.accountant import privacy_curve
 from tulle.accounting.curve import ComposedCurve
-from tulle.accounting.gaussian_pairs import gaussian_profile
-from tulle.accounting.profiles import Profile, discrete_laplace_profile, laplace_profile
+from tulle.accounting.profiles import (
+    Profile,
+    discrete_laplace_profile,
+    gaussian_profile,
+    laplace_profile,
+)
 from tulle.accounting.sampling import (
     MOST_ROWS_PER_UNIT,
     fixed_size_replace_profile,

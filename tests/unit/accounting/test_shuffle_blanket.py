@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tulle.accounting.shuffle_blanket import blanket_delta, blanket_epsilon
+from tulle.accounting.shuffling import blanket_delta, blanket_epsilon
 from tulle.errors import ConfigError
 
 # The contour may over-report by up to a thousandth, the exact sum does not.

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tulle.accounting.shuffle_blanket import blanket_delta
-from tulle.accounting.shuffle_clones import clones_delta
-from tulle.accounting.shuffle_profile import Blanket, profile_delta
+from tulle.accounting.shuffling import Blanket, blanket_delta, clones_delta, profile_delta
 
 FloatArray = NDArray[np.float64]
 Bound = Callable[[FloatArray, float, int, int], FloatArray]

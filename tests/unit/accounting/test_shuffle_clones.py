@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tulle.accounting.shuffle_blanket import blanket_epsilon
-from tulle.accounting.shuffle_clones import (
+from tulle.accounting.shuffling import (
+    blanket_epsilon,
     clones_delta,
     clones_epsilon,
     clones_epsilon_closed_form,

@@ -4,13 +4,19 @@ import math
 import pytest
 
 from golden.card.fixed_card import BOTH, make_plan, promise
-from tulle.accounting.accountant import guarantee, privacy_curve
-from tulle.accounting.amplification import without_amplification
-from tulle.accounting.plan_check import claim_epsilon, unamplified_epsilon, verify_plan
+from tulle.accounting.accountant import (
+    claim_epsilon,
+    guarantee,
+    privacy_curve,
+    unamplified_epsilon,
+    verify_plan,
+)
+from tulle.accounting.event_rules import without_amplification
 from tulle.errors import ConfigError, UnsupportedEventError
 from tulle.privacy import events
 from tulle.privacy.events import Event, Gaussian, PoissonSampled, RandomizedResponse, Repeated
-from tulle.privacy.plan import Claim, Plan
+from tulle.privacy.guarantee import Claim
+from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency, Unit
 
 NOISE = Gaussian(noise_multiplier=6.0)

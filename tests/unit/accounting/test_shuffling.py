@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from tulle.accounting import shuffle_profile
-from tulle.accounting.shuffle_profile import Blanket, profile_delta, profile_epsilon
+from tulle.accounting import shuffling
+from tulle.accounting.shuffling import Blanket, profile_delta, profile_epsilon
 from tulle.errors import ConfigError
 
 
@@ -61,10 +61,10 @@ def test_the_contour_is_above_the_exact_sum_by_less_than_a_thousandth(
 ) -> None:
     blanket = blanket_of(local_epsilon, num_values, num_reports)
     for fraction in (0.0, 0.01, 0.1, 0.3, 0.5, 0.7):
-        atoms = shuffle_profile._atoms(local_epsilon, fraction * local_epsilon)
-        exact = shuffle_profile._log_exact(blanket, atoms)
+        atoms = shuffling._atoms(local_epsilon, fraction * local_epsilon)
+        exact = shuffling._log_exact(blanket, atoms)
         if exact > math.log(1e-30):
-            contour = shuffle_profile._log_contour(blanket, atoms)
+            contour = shuffling._log_contour(blanket, atoms)
             # The exact sum already has an allowance of 2e-11 for its rounding.
             assert -2e-11 <= contour - exact < 1e-3
 

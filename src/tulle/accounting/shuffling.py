@@ -10,6 +10,20 @@ of the second (B) and of any other value (R) among all reports. Then
 (Balle, Bell, Gascón, Nissim 2019, with the blanket's reports counted by value).
 Every step below can only raise the value: few reports are summed exactly, many
 along a line in the complex plane (see `_log_contour`).
+
+Randomized response. A report is uniform, whatever the data, with probability
+K / (e^local_epsilon + K - 1); those reports are the blanket. From 10,000 reports on, a
+lower bound with three values or more agrees to three digits.
+
+Any local randomizer. With probability e^-local_epsilon a report is a clone:
+distributed as if it came from one of the two values compared, each with probability
+1/2 (Feldman, McMillan, Talwar 2021, Theorem 3.2). Clones form a blanket over two
+outputs. This also holds for reports that depend on earlier ones. The probability
+2 / (e^local_epsilon + 1) of the follow-up (2023) is not used: its general bound carries
+an erratum.
+
+The guarantee is for one report under replace: its unit may have held any other
+value. Reports hide one another only if all could have had the same values.
 """
 
 import dataclasses
@@ -20,11 +34,144 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from tulle.accounting.profiles import Profile, epsilon_delta_profile, interpolated_profile
 from tulle.errors import ConfigError
-from tulle.privacy.fields import check_count
+from tulle.privacy.fields import check_count, check_delta
 
 FloatArray = NDArray[np.float64]
 Epsilons = TypeVar("Epsilons", float, FloatArray)
+_LEAST_SHUFFLED_DELTA, _SHUFFLED_POINTS = 1e-20, 513
+"""Least delta that the profile of a shuffle reaches, and the points on which it is kept."""
+_LARGEST_SHUFFLED_EPSILON = 1e6
+"""Beyond it no shuffle hides a report, and a grid up to there would be empty."""
+_EPSILON_PRECISION = 1e-9
+"""Precision of an epsilon that is found; the search ends above it."""
+# The sum is exact up to so many reports of either value ...
+_MAX_EXACT_COUNT = 100
+# ... if at most so many are expected: the probability of more is then below 1e-30.
+_MAX_EXACT_MEAN = 20.0
+# Relative error of its weights and binomial probabilities, with room to spare.
+_EXACT_ROUNDING = 1e-11
+# A drift below it changes no digit.
+_NO_STEP = 1e-200
+# Standard deviations of the sum per standard deviation of the smoothing.
+_SHARPNESS = 256.0
+_MACHINE_EPSILON = float(np.finfo(np.float64).eps)
+# Terms that underflow can add up to less than this.
+_LEAST_DELTA = 1e-300
+# Chances this small are bounded, not computed.
+_LOG_NOTHING = -1000.0
+# Above it e^-local_epsilon is of no use, below it two outputs take all of the blanket but what
+# rounding hides: the local profile is the answer.
+_LEAST_LOCAL_EPSILON, _MAX_LOCAL_EPSILON = 1e-9, 300.0
+
+
+def shuffled_profile(local_epsilon: float, num_reports: int, num_values: int | None) -> Profile:
+    """The profile of shuffled reports, for a replaced report.
+
+    Args:
+      local_epsilon: Protection of one report before the shuffle, with delta = 0.
+      num_reports: Reports that are shuffled together, this unit's included.
+      num_values: Values of a report by randomized response, which has the blanket bound; None for
+        any other randomizer, which has the clones bound.
+    """
+    if local_epsilon > _LARGEST_SHUFFLED_EPSILON:
+        return epsilon_delta_profile(local_epsilon, 0.0)
+    if num_values is None:
+        hidden = _clones(local_epsilon, num_reports)
+    else:
+        hidden = _randomized_response(local_epsilon, num_values, num_reports)
+    reach = profile_epsilon(hidden, _LEAST_SHUFFLED_DELTA)
+    grid = np.linspace(0.0, reach, _SHUFFLED_POINTS)
+    deltas = profile_delta(hidden, grid)
+    if reach < local_epsilon:
+        grid, deltas = np.append(grid, local_epsilon), np.append(deltas, 0.0)
+    return dataclasses.replace(interpolated_profile(grid, deltas), largest_loss=local_epsilon)
+
+
+def blanket_delta(
+    epsilon: Epsilons, *, local_epsilon: float, num_values: int, num_reports: int
+) -> Epsilons:
+    """An upper bound of delta at each epsilon >= 0, for one value or an array.
+
+    Args:
+      epsilon: Where to evaluate the profile; 0 is answered from `local_epsilon` on.
+      local_epsilon: Protection of one report before the shuffle.
+      num_values: Values that a report can have (K).
+      num_reports: Reports that are shuffled together, this unit's included.
+    """
+    blanket = _randomized_response(local_epsilon, num_values, num_reports)
+    return profile_delta(blanket, epsilon)
+
+
+def blanket_epsilon(
+    delta: float, *, local_epsilon: float, num_values: int, num_reports: int
+) -> float:
+    """The least epsilon that the blanket proves at `delta`.
+
+    Never above `local_epsilon`, and equal to it for a single report.
+
+    Args:
+      delta: Probability that the guarantee does not cover.
+      local_epsilon: Protection of one report before the shuffle.
+      num_values: Values that a report can have (K).
+      num_reports: Reports that are shuffled together, this unit's included.
+    """
+    blanket = _randomized_response(local_epsilon, num_values, num_reports)
+    return profile_epsilon(blanket, delta)
+
+
+def clones_delta(epsilon: Epsilons, *, local_epsilon: float, num_reports: int) -> Epsilons:
+    """An upper bound of delta at each epsilon >= 0, for one value or an array.
+
+    One direction is enough: exchanging the two outputs exchanges the two data sets.
+
+    Args:
+      epsilon: Where to evaluate the profile; 0 is answered from `local_epsilon` on.
+      local_epsilon: Protection of one report before the shuffle, with delta = 0.
+      num_reports: Reports that are shuffled together, this unit's included.
+    """
+    return profile_delta(_clones(local_epsilon, num_reports), epsilon)
+
+
+def clones_epsilon(delta: float, *, local_epsilon: float, num_reports: int) -> float:
+    """The least epsilon that clones prove at `delta`.
+
+    Never above `local_epsilon`, and equal to it for a single report.
+
+    Args:
+      delta: Probability that the guarantee does not cover.
+      local_epsilon: Protection of one report before the shuffle, with delta = 0.
+      num_reports: Reports that are shuffled together, this unit's included.
+    """
+    return profile_epsilon(_clones(local_epsilon, num_reports), delta)
+
+
+def clones_epsilon_closed_form(delta: float, *, local_epsilon: float, num_reports: int) -> float:
+    """A formula for planning by hand, several times looser than `clones_epsilon()`.
+
+    Args:
+      delta: Probability that the guarantee does not cover.
+      local_epsilon: Protection of one report before the shuffle, with delta = 0.
+      num_reports: Reports that are shuffled together, this unit's included.
+
+    Raises:
+      ConfigError: if there are too few reports for the formula to be proved.
+    """
+    _clones(local_epsilon, num_reports)
+    check_delta(delta)
+    if delta == 0:
+        raise ConfigError("delta=0 must be > 0 for the closed form; choose e.g. 1e-7.")
+    # FMT21, Theorem 3.1.
+    most = math.log(num_reports / (16 * math.log(2 / delta)))
+    if local_epsilon > most:
+        raise ConfigError(
+            f"local_epsilon={local_epsilon} must be <= log(num_reports / (16 log(2/delta))) = "
+            f"{most:.4g} for the closed form; use clones_epsilon(), which has no such limit."
+        )
+    odds = math.exp(local_epsilon)
+    spread = 8 * math.sqrt(odds * math.log(4 / delta) / num_reports) + 8 * odds / num_reports
+    return min(local_epsilon, math.log1p(math.tanh(local_epsilon / 2) * spread))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,31 +228,30 @@ def check_local_epsilon(local_epsilon: float) -> None:
         )
 
 
-def check_delta(delta: float) -> None:
-    """Refuses a delta that no guarantee can have."""
-    if not 0 <= delta < 1:
-        raise ConfigError(f"delta={delta} must be in [0, 1); choose e.g. 1e-7.")
+def _randomized_response(local_epsilon: float, num_values: int, num_reports: int) -> Blanket:
+    check_local_epsilon(local_epsilon)
+    check_count("num_values", num_values, least=2)
+    lie = math.exp(-local_epsilon)
+    total = 1 + (num_values - 1) * lie
+    return Blanket(
+        local_epsilon=local_epsilon,
+        num_reports=num_reports,
+        truth_prob=1 / total,
+        value_prob=lie / total,
+        rest_prob=(num_values - 2) * lie / total,
+    )
 
 
-_EPSILON_PRECISION = 1e-9
-# The sum is exact up to so many reports of either value ...
-_MAX_EXACT_COUNT = 100
-# ... if at most so many are expected: the chance of more is then below 1e-30.
-_MAX_EXACT_MEAN = 20.0
-# Relative error of its weights and binomial chances, with room to spare.
-_EXACT_ROUNDING = 1e-11
-# A drift below it changes no digit.
-_NO_STEP = 1e-200
-# Standard deviations of the sum per standard deviation of the smoothing.
-_SHARPNESS = 256.0
-_MACHINE_EPSILON = float(np.finfo(np.float64).eps)
-# Terms that underflow can add up to less than this.
-_LEAST_DELTA = 1e-300
-# Chances this small are bounded, not computed.
-_LOG_NOTHING = -1000.0
-# Above it e^-local_epsilon is of no use, below it two outputs take all of the blanket but what
-# rounding hides: the local profile is the answer.
-_LEAST_LOCAL_EPSILON, _MAX_LOCAL_EPSILON = 1e-9, 300.0
+def _clones(local_epsilon: float, num_reports: int) -> Blanket:
+    check_local_epsilon(local_epsilon)
+    clone_prob = math.exp(-local_epsilon)
+    return Blanket(
+        local_epsilon=local_epsilon,
+        num_reports=num_reports,
+        truth_prob=1 / (1 + clone_prob),
+        value_prob=clone_prob / 2,
+        rest_prob=0.0,
+    )
 
 
 def _delta(blanket: Blanket, epsilon: float) -> float:
@@ -150,7 +296,7 @@ def _log_exact(blanket: Blanket, atoms: FloatArray) -> float:
     used = (heads > 0) & (first + second <= count)
     first, second, heads = first[used], second[used], heads[used]
     both = first + second
-    # n (n-1) ... (n-m+1) / (a! b!) chances, without factorials of n.
+    # n (n-1) ... (n-m+1) / (a! b!) probabilities, without factorials of n.
     falling = np.concatenate(([0.0], np.cumsum(np.log(count - np.arange(min(count, 2 * most))))))
     log_weights = (
         falling[both]
@@ -235,7 +381,7 @@ def _log_contour(blanket: Blanket, atoms: FloatArray) -> float:
 
 
 def _saddle_point(atoms: FloatArray, probs: FloatArray, num_reports: int) -> tuple[float, float]:
-    """Where M(c) / c^2 is least, and the standard deviation of S tilted by e^(cS).
+    """The place c where M(c) / c^2 is least, and the standard deviation of S tilted by e^(cS).
 
     Any c > 0 gives a bound; this one gives the least loss of digits.
     """
