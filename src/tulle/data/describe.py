@@ -6,17 +6,19 @@ is a noisy release that was charged to a ledger.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import polars as pl
 
 from tulle.data.distinct import DistinctValues
-from tulle.data.formats.blocks import BadLines
-from tulle.data.logs import Log
 from tulle.data.prepared.dataset import PreparedDataset
-from tulle.data.row_arrays import LABEL_WORDS, label_numbers
 from tulle.data.source_files import refuse_copies
+from tulle.data.tables.blocks import BadLines
+from tulle.data.tables.kinds import FLAG_WORDS, label_numbers, typed_columns
+from tulle.data.tables.refusals import Place, refuse_values
+from tulle.data.tables.sources import Log, block_place, placed_blocks
 from tulle.errors import DataError
 
 _MAX_VALUES_HELD = 1 << 21
@@ -27,7 +29,7 @@ _SENSITIVE_ROLES = ("label", "sensitive", "unit")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Figure:
+class RawStatistic:
     """One statistic of raw data."""
 
     value: float
@@ -44,9 +46,9 @@ class ColumnDescription:
 
     name: str
     role: str
-    num_distinct: Figure
+    num_distinct: RawStatistic
     """Different values, or different ids in a prepared dataset."""
-    missing_share: Figure | None
+    missing_share: RawStatistic | None
     """None in a prepared dataset, where a missing value is an id like others."""
 
 
@@ -54,13 +56,13 @@ class ColumnDescription:
 class Description:
     """Statistics of raw data. Under add-or-remove not even the number of rows is public."""
 
-    num_rows: Figure
-    num_bad_lines: Figure
+    num_rows: RawStatistic
+    num_bad_lines: RawStatistic
     """Lines that were left out because they cannot be read."""
-    label_rate: Figure | None
+    label_rate: RawStatistic | None
     """The mean of the label: the share of ones if it is 0 or 1."""
     columns: tuple[ColumnDescription, ...]
-    rows_per_unit: Mapping[str, Figure]
+    rows_per_unit: Mapping[str, RawStatistic]
     """Quantiles and maximum; empty if each row is its own unit."""
 
     def to_dict(self) -> dict[str, object]:
@@ -83,9 +85,10 @@ def describe_log(log: Log, *, progress: Callable[[int], None] | None = None) -> 
       except the figures that are marked otherwise.
 
     Raises:
-      DataError: A file cannot be read or is there twice, or a label is no number.
+      DataError: A file cannot be read or is there twice, a label is no number, or another value
+        is none of its column's kind.
     """
-    refuse_copies(log.paths)
+    refuse_copies(log.paths, has_header=log.layout.has_header)
     schema = log.layout.schema
     leaves_out = log.bad_lines is BadLines.SKIP
     tallies = [
@@ -93,12 +96,14 @@ def describe_log(log: Log, *, progress: Callable[[int], None] | None = None) -> 
         for role, name in schema.roles.items()
         if role != "ignored"
     ]
+    others = [tally.name for tally in tallies if tally.role != "label"]
     num_bad_lines = 0
-    for block in log.blocks():
+    for block, start in placed_blocks(log):
         num_bad_lines += block.num_bad_lines
-        place = f"{log.paths[block.next.file_index].name}, up to row {block.next.row}"
+        place = block_place(log, block, start, len(block.table))
+        table = typed_columns(block.table, schema, place, columns=others)
         for tally in tallies:
-            tally.add(block.table[tally.name], place)
+            tally.add(table[tally.name], place)
         if progress is not None:
             progress(tallies[0].num_rows)
     return _description(tallies, num_bad_lines, is_raw=True)
@@ -121,17 +126,22 @@ def describe_prepared(dataset: PreparedDataset) -> Description:
     features = [_Tally(f.name, f.role, leaves_out=leaves_out) for f in dataset.features]
     for start in range(0, dataset.num_rows, _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
+        place = functools.partial(_place, dataset.folder.name, start)
         ids = dataset.gather(rows)
         for column, tally in enumerate(features):
-            tally.add(pl.Series(tally.name, ids[:, column]), dataset.folder.name)
+            tally.add(pl.Series(tally.name, ids[:, column]), place)
         for tally, array in others:
-            tally.add(pl.Series(tally.name, array[rows]), dataset.folder.name)
+            tally.add(pl.Series(tally.name, array[rows]), place)
     num_bad_lines = provenance.get("num_bad_lines")
     return _description(
         [*features, *(tally for tally, _ in others)],
         num_bad_lines if isinstance(num_bad_lines, int) else 0,
         is_raw=False,
     )
+
+
+def _place(name: str, start: int, index: int) -> str:
+    return f"{name}, row {start + index + 1}"
 
 
 class _Tally:
@@ -144,15 +154,15 @@ class _Tally:
         self.sum = 0.0
         self.distinct = DistinctValues(_MAX_UNITS_HELD if role == "unit" else _MAX_VALUES_HELD)
 
-    def add(self, values: pl.Series, place: str) -> None:
+    def add(self, values: pl.Series, place: Place) -> None:
         self.num_rows += len(values)
         self.num_missing += values.null_count()
         self.distinct.add(values)
         if self.role == "label":
             self.sum += _sum_of_labels(values, place)
 
-    def figure(self, value: float, relative_error: float = 0.0) -> Figure:
-        return Figure(
+    def figure(self, value: float, relative_error: float = 0.0) -> RawStatistic:
+        return RawStatistic(
             value=value,
             must_not_be_released=self.leaves_out or self.role in _SENSITIVE_ROLES,
             relative_error=relative_error,
@@ -168,10 +178,10 @@ class _Tally:
             missing_share=missing,
         )
 
-    def label_rate(self) -> Figure:
+    def label_rate(self) -> RawStatistic:
         return self.figure(self.sum / max(1, self.num_rows - self.num_missing))
 
-    def rows_per_unit(self) -> dict[str, Figure]:
+    def rows_per_unit(self) -> dict[str, RawStatistic]:
         times = self.distinct.times
         found = {
             name: np.quantile(times, share, method="inverted_cdf")
@@ -181,14 +191,17 @@ class _Tally:
         return {name: self.figure(int(value), error) for name, value in found.items()}
 
 
-def _sum_of_labels(values: pl.Series, place: str) -> float:
+def _sum_of_labels(values: pl.Series, place: Place) -> float:
     """The sum of labels, missing ones left out."""
     numbers = label_numbers(values)
-    if numbers.null_count() > values.null_count() or numbers.is_infinite().any():
-        raise DataError(
-            f"column {values.name!r} of role label has a value in {place} that is neither a finite "
-            f"number nor {LABEL_WORDS}; store labels as 0 and 1, or name another column."
-        )
+    is_missing = values.fill_nan(None).is_null() if values.dtype.is_float() else values.is_null()
+    refuse_values(
+        values.name,
+        (numbers.is_null() & ~is_missing) | numbers.is_infinite().fill_null(False),
+        place,
+        f"of role label is neither a finite number nor {FLAG_WORDS}",
+        "store labels as 0 and 1, or name another column",
+    )
     return float(numbers.sum())
 
 
@@ -199,8 +212,8 @@ def _description(tallies: list[_Tally], num_bad_lines: int, *, is_raw: bool) -> 
     by_role = {tally.role: tally for tally in tallies}
     label, unit = by_role.get("label"), by_role.get("unit")
     return Description(
-        num_rows=Figure(value=num_rows, must_not_be_released=tallies[0].leaves_out),
-        num_bad_lines=Figure(value=num_bad_lines, must_not_be_released=True),
+        num_rows=RawStatistic(value=num_rows, must_not_be_released=tallies[0].leaves_out),
+        num_bad_lines=RawStatistic(value=num_bad_lines, must_not_be_released=True),
         label_rate=None if label is None else label.label_rate(),
         columns=tuple(tally.describe(is_raw=is_raw) for tally in tallies),
         rows_per_unit={} if unit is None else unit.rows_per_unit(),

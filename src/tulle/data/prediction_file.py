@@ -1,4 +1,4 @@
-"""Predictions on disk: a Parquet file that is there as a whole or not at all."""
+"""Predictions: written as a Parquet file that is there as a whole, read from any file or table."""
 
 import os
 import secrets
@@ -8,10 +8,20 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from polars.exceptions import PolarsError
 
-from tulle.durable_files import sync_folder
+from tulle.atomic_files import sync_folder
+from tulle.data.tables.rows import (
+    RowSource,
+    chances_of,
+    read_row_tables,
+    source_name,
+    whole_numbers_of,
+)
 from tulle.errors import DataError, RunStateError
+
+_COLUMNS = ("row", "probability")
+_ROWS_AT_ONCE = 1 << 20
+"""Rows that are read at once."""
 
 
 def write_predictions(
@@ -24,10 +34,10 @@ def write_predictions(
     """Writes the columns `row` (int64) and `probability`, in the order given.
 
     Args:
-      path: Of the new file.
+      path: The new file.
       rows: Which row of the data each prediction is for, from 0.
-      probabilities: The predicted chance of label 1, one a row.
-      overwrite: Replace a file that is there.
+      probabilities: The predicted probability of label 1, one a row.
+      overwrite: Whether a file that is there is replaced.
 
     Privacy:
       A prediction is a function of the features of its row: the file is as sensitive
@@ -64,12 +74,15 @@ def write_predictions(
         staged.unlink(missing_ok=True)
 
 
-def read_predictions(path: Path, num_rows: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Reads what `write_predictions` wrote: rows and their probabilities, in the file's order.
+def read_predictions(
+    source: RowSource, num_rows: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Reads rows and their probabilities, in the order of the source.
 
     Args:
-      path: Parquet with the columns `row` and `probability`.
-      num_rows: Of the table that the predictions are for.
+      source: A file, such as `write_predictions` makes, or a table in memory, with the columns
+        `row` and `probability`.
+      num_rows: Number of rows of the table that the predictions are for.
 
     Privacy:
       Reads sensitive numbers and releases nothing.
@@ -78,30 +91,22 @@ def read_predictions(path: Path, num_rows: int) -> tuple[NDArray[np.int64], NDAr
       DataError: It cannot be read, has no rows, missing values, a row twice or a row that
         the table does not have, or a probability is not in [0, 1].
     """
-    if not path.is_file():
+    rows, probabilities = [], []
+    for part in read_row_tables(source, _COLUMNS, rows_per_table=_ROWS_AT_ONCE):
+        rows.append(whole_numbers_of(part, "row").to_numpy())
+        probabilities.append(chances_of(part, "probability").to_numpy())
+    name = source_name(source)
+    if not sum(map(len, rows)):
+        raise DataError(f"{name} has no rows; give one prediction a row.")
+    all_rows = np.concatenate(rows)
+    if all_rows.min() < 0 or all_rows.max() >= num_rows:
         raise DataError(
-            f"{path.name} is no file; name predictions as `tulle train --predictions` writes them."
-        )
-    try:
-        table = pl.read_parquet(path, columns=["row", "probability"], glob=False)
-        rows = table["row"].cast(pl.Int64).to_numpy()
-        probabilities = table["probability"].cast(pl.Float64).to_numpy()
-    except (PolarsError, OSError):
-        raise DataError(
-            f"{path.name} cannot be read; it must be Parquet with the columns row and probability."
-        ) from None
-    if table.null_count().sum_horizontal().item() or not len(rows):
-        raise DataError(f"{path.name} has no rows, or missing values; write it anew.")
-    if not table["row"].dtype.is_integer() or table["row"].n_unique() < table.height:
-        raise DataError(f"{path.name} must name each row once, by a whole number from 0.")
-    if rows.min() < 0 or rows.max() >= num_rows:
-        raise DataError(
-            f"{path.name} names rows that the table, with {num_rows} rows, does not have; use "
+            f"{name} names rows that the table, with {num_rows} rows, does not have; use "
             "predictions for this table."
         )
-    if not np.all((probabilities >= 0) & (probabilities <= 1)):
-        raise DataError(f"{path.name} has a probability that is not in [0, 1]; write it anew.")
-    return rows, probabilities
+    if np.bincount(all_rows).max() > 1:
+        raise DataError(f"{name} must name each row once, by a whole number from 0.")
+    return all_rows, np.concatenate(probabilities).astype(np.float64)
 
 
 def _checked_table(rows: NDArray[np.int64], probabilities: NDArray[Any]) -> pl.DataFrame:

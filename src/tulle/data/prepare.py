@@ -25,19 +25,20 @@ from tulle.data.features.encoder import Encoder, build_encoder
 from tulle.data.features.feature_plan import FeaturePlan
 from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
 from tulle.data.features.vocabulary import fit_vocabularies
-from tulle.data.formats.archives import FileForm, form_by_name
-from tulle.data.formats.blocks import Block, Position
-from tulle.data.logs import Log
 from tulle.data.prepared.dataset import PreparedDataset
-from tulle.data.prepared.format import ENCODER_FILE, Contents, PreparedFeature
+from tulle.data.prepared.format import ENCODER_FILE, Contents
 from tulle.data.prepared.partial import PartialFolder, begun_settings, hold_partial
 from tulle.data.prepared.writer import DatasetWriter
 from tulle.data.row_arrays import RowArrays
 from tulle.data.schema import Schema
 from tulle.data.source_files import SourceFile, inspect_sources, refuse_copies
+from tulle.data.tables.archives import FileForm, form_by_name
+from tulle.data.tables.blocks import Block, Position
+from tulle.data.tables.kinds import typed_columns
+from tulle.data.tables.sources import Log, block_place, placed_blocks
 from tulle.data.units import check_units, drop_rows_without_unit
 from tulle.errors import BudgetExceededError, ConfigError, DataError
-from tulle.privacy.event_json import event_to_dict
+from tulle.privacy.events import event_to_dict
 from tulle.privacy.units import Owner
 
 Progress = Callable[[int, int, int], None]
@@ -139,7 +140,7 @@ def prepare(
             "counted; leave payment out."
         )
     sources = inspect_sources(log.paths)
-    refuse_copies(log.paths)
+    refuse_copies(log.paths, has_header=log.layout.has_header)
     settings = _settings(log, features, config, payment) | {
         "set of input files": [source.to_dict() for source in sources]
     }
@@ -196,10 +197,7 @@ class _Work:
     def contents(self) -> Contents:
         return Contents(
             schema=self.encoder.plan.schema,
-            features=tuple(
-                PreparedFeature(name=f.name, role=f.role, num_ids=f.num_ids, table=f.table)
-                for f in self.encoder.features
-            ),
+            features=self.encoder.prepared_features,
             num_classes=self.config.num_classes,
             encoder_fingerprint=self.encoder.fingerprint(),
             vocabulary_event=self.encoder.vocabulary_event,
@@ -207,15 +205,9 @@ class _Work:
 
     def arrays(self, block: Block, start: Position) -> _Arrays:
         table = _rows_with_unit(block.table, self.encoder.plan.schema, self.config)
-        name = self.log.paths[start.file_index].name
-
-        def place(index: int) -> str:
-            if table.height == block.next.row - start.row:
-                return f"{name}, row {start.row + index + 1}"
-            return f"{name}, between rows {start.row + 1} and {block.next.row}"
-
+        place = block_place(self.log, block, start, len(table))
         made: _Arrays = _row_arrays(self.encoder.plan, self.config).make(table, place)
-        ids = self.encoder.encode(table)
+        ids = self.encoder.encode(typed_columns(table, self.encoder.plan.schema, place))
         num_public = sum(feature.role == "public" for feature in self.encoder.features)
         for role, part in (("public", ids[:, :num_public]), ("sensitive", ids[:, num_public:])):
             if part.shape[1]:
@@ -286,17 +278,12 @@ def _counted_tables(
     log: Log, plan: FeaturePlan, config: PrepareConfig, *, is_paid: bool
 ) -> Iterator[pl.DataFrame]:
     """The rows to count. If it costs, a row that would be refused later is refused now."""
-    for block in log.blocks():
+    for block, start in placed_blocks(log):
         table = _rows_with_unit(block.table, plan.schema, config)
+        place = block_place(log, block, start, len(table))
         if is_paid:
-            name = log.paths[block.next.file_index].name
-            place = f"{name}, up to row {block.next.row}"
-            _row_arrays(plan, config).make(table, functools.partial(_anywhere, place))
-        yield table
-
-
-def _anywhere(place: str, _index: int) -> str:
-    return place
+            _row_arrays(plan, config).make(table, place)
+        yield typed_columns(table, plan.schema, place)
 
 
 def _rows_with_unit(table: pl.DataFrame, schema: Schema, config: PrepareConfig) -> pl.DataFrame:

@@ -5,28 +5,25 @@ the column and the place of the first such row, never its value.
 """
 
 import dataclasses
-from collections.abc import Callable
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tulle.data.features.canonical_values import as_numbers, as_text
 from tulle.data.features.hashing import ValueHasher
 from tulle.data.schema import Kind, Schema
+from tulle.data.tables.kinds import FLAG_WORDS, as_numbers, as_text, label_numbers
+from tulle.data.tables.refusals import Place, refuse_missing, refuse_values
 from tulle.errors import DataError
 
 _SECONDS_PER_DAY = 86_400
 _MOST_DAYS = 1_000_000
 _MOST_SECONDS = 100_000_000_000
 # Over 2,700 years of either: a column in a smaller unit, which would make wrong windows.
-
-_WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
-LABEL_WORDS = "true, false, yes or no"
-"""The words that a label may be in place of 1 and 0, for messages."""
-
-Place = Callable[[int], str]
-"""Says where a row of a block is, e.g. `clicks.csv, row 17`."""
+MOST_DOUBTFUL_TIME = 100_000
+"""Days up to the year 2243 since 1970, and little more than one day in seconds."""
+DOUBTFUL_TIME = "has a number that may count days as well as seconds"
+"""Why a time without a declared kind is refused, for messages."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,8 +58,8 @@ class RowArrays:
         """
         kind = self.schema.kind(values.name)
         if kind is Kind.INTEGER:
-            ids = as_numbers(values, kind)
-            _refuse_nulls(ids, reason, place)
+            ids = as_numbers(values, kind, place)
+            refuse_missing(ids, place, reason)
             return ids.to_numpy()
         if kind is Kind.CATEGORICAL and values.dtype.is_float():
             # 12 in one file and 12.0 in the next would make two units of one user.
@@ -70,24 +67,26 @@ class RowArrays:
                 f"column {values.name!r} holds ids, is {kind.value} and has the type "
                 f"{values.dtype}; declare it integer in the schema's kinds or store it as text."
             )
-        texts = as_text(values, kind)
-        _refuse_nulls(texts, reason, place)
+        texts = as_text(values, kind, place)
+        refuse_missing(texts, place, reason)
         return ValueHasher(column=values.name, salt=self.salt).hashes(texts).view(np.int64)
 
     def times(self, values: pl.Series, place: Place) -> dict[str, NDArray[np.generic]]:
         """Days, and seconds where the column has them."""
         kind = self.schema.kind(values.name)
         if kind is Kind.TIMESTAMP:
-            numbers = as_numbers(values, kind)
-            _refuse_nulls(numbers, "every row needs a time", place)
+            numbers = as_numbers(values, kind, place)
+            refuse_missing(numbers, place, "every row needs a time")
+            if values.name not in self.schema.kinds:
+                _refuse_doubtful(values, numbers, place)
+            _refuse_beyond(numbers, _MOST_SECONDS, place, "seconds", "milliseconds")
             times = numbers.to_numpy()
-            _refuse_beyond(times, _MOST_SECONDS, values.name, "seconds", "milliseconds")
             return {"times": times, "days": (times // _SECONDS_PER_DAY).astype(np.int32)}
         if kind is Kind.INTEGER:
-            numbers = as_numbers(values, kind)
-            _refuse_nulls(numbers, "every row needs a time", place)
+            numbers = as_numbers(values, kind, place)
+            refuse_missing(numbers, place, "every row needs a time")
+            _refuse_beyond(numbers, _MOST_DAYS, place, "days", "seconds")
             days = numbers.to_numpy()
-            _refuse_beyond(days, _MOST_DAYS, values.name, "days", "seconds")
             return {"days": days.astype(np.int32)}
         raise DataError(
             f"column {values.name!r} of role time is {kind.value}; declare it a timestamp "
@@ -97,48 +96,39 @@ class RowArrays:
     def _labels(self, values: pl.Series, place: Place) -> NDArray[np.float32]:
         numbers = label_numbers(values)
         is_class = (numbers >= 0) & (numbers < self.num_classes) & (numbers == numbers.floor())
-        is_class = is_class.fill_null(False)
-        if not is_class.all():
-            raise DataError(
-                f"column {values.name!r} of role label is neither a whole number from 0 to "
-                f"{self.num_classes - 1} nor {LABEL_WORDS} in {place(_first(~is_class))}; mend or "
-                "drop such rows, or set the number of classes."
-            )
+        refuse_values(
+            values.name,
+            ~is_class.fill_null(False),
+            place,
+            "of role label is neither a whole number from 0 to "
+            f"{self.num_classes - 1} nor {FLAG_WORDS}",
+            "mend or drop such rows, or set the number of classes",
+        )
         return numbers.cast(pl.Float32).to_numpy()
 
 
-def label_numbers(values: pl.Series) -> pl.Series:
-    """Labels as floats, each by itself; null where a value is missing or stands for no number.
-
-    Truth values and the words true, false, yes and no, in capitals or not, stand for 1 and 0.
-    """
-    if values.dtype in (pl.Categorical, pl.Enum):
-        values = values.cast(pl.String)
-    numbers = values.cast(pl.Float64, strict=False).fill_nan(None)
-    if values.dtype != pl.String:
-        return numbers
-    words = values.str.to_lowercase()
-    return numbers.fill_null(words.replace_strict(_WORDS, default=None, return_dtype=pl.Float64))
+def _refuse_beyond(times: pl.Series, most: int, place: Place, unit: str, smaller: str) -> None:
+    refuse_values(
+        times.name,
+        (times > most) | (times < -most),
+        place,
+        f"of role time is taken for {unit} and is beyond {most:,}",
+        f"such times look like {smaller}. Convert them, or give the column the right kind: "
+        "timestamp for seconds, integer for days",
+    )
 
 
-def _refuse_beyond(
-    times: NDArray[np.int64], most: int, column: str, unit: str, smaller: str
-) -> None:
-    if len(times) and max(abs(int(times.min())), abs(int(times.max()))) > most:
-        raise DataError(
-            f"column {column!r} of role time is taken for {unit}, and some are beyond {most:,}: "
-            f"they look like {smaller}. Convert it, or give it the right kind: timestamp for "
-            "seconds, integer for days."
-        )
-
-
-def _refuse_nulls(values: pl.Series, reason: str, place: Place) -> None:
-    if values.null_count():
-        raise DataError(
-            f"column {values.name!r} has nulls, the first in {place(_first(values.is_null()))}; "
-            f"{reason}. Drop such rows first."
-        )
-
-
-def _first(is_wrong: pl.Series) -> int:
-    return int(is_wrong.arg_true()[0])
+def _refuse_doubtful(values: pl.Series, times: pl.Series, place: Place) -> None:
+    """Refuses numbers that may count days, where the schema does not say what they count."""
+    if values.dtype in (pl.Date, pl.Datetime):
+        return
+    texts = values if values.dtype.is_numeric() else values.cast(pl.String)
+    is_number = texts.cast(pl.Float64, strict=False).is_not_null()
+    refuse_values(
+        values.name,
+        is_number & times.is_between(-MOST_DOUBTFUL_TIME, MOST_DOUBTFUL_TIME),
+        place,
+        f"of role time {DOUBTFUL_TIME}",
+        f'say which in the schema: kinds = {{{values.name} = "integer"}} for days, "timestamp" '
+        "for seconds",
+    )

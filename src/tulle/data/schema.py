@@ -6,12 +6,13 @@ feature. A column without a role is not read, and a model never sees it.
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from tulle.errors import ConfigError
-from tulle.privacy.columns import ColumnRoles
-from tulle.privacy.fields import check_choice, check_fields, did_you_mean
+from tulle.privacy.codec import settings_from
+from tulle.privacy.fields import check_choice, did_you_mean
+from tulle.privacy.plan import ColumnRoles
 
 
 class Kind(enum.Enum):
@@ -20,8 +21,10 @@ class Kind(enum.Enum):
     CATEGORICAL = "categorical"
     INTEGER = "integer"
     REAL = "real"
+    BOOLEAN = "boolean"
+    """True and false, also written as yes and no, t and f, or 1 and 0."""
     TIMESTAMP = "timestamp"
-    """Seconds since some start, or since 1970 UTC."""
+    """A number of seconds since some start, or a date and time, which counts from 1970 UTC."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,9 +40,10 @@ class Schema:
     unit: str | None = None
     time: str | None = None
     ignored: tuple[str, ...] = ()
-    kinds: Mapping[str, Kind] = dataclasses.field(default_factory=dict)
-    """Kind of each column that is not categorical; the label is an integer and the time a
-    timestamp unless it is said otherwise."""
+    kinds: Mapping[str, Kind | str] = dataclasses.field(default_factory=dict)
+    """Kind of each column that is not categorical, also as its word, e.g. "real"; the label is an
+    integer and the time a timestamp unless it is said otherwise. Where nothing is said, a time
+    that is a small number and may count days as well as seconds is refused."""
 
     def __post_init__(self) -> None:
         # Two roles for one column and other mistakes are found by ColumnRoles.
@@ -47,15 +51,16 @@ class Schema:
         for role in ("public", "sensitive", "ignored"):
             object.__setattr__(self, role, getattr(roles, role))
         names = [name for _, name in roles.items()]
-        for name, kind in self.kinds.items():
+        kinds: dict[str, Kind] = {}
+        for name, kind in sorted(self.kinds.items()):
             if name not in names:
                 raise ConfigError(
                     f"kinds names column {name!r}, which has no role"
                     f"{did_you_mean(name, names)}; give it a role or drop it from kinds."
                 )
-            if not isinstance(kind, Kind):
-                raise ConfigError(f"kind of column {name!r} is {kind!r}, must be a Kind.")
-        object.__setattr__(self, "kinds", MappingProxyType(dict(sorted(self.kinds.items()))))
+            given = kind.value if isinstance(kind, Kind) else kind
+            kinds[name] = check_choice(f"kind of {name!r}", given, Kind)
+        object.__setattr__(self, "kinds", MappingProxyType(kinds))
 
     @property
     def roles(self) -> ColumnRoles:
@@ -79,6 +84,16 @@ class Schema:
         """The columns a model may see, public ones first."""
         return (*self.public, *self.sensitive)
 
+    def to_read(self, columns: Collection[str]) -> "Schema":
+        """A schema to read some columns of new rows by, of which the label is not known.
+
+        Kinds are the same. All of these columns count as sensitive: nothing is released of them.
+        """
+        kept = tuple(name for name in self.features if name in columns)
+        time = self.time if self.time in columns else None
+        kinds = {name: kind for name, kind in self.kinds.items() if name in (*kept, time)}
+        return Schema(label=None, sensitive=kept, time=time, kinds=kinds)
+
     def kind(self, column: str) -> Kind:
         """The kind of a column with a role."""
         if column not in {name for _, name in self.roles.items()}:
@@ -86,23 +101,18 @@ class Schema:
                 f"column {column!r} has no role{did_you_mean(column, self.used)}; give it one."
             )
         if column in self.kinds:
-            return self.kinds[column]
+            return Kind(self.kinds[column])
         if column == self.time:
             return Kind.TIMESTAMP
         return Kind.INTEGER if column == self.label else Kind.CATEGORICAL
 
     def to_dict(self) -> dict[str, object]:
         """Plain data with every role."""
-        kinds = {name: kind.value for name, kind in self.kinds.items()}
+        kinds = {name: Kind(kind).value for name, kind in self.kinds.items()}
         return self.roles.to_dict() | {"kinds": kinds}
 
     @classmethod
     def from_dict(cls, data: object) -> "Schema":
         """Reads what `to_dict` wrote. Only the label must be there; unknown keys are errors."""
-        optional = ("public", "sensitive", "unit", "time", "ignored", "kinds")
-        fields = dict(check_fields("schema", data, ("label",), optional))
-        kinds = fields.pop("kinds", {})
-        if not isinstance(kinds, dict):
-            raise ConfigError(f"kinds={kinds!r} must map columns to kinds.")
-        named = {name: check_choice(f"kind of {name!r}", k, Kind) for name, k in kinds.items()}
-        return cls(**fields, kinds=named)
+        schema: Schema = settings_from(cls, data, what="schema")
+        return schema

@@ -6,14 +6,14 @@ strict: unknown keys, unknown kinds and a column with two roles are errors.
 
 import json
 import os
-import tomllib
 from pathlib import Path
 from typing import Any
 
+from tulle.atomic_files import stage_text, sync_folder
 from tulle.data.schema import Schema
-from tulle.durable_files import stage_text, sync_folder
 from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import parse_json
+from tulle.privacy.toml_files import parse_toml
 
 _SUFFIXES = (".toml", ".json")
 
@@ -70,11 +70,7 @@ def _read_text(path: Path) -> str:
 
 
 def _parse_toml(text: str) -> dict[str, Any]:
-    try:
-        data = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise ConfigError(f"not TOML: {reason}.") from error
+    data = parse_toml("schema", text)
     if "label" not in data:
         raise ConfigError(
             "schema needs the key 'label'; add it. TOML has no null: "

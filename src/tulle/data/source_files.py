@@ -5,6 +5,9 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from tulle.data.tables.archives import detect_form
+from tulle.data.tables.columnar import count_rows
+from tulle.data.tables.lines import LineSource
 from tulle.errors import DataError
 
 _EDGE_BYTES = 1 << 20
@@ -38,12 +41,17 @@ def inspect_sources(paths: Sequence[Path]) -> tuple[SourceFile, ...]:
     return tuple(_inspect(path) for path in paths)
 
 
-def refuse_copies(paths: Sequence[Path]) -> None:
+def refuse_copies(paths: Sequence[Path], *, has_header: bool = False) -> None:
     """Refuses files of one table of which two are the same file, or equal byte by byte.
 
     A row that is there twice counts twice in sums, is trained on twice, and has its label noised
-    twice for one price. Files that hold the same rows in other bytes are not found. Only files of
-    equal size are opened, and only those with equal ends are read whole.
+    twice for one price. Files without a row may be equal. Files that hold the same rows in other
+    bytes are not found. Only files of equal size are opened, and only those with equal ends are
+    read whole.
+
+    Args:
+      paths: All files of one table.
+      has_header: Whether the first line of text files names the columns and is no row.
 
     Raises:
       DataError: A file is named twice, also by a link, or is a copy of another; or one cannot
@@ -66,10 +74,10 @@ def refuse_copies(paths: Sequence[Path]) -> None:
         sizes.setdefault(found.st_size, []).append(path)
     for alike in sizes.values():
         if len(alike) > 1:
-            _refuse_equal(alike)
+            _refuse_equal(alike, has_header=has_header)
 
 
-def _refuse_equal(paths: Sequence[Path]) -> None:
+def _refuse_equal(paths: Sequence[Path], *, has_header: bool) -> None:
     """Refuses two equal files among different ones of one size."""
     ends: dict[str, list[Path]] = {}
     for path in paths:
@@ -78,12 +86,25 @@ def _refuse_equal(paths: Sequence[Path]) -> None:
         contents: dict[str, Path] = {}
         for path in alike if len(alike) > 1 else ():
             other = contents.setdefault(content_sha256(path), path)
-            if other is not path:
+            if other is not path and _has_rows(path, has_header=has_header):
                 raise DataError(
                     f"{path.name} is a copy of {other.name}, equal byte by byte, and its rows "
                     "would count twice. Leave one of them out; if these really are other rows, "
                     "put them into one file."
                 )
+
+
+def _has_rows(path: Path, *, has_header: bool) -> bool:
+    """Whether a file has a row. One that cannot be read is taken to have some."""
+    try:
+        form = detect_form(path)
+        if form.is_columnar:
+            return count_rows(path, form) > 0
+        with LineSource(path, form) as source:
+            header = source.take(1) if has_header else None
+            return (header is not None or not has_header) and source.take(1) is not None
+    except DataError:
+        return path.stat().st_size > 0
 
 
 def content_sha256(path: Path) -> str:

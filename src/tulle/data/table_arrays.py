@@ -14,7 +14,8 @@ from tulle.data.features.encoder import Encoder
 from tulle.data.prepared.format import PreparedFeature
 from tulle.data.row_arrays import RowArrays
 from tulle.data.schema import Schema
-from tulle.data.table_columns import as_polars
+from tulle.data.tables.kinds import typed_columns
+from tulle.data.tables.memory import as_polars
 from tulle.data.units import check_units
 from tulle.errors import ConfigError, DataError
 
@@ -36,6 +37,10 @@ class TableArrays:
     """0 or 1; None without labels."""
     units: NDArray[np.int64] | None
     """Equal for rows of one unit; None without labels or if each row is its own."""
+    times: NDArray[np.int64] | None = None
+    """Seconds since 1970; None without labels or without such times."""
+    days: NDArray[np.int32] | None = None
+    """Days since 1970; None without labels or without times."""
 
     @property
     def num_rows(self) -> int:
@@ -79,18 +84,17 @@ def encode_table(table: object, encoder: Encoder, *, with_label: bool) -> TableA
         check_units(plain, schema)
         maker = RowArrays(schema=schema, num_classes=_NUM_CLASSES, salt=encoder.plan.salt)
         rows = dict(maker.make(plain, _place))
-    ids = encoder.encode(plain)
+    ids = encoder.encode(typed_columns(plain, schema, _place))
     num_public = sum(feature.role == "public" for feature in encoder.features)
     return TableArrays(
         schema=schema,
-        features=tuple(
-            PreparedFeature(name=f.name, role=f.role, num_ids=f.num_ids, table=f.table)
-            for f in encoder.features
-        ),
+        features=encoder.prepared_features,
         public_features=np.ascontiguousarray(ids[:, :num_public]),
         sensitive_features=np.ascontiguousarray(ids[:, num_public:]),
         labels=rows.get("labels"),
         units=rows.get("units"),
+        times=rows.get("times"),
+        days=rows.get("days"),
     )
 
 

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 from tulle.data.features.feature_plan import FeaturePlan, hash_all
-from tulle.data.formats.generic import layout_for
-from tulle.data.formats.layout import Layout
-from tulle.data.logs import LogFiles
 from tulle.data.schema import Kind, Schema
+from tulle.data.tables.layout import Layout, layout_for
+from tulle.data.tables.sources import LogFiles
 
 SCHEMA = Schema(
     label="click",
@@ -15,7 +14,7 @@ SCHEMA = Schema(
     unit="user",
     time="at",
     ignored=("note",),
-    kinds={"price": Kind.REAL},
+    kinds={"price": Kind.REAL, "at": Kind.TIMESTAMP},
 )
 HEADER = "click,site,price,age,city,user,at,note"
 SALT = bytes(range(16))

@@ -115,13 +115,14 @@ def test_predictions_are_read_in_their_order(tmp_path: Path) -> None:
         ({"row": [0, 8], "probability": [0.1, 0.2]}, "names rows that the table, with 8 rows"),
         ({"row": [-1, 0], "probability": [0.1, 0.2]}, "names rows that the table"),
         ({"row": [1, 1], "probability": [0.1, 0.2]}, "must name each row once"),
-        ({"row": [0.0, 1.0], "probability": [0.1, 0.2]}, "must name each row once"),
-        ({"row": [0, None], "probability": [0.1, 0.2]}, "missing values"),
-        ({"row": [0, 1], "probability": [None, 0.2]}, "missing values"),
-        ({"row": [0, 1], "probability": [1.5, 0.2]}, r"not in \[0, 1\]"),
-        ({"row": [0, 1], "probability": [float("nan"), 0.2]}, r"not in \[0, 1\]"),
-        ({"row": [0, 1], "chance": [0.1, 0.2]}, "must be Parquet with the columns row and"),
-        ({"row": ["x", "y"], "probability": [0.1, 0.2]}, "cannot be read"),
+        ({"row": [0.5, 1.0], "probability": [0.1, 0.2]}, "column 'row' .*, row 1"),
+        ({"row": [0, None], "probability": [0.1, 0.2]}, "column 'row' is missing in .*, row 2"),
+        ({"row": [0, 1], "probability": [None, 0.2]}, "'probability' is missing in .*, row 1"),
+        ({"row": [0, 1], "probability": [1.5, 0.2]}, r"no probability in \[0, 1\] in .*, row 1"),
+        ({"row": [0, 1], "probability": [float("nan"), 0.2]}, "'probability' is missing"),
+        ({"row": [0, 1], "chance": [0.1, 0.2]}, "has no column 'probability'"),
+        ({"row": ["x", "y"], "probability": [0.1, 0.2]}, "column 'row' .*, row 1"),
+        ({"row": [], "probability": []}, "has no rows"),
     ],
 )
 def test_a_file_that_is_no_predictions_is_refused(
@@ -129,5 +130,25 @@ def test_a_file_that_is_no_predictions_is_refused(
 ) -> None:
     path = tmp_path / "predictions.parquet"
     pl.DataFrame(columns, strict=False).write_parquet(path)
-    with pytest.raises(DataError, match=rf"predictions\.parquet .*{problem}"):
+    with pytest.raises(DataError, match=problem):
         read_predictions(path, 8)
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "arrow", "polars", "pandas"])
+def test_predictions_come_from_any_file_or_table(tmp_path: Path, form: str) -> None:
+    frame = pl.DataFrame({"probability": PROBABILITIES, "row": ROWS})
+    path = tmp_path / f"predictions.{form}"
+    write = {
+        "csv": lambda: frame.write_csv(path),
+        "tsv": lambda: frame.write_csv(path, separator="\t"),
+        "jsonl": lambda: frame.write_ndjson(path),
+        "arrow": lambda: frame.write_ipc(path),
+    }
+    source: object = path
+    if form in write:
+        write[form]()
+    else:
+        source = frame if form == "polars" else frame.to_pandas()
+    rows, probabilities = read_predictions(source, 8)
+    assert rows.tolist() == [4, 0, 7]
+    assert probabilities.tolist() == [0.25, 0.0, 1.0]

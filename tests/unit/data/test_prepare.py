@@ -13,10 +13,11 @@ from tulle.data.features.encoder import Encoder, build_encoder
 from tulle.data.features.feature_plan import FeaturePlan, hash_all, vocabulary_all
 from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
 from tulle.data.formats.display import DISPLAY
-from tulle.data.formats.tables import BadLines
-from tulle.data.logs import LogFiles, TaobaoTables
+from tulle.data.formats.taobao_tables import TaobaoTables
 from tulle.data.prepare import PrepareConfig, VocabularyPayment, begun_plan, prepare
 from tulle.data.prepared.writer import DatasetWriter
+from tulle.data.tables.blocks import BadLines
+from tulle.data.tables.sources import LogFiles
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.privacy.units import Adjacency, Unit
 from unit.data.small_log import SCHEMA, lines, small_layout, small_log, small_plan, write_log
@@ -433,7 +434,7 @@ def test_a_vocabulary_by_user_needs_bounded_rows(tmp_path: Path) -> None:
 
 def test_the_three_tables_of_taobao_are_joined(tmp_path: Path) -> None:
     (tmp_path / "raw_sample.csv").write_text(
-        "user,time_stamp,adgroup_id,pid,nonclk,clk\n1,86400,7,p,1,0\n2,90000,8,p,0,1\n"
+        "user,time_stamp,adgroup_id,pid,nonclk,clk\n1,1493942400,7,p,1,0\n2,1493946000,8,p,0,1\n"
     )
     (tmp_path / "ad_feature.csv").write_text(
         "adgroup_id,cate_id,campaign_id,customer,brand,price\n7,1,2,3,NULL,9.5\n8,1,2,3,4,1\n"
@@ -449,5 +450,5 @@ def test_the_three_tables_of_taobao_are_joined(tmp_path: Path) -> None:
     assert dataset.labels is not None
     assert dataset.days is not None
     assert dataset.labels.tolist() == [0, 1]
-    assert dataset.days.tolist() == [1, 1]
+    assert dataset.days.tolist() == [17_291, 17_291]
     assert [source["name"] for source in dataset.head.provenance["sources"]] == list(names)  # type: ignore[attr-defined, index]

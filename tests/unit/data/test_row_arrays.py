@@ -5,11 +5,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tulle.data.row_arrays import RowArrays, label_numbers
+from tulle.data.row_arrays import RowArrays
 from tulle.data.schema import Kind, Schema
+from tulle.data.tables.kinds import label_numbers
 from tulle.errors import DataError
 
-SCHEMA = Schema(label="label", public=("x",), unit="unit", time="time")
+SCHEMA = Schema(label="label", public=("x",), unit="unit", time="time", kinds={"time": "timestamp"})
 SALT = b"0123456789abcdef"
 
 
@@ -24,7 +25,7 @@ def arrays(schema: Schema = SCHEMA, **columns: list[object]) -> dict[str, np.nda
 
 
 def of_kind(column: str, kind: Kind) -> Schema:
-    return dataclasses.replace(SCHEMA, kinds={column: kind})
+    return dataclasses.replace(SCHEMA, kinds=dict(SCHEMA.kinds) | {column: kind})
 
 
 def test_only_what_the_schema_has_is_made() -> None:
@@ -44,6 +45,7 @@ def test_only_what_the_schema_has_is_made() -> None:
         ["false", "true"],
         ["No", "YES"],
         ["no", "1"],
+        ["F", "t"],
     ],
 )
 def test_labels_may_be_numbers_text_or_truth_values(values: list[object]) -> None:
@@ -120,7 +122,17 @@ def test_an_integer_time_is_a_number_of_days() -> None:
 def test_a_time_that_is_neither_is_refused() -> None:
     with pytest.raises(DataError, match="column 'time' of role time is categorical"):
         arrays(of_kind("time", Kind.CATEGORICAL), time=["noon"])
-    with pytest.raises(DataError, match="look like seconds"):
+    with pytest.raises(DataError, match="in row 0; such times look like seconds"):
         arrays(of_kind("time", Kind.INTEGER), time=[2**31])
     with pytest.raises(DataError, match="column 'time' has nulls, the first in row 0"):
         arrays(time=[None, 3])
+
+
+@pytest.mark.parametrize("day", [0, 91, "20454", -3, 100_000.0])
+def test_small_numbers_are_no_seconds_unless_the_schema_says_so(day: object) -> None:
+    unsaid = dataclasses.replace(SCHEMA, kinds={})
+    with pytest.raises(DataError, match=r"'time' of role time .* days .* in row 1; say which"):
+        arrays(unsaid, time=[type(day)(1_768_348_800), day])
+    assert arrays(unsaid, time=[1_768_348_800])["days"].tolist() == [20_467]
+    assert arrays(unsaid, time=["1970-01-02"])["days"].tolist() == [1]
+    assert arrays(time=[day])["times"].tolist() == [int(float(str(day)))]

@@ -63,7 +63,7 @@ def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
 
 
 def test_a_misspelt_role_is_refused_with_a_suggestion() -> None:
-    with pytest.raises(ConfigError, match=r"no key 'sensitiv' \(did you mean 'sensitive'\?\)"):
+    with pytest.raises(ConfigError, match=r"no setting 'sensitiv' \(did you mean 'sensitive'\?\)"):
         Schema.from_dict({"label": "y", "sensitiv": ["age"]})
 
 

@@ -41,8 +41,8 @@ def test_the_schema_of_every_layout_comes_back_from_disk(tmp_path: Path, name: s
 @pytest.mark.parametrize(
     ("name", "text", "match"),
     [
-        ("s.toml", "label = 'y'\nlabel = 'z'\n", r"s\.toml: not TOML: .*line 2"),
-        ("s.toml", "label = \n", r"s\.toml: not TOML: .*line 1"),
+        ("s.toml", "label = 'y'\nlabel = 'z'\n", r"s\.toml: schema is not TOML: .*line 2"),
+        ("s.toml", "label = \n", r"s\.toml: schema is not TOML: .*line 1"),
         ("s.toml", "public = ['a']", "TOML has no null: write a schema without a label as JSON"),
         ("s.toml", "label = 'y'\nsensitve = ['a']", r"did you mean 'sensitive'"),
         ("s.toml", "label = 'y'\n[kinds]\nz = 'real'", "column 'z', which has no role"),
@@ -50,8 +50,8 @@ def test_the_schema_of_every_layout_comes_back_from_disk(tmp_path: Path, name: s
         ("s.json", '{"label": "y",}', r"s\.json: schema is not JSON: .* at character 1"),
         ("s.json", '{"label": "y", "label": "z"}', "key 'label' is there more than once"),
         ("s.json", '{"label": NaN}', "NaN is not JSON"),
-        ("s.json", "[]", "must be a JSON object"),
-        ("s.json", "{}", "needs the key 'label'"),
+        ("s.json", "[]", "must be a table of settings"),
+        ("s.json", "{}", "needs the setting 'label'"),
         ("s.json", '{"label": "y", "public": ["y"]}', "'y' has the roles label and public"),
         ("s.json", '{"label": "y", "public": "a"}', r"write public=\['a'\]"),
         ("s.json", "[" * 100_000, "nested too deeply"),

@@ -1,7 +1,10 @@
+import gzip
+import io
 import os
 import re
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from tulle.data.source_files import content_sha256, inspect_sources, refuse_copies
@@ -66,7 +69,7 @@ def test_one_file_is_refused_under_every_name_it_has(tmp_path: Path) -> None:
         other.unlink()
 
 
-@pytest.mark.parametrize("num_bytes", [0, 7, 3 * MEBIBYTE])
+@pytest.mark.parametrize("num_bytes", [7, 3 * MEBIBYTE])
 def test_a_copy_is_refused_and_one_other_byte_makes_another_file(
     tmp_path: Path, num_bytes: int
 ) -> None:
@@ -76,11 +79,54 @@ def test_a_copy_is_refused_and_one_other_byte_makes_another_file(
     last.write_bytes(bytes(num_bytes))
     with pytest.raises(DataError, match=r"c\.csv is a copy of a\.csv, equal byte by byte"):
         refuse_copies([first, between, last])
-    if num_bytes:
-        content = bytearray(num_bytes)
-        content[num_bytes // 2] = 1  # of the large file neither end shows it
-        last.write_bytes(content)
-        refuse_copies([first, between, last])
+    content = bytearray(num_bytes)
+    content[num_bytes // 2] = 1  # of the large file neither end shows it
+    last.write_bytes(content)
+    refuse_copies([first, between, last])
+
+
+def write_twice(folder: Path, name: str, content: bytes) -> list[Path]:
+    paths = [folder / f"{number}-{name}" for number in range(2)]
+    for path in paths:
+        path.write_bytes(content)
+    return paths
+
+
+def table_bytes(num_rows: int, form: str) -> bytes:
+    table = pl.DataFrame({"user": ["u"] * num_rows}, schema={"user": pl.String})
+    buffer = io.BytesIO()
+    table.write_parquet(buffer) if form == "parquet" else table.write_ipc(buffer)
+    return buffer.getvalue()
+
+
+def test_files_without_a_row_are_no_copies_of_each_other(tmp_path: Path) -> None:
+    header = b"user,city\n"
+    for name, content in {
+        "a.csv": header,
+        "b.csv": header.rstrip(),
+        "c.csv.gz": gzip.compress(header, mtime=0),
+        "d.parquet": table_bytes(0, "parquet"),
+        "e.arrow": table_bytes(0, "arrow"),
+        "f.csv": b"",
+    }.items():
+        refuse_copies(write_twice(tmp_path, name, content), has_header=True)
+    refuse_copies(write_twice(tmp_path, "g.csv", b""))
+
+
+def test_a_single_row_is_enough_for_a_copy(tmp_path: Path) -> None:
+    for name, content in {
+        "a.csv": b"user\nu\n",
+        "b.csv.gz": gzip.compress(b"user\nu", mtime=0),
+        "c.parquet": table_bytes(1, "parquet"),
+        "d.arrow": table_bytes(1, "arrow"),
+        "e.csv": b"user\n\n",
+        "f.parquet": b"broken",
+    }.items():
+        with pytest.raises(DataError, match="is a copy of"):
+            refuse_copies(write_twice(tmp_path, name, content), has_header=True)
+    # Without a header the first line is a row.
+    with pytest.raises(DataError, match="is a copy of"):
+        refuse_copies(write_twice(tmp_path, "g.csv", b"u,1\n"))
 
 
 def test_files_of_different_sizes_are_not_read(

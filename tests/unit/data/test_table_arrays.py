@@ -19,13 +19,13 @@ from tulle.data.features.feature_plan import (
     VocabularyFeature,
 )
 from tulle.data.features.vocabulary import fit_vocabularies
-from tulle.data.formats.generic import layout_for
-from tulle.data.logs import LogFiles
 from tulle.data.prepare import prepare
 from tulle.data.prepared.dataset import PreparedDataset
-from tulle.data.schema import Kind, Schema
+from tulle.data.schema import Schema
 from tulle.data.table_arrays import TableArrays, encode_table
-from tulle.data.table_columns import as_polars
+from tulle.data.tables.layout import layout_for
+from tulle.data.tables.memory import as_polars
+from tulle.data.tables.sources import LogFiles
 from tulle.errors import ConfigError, DataError
 
 SCHEMA = Schema(
@@ -34,7 +34,7 @@ SCHEMA = Schema(
     sensitive=("age", "city"),
     unit="user",
     time="at",
-    kinds={"price": Kind.REAL, "age": Kind.INTEGER, "size": Kind.INTEGER},
+    kinds={"price": "real", "age": "integer", "size": "integer", "at": "timestamp"},
 )
 NUM_ROWS = 60
 VOCABULARY = FeaturePlan(

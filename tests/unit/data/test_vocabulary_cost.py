@@ -12,8 +12,7 @@ from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
 from tulle.data.prepare import PrepareResult, VocabularyPayment, prepare
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.data.prepared.writer import DatasetWriter
-from tulle.privacy.event_json import event_to_json
-from tulle.privacy.events import Composed, DiscreteLaplace, EpsilonDelta, Event
+from tulle.privacy.events import Composed, DiscreteLaplace, EpsilonDelta, Event, event_to_json
 from tulle.privacy.units import Adjacency, Unit
 from unit.data.small_log import SALT, SCHEMA, lines, small_log, small_plan, write_log
 

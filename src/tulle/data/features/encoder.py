@@ -4,6 +4,7 @@ An encoder holds public settings and released vocabularies only. The same row
 gets the same ids from every file, machine and version.
 """
 
+import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable
@@ -14,13 +15,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tulle.data.features import encoder_file
-from tulle.data.features.canonical_values import as_numbers, as_text
 from tulle.data.features.feature_plan import (
     DayOfWeekFeature,
     FeaturePlan,
     HashedFeature,
     HourFeature,
     LogFeature,
+    Role,
     VocabularyFeature,
 )
 from tulle.data.features.hashing import ValueHasher, bins_of
@@ -28,10 +29,11 @@ from tulle.data.features.id_tables import Feature, PlacedFeature, place_features
 from tulle.data.features.transforms import Ids, days_of_week, hours_of_day, log_buckets
 from tulle.data.features.value_lookup import ValueLookup
 from tulle.data.features.vocabulary import Vocabularies
+from tulle.data.prepared.format import PreparedFeature
 from tulle.data.schema import Kind
+from tulle.data.tables.kinds import as_numbers, as_text
 from tulle.errors import DataError
-from tulle.privacy.event_json import event_to_json
-from tulle.privacy.events import Event
+from tulle.privacy.events import Event, event_to_json
 from tulle.privacy.fields import did_you_mean
 
 _ROWS_AT_A_TIME = 2**17
@@ -51,6 +53,14 @@ class Encoder:
         """What the columns of the ids are, public ones first."""
         self._columns = tuple(place.settings.column for place in placed)
         self._encode_columns = tuple(_column_encoder(place, self) for place in placed)
+
+    @property
+    def prepared_features(self) -> tuple[PreparedFeature, ...]:
+        """The features as a dataset and a model know them, public ones first."""
+        return tuple(
+            PreparedFeature(name=f.name, role=f.role, num_ids=f.num_ids, table=f.table)
+            for f in self.features
+        )
 
     @property
     def vocabulary_event(self) -> Event | None:
@@ -84,6 +94,16 @@ class Encoder:
             for place, (column, encode) in enumerate(encoders):
                 ids[start : start + len(rows), place] = encode(rows[column])
         return ids
+
+    def of_role(self, role: Role) -> "Encoder":
+        """The encoder of the features of one role alone; they keep their ids."""
+        features = self.plan.of_role(role)
+        kept = {feature.column for feature in features}
+        hashes = {name: part for name, part in self.vocabularies.hashes.items() if name in kept}
+        return Encoder(
+            dataclasses.replace(self.plan, features=features),
+            dataclasses.replace(self.vocabularies, hashes=hashes),
+        )
 
     def fingerprint(self) -> str:
         """SHA-256 over settings, vocabularies and what they cost; if equal, all ids are."""

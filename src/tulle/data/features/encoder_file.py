@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
+from tulle.atomic_files import stage_text, sync_folder
 from tulle.data.features.feature_plan import FeaturePlan
 from tulle.data.features.vocabulary import Vocabularies
-from tulle.durable_files import stage_text, sync_folder
 from tulle.errors import DataError
-from tulle.privacy.event_json import event_from_dict, event_to_dict
+from tulle.privacy.events import event_from_dict, event_to_dict
 from tulle.privacy.fields import check_fields, check_list, check_text, parse_json
 
 SETTINGS_FILE = "encoder.json"

@@ -8,22 +8,30 @@ hybrid paper's).
 
 import dataclasses
 import secrets
-from typing import Any, Literal
+import typing
+from typing import ClassVar, Literal
 
 from tulle.data.features.hashing import check_num_bins, check_salt
 from tulle.data.features.transforms import DAYS_PER_WEEK, HOURS_PER_DAY, num_log_ids
 from tulle.data.schema import Kind, Schema
 from tulle.errors import ConfigError
+from tulle.privacy.codec import plain_data, settings_from
 from tulle.privacy.fields import canonical_json, check_fields, check_list, check_text, did_you_mean
 
 Role = Literal["public", "sensitive"]
 
 _MOST_LOG_BUCKETS = 64
+_PUBLIC_BINS, _SENSITIVE_BINS = 100_000, 50_000
+_FEWEST_PUBLIC_BINS, _FEWEST_SENSITIVE_BINS = 500, 250
+ROWS_FOR_ALL_BINS = 2 * _PUBLIC_BINS
+"""From so many rows on, tables of default features grow no more."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HashedFeature:
     """Each value falls into one of a fixed number of bins. Missing is a value of its own."""
+
+    kind: ClassVar[str] = "hashed"
 
     column: str
     num_bins: int
@@ -45,6 +53,8 @@ class VocabularyFeature:
     Missing has an id of its own, whether frequent or not.
     """
 
+    kind: ClassVar[str] = "vocabulary"
+
     column: str
     min_count: int
     """Least number of rows with a value that is kept: exact for a public column, noisy for
@@ -63,6 +73,8 @@ class VocabularyFeature:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LogFeature:
     """The bucket floor(log2(1 + x)) of a number; negative and missing have an id each."""
+
+    kind: ClassVar[str] = "log"
 
     column: str
     num_buckets: int = 32
@@ -87,6 +99,8 @@ class LogFeature:
 class HourFeature:
     """The hour of the day of a time in seconds, UTC; missing has an id of its own."""
 
+    kind: ClassVar[str] = "hour"
+
     column: str
 
     def __post_init__(self) -> None:
@@ -107,6 +121,8 @@ class HourFeature:
 class DayOfWeekFeature:
     """The day of the week of a time in seconds, UTC; missing has an id of its own."""
 
+    kind: ClassVar[str] = "day of week"
+
     column: str
 
     def __post_init__(self) -> None:
@@ -125,14 +141,6 @@ class DayOfWeekFeature:
 
 FeatureSettings = HashedFeature | VocabularyFeature | LogFeature | HourFeature | DayOfWeekFeature
 
-_KINDS: dict[str, type[FeatureSettings]] = {
-    "hashed": HashedFeature,
-    "vocabulary": VocabularyFeature,
-    "log": LogFeature,
-    "hour": HourFeature,
-    "day of week": DayOfWeekFeature,
-}
-_KIND_NAMES = {cls: kind for kind, cls in _KINDS.items()}
 _NEEDED_KINDS: dict[type[FeatureSettings], tuple[Kind, ...]] = {
     LogFeature: (Kind.INTEGER, Kind.REAL),
     HourFeature: (Kind.TIMESTAMP,),
@@ -184,10 +192,7 @@ class FeaturePlan:
         """Plain data; the salt in hexadecimal."""
         return {
             "schema": self.schema.to_dict(),
-            "features": [
-                {"kind": _KIND_NAMES[type(feature)]} | dataclasses.asdict(feature)
-                for feature in self.features
-            ],
+            "features": [plain_data(feature) for feature in self.features],
             "salt": self.salt.hex(),
             "shared_tables": self.shared_tables,
         }
@@ -205,7 +210,10 @@ class FeaturePlan:
             raise ConfigError(f"shared_tables={fields['shared_tables']!r} must be true or false.")
         return cls(
             schema=Schema.from_dict(fields["schema"]),
-            features=tuple(map(_feature_from_dict, check_list("features", fields["features"]))),
+            features=tuple(
+                settings_from(FeatureSettings, feature, what="feature")
+                for feature in check_list("features", fields["features"])
+            ),
             salt=salt,
             shared_tables=fields["shared_tables"],
         )
@@ -244,6 +252,42 @@ class FeaturePlan:
                     f"num_bins differ ({hashed[0].name!r}: {hashed[0].num_bins}); give all the "
                     "same number or set shared_tables=False."
                 )
+
+
+def default_features(schema: Schema, *, num_rows: int, salt: bytes) -> FeaturePlan:
+    """The features of a log about which nothing was said but the roles and kinds of its columns.
+
+    Numbers become buckets of their logarithm, times the hour and the day of the week, and all
+    other values are hashed into one table a role, which is smaller where rows are few.
+
+    Args:
+      schema: Roles and kinds of the columns.
+      num_rows: Number of rows, or any number from `ROWS_FOR_ALL_BINS` on if there are more.
+      salt: Salt of the hashes.
+    """
+    bins = {
+        "public": min(_PUBLIC_BINS, max(_FEWEST_PUBLIC_BINS, num_rows // 2)),
+        "sensitive": min(_SENSITIVE_BINS, max(_FEWEST_SENSITIVE_BINS, num_rows // 4)),
+    }
+
+    def feature(column: str, role: str) -> FeatureSettings:
+        if schema.kind(column) in (Kind.INTEGER, Kind.REAL):
+            return LogFeature(column=column)
+        return HashedFeature(column=column, num_bins=bins[role])
+
+    times: tuple[FeatureSettings, ...] = ()
+    if schema.time is not None and schema.kind(schema.time) is Kind.TIMESTAMP:
+        times = (HourFeature(column=schema.time), DayOfWeekFeature(column=schema.time))
+    return FeaturePlan(
+        schema=schema,
+        features=(
+            *(feature(column, "public") for column in schema.public),
+            *times,
+            *(feature(column, "sensitive") for column in schema.sensitive),
+        ),
+        salt=salt,
+        shared_tables=True,
+    )
 
 
 def hash_all(
@@ -300,23 +344,8 @@ def _fresh_salt() -> bytes:
     return secrets.token_bytes(16)
 
 
-def _feature_from_dict(data: object) -> FeatureSettings:
-    if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
-        raise ConfigError(f"feature {data!r} must be an object with the key 'kind'.")
-    cls = _KINDS.get(data["kind"])
-    if cls is None:
-        raise ConfigError(
-            f"feature kind={data['kind']!r} is unknown{did_you_mean(data['kind'], _KINDS)}; "
-            f"use one of {', '.join(_KINDS)}."
-        )
-    names = [field.name for field in dataclasses.fields(cls)]
-    fields: dict[str, Any] = dict(check_fields(f"{data['kind']} feature", data, ("kind", *names)))
-    del fields["kind"]
-    return cls(**fields)
-
-
 def _class_names() -> list[str]:
-    return [cls.__name__ for cls in _KINDS.values()]
+    return [cls.__name__ for cls in typing.get_args(FeatureSettings)]
 
 
 def _check_whole(name: str, value: object, least: int, most: int) -> None:

@@ -26,10 +26,10 @@ from tulle.errors import ConfigError
 from tulle.mechanisms.discrete_laplace import sample_discrete_laplace
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.exact import check_scale
+from tulle.mechanisms.gaussian import sample_rounded_normal
 from tulle.mechanisms.key_thresholds import GaussianKeyThresholdConfig, LaplaceKeyThresholdConfig
-from tulle.mechanisms.rounded_normal import sample_rounded_normal
 from tulle.privacy.events import Composed, DiscreteLaplace, EpsilonDelta, Event, Gaussian
-from tulle.privacy.fields import check_count
+from tulle.privacy.fields import check_count, check_epsilon
 from tulle.privacy.units import Owner, Unit
 
 
@@ -139,8 +139,8 @@ class RowCountNoise:
     def __post_init__(self) -> None:
         check_count("num_columns", self.num_columns)
         check_count("max_rows_per_unit", self.max_rows_per_unit)
-        if self.epsilon is not None and not 0 < self.epsilon < math.inf:
-            raise ConfigError(f"epsilon={self.epsilon} must be > 0 and finite, e.g. 0.1.")
+        if self.epsilon is not None:
+            check_epsilon(self.epsilon)
         self._noise_event()
         check_scale("noise on each count", self.noise_scale)
         if self.delta != 0:

@@ -22,7 +22,7 @@ from tulle.data.features.hashing import Hashes, ValueHasher
 from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
 from tulle.data.features.vocabulary_counts import (
     Blocks,
-    ColumnValues,
+    CountedColumn,
     RawCounts,
     count_in_parts,
 )
@@ -244,6 +244,6 @@ def _between(hashes: Hashes, low: int, high: int) -> NDArray[np.bool_]:
     return (hashes >= np.uint64(low)) & (hashes <= np.uint64(high - 1))
 
 
-def _column_values(plan: FeaturePlan, column: str) -> ColumnValues:
+def _column_values(plan: FeaturePlan, column: str) -> CountedColumn:
     hasher = ValueHasher(column=column, salt=plan.salt)
-    return ColumnValues(kind=plan.schema.kind(column), hasher=hasher)
+    return CountedColumn(kind=plan.schema.kind(column), hasher=hasher)

@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tulle.data.features.canonical_values import as_text
 from tulle.data.features.hashing import Hashes, ValueHasher
 from tulle.data.schema import Kind
+from tulle.data.tables.kinds import as_text
 from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import did_you_mean
 
@@ -29,7 +29,7 @@ _FULL = 0.75
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ColumnValues:
+class CountedColumn:
     """A column whose values are counted, and how they are hashed."""
 
     kind: Kind
@@ -58,7 +58,7 @@ class RawCounts:
 
 
 def count_in_parts(
-    blocks: Blocks, columns: Sequence[ColumnValues], *, max_values_in_memory: int
+    blocks: Blocks, columns: Sequence[CountedColumn], *, max_values_in_memory: int
 ) -> Iterator[RawCounts]:
     """Counts the values of all columns, one range of hashes after another.
 
@@ -94,7 +94,7 @@ class _RangeCounter:
     """Counts values with a hash in [low, high) and lowers `high` when memory is full."""
 
     def __init__(
-        self, columns: Sequence[ColumnValues], low: int, high: int, max_values: int
+        self, columns: Sequence[CountedColumn], low: int, high: int, max_values: int
     ) -> None:
         self._columns = columns
         self._low, self._high = low, high

@@ -1,1 +1,1 @@
-"""Layouts of log files, and readers that stream them."""
+"""Layouts of public logs, and what is known of their columns."""

@@ -5,8 +5,8 @@ Roles as in the paper on semi-sensitive features: cat1 and cat2 sensitive,
 the campaign and the other categories public, the user as unit.
 """
 
-from tulle.data.formats.layout import Layout
-from tulle.data.schema import Schema
+from tulle.data.schema import Kind, Schema
+from tulle.data.tables.layout import Layout
 
 _OUTCOMES = (
     "conversion_timestamp",
@@ -47,6 +47,7 @@ ATTRIBUTION = Layout(
         unit="uid",
         time="timestamp",
         ignored=(*_OUTCOMES, "cost", "time_since_last_click"),
+        kinds={"timestamp": Kind.TIMESTAMP},  # seconds since the first click of the log
     ),
     outcomes=_OUTCOMES,
 )

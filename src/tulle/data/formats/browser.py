@@ -6,8 +6,8 @@ advertisers. That a user was on a site is itself what is protected, so nothing
 but the time of a row is taken to be public. Ids of rows are not read.
 """
 
-from tulle.data.formats.layout import Layout
 from tulle.data.schema import Kind, Schema
+from tulle.data.tables.layout import Layout
 
 IMPRESSIONS = Layout(
     name="browser-impressions",
@@ -30,6 +30,7 @@ IMPRESSIONS = Layout(
         unit="user",
         time="timestamp",
         ignored=("impression_id",),
+        kinds={"timestamp": Kind.TIMESTAMP},
     ),
 )
 """One row an impression; `interaction` says view or click."""
@@ -47,7 +48,7 @@ CONVERSIONS = Layout(
         unit="user",
         time="timestamp",
         ignored=("conversion_id",),
-        kinds={"value": Kind.REAL},
+        kinds={"value": Kind.REAL, "timestamp": Kind.TIMESTAMP},
     ),
 )
 """One row a conversion; `value` is what it is worth to the advertiser."""

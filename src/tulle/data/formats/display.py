@@ -6,8 +6,8 @@ Roles as in the papers on semi-sensitive features: what the columns mean is
 not known, so the even-numbered ones are taken to be sensitive.
 """
 
-from tulle.data.formats.layout import Layout
 from tulle.data.schema import Kind, Schema
+from tulle.data.tables.layout import Layout
 
 _COUNTS = tuple(f"int_feature_{number}" for number in range(1, 14))
 _CATEGORIES = tuple(f"categorical_feature_{number}" for number in range(14, 40))

@@ -7,9 +7,9 @@ other words, is public only if somebody says so by name.
 
 from collections.abc import Sequence
 
-from tulle.data.formats.layout import Layout
 from tulle.data.formats.public import LAYOUTS
 from tulle.data.schema import Schema
+from tulle.data.tables.layout import Layout
 from tulle.errors import ConfigError
 from tulle.privacy.fields import did_you_mean
 

@@ -6,9 +6,9 @@ from types import MappingProxyType
 from tulle.data.formats.attribution import ATTRIBUTION
 from tulle.data.formats.browser import CONVERSIONS, IMPRESSIONS
 from tulle.data.formats.display import DISPLAY
-from tulle.data.formats.layout import Layout
 from tulle.data.formats.search import SEARCH, search_by_user
 from tulle.data.formats.taobao import TAOBAO
+from tulle.data.tables.layout import Layout
 
 LAYOUTS: Mapping[str, Layout] = MappingProxyType(
     {

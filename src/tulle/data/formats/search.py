@@ -8,8 +8,8 @@ the price, which gives the sale away, are left out.
 
 import dataclasses
 
-from tulle.data.formats.layout import Layout
 from tulle.data.schema import Kind, Schema
+from tulle.data.tables.layout import Layout
 
 _AFTER_THE_CLICK = ("SalesAmountInEuro", "time_delay_for_conversion")
 _PRODUCT = (

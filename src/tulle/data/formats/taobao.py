@@ -5,8 +5,8 @@ features of users are sensitive, those of ads are public. The log comes in three
 files, see `taobao_tables`.
 """
 
-from tulle.data.formats.layout import Layout
 from tulle.data.schema import Kind, Schema
+from tulle.data.tables.layout import Layout
 
 AD_FEATURES = ("cate_id", "campaign_id", "customer", "brand", "price")
 USER_FEATURES = (

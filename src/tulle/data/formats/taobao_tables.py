@@ -9,14 +9,42 @@ from pathlib import Path
 
 import polars as pl
 
-from tulle.data.formats.blocks import BadLines, Block, Position, Reading
-from tulle.data.formats.layout import TextForm
-from tulle.data.formats.tables import read_files
 from tulle.data.formats.taobao import AD_FEATURES, CLICKS, MISSING, TAOBAO, USER_FEATURES
+from tulle.data.tables.blocks import BadLines, Block, Position, Reading
+from tulle.data.tables.layout import Layout, TextForm
+from tulle.data.tables.sources import read_files
 from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import did_you_mean
 
 _NUM_ROWS_AT_ONCE = 200_000
+_ROWS_PER_BLOCK = 100_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaobaoTables:
+    """The three files of the Taobao log, joined while they are read."""
+
+    raw_sample: Path
+    ad_feature: Path
+    user_profile: Path
+    bad_lines: BadLines = BadLines.REFUSE
+    rows_per_block: int = _ROWS_PER_BLOCK
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All files, the one with the rows first."""
+        return (Path(self.raw_sample), Path(self.ad_feature), Path(self.user_profile))
+
+    @property
+    def layout(self) -> Layout:
+        """The columns of the joined rows."""
+        return TAOBAO
+
+    def blocks(self, start: Position | None = None) -> Iterator[Block]:
+        """The rows, the same each time, from the beginning or from a position on."""
+        return read_taobao_blocks(
+            *self.paths, rows_per_block=self.rows_per_block, bad_lines=self.bad_lines, start=start
+        )
 
 
 def read_taobao_blocks(

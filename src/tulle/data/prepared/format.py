@@ -25,8 +25,7 @@ from types import MappingProxyType
 
 from tulle.data.schema import Kind, Schema
 from tulle.errors import ConfigError
-from tulle.privacy.event_json import event_from_dict, event_to_dict
-from tulle.privacy.events import Event
+from tulle.privacy.events import Event, event_from_dict, event_to_dict
 from tulle.privacy.fields import canonical_json, check_fields, check_list, check_text
 
 FORMAT = "tulle prepared dataset"

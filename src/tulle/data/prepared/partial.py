@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tulle.durable_files import stage_text, sync_folder
+from tulle.atomic_files import stage_text, sync_folder
 from tulle.errors import ConfigError, RunStateError
 from tulle.privacy.fields import canonical_json, check_fields, parse_json
 
@@ -22,7 +22,7 @@ _LOCK, _DATA, _SETTINGS, _PROGRESS = "lock", "data", "settings.json", "progress.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Progress:
+class WriteProgress:
     """How much is safely on disk. What lies behind it in the files is to be cut off."""
 
     num_rows: int = 0
@@ -45,15 +45,15 @@ class PartialFolder:
         """Holds what will be the dataset."""
         return self.folder / _DATA
 
-    def read_progress(self) -> Progress:
+    def read_progress(self) -> WriteProgress:
         """Where the last block ended that is whole on disk."""
         stored = _read_json(self.folder / _PROGRESS)
         if stored is None:
-            return Progress()
-        names = [field.name for field in dataclasses.fields(Progress)]
-        return Progress(**check_fields(_PROGRESS, stored, names))
+            return WriteProgress()
+        names = [field.name for field in dataclasses.fields(WriteProgress)]
+        return WriteProgress(**check_fields(_PROGRESS, stored, names))
 
-    def write_progress(self, progress: Progress) -> None:
+    def write_progress(self, progress: WriteProgress) -> None:
         """Replaces the record in one step."""
         _write_json(self.folder / _PROGRESS, dataclasses.asdict(progress))
 

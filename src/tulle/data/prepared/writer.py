@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tulle.data.prepared.dataset import PreparedDataset, hash_file
 from tulle.data.prepared.format import HEAD_FILE, ArrayFile, Contents, Head
-from tulle.data.prepared.partial import PartialFolder, Progress
+from tulle.data.prepared.partial import PartialFolder, WriteProgress
 from tulle.errors import ConfigError, DataError, RunStateError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class DatasetWriter:
         for file in self._files.values():
             file.flush()
             os.fsync(file.fileno())
-        self.progress = Progress(
+        self.progress = WriteProgress(
             num_rows=self.progress.num_rows + num_rows,
             num_bad_lines=self.progress.num_bad_lines + num_bad_lines,
             position=position,

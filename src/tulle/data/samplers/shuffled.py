@@ -25,7 +25,7 @@ from tulle.privacy.fields import check_count
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Shuffled:
+class ShuffledBatches:
     """Settings of shuffled epochs. Every field is public information."""
 
     is_amplified: ClassVar[bool] = False

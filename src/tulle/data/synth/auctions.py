@@ -22,8 +22,11 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 AUCTIONS_PER_BLOCK = 1 << 13
+"""Auctions that are drawn at once, each block from a key of its own."""
 _NODES = 64
+"""Nodes of a Gauss-Hermite sum: the mean of a logistic normal is then right to 1e-9."""
 _PLACES = 9
+"""Decimals of the reals in a file."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,7 +69,7 @@ class AuctionConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AuctionBlock:
+class SyntheticAuctions:
     """Consecutive auctions; candidates of auction i are at offsets[i] to offsets[i + 1]."""
 
     first_auction: int
@@ -77,7 +80,7 @@ class AuctionBlock:
     p_server: FloatArray
     """E[p_device | public part]: calibrated, with no private data in it."""
     p_device: FloatArray
-    """The true chance of a click. Sensitive in a real log."""
+    """The true probability of a click. Sensitive in a real log."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -85,13 +88,13 @@ class AuctionBlock:
 
 def generate_auction_blocks(
     config: AuctionConfig, *, seed: int, num_threads: int | None = None
-) -> Iterator[AuctionBlock]:
+) -> Iterator[SyntheticAuctions]:
     """All auctions in order, 8,192 at a time.
 
     Args:
       config: What the log looks like.
       seed: Fixes the log; from 0 to 2^64 - 1.
-      num_threads: By default one for each core, up to 8.
+      num_threads: Number of threads; None: one for each core, up to 8.
     """
     if not 0 <= seed < 2**64:
         raise ConfigError(f"seed={seed} must be between 0 and 2^64 - 1.")
@@ -100,7 +103,13 @@ def generate_auction_blocks(
 
 
 def write_auction_log(config: AuctionConfig, path: Path, *, seed: int) -> None:
-    """Writes one line for each candidate, whole or not at all, in the form the suffix says."""
+    """Writes one line for each candidate, whole or not at all, in the form the suffix says.
+
+    Args:
+      config: What the log looks like.
+      path: The new file.
+      seed: Fixes the log; from 0 to 2^64 - 1.
+    """
     form = TableForm(
         columns=("auction_id", "ad", "bid", "p_server", "p_device"),
         reals=frozenset({"bid", "p_server", "p_device"}),
@@ -117,7 +126,7 @@ def mean_prob(public_logits: FloatArray, private_stddev: float) -> FloatArray:
     return probs
 
 
-def _block(config: AuctionConfig, seed: int, index: int) -> AuctionBlock:
+def _block(config: AuctionConfig, seed: int, index: int) -> SyntheticAuctions:
     key = np.array([seed, index], dtype=np.uint64)
     rng = np.random.Generator(np.random.Philox(key=key))
     first = index * AUCTIONS_PER_BLOCK
@@ -130,7 +139,7 @@ def _block(config: AuctionConfig, seed: int, index: int) -> AuctionBlock:
     logit = config.mean_logit + config.public_stddev * public
     private = config.private_stddev * rng.standard_normal(total)
     own = np.sqrt(1 - config.bid_correlation**2) * rng.standard_normal(total)
-    return AuctionBlock(
+    return SyntheticAuctions(
         first_auction=first,
         offsets=offsets,
         ad=ad,
@@ -157,7 +166,7 @@ def _server_probs(config: AuctionConfig, logit: FloatArray) -> FloatArray:
     return np.interp(logit, grid, mean_prob(grid, config.private_stddev))
 
 
-def _lines(block: AuctionBlock) -> bytes:
+def _lines(block: SyntheticAuctions) -> bytes:
     auction = np.repeat(np.arange(len(block)), np.diff(block.offsets)) + block.first_auction
     reals = [
         decimal_text(np.rint(column * 10**_PLACES).astype(np.int64), _PLACES)

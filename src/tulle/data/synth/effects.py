@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tulle.data.synth.hashing import normal_deviates, salt_of
-from tulle.data.synth.shape import Feature, Kind
+from tulle.data.synth.shape import SynthFeature, SynthKind
 from tulle.data.synth.zipf import CodeArray
 
 MAX_EFFECTS = 1 << 16
@@ -21,9 +21,9 @@ _CURVE_WAVES = 3
 class EffectTable:
     """Effects of one feature's codes, in units of the logit."""
 
-    def __init__(self, feature: Feature, stddev: float) -> None:
+    def __init__(self, feature: SynthFeature, stddev: float) -> None:
         codes = np.arange(min(MAX_EFFECTS, feature.law.num_values + 1))
-        make = _curve if feature.kind is Kind.COUNT else _named_effects
+        make = _curve if feature.kind is SynthKind.COUNT else _named_effects
         raw = make(feature, codes)
         self.probs = feature.law.prob(codes)
         # All codes beyond the table share its last entry.
@@ -37,7 +37,7 @@ class EffectTable:
         return self.effects.take(codes, mode="clip")
 
 
-def _named_effects(feature: Feature, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def _named_effects(feature: SynthFeature, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     effects = normal_deviates(codes, salt_of(f"effect of {feature.name}"))
     effects /= np.sqrt(1 + codes / _FADING_RANK)
     if feature.law.num_values >= MAX_EFFECTS:
@@ -45,7 +45,7 @@ def _named_effects(feature: Feature, codes: npt.NDArray[np.int64]) -> npt.NDArra
     return effects
 
 
-def _curve(feature: Feature, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def _curve(feature: SynthFeature, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     weights = normal_deviates(np.arange(_CURVE_WAVES + 1), salt_of(f"curve of {feature.name}"))
     place = np.log1p(codes) / np.log1p(codes[-1])
     waves = np.arange(1, _CURVE_WAVES + 1)

@@ -32,7 +32,8 @@ class ImpressionConfig:
 
     num_users: int
     num_days: int = 30
-    first_second: int = 0
+    first_second: int = 1_767_225_600
+    """When the log begins: 2026-01-01 UTC, the begin of a window of units per 7 days."""
     mean_impressions: float = 8.0
     """Impressions of a user over the whole log, on average."""
     activity_stddev: float = 1.2

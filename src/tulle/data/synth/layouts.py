@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from tulle.data.formats.attribution import ATTRIBUTION
 from tulle.data.formats.display import DISPLAY
-from tulle.data.formats.layout import Layout
 from tulle.data.formats.search import SEARCH
 from tulle.data.formats.taobao import TAOBAO
 from tulle.data.synth.clicks import SynthBlock
@@ -31,6 +30,7 @@ from tulle.data.synth.text import (
     join_lines,
 )
 from tulle.data.synth.zipf import CodeArray
+from tulle.data.tables.layout import Layout
 from tulle.errors import ConfigError
 
 FloatArray = npt.NDArray[np.float64]

@@ -12,7 +12,7 @@ from tulle.data.synth.zipf import ZipfLaw
 from tulle.errors import ConfigError
 
 
-class Kind(enum.Enum):
+class SynthKind(enum.Enum):
     """How a code becomes a value, and how its effect depends on it."""
 
     CATEGORY = "category"
@@ -26,7 +26,7 @@ USER = "user"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Feature:
+class SynthFeature:
     """One column of features. Every field is public information."""
 
     name: str
@@ -34,7 +34,7 @@ class Feature:
     signal: float = 1.0
     """Share of the variance of its group's part of the logit, relative to the others."""
     sensitive: bool = False
-    kind: Kind = Kind.CATEGORY
+    kind: SynthKind = SynthKind.CATEGORY
     given_by: str | None = None
     """Column whose value fixes this one's (an ad's brand, a user's age), or None."""
 
@@ -85,7 +85,7 @@ class SynthShape:
     """Everything that fixes a synthetic log but its length and its seed."""
 
     name: str
-    features: tuple[Feature, ...]
+    features: tuple[SynthFeature, ...]
     label_rate: float
     public_stddev: float
     """Standard deviation of the logit's part from public features."""
@@ -123,11 +123,11 @@ class SynthShape:
                     f"{feature.given_by!r}, which gives its value."
                 )
 
-    def group(self, *, sensitive: bool) -> tuple[Feature, ...]:
+    def group(self, *, sensitive: bool) -> tuple[SynthFeature, ...]:
         """The sensitive or the public features."""
         return tuple(f for f in self.features if f.sensitive == sensitive)
 
-    def stddev_of(self, feature: Feature) -> float:
+    def stddev_of(self, feature: SynthFeature) -> float:
         """Standard deviation that one feature's effect has over the rows."""
         group = self.group(sensitive=feature.sensitive)
         total = sum(f.signal for f in group)

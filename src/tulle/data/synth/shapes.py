@@ -12,7 +12,7 @@ the gaps of Display and Attribution are those of label DP at epsilon 50, that of
 is a linear model's on part of the log, and Taobao's losses are a guess.
 """
 
-from tulle.data.synth.shape import USER, Feature, Kind, SynthShape, TimeLaw, UserLaw
+from tulle.data.synth.shape import USER, SynthFeature, SynthKind, SynthShape, TimeLaw, UserLaw
 from tulle.data.synth.zipf import ZipfLaw
 
 # Values, exponent, shift, share missing; the laws give the known number of different
@@ -68,16 +68,16 @@ def _law(num_values: float, exponent: float, shift: float, missing_prob: float) 
     )
 
 
-def _display_features() -> tuple[Feature, ...]:
+def _display_features() -> tuple[SynthFeature, ...]:
     features = []
     for number, settings in enumerate(_DISPLAY_COUNTS + _DISPLAY_CATEGORIES, start=1):
         is_count = number <= len(_DISPLAY_COUNTS)
         name = f"int_feature_{number}" if is_count else f"categorical_feature_{number}"
         features.append(
-            Feature(
+            SynthFeature(
                 name=name,
                 law=_law(*settings),
-                kind=Kind.COUNT if is_count else Kind.CATEGORY,
+                kind=SynthKind.COUNT if is_count else SynthKind.CATEGORY,
                 # The paper calls the even-numbered of the 39 features sensitive.
                 sensitive=number % 2 == 0,
                 signal=1.0 if is_count or settings[0] < 100 else 2.0,
@@ -114,7 +114,7 @@ _ATTRIBUTION = (
 ATTRIBUTION = SynthShape(
     name="attribution",
     features=tuple(
-        Feature(name=name, law=_law(*law), signal=signal, sensitive=sensitive)
+        SynthFeature(name=name, law=_law(*law), signal=signal, sensitive=sensitive)
         for name, *law, signal, sensitive in _ATTRIBUTION
     ),
     label_rate=0.049,
@@ -149,12 +149,12 @@ _SEARCH = (
 SEARCH = SynthShape(
     name="search",
     features=tuple(
-        Feature(
+        SynthFeature(
             name=name,
             law=_law(*law),
             signal=signal,
             sensitive=sensitive,
-            kind=Kind.COUNT if name == "nb_clicks_1week" else Kind.CATEGORY,
+            kind=SynthKind.COUNT if name == "nb_clicks_1week" else SynthKind.CATEGORY,
         )
         for name, *law, signal, sensitive in _SEARCH
     ),
@@ -188,13 +188,13 @@ _TAOBAO = (
 TAOBAO = SynthShape(
     name="taobao",
     features=tuple(
-        Feature(
+        SynthFeature(
             name=name,
             law=_law(*law),
             signal=signal,
             sensitive=sensitive,
             given_by=given_by,
-            kind=Kind.COUNT if name == "price" else Kind.CATEGORY,
+            kind=SynthKind.COUNT if name == "price" else SynthKind.CATEGORY,
         )
         for name, *law, signal, sensitive, given_by in _TAOBAO
     ),

@@ -18,9 +18,9 @@ import polars as pl
 import zstandard
 from polars.exceptions import PolarsError
 
-from tulle.data.formats.archives import FileForm, form_by_name
+from tulle.atomic_files import sync_folder
 from tulle.data.parquet_stream import sink_tables
-from tulle.durable_files import sync_folder
+from tulle.data.tables.archives import FileForm, form_by_name
 from tulle.errors import ConfigError, DataError, reason_of
 
 _GZIP_LEVEL = 4
@@ -53,8 +53,10 @@ class _Sink(Protocol):
 
 def write_table(path: Path, form: TableForm, pieces: Iterable[bytes]) -> None:
     """Writes a table from pieces of whole lines, without a header line among them."""
+    file_form = form_by_name(path)
+    if file_form is FileForm.ARROW:
+        raise ConfigError(f"path={str(path)!r} would be Arrow; name it .parquet, .csv or .tsv.")
     with _staged(path) as staged_path:
-        file_form = form_by_name(path)
         if file_form is FileForm.PARQUET:
             sink_tables(staged_path, form.types, (_frame(piece, form) for piece in pieces))
             return

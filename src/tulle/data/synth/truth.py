@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tulle.data.synth.effects import EffectTable
 from tulle.data.synth.hashing import salt_of, scramble
-from tulle.data.synth.shape import USER, Feature, SynthShape, TimeLaw
+from tulle.data.synth.shape import USER, SynthFeature, SynthShape, TimeLaw
 from tulle.data.synth.zipf import CodeArray, CodeTable
 
 FloatArray = npt.NDArray[np.float64]
@@ -74,7 +74,7 @@ def find_truth(
     )
 
 
-def entity_words(feature: Feature, entity: CodeArray) -> npt.NDArray[np.uint32]:
+def entity_words(feature: SynthFeature, entity: CodeArray) -> npt.NDArray[np.uint32]:
     """The words that fix a feature's value for each entity (an ad, a user)."""
     return scramble(entity, salt_of(f"{feature.name} of {feature.given_by}"))
 
@@ -93,8 +93,8 @@ def hour_logits(time: TimeLaw) -> FloatArray:
     return np.asarray(drift + time.weekly_swing * np.cos(2 * np.pi * hours / (24 * 7)))
 
 
-def _tied_groups(shape: SynthShape) -> list[list[Feature]]:
-    groups: dict[str, list[Feature]] = {}
+def _tied_groups(shape: SynthShape) -> list[list[SynthFeature]]:
+    groups: dict[str, list[SynthFeature]] = {}
     root = {USER: USER}
     for feature in shape.features:
         parent = root.get(feature.given_by or "", USER)
@@ -104,7 +104,7 @@ def _tied_groups(shape: SynthShape) -> list[list[Feature]]:
 
 
 def _joint_effects(
-    group: list[Feature], tables: dict[str, CodeTable], effects: dict[str, EffectTable]
+    group: list[SynthFeature], tables: dict[str, CodeTable], effects: dict[str, EffectTable]
 ) -> tuple[FloatArray, FloatArray]:
     first = group[0]
     table = effects[first.name]

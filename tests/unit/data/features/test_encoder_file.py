@@ -13,8 +13,7 @@ from tulle.data.features.hashing import ValueHasher
 from tulle.data.features.vocabulary import Vocabularies
 from tulle.data.schema import Schema
 from tulle.errors import ConfigError, DataError
-from tulle.privacy.event_json import event_to_dict
-from tulle.privacy.events import Gaussian
+from tulle.privacy.events import Gaussian, event_to_dict
 
 SALT = bytes(range(16))
 TABLE = pl.DataFrame({"p/q": ["a", "b", None], "s": ["x", "y", "z"]})

@@ -14,8 +14,14 @@ from tulle.data.features.feature_plan import FeaturePlan, VocabularyFeature, voc
 from tulle.data.features.private_vocabulary import PrivateVocabularyConfig, RowCountNoise
 from tulle.data.schema import Schema
 from tulle.errors import ConfigError
-from tulle.privacy.event_json import event_from_json, event_to_json
-from tulle.privacy.events import Composed, DiscreteLaplace, EpsilonDelta, Gaussian
+from tulle.privacy.events import (
+    Composed,
+    DiscreteLaplace,
+    EpsilonDelta,
+    Gaussian,
+    event_from_json,
+    event_to_json,
+)
 from tulle.privacy.units import Adjacency, Unit
 
 SALT = bytes(range(16))

@@ -8,13 +8,13 @@ import pytest
 
 from tulle.data.features import vocabulary_counts
 from tulle.data.features.hashing import ValueHasher
-from tulle.data.features.vocabulary_counts import ColumnValues, RawCounts, count_in_parts
+from tulle.data.features.vocabulary_counts import CountedColumn, RawCounts, count_in_parts
 from tulle.data.schema import Kind
 from tulle.errors import ConfigError, DataError
 
 SALT = bytes(range(16))
 COLUMNS = [
-    ColumnValues(kind=Kind.CATEGORICAL, hasher=ValueHasher(column=name, salt=SALT))
+    CountedColumn(kind=Kind.CATEGORICAL, hasher=ValueHasher(column=name, salt=SALT))
     for name in ("a", "b")
 ]
 
@@ -39,7 +39,7 @@ def counts_of(parts: list[RawCounts], column: str) -> dict[int, int]:
     }
 
 
-def expected_counts(frame: pl.DataFrame, values: ColumnValues) -> dict[int, int]:
+def expected_counts(frame: pl.DataFrame, values: CountedColumn) -> dict[int, int]:
     tally = frame[values.column].drop_nulls().value_counts(name="rows")
     hashes = values.hasher.hashes(tally[values.column])
     return {int(h): count for h, count in zip(hashes, tally["rows"], strict=True)}

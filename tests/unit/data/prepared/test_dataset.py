@@ -12,8 +12,7 @@ import pytest
 
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.errors import DataError
-from tulle.privacy.event_json import event_to_dict
-from tulle.privacy.events import Gaussian
+from tulle.privacy.events import Gaussian, event_to_dict
 from unit.data.prepared.small_dataset import block, write_small_dataset
 from waiting import HANG_S
 

@@ -8,7 +8,7 @@ import pytest
 from tulle.accounting.accountant import pld_epsilon
 from tulle.data.samplers.batch import Batch
 from tulle.data.samplers.poisson import Poisson
-from tulle.data.samplers.shuffled import Shuffled
+from tulle.data.samplers.shuffled import ShuffledBatches
 from tulle.errors import ConfigError, UnsupportedEventError
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.privacy.events import (
@@ -22,7 +22,7 @@ from tulle.privacy.events import (
 from tulle.privacy.units import Adjacency
 
 NOISE = Gaussian(noise_multiplier=2.0)
-SHUFFLED = Shuffled(num_rows=23, batch_size=5, epochs=3)
+SHUFFLED = ShuffledBatches(num_rows=23, batch_size=5, epochs=3)
 
 
 def rows_of(batch: Batch) -> list[int]:
@@ -71,7 +71,7 @@ def test_another_number_of_rows_is_another_order_so_adding_a_row_is_refused() ->
 
 
 def test_the_cost_is_that_of_all_epochs_at_once_and_far_above_poisson() -> None:
-    shuffled = Shuffled(num_rows=10_000, batch_size=100, epochs=4)
+    shuffled = ShuffledBatches(num_rows=10_000, batch_size=100, epochs=4)
     poisson = Poisson(num_rows=10_000, sampling_prob=0.01, steps=shuffled.steps)
     cost, claimed, at_once = (
         pld_epsilon(event, 1e-6, Adjacency.REPLACE)
@@ -94,7 +94,7 @@ def test_a_replaced_row_moves_one_sum_an_epoch_whatever_the_order() -> None:
 
 
 def test_several_rows_a_unit_cost_as_if_all_were_in_one_batch() -> None:
-    sampler = Shuffled(num_rows=23, batch_size=5, epochs=3, max_rows_per_unit=4)
+    sampler = ShuffledBatches(num_rows=23, batch_size=5, epochs=3, max_rows_per_unit=4)
     assert sampler.event(NOISE) == epochs_of(Gaussian(noise_multiplier=0.5))
     # The squared distance that the accountant sums: no way to spread 4 rows has more.
     ways = [(4,), (3, 1), (2, 2), (2, 1, 1), (1, 1, 1, 1)]
@@ -109,4 +109,4 @@ def test_several_rows_a_unit_cost_as_if_all_were_in_one_batch() -> None:
 def test_settings_without_meaning_are_refused(wrong: dict[str, int]) -> None:
     right = {"num_rows": 23, "batch_size": 5, "epochs": 3}
     with pytest.raises(ConfigError, match=next(iter(wrong))):
-        Shuffled(**right | wrong)
+        ShuffledBatches(**right | wrong)

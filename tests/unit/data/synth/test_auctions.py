@@ -8,8 +8,8 @@ import pytest
 from scipy import integrate, stats
 
 from tulle.data.synth.auctions import (
-    AuctionBlock,
     AuctionConfig,
+    SyntheticAuctions,
     generate_auction_blocks,
     mean_prob,
     write_auction_log,
@@ -19,7 +19,7 @@ from tulle.errors import ConfigError
 CONFIG = AuctionConfig(num_auctions=20_000, private_stddev=1.0, bid_correlation=-0.6)
 
 
-def log(config: AuctionConfig = CONFIG, seed: int = 4, **more: int) -> list[AuctionBlock]:
+def log(config: AuctionConfig = CONFIG, seed: int = 4, **more: int) -> list[SyntheticAuctions]:
     return list(generate_auction_blocks(config, seed=seed, **more))
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tulle.data.synth.clicks import CHUNK_ROWS, SynthBlock, generate_blocks
-from tulle.data.synth.shape import USER, Feature, SynthShape, TimeLaw, UserLaw
+from tulle.data.synth.shape import USER, SynthFeature, SynthShape, TimeLaw, UserLaw
 from tulle.data.synth.shapes import TAOBAO
 from tulle.data.synth.zipf import ZipfLaw
 from tulle.errors import ConfigError
@@ -12,15 +12,15 @@ from tulle.errors import ConfigError
 SHAPE = SynthShape(
     name="small",
     features=(
-        Feature(name="site", law=ZipfLaw(num_values=5000, exponent=1.1)),
-        Feature(name="brand", law=ZipfLaw(num_values=50, exponent=1.0), given_by="site"),
-        Feature(
+        SynthFeature(name="site", law=ZipfLaw(num_values=5000, exponent=1.1)),
+        SynthFeature(name="brand", law=ZipfLaw(num_values=50, exponent=1.0), given_by="site"),
+        SynthFeature(
             name="age",
             law=ZipfLaw(num_values=7, exponent=0.5, missing_prob=0.3),
             sensitive=True,
             given_by=USER,
         ),
-        Feature(name="device", law=ZipfLaw(num_values=3, exponent=1.0), sensitive=True),
+        SynthFeature(name="device", law=ZipfLaw(num_values=3, exponent=1.0), sensitive=True),
     ),
     label_rate=0.2,
     public_stddev=1.0,

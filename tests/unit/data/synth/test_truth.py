@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from tulle.data.synth.clicks import World
-from tulle.data.synth.shape import Feature, Kind, SynthShape, TimeLaw
+from tulle.data.synth.shape import SynthFeature, SynthKind, SynthShape, TimeLaw
 from tulle.data.synth.zipf import ZipfLaw
 
 SHAPE = SynthShape(
     name="tiny",
     features=(
-        Feature(name="a", law=ZipfLaw(num_values=4, exponent=1.0, missing_prob=0.2)),
-        Feature(name="b", law=ZipfLaw(num_values=9, exponent=0.7), kind=Kind.COUNT),
-        Feature(name="c", law=ZipfLaw(num_values=3, exponent=0.5), sensitive=True),
-        Feature(name="d", law=ZipfLaw(num_values=5, exponent=1.5), sensitive=True),
+        SynthFeature(name="a", law=ZipfLaw(num_values=4, exponent=1.0, missing_prob=0.2)),
+        SynthFeature(name="b", law=ZipfLaw(num_values=9, exponent=0.7), kind=SynthKind.COUNT),
+        SynthFeature(name="c", law=ZipfLaw(num_values=3, exponent=0.5), sensitive=True),
+        SynthFeature(name="d", law=ZipfLaw(num_values=5, exponent=1.5), sensitive=True),
     ),
     label_rate=0.1,
     public_stddev=1.2,

@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from tulle.data.table_columns import as_polars
+from tulle.data.tables.memory import as_polars
 from tulle.errors import DataError
 
 
@@ -180,16 +180,31 @@ def test_anything_else_is_refused(table: object) -> None:
         as_polars(table)
 
 
-def test_a_lazy_table_must_be_collected() -> None:
-    with pytest.raises(DataError, match=r"collect\(\)"):
-        as_polars(pl.LazyFrame({"a": [1]}))
+def test_a_lazy_table_is_collected_with_its_columns_alone() -> None:
+    broken = pl.col("a").map_batches(lambda _: pytest.fail("was read"), return_dtype=pl.Int64)
+    lazy = pl.LazyFrame({"a": [1, 2]}).with_columns(b=broken)
+    assert as_polars(lazy, columns={"a"}).to_dict(as_series=False) == {"a": [1, 2]}
+
+
+def test_a_lazy_table_that_cannot_be_collected_is_refused_without_its_values() -> None:
+    lazy = pl.LazyFrame({"a": ["secret"]}).with_columns(pl.col("a").cast(pl.Int64))
+    with pytest.raises(DataError, match=r"collect\(\)") as caught:
+        as_polars(lazy)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_relation_of_duckdb_is_a_table() -> None:
+    duckdb = pytest.importorskip("duckdb")
+    with duckdb.connect() as connection:
+        relation = connection.sql("SELECT 1::BIGINT AS a, 'x' AS b UNION ALL SELECT NULL, ''")
+        assert as_polars(relation).to_dict(as_series=False) == {"a": [1, None], "b": ["x", None]}
 
 
 WITHOUT_PYARROW = """
 import sys
 sys.modules["pyarrow"] = None
 import pandas as pd
-from tulle.data.table_columns import as_polars
+from tulle.data.tables.memory import as_polars
 frame = pd.DataFrame({"s": ["a", None], "i": pd.array([1, None], dtype="Int64"),
                       "c": pd.Categorical(["x", None]), "t": pd.to_datetime(["2024-01-01", None])})
 made = as_polars(frame)

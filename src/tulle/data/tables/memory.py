@@ -7,7 +7,7 @@ imported: an Arrow table offers itself through its stream of C structures, and
 a pandas table hands out numpy arrays.
 """
 
-from collections.abc import Collection
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,13 @@ _TEXT_TYPES = (pl.Categorical, pl.Enum, pl.Binary, pl.Null)
 _NUMBER_KINDS = "biuf"
 
 
-def as_polars(table: object, *, columns: Collection[str] | None = None) -> pl.DataFrame:
-    """A table of polars, pandas or Arrow as a polars table, rows in their order.
+def as_polars(table: object, *, columns: Container[str] | None = None) -> pl.DataFrame:
+    """A table of polars, pandas, Arrow or DuckDB as a polars table, rows in their order.
 
     Args:
-      table: A polars or pandas DataFrame, or anything that exports an Arrow stream of
-        rows, such as a pyarrow Table. The index of a pandas table is left out.
+      table: A polars DataFrame or LazyFrame, a pandas DataFrame, or anything that exports an
+        Arrow stream of rows, such as a pyarrow Table or a relation of DuckDB. The index of a
+        pandas table is left out.
       columns: What to keep of it; names that it lacks are passed over. None: all.
 
     Privacy:
@@ -36,15 +37,16 @@ def as_polars(table: object, *, columns: Collection[str] | None = None) -> pl.Da
     """
     if isinstance(table, pl.DataFrame):
         found = table
+    elif isinstance(table, pl.LazyFrame):
+        found = _collected(table, columns)
     elif _is_pandas(table):
         found = _from_pandas(table, columns)
     elif hasattr(table, "__arrow_c_stream__") and not isinstance(table, pl.Series):
         found = _from_arrow(table)
     else:
-        hint = "; call collect() on it first" if isinstance(table, pl.LazyFrame) else ""
         raise DataError(
-            f"a table of type {type(table).__name__} cannot be read{hint}; pass a polars or "
-            "pandas DataFrame or an Arrow table."
+            f"a table of type {type(table).__name__} cannot be read; pass a table of polars, "
+            "pandas, Arrow or DuckDB."
         )
     kept = [name for name in found.columns if columns is None or name in columns]
     return found.select([_plain_values(found[name]) for name in kept])
@@ -56,6 +58,18 @@ def _is_pandas(table: object) -> bool:
         cls.__name__ == "DataFrame" and cls.__module__.partition(".")[0] == "pandas"
         for cls in type(table).__mro__
     )
+
+
+def _collected(table: pl.LazyFrame, columns: Container[str] | None) -> pl.DataFrame:
+    try:
+        known = table.collect_schema().names()
+        return table.select([n for n in known if columns is None or n in columns]).collect()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        # Not chained: what polars says may quote a value.
+        raise DataError(
+            f"the lazy polars table cannot be collected ({type(error).__name__}); collect() it "
+            "first to see why."
+        ) from None
 
 
 def _from_arrow(table: object) -> pl.DataFrame:
@@ -75,7 +89,7 @@ def _from_arrow(table: object) -> pl.DataFrame:
     )
 
 
-def _from_pandas(table: Any, columns: Collection[str] | None) -> pl.DataFrame:
+def _from_pandas(table: Any, columns: Container[str] | None) -> pl.DataFrame:
     names = [name for name in table.columns if columns is None or name in columns]
     for name in names:
         if not isinstance(name, str):

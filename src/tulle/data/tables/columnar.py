@@ -1,24 +1,35 @@
-"""Blocks of rows from one Parquet file, with the types it stores."""
+"""Blocks of rows from one Parquet or Arrow file, with the types it stores."""
 
+import contextlib
 import math
 from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
 
-from tulle.data.formats.blocks import Block, Position, Reading
-from tulle.data.formats.delimited import check_names
-from tulle.data.formats.values import without_markers
+from tulle.data.tables.archives import FileForm
+from tulle.data.tables.blocks import Block, Position, Reading
+from tulle.data.tables.refusals import check_names
+from tulle.data.tables.text import without_markers
 from tulle.errors import DataError
 
 _ROWS_PER_READ = 1 << 16
 # Fewest rows fetched at once: smaller blocks are cut from them, as each fetch has a fixed cost.
 
 
-def read_parquet_blocks(path: Path, reading: Reading, start: Position) -> Iterator[Block]:
-    """Blocks of a Parquet file. Types stay, except that text of any kind becomes String."""
-    types = _checked_types(path, reading)
-    num_rows = _num_rows(path)
+def read_column_blocks(
+    path: Path, form: FileForm, reading: Reading, start: Position
+) -> Iterator[Block]:
+    """Streams blocks of a file. Types stay, except that text of any kind becomes String.
+
+    Args:
+      path: The file.
+      form: Parquet or Arrow.
+      reading: What is read.
+      start: Where to begin.
+    """
+    types = _checked_types(path, form, reading)
+    num_rows = count_rows(path, form)
     if start.row > num_rows:
         raise DataError(
             f"{path.name} is shorter than when reading stopped; the file has changed since. "
@@ -26,7 +37,7 @@ def read_parquet_blocks(path: Path, reading: Reading, start: Position) -> Iterat
         )
     num_fetched = max(reading.rows_per_block, _ROWS_PER_READ)
     for first in range(start.row, num_rows, num_fetched):
-        table = _fetch(path, types, first, num_fetched, reading.form.missing)
+        table = _fetch(path, form, types, (first, num_fetched), reading.form.missing)
         if len(table) != min(num_fetched, num_rows - first):
             raise _damaged(path, first)
         for offset in range(0, len(table), reading.rows_per_block):
@@ -35,23 +46,47 @@ def read_parquet_blocks(path: Path, reading: Reading, start: Position) -> Iterat
             yield Block(part, Position(start.file_index, row, byte=0, line=0), num_bad_lines=0)
 
 
-def parquet_columns(path: Path) -> list[str]:
+def stored_columns(path: Path, form: FileForm) -> list[str]:
     """The names of the columns; no value is read."""
+    return list(_stored_types(path, form))
+
+
+def count_rows(path: Path, form: FileForm) -> int:
+    """The number of rows that a file has."""
+    with _plain_errors(path, 0):
+        return int(_scan(path, form).select(pl.len()).collect().item())
+
+
+def _scan(path: Path, form: FileForm) -> pl.LazyFrame:
+    if form is FileForm.PARQUET:
+        return pl.scan_parquet(path, glob=False)
+    return pl.scan_ipc(path, glob=False)
+
+
+def _stored_types(path: Path, form: FileForm) -> pl.Schema:
+    with _plain_errors(path, 0):
+        return _scan(path, form).collect_schema()
+
+
+@contextlib.contextmanager
+def _plain_errors(path: Path, row: int) -> Iterator[None]:
+    # Whatever polars says of a damaged file may quote its values.
     try:
-        return list(pl.scan_parquet(path, glob=False).collect_schema())
+        yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise _damaged(path, 0) from error
+        raise _damaged(path, row) from error
 
 
 def _fetch(
-    path: Path, types: dict[str, pl.DataType], first: int, num_rows: int, missing: tuple[str, ...]
+    path: Path,
+    form: FileForm,
+    types: dict[str, pl.DataType],
+    rows: tuple[int, int],
+    missing: tuple[str, ...],
 ) -> pl.DataFrame:
-    try:
-        table = (
-            pl.scan_parquet(path, glob=False).select(list(types)).slice(first, num_rows).collect()
-        )
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise _damaged(path, first) from error
+    first, num_rows = rows
+    with _plain_errors(path, first):
+        table = _scan(path, form).select(list(types)).slice(first, num_rows).collect()
     try:
         table = table.cast({name: kind for name, kind in types.items() if kind == pl.String})
     except pl.exceptions.PolarsError as error:
@@ -87,11 +122,8 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _checked_types(path: Path, reading: Reading) -> dict[str, pl.DataType]:
-    try:
-        stored = pl.scan_parquet(path, glob=False).collect_schema()
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise _damaged(path, 0) from error
+def _checked_types(path: Path, form: FileForm, reading: Reading) -> dict[str, pl.DataType]:
+    stored = _stored_types(path, form)
     check_names(path.name, list(stored), reading.columns)
     types = {}
     for name in reading.columns:
@@ -104,13 +136,6 @@ def _checked_types(path: Path, reading: Reading) -> dict[str, pl.DataType]:
         is_text = kind in (pl.Categorical, pl.Enum, pl.Binary, pl.Null)
         types[name] = pl.String() if is_text else kind
     return types
-
-
-def _num_rows(path: Path) -> int:
-    try:
-        return int(pl.scan_parquet(path, glob=False).select(pl.len()).collect().item())
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise _damaged(path, 0) from error
 
 
 def _damaged(path: Path, row: int) -> DataError:

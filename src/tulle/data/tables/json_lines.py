@@ -1,7 +1,9 @@
 """Rows from JSON lines: one row a line, or one line with a list of rows.
 
-In the second form the keys beside the list belong to every row of it. A value has the type
-that JSON gives it; a column with values of several types is refused, never converted.
+A log has one row a line, and comes in blocks in which every value is text, as from any other text:
+what a column holds is for the schema to say. Rows of auctions may have a list in a line; the keys
+beside it belong to every row of it, a value has the type that JSON gives it, and a column with
+values of several types is refused.
 """
 
 import itertools
@@ -14,13 +16,19 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tulle.data.formats.archives import FileForm
-from tulle.data.formats.lines import LineSource
-from tulle.data.formats.values import line_problem
+from tulle.data.tables.archives import FileForm
+from tulle.data.tables.blocks import BadLines, Block, Position, Reading
+from tulle.data.tables.lines import Lines, LineSource
+from tulle.data.tables.refusals import check_names
+from tulle.data.tables.text import SKIPPING, line_problem, without_markers
 from tulle.errors import DataError
 
 IntArray = npt.NDArray[np.int64]
 _Record = dict[str, Any]
+
+_NO_LIST = ""
+"""Key of a list of rows in a log, which has none: no column has an empty name."""
+_FLAGS = {True: "true", False: "false"}
 
 _TYPES = (
     ({bool}, pl.Boolean()),
@@ -28,6 +36,41 @@ _TYPES = (
     ({int, float}, pl.Float64()),
     ({str}, pl.String()),
 )
+
+
+def read_json_blocks(
+    path: Path, form: FileForm, reading: Reading, start: Position
+) -> Iterator[Block]:
+    """Streams blocks of a log of JSON lines; a missing key and null are missing values.
+
+    Args:
+      path: The file.
+      form: Plain or compressed.
+      reading: What is read. The first line must have all of its columns.
+      start: Where to begin.
+
+    Privacy:
+      Reads sensitive rows and releases nothing. Errors name lines and columns, no values.
+    """
+    check_names(path.name, first_keys(path, form, _NO_LIST), reading.columns)
+    with LineSource(path, form) as source:
+        if start.row:
+            source.resume(start.byte, start.line)
+        row = start.row
+        while lines := source.take(reading.rows_per_block):
+            rows, problems = _text_rows(lines, reading.columns)
+            if problems and reading.bad_lines is BadLines.REFUSE:
+                first = min(problems)
+                raise DataError(
+                    f"{path.name} line {lines.first_line + first} {problems[first]}. Correct it, "
+                    f"or {SKIPPING}."
+                )
+            row += lines.num_lines
+            schema = dict.fromkeys(reading.columns, pl.String())
+            table = pl.DataFrame(rows, schema=schema, orient="row")
+            following = Position(start.file_index, row, source.offset, source.num_lines)
+            table = without_markers(table, reading.form.missing)
+            yield Block(table, following, num_bad_lines=len(problems))
 
 
 def first_keys(path: Path, form: FileForm, list_key: str) -> list[str]:
@@ -65,6 +108,33 @@ def read_json_rows(
         _refuse_late_keys(path.name, rows, places, absent)
         values = {name: [row.get(name) for row in rows] for name in columns}
         yield pl.DataFrame([_column(path.name, *entry, places) for entry in values.items()]), places
+
+
+def _text_rows(
+    lines: Lines, columns: tuple[str, ...]
+) -> tuple[list[list[str | None]], dict[int, str]]:
+    """The values of each good line as text, and why the others are bad, by their index."""
+    rows: list[list[str | None]] = []
+    problems: dict[int, str] = {}
+    for index, line in enumerate(lines.data.split(b"\n")[:-1]):
+        raw_line = line.removesuffix(b"\r")
+        problem = line_problem(raw_line)
+        try:
+            # Numbers stay the text that they are: a float would change their last digits.
+            record = None if problem else json.loads(raw_line, parse_float=str, parse_int=str)
+            if record is not None and not isinstance(record, dict):
+                problem = "is no JSON object"
+        except (ValueError, RecursionError):
+            problem = "is no JSON"
+        if problem is None and record is not None:
+            values = [record.get(name) for name in columns]
+            if any(isinstance(value, list | dict) for value in values):
+                problem = "has a list or an object where a value should be"
+        if problem is not None:
+            problems[index] = problem
+        else:
+            rows.append([_FLAGS.get(value, value) for value in values])
+    return rows, problems
 
 
 def _batches(path: Path, form: FileForm, num_lines: int) -> Iterator[tuple[int, list[_Record]]]:

@@ -9,7 +9,7 @@ import enum
 
 import polars as pl
 
-from tulle.data.formats.layout import TextForm
+from tulle.data.tables.layout import TextForm
 from tulle.errors import ConfigError
 from tulle.privacy.fields import check_fields
 

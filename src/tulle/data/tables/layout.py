@@ -4,13 +4,25 @@ A layout is public: it says nothing about the rows of any one file.
 """
 
 import dataclasses
+import re
+from pathlib import Path
 
 from tulle.data.schema import Schema
-from tulle.errors import ConfigError
+from tulle.data.tables.archives import (
+    DAMAGE,
+    FileForm,
+    detect_form,
+    form_by_name,
+    open_bytes,
+)
+from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import check_text, did_you_mean
 
-SEPARATORS = ("\t", ",")
+SEPARATORS = ("\t", ",", ";", "|")
 QUOTE = '"'
+_MOST_HEADER_BYTES = 1 << 20
+_JSON_SUFFIXES = (".jsonl", ".ndjson")
+_SEPARATOR_OF_SUFFIX = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,7 +51,9 @@ class TextForm:
         if not self.columns:
             raise ConfigError("columns=() must name at least one column.")
         if self.separator not in SEPARATORS:
-            raise ConfigError(f"separator={self.separator!r} must be a tab or a comma.")
+            raise ConfigError(
+                f"separator={self.separator!r} must be a tab, a comma, a semicolon or a bar."
+            )
         if self.quote not in (None, QUOTE):
             raise ConfigError(f"quote={self.quote!r} must be {QUOTE!r} or None.")
         for marker in self.missing:
@@ -94,6 +108,85 @@ class Layout:
             missing=self.missing,
             quote=self.quote,
         )
+
+
+def layout_for(path: Path, schema: Schema) -> Layout:
+    """The layout of a file by its name, such as clicks.csv.gz, with the roles of a schema.
+
+    An empty value is a missing one. For other markers, or a file without a
+    header, build the `Layout` yourself.
+    """
+    columns = tuple(name for _, name in schema.roles.items())
+    form = text_form(path, columns)
+    return Layout(
+        name=path.name,
+        columns=columns,
+        separator=form.separator,
+        has_header=form.has_header,
+        missing=form.missing,
+        quote=form.quote,
+        schema=schema,
+    )
+
+
+def text_form(path: Path, columns: tuple[str, ...], missing: tuple[str, ...] = ("",)) -> TextForm:
+    """How the rows of a file with a header are written, by its name and its header.
+
+    Only names decide, which are public, and never a row: .tsv has tabs and no quotes; .csv may
+    have quotes, and commas unless its header has none and names its columns between semicolons,
+    tabs or bars. JSON lines name their columns in every line.
+
+    Args:
+      path: The file. If it is not there, its name alone decides.
+      columns: What is read.
+      missing: Texts that mean that a value is missing.
+
+    Raises:
+      ConfigError: The name does not say how columns are separated.
+    """
+    separator, quote = ",", None
+    if is_json_lines(path):
+        return TextForm(columns=columns, separator=separator, has_header=False, missing=missing)
+    if not form_by_name(path).is_columnar:
+        suffix = text_suffix(path)
+        if suffix not in _SEPARATOR_OF_SUFFIX:
+            raise ConfigError(
+                f"the name {path.name} does not say how its columns are separated; end it in "
+                ".csv, .tsv, .jsonl (each also with .gz or .zst), .parquet or .arrow, or build a "
+                "Layout."
+            )
+        separator = _SEPARATOR_OF_SUFFIX[suffix]
+        if separator == ",":
+            separator, quote = header_separator(path), QUOTE
+    return TextForm(
+        columns=columns, separator=separator, has_header=True, missing=missing, quote=quote
+    )
+
+
+def header_separator(path: Path) -> str:
+    """What separates the names in the header of a file with quotes: a comma, if it has any."""
+    try:
+        source = open_bytes(path, detect_form(path))
+        try:
+            first = source.read(_MOST_HEADER_BYTES).partition(b"\n")[0]
+        finally:
+            source.close()
+    except (DataError, *DAMAGE):
+        return ","  # whoever reads the file says what is wrong with it
+    names = re.sub(f"{QUOTE}[^{QUOTE}]*{QUOTE}", "", first.decode(errors="replace"))
+    found = [separator for separator in SEPARATORS if separator in names]
+    return found[0] if len(found) == 1 else ","
+
+
+def is_json_lines(path: Path) -> bool:
+    """Whether the name says that a file holds JSON lines."""
+    return not form_by_name(path).is_columnar and text_suffix(path) in _JSON_SUFFIXES
+
+
+def text_suffix(path: Path) -> str:
+    """The ending of a text file's name, without that of its compression."""
+    is_plain = form_by_name(path) is FileForm.PLAIN
+    return (path if is_plain else path.with_suffix("")).suffix.lower()
 
 
 def _checked_tuple(name: str, value: object) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""From lines to columns of values, or to the reason why a line is bad.
+"""Blocks of rows from one delimited text file.
 
 A line is bad if it cannot be split without guessing. Reasons never quote the
 line: its content is sensitive and messages end up in logs.
@@ -7,15 +7,91 @@ line: its content is sensitive and messages end up in logs.
 import dataclasses
 import functools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from tulle.data.formats.layout import QUOTE, TextForm
-from tulle.data.formats.lines import MAX_LINE_BYTES, Lines
+from tulle.data.tables.archives import FileForm
+from tulle.data.tables.blocks import BadLines, Block, Position, Reading
+from tulle.data.tables.layout import QUOTE, TextForm
+from tulle.data.tables.lines import MAX_LINE_BYTES, Lines, LineSource
+from tulle.data.tables.refusals import MOST_NAMES_SHOWN, check_names
+from tulle.errors import DataError
 
+_MAX_BLOCK_BYTES = 1 << 28
+SKIPPING = "have such lines counted and skipped with bad_lines=BadLines.SKIP"
 _QUOTED = '"(?:[^"]|"")*"'
+
+
+def read_text_blocks(
+    path: Path, form: FileForm, reading: Reading, start: Position
+) -> Iterator[Block]:
+    """Blocks of a plain or compressed text file, every value as text, missing ones null."""
+    with LineSource(path, form) as source:
+        names = list(reading.form.columns)
+        if reading.form.has_header:
+            names = _read_header(path.name, source.take(1), reading)
+        places = {name: names.index(name) for name in reading.columns}
+        if start.row:
+            source.resume(start.byte, start.line)
+        position = start
+        while block := _next_block(path.name, source, reading, (len(names), places), position):
+            yield block
+            position = block.next
+
+
+def _next_block(
+    name: str,
+    source: LineSource,
+    reading: Reading,
+    shape: tuple[int, Mapping[str, int]],
+    position: Position,
+) -> Block | None:
+    tables: list[pl.DataFrame] = []
+    num_bad_lines = num_rows = 0
+    while num_rows < reading.rows_per_block and source.offset - position.byte < _MAX_BLOCK_BYTES:
+        lines = source.take(reading.rows_per_block - num_rows)
+        if lines is None:
+            break
+        parsed = parse_lines(lines, reading.form, *shape)
+        if parsed.bad and reading.bad_lines is BadLines.REFUSE:
+            first = min(parsed.bad)
+            line = lines.first_line + first
+            if line == 1:
+                raise DataError(
+                    f"{name} line 1 {parsed.bad[first]}. If this is no log of the layout that was "
+                    "named, read it with a schema of its own; else correct the line, or "
+                    f"{SKIPPING}."
+                )
+            raise DataError(f"{name} line {line} {parsed.bad[first]}. Correct it, or {SKIPPING}.")
+        tables.append(parsed.table)
+        num_rows += lines.num_lines
+        num_bad_lines += len(parsed.bad)
+    if not num_rows:
+        return None
+    following = Position(
+        file_index=position.file_index,
+        row=position.row + num_rows,
+        byte=source.offset,
+        line=source.num_lines,
+    )
+    return Block(pl.concat(tables, rechunk=False), following, num_bad_lines)
+
+
+def _read_header(name: str, line: Lines | None, reading: Reading) -> list[str]:
+    expected = ", ".join(reading.columns[:MOST_NAMES_SHOWN])
+    if line is None:
+        raise DataError(f"{name} is empty; it must start with a header that names {expected}.")
+    raw = line.data.removesuffix(b"\n").removesuffix(b"\r")
+    if problem := line_problem(raw):
+        raise DataError(f"{name} line 1, the header, {problem}; correct it.")
+    names = split_header(raw.decode(), reading.form)
+    if names is None:
+        raise DataError(f"{name} line 1, the header, has a quote out of place; correct it.")
+    check_names(name, names, reading.columns, may_be_row=True)
+    return names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,8 +195,8 @@ def _split(texts: pl.Series, form: TextForm) -> pl.Series:
 def _split_quoted(texts: pl.Series, separator: str) -> pl.Series:
     # Each value with the separator before it. On a well-formed line the values make up the line.
     value = f'(?:{_QUOTED}|[^"{separator}]*)'
-    values = (separator + texts).str.extract_all(separator + value)
-    is_whole = texts.str.contains(f"^{value}(?:{separator}{value})*$")
+    values = (separator + texts).str.extract_all(f"[{separator}]{value}")
+    is_whole = texts.str.contains(f"^{value}(?:[{separator}]{value})*$")
     item = pl.element().str.strip_prefix(separator)
     inside = item.str.strip_prefix(QUOTE).str.strip_suffix(QUOTE)
     unquoted = inside.str.replace_all(QUOTE * 2, QUOTE, literal=True)

@@ -4,9 +4,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tulle.data.formats.layout import Layout
-from tulle.data.formats.tables import Position, read_blocks
 from tulle.data.schema import Schema
+from tulle.data.tables.blocks import Position
+from tulle.data.tables.layout import Layout
+from tulle.data.tables.sources import read_blocks
 from tulle.errors import DataError
 
 LAYOUT = Layout(

@@ -5,10 +5,10 @@ import polars as pl
 import pytest
 import zstandard
 
-from tulle.data.formats.generic import layout_for
-from tulle.data.formats.layout import Layout
-from tulle.data.formats.tables import BadLines, Position, read_blocks
 from tulle.data.schema import Schema
+from tulle.data.tables.blocks import BadLines, Position
+from tulle.data.tables.layout import Layout, layout_for
+from tulle.data.tables.sources import read_blocks
 from tulle.errors import ConfigError, DataError
 
 SCHEMA = Schema(label="y", public=("a",), sensitive=("b",), ignored=("x",))
@@ -55,6 +55,24 @@ def test_a_missing_header_is_refused_without_showing_the_first_row(tmp_path: Pat
     with pytest.raises(DataError, match="first line must be a header") as caught:
         rows(path)
     assert "secret" not in str(caught.value)
+
+
+def test_a_header_with_no_needed_column_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    path = write(tmp_path, "click,user,campaign\n1,2,3\n")
+    with pytest.raises(DataError, match=r"no column 'clik' \(did you mean 'click'\?\)") as caught:
+        rows(path, layout_for(path, Schema(label="clik")))
+    assert "campaign" not in str(caught.value)
+    with pytest.raises(DataError, match=r"none of the columns clik \(did .*'click'\?\), ad; its"):
+        rows(path, layout_for(path, Schema(label="clik", public=("ad",))))
+
+
+@pytest.mark.parametrize("row", ["user7,shoes,hats", "users,17,hats", "users,,hats", "uber,a,b"])
+def test_a_row_in_place_of_a_header_is_never_suggested(tmp_path: Path, row: str) -> None:
+    schema = Schema(label="user", public=("campaign",))
+    path = write(tmp_path, f"{row}\n")
+    with pytest.raises(DataError, match="first line must be a header") as caught:
+        rows(path, layout_for(path, schema))
+    assert row.partition(",")[0] not in str(caught.value)
 
 
 @pytest.mark.parametrize("header", [b"y,a,\xff", b'y,a,"b', b"", b"\0"])

@@ -30,6 +30,13 @@ class FileForm(enum.Enum):
     GZIP = "gzip"
     ZSTD = "zstd"
     PARQUET = "Parquet"
+    ARROW = "Arrow"
+    """Arrow's file of record batches, which Feather is too."""
+
+    @property
+    def is_columnar(self) -> bool:
+        """Whether columns are stored with their types, and no text has to be split."""
+        return self in (FileForm.PARQUET, FileForm.ARROW)
 
 
 _FORM_OF_SUFFIX = {
@@ -39,6 +46,9 @@ _FORM_OF_SUFFIX = {
     ".zstd": FileForm.ZSTD,
     ".parquet": FileForm.PARQUET,
     ".pq": FileForm.PARQUET,
+    ".arrow": FileForm.ARROW,
+    ".feather": FileForm.ARROW,
+    ".ipc": FileForm.ARROW,
 }
 
 
@@ -125,14 +135,17 @@ def _plain_content(path: Path) -> str:
 
 def _form_by_content(path: Path, named: FileForm) -> FileForm:
     with path.open("rb") as file:
-        head = file.read(4)
+        head = file.read(8)
         size = file.seek(0, 2)
-        file.seek(max(0, size - 4))
-        tail = file.read(4)
+        file.seek(max(0, size - 6))
+        tail = file.read(6)
     if head.startswith(b"\x1f\x8b"):
         return FileForm.GZIP
     # A zstd file may start with a frame to be skipped, whose magic bytes are also plain text.
-    skippable = head[1:] == b"*M\x18" and head[0] >> 4 == 5
-    if head == b"\x28\xb5\x2f\xfd" or (named is FileForm.ZSTD and skippable):
+    skippable = head[1:4] == b"*M\x18" and head[0] >> 4 == 5
+    if head.startswith(b"\x28\xb5\x2f\xfd") or (named is FileForm.ZSTD and skippable):
         return FileForm.ZSTD
-    return FileForm.PARQUET if head == tail == b"PAR1" and size > 8 else FileForm.PLAIN
+    if head.startswith(b"ARROW1") and tail == b"ARROW1" and size > 16:
+        return FileForm.ARROW
+    is_parquet = head[:4] == tail[-4:] == b"PAR1" and size > 8
+    return FileForm.PARQUET if is_parquet else FileForm.PLAIN

@@ -2,9 +2,9 @@ import dataclasses
 
 import pytest
 
-from tulle.data.formats.layout import Layout
 from tulle.data.formats.public import LAYOUTS
 from tulle.data.schema import Schema
+from tulle.data.tables.layout import Layout
 from tulle.errors import ConfigError
 
 GOOD = {
@@ -29,7 +29,7 @@ def test_lists_become_tuples() -> None:
         ({"columns": "ya"}, r"write columns=\['ya'\]"),
         ({"columns": ("y", "a", "a")}, "'a' is in the layout twice"),
         ({"columns": ("y", "aa")}, r"no column 'a', to which its schema gives the role public"),
-        ({"separator": ";"}, "separator=';' must be a tab or a comma"),
+        ({"separator": ":"}, "separator=':' must be a tab, a comma, a semicolon or a bar"),
         ({"quote": "'"}, "must be '\"' or None"),
         ({"missing": "-1"}, r"write missing=\['-1'\]"),
         ({"missing": ("a,b",)}, "'a,b', but must be text that fits a value"),

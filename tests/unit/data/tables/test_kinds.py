@@ -1,13 +1,14 @@
 """A value is the same whether it came as text or as a number."""
 
-from datetime import date, datetime
+import math
+from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import polars as pl
 import pytest
 
-from tulle.data.features.canonical_values import as_numbers, as_text
-from tulle.data.schema import Kind
+from tulle.data.schema import Kind, Schema
+from tulle.data.tables.kinds import as_flags, as_numbers, as_text, typed_columns
 from tulle.errors import DataError
 
 INF = float("inf")
@@ -103,7 +104,14 @@ WRONG = [
     (Kind.INTEGER, pl.Series("age", [1.0, float("inf")])),
     (Kind.INTEGER, pl.Series("age", [Decimal("1.0"), Decimal("2.5")])),
     (Kind.REAL, pl.Series("age", ["0.5", "1,5"])),
-    (Kind.TIMESTAMP, pl.Series("age", ["2026-01-14"])),
+    (Kind.TIMESTAMP, pl.Series("age", ["5", "2026-02-30"])),
+    (Kind.TIMESTAMP, pl.Series("age", ["2026-01-14T24:00"])),
+    (Kind.TIMESTAMP, pl.Series("age", ["noon"])),
+    (Kind.TIMESTAMP, pl.Series("age", [True])),
+    (Kind.BOOLEAN, pl.Series("age", ["true", "secret"])),
+    (Kind.BOOLEAN, pl.Series("age", [0, 5])),
+    (Kind.BOOLEAN, pl.Series("age", [0.5])),
+    (Kind.BOOLEAN, pl.Series("age", [date(1970, 1, 2)])),
     (Kind.TIMESTAMP, pl.Series("age", [1e30])),
     (Kind.INTEGER, pl.Series("age", [True, False])),
     (Kind.CATEGORICAL, pl.Series("age", [[1], [2]])),
@@ -119,6 +127,67 @@ def test_a_value_of_another_kind_is_refused_by_column_only(kind: Kind, values: p
     assert "schema" in message
     assert "secret" not in message
     assert not {"1", "2", "3", "4"} & set(message.replace("2^63", "").replace("64", ""))
+
+
+ISO_TIMES = {
+    "2026-01-14": 1_768_348_800,
+    "2026-01-14 10:00": 1_768_384_800,
+    "2026-01-14T10:00:07": 1_768_384_807,
+    "2026-01-14T10:00:07Z": 1_768_384_807,
+    "2026-01-14T10:00:07.999Z": 1_768_384_807,
+    "2026-01-14 10:00:00+02": 1_768_377_600,
+    "2026-01-14 10:00:00+0200": 1_768_377_600,
+    "2026-01-14T10:00:00.5+05:30": 1_768_365_000,
+    "2026-01-14T10:00-08:30": 1_768_415_400,
+    "1969-12-31T23:59:59.5Z": -1,
+    "0999-03-01": -30_636_662_400,
+}
+
+
+def test_times_of_iso_text_are_seconds_in_utc_each_by_itself() -> None:
+    together = pl.Series("t", [*ISO_TIMES, None, "97200.9"])
+    assert as_numbers(together, Kind.TIMESTAMP).to_list() == [*ISO_TIMES.values(), None, 97200]
+    for text, seconds in ISO_TIMES.items():
+        assert as_numbers(pl.Series("t", [text]), Kind.TIMESTAMP).to_list() == [seconds]
+        moment = datetime.fromisoformat(text)
+        utc = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        assert math.floor(utc.timestamp()) == seconds
+
+
+def test_truth_values_of_every_form_are_one() -> None:
+    for series in (
+        pl.Series("b", [True, False, None]),
+        pl.Series("b", [1, 0, None]),
+        pl.Series("b", [1.0, 0.0, float("nan")]),
+        pl.Series("b", ["1", "0", None]),
+        pl.Series("b", ["TRUE", "False", None]),
+        pl.Series("b", ["yes", "No", None]),
+        pl.Series("b", ["t", "F", None], dtype=pl.Categorical),
+        pl.Series("b", ["1.0", "0.0", None]),
+    ):
+        assert as_flags(series).to_list() == [True, False, None]
+        assert as_text(series, Kind.BOOLEAN).to_list() == ["true", "false", None]
+        assert as_numbers(series, Kind.BOOLEAN).to_list() == [1, 0, None]
+
+
+def test_whole_numbers_that_a_gap_made_floats_are_whole_in_text_too() -> None:
+    assert as_numbers(pl.Series(["5.0", "-7", "08.00"]), Kind.INTEGER).to_list() == [5, -7, 8]
+
+
+def test_a_refusal_names_the_row_where_the_reader_knows_it() -> None:
+    schema = Schema(label="y", public=("age", "city"), kinds={"age": "integer"})
+    table = pl.DataFrame({"age": ["5", "secret"], "city": ["x", "y"]})
+    with pytest.raises(DataError, match=r"^column 'age' holds no whole number .* in log, row 2; "):
+        typed_columns(table, schema, lambda index: f"log, row {index + 1}")
+    typed = typed_columns(table.head(1), schema, str)
+    assert typed.to_dict(as_series=False) == {"age": [5], "city": ["x"]}
+
+
+def test_short_floats_keep_their_text_when_they_are_typed() -> None:
+    schema = Schema(label="y", public=("x",), kinds={"x": "real"})
+    table = pl.DataFrame({"x": pl.Series([0.1], dtype=pl.Float32)})
+    typed = typed_columns(table, schema, str)["x"]
+    assert as_text(typed, Kind.REAL).to_list() == ["0.1"]
 
 
 def test_categories_have_no_numbers() -> None:

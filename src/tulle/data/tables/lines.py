@@ -12,7 +12,7 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from tulle.data.formats.archives import DAMAGE, ByteSource, FileForm, open_bytes
+from tulle.data.tables.archives import DAMAGE, ByteSource, FileForm, open_bytes
 from tulle.errors import DataError
 
 MAX_LINE_BYTES = 1 << 20

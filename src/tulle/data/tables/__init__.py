@@ -1,0 +1,1 @@
+"""One reader of tables: files and tables in memory, their kinds of values, their refusals."""
