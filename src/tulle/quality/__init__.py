@@ -1,11 +1,21 @@
 """How good predictions are, on true labels and on randomized ones."""
 
-from tulle.quality.bidding import BiddingUtility, ExponentialBids, UniformBids, bidding_utility
-from tulle.quality.calibration import CalibrationGroup
-from tulle.quality.estimate import Estimate
-from tulle.quality.likelihood import relative_log_likelihood
-from tulle.quality.metrics import QualityMetrics, evaluate_predictions, relative_auc_loss
-from tulle.quality.noisy_labels import NoisyLabelMetrics, auc_of_labels, evaluate_on_reports
+from typing import TYPE_CHECKING
+
+from tulle.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from tulle.quality.estimates import CalibrationGroup, Estimate, relative_log_likelihood
+    from tulle.quality.metrics import (
+        BiddingUtility,
+        ExponentialBids,
+        QualityMetrics,
+        UniformBids,
+        bidding_utility,
+        evaluate_predictions,
+        relative_auc_loss,
+    )
+    from tulle.quality.noisy_labels import NoisyLabelMetrics, auc_of_labels, evaluate_on_reports
 
 __all__ = [
     "BiddingUtility",
@@ -22,3 +32,5 @@ __all__ = [
     "relative_auc_loss",
     "relative_log_likelihood",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__, __file__)

@@ -2,25 +2,38 @@
 
 Each comes as one number. The AUC alone misleads: it does not see probabilities that are
 too high or too low, which a bidder pays for.
+
+The bidder values a label of 1, bids value times prediction in a second-price auction, and
+pays the highest competing bid c where its own bid is above: it earns value * label - c.
+The expectation over c has a closed form, so every row counts, won or lost (the offline
+utility of Chapelle 2015, with a competition that needs no logged prices). Bidding the true
+probability is best, so predictions that rank alike and are too high or too low earn less.
 """
 
 import dataclasses
+import math
+from typing import Protocol
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from tulle.errors import DataError
-from tulle.privacy.fields import null_if_infinite
-from tulle.quality.bidding import bidding_utility
-from tulle.quality.calibration import (
+from tulle.errors import ConfigError, DataError
+from tulle.privacy.fields import check_finite, null_if_infinite
+from tulle.quality.estimates import (
     CalibrationGroup,
+    Estimate,
+    FloatArray,
+    auc_loss,
     calibration,
     calibration_error,
     calibration_groups,
+    check_both_classes,
+    check_predictions,
+    constant_log_loss,
+    estimate_of,
+    log_losses,
+    relative_log_likelihood_of,
 )
-from tulle.quality.estimate import estimate_of
-from tulle.quality.likelihood import constant_log_loss, log_losses, relative_log_likelihood_of
-from tulle.quality.predictions import check_both_classes, check_predictions
-from tulle.quality.ranking import auc_loss
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,25 +41,25 @@ class QualityMetrics:
     """The quality of predictions on some rows. Exact numbers about raw labels."""
 
     auc_loss: float
-    """1 - AUC: the chance that a negative row is ranked above a positive one; ties count half."""
+    """1 - AUC: probability that a negative row is ranked above a positive one; ties count half."""
     auc_loss_standard_error: float
-    """DeLong's; infinite if a class has one row only."""
+    """Standard error by DeLong et al. 1988; infinite if a class has one row only."""
     auc_loss_interval: tuple[float, float]
-    """95%, within [0, 1]. Without any wrongly ranked pair it is a point and says too little."""
+    """95% interval within [0, 1]. Without any wrongly ranked pair it is a point: too narrow."""
     log_loss: float
     """Mean of -log of the probability given to the true label, in nats."""
     log_loss_standard_error: float
     normalised_cross_entropy: float
     """Log loss over that of always predicting the mean label; below 1 is better than that."""
     relative_log_likelihood: float
-    """1 minus that; 0 is no better than the mean label."""
+    """1 minus the normalised cross entropy; 0 is no better than the mean label."""
     relative_log_likelihood_standard_error: float
     bidding_utility: float
     """Mean earnings of a row, if a label of 1 is worth 1 and competing bids are exponential
     with the mean label as their mean."""
     bidding_utility_standard_error: float
     bidding_over_constant: float
-    """Times what bidding the mean label everywhere earns; 1 is no better than that."""
+    """Factor on what bidding the mean label everywhere earns; 1 is no better than that."""
     bidding_share_of_oracle: float
     """Share of what knowing the labels would earn."""
     calibration: float
@@ -57,6 +70,11 @@ class QualityMetrics:
     """Ten groups of equal counts by prediction, lowest first; fewer if there are fewer rows."""
     num_rows: int
     num_positives: int
+
+    @property
+    def auc(self) -> float:
+        """Probability that a positive row is ranked above a negative one; ties count half."""
+        return 1 - self.auc_loss
 
     def to_dict(self) -> dict[str, object]:
         """Plain data; an infinite standard error is null."""
@@ -76,7 +94,7 @@ def evaluate_predictions(labels: ArrayLike, probabilities: ArrayLike) -> Quality
 
     Args:
       labels: 0 or 1, one a row.
-      probabilities: The predicted chance of 1, one a row.
+      probabilities: The predicted probability of 1, one a row.
 
     Privacy:
       Nothing is noised: the numbers are exact functions of raw labels. They do not
@@ -118,7 +136,7 @@ def evaluate_predictions(labels: ArrayLike, probabilities: ArrayLike) -> Quality
 
 
 def relative_auc_loss(metrics: QualityMetrics, baseline: QualityMetrics) -> float:
-    """By how many percent the AUC loss is above that of a non-private baseline.
+    """Percent by which the AUC loss is above that of a non-private baseline.
 
     100 * ((1 - AUC) - (1 - AUC_np)) / (1 - AUC_np), as the semi-sensitive papers have it.
     Both must be of the same test rows.
@@ -132,3 +150,149 @@ def relative_auc_loss(metrics: QualityMetrics, baseline: QualityMetrics) -> floa
             "the baseline has auc_loss=0 and nothing is relative to it; compare auc_loss itself."
         )
     return 100 * (metrics.auc_loss - baseline.auc_loss) / baseline.auc_loss
+
+
+class CompetingBids(Protocol):
+    """The law of the highest competing bid."""
+
+    def win_prob(self, bids: FloatArray) -> FloatArray:
+        """Probability that the competition bids less."""
+        ...
+
+    def expected_price(self, bids: FloatArray) -> FloatArray:
+        """The mean of the competing bid where it is less and of 0 elsewhere."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExponentialBids:
+    """Many low competing bids and a few high ones."""
+
+    mean: float
+
+    def __post_init__(self) -> None:
+        _check_positive("mean", self.mean)
+
+    def win_prob(self, bids: FloatArray) -> FloatArray:
+        """Probability that the competition bids less."""
+        return np.asarray(-np.expm1(-bids / self.mean))
+
+    def expected_price(self, bids: FloatArray) -> FloatArray:
+        """The mean of the competing bid where it is less and of 0 elsewhere."""
+        ratios = bids / self.mean
+        return np.asarray(self.mean * (-np.expm1(-ratios) - ratios * np.exp(-ratios)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UniformBids:
+    """Competing bids from 0 to a highest one, all equally likely.
+
+    Where that is above all bids, the utility is an affine function of the squared error.
+    """
+
+    highest: float
+
+    def __post_init__(self) -> None:
+        _check_positive("highest", self.highest)
+
+    def win_prob(self, bids: FloatArray) -> FloatArray:
+        """Probability that the competition bids less."""
+        return np.minimum(bids, self.highest) / self.highest
+
+    def expected_price(self, bids: FloatArray) -> FloatArray:
+        """The mean of the competing bid where it is less and of 0 elsewhere."""
+        return np.minimum(bids, self.highest) ** 2 / (2 * self.highest)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BiddingUtility:
+    """Mean earnings of a row, and those of two other bidders on the same rows."""
+
+    utility: Estimate
+    """Mean earnings, in units of the values. The competition is taken as given."""
+    of_constant: float
+    """Mean earnings of a bidder who predicts the mean label everywhere."""
+    of_oracle: float
+    """Mean earnings of a bidder who knows the labels. Never negative."""
+
+    @property
+    def over_constant(self) -> float:
+        """Factor on what the constant predictor earns; not a number where that earns nothing."""
+        return self.utility.value / self.of_constant if self.of_constant > 0 else math.nan
+
+    @property
+    def share_of_oracle(self) -> float:
+        """Share of what can be earned at all; not a number where that is nothing."""
+        return self.utility.value / self.of_oracle if self.of_oracle > 0 else math.nan
+
+
+def bidding_utility(
+    labels: ArrayLike,
+    probabilities: ArrayLike,
+    values: ArrayLike | None = None,
+    competing: CompetingBids | None = None,
+) -> BiddingUtility:
+    """What bidding by these predictions earns on these rows.
+
+    Args:
+      labels: 0 or 1, one a row, of both kinds.
+      probabilities: The predicted probability of 1, one a row.
+      values: What a label of 1 is worth, one a row; None for 1 everywhere.
+      competing: Law of the highest competing bid. None: exponential, with a mean of what
+        a row is worth on average, so that knowing no more than that wins most auctions.
+
+    Privacy:
+      Nothing is noised: an exact function of raw labels, for whoever may see them.
+    """
+    truth, predicted = check_predictions(labels, probabilities)
+    rate = check_both_classes(truth)
+    worths = _check_values(values, len(truth))
+    if competing is None:
+        competing = ExponentialBids(mean=_mean_worth(truth, worths))
+    return BiddingUtility(
+        utility=utility_of(truth, predicted.astype(np.float64), worths, competing),
+        of_constant=utility_of(truth, np.full(len(truth), rate), worths, competing).value,
+        of_oracle=utility_of(truth, truth, worths, competing).value,
+    )
+
+
+def utility_of(
+    targets: FloatArray, predicted: FloatArray, values: FloatArray, competing: CompetingBids
+) -> Estimate:
+    """Mean earnings of a row; affine in the target, so unbiased targets give unbiased means.
+
+    Args:
+      targets: Labels, or unbiased estimates of them, one a row.
+      predicted: The predicted probability of 1, one a row.
+      values: What a label of 1 is worth, one a row.
+      competing: Law of the highest competing bid.
+    """
+    bids = values * predicted
+    earned = values * targets * competing.win_prob(bids) - competing.expected_price(bids)
+    return estimate_of(float(earned.mean()), earned)
+
+
+def _mean_worth(truth: FloatArray, worths: FloatArray) -> float:
+    worth = float((truth * worths).mean())
+    if worth == 0:
+        raise DataError("all rows with label 1 have the value 0; give competing=… to bid at all.")
+    return worth
+
+
+def _check_values(values: ArrayLike | None, num_rows: int) -> FloatArray:
+    if values is None:
+        return np.ones(num_rows)
+    worths = np.asarray(values)
+    if worths.shape != (num_rows,) or worths.dtype.kind not in "biuf":
+        raise DataError(
+            f"values have the shape {worths.shape} and the type {worths.dtype}; give one number "
+            "for each row."
+        )
+    if not (np.isfinite(worths).all() and (worths >= 0).all()):
+        raise DataError("values must be finite and not negative; clip or drop other rows.")
+    return worths.astype(np.float64)
+
+
+def _check_positive(name: str, value: object) -> None:
+    if not check_finite(name, value) > 0:
+        raise ConfigError(f"{name}={value} must be > 0, e.g. the mean value of a row.")

@@ -12,13 +12,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tulle.errors import ConfigError, DataError
-from tulle.mechanisms.binary_channel import BinaryChannel
-from tulle.quality.bidding import ExponentialBids, utility_of
-from tulle.quality.calibration import calibration
-from tulle.quality.estimate import Estimate, estimate_of
-from tulle.quality.likelihood import log_losses, relative_log_likelihood_of
-from tulle.quality.predictions import FloatArray, check_predictions
-from tulle.quality.ranking import weight_below
+from tulle.mechanisms.noisy_reports import BinaryChannel
+from tulle.quality.estimates import (
+    Estimate,
+    FloatArray,
+    calibration,
+    check_predictions,
+    estimate_of,
+    log_losses,
+    relative_log_likelihood_of,
+    weight_below,
+)
+from tulle.quality.metrics import ExponentialBids, utility_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,8 +62,8 @@ def evaluate_on_reports(
 
     Args:
       reports: 0 or 1, one a row, as they were released.
-      channel: How reports come from labels: one pair of chances, or one a row.
-      probabilities: The predicted chance of a true label of 1, one a row. They must not
+      channel: How reports come from labels: one pair of probabilities, or one a row.
+      probabilities: The predicted probability of a true label of 1, one a row. They must not
         depend on these reports: rows that a model was trained on flatter it.
 
     Privacy:
@@ -72,7 +77,7 @@ def evaluate_on_reports(
     if channel.gain.ndim and len(channel.gain) != len(values):
         raise DataError(
             f"the channel has {len(channel.gain)} rows where there are {len(values)} reports; "
-            "give the chances of these rows."
+            "give the probabilities of these rows."
         )
     targets = channel.debiased_targets(values)
     rate = float(targets.mean())
@@ -81,7 +86,7 @@ def evaluate_on_reports(
             "the mean label, estimated from the reports, is not between 0 and 1: there are too "
             "few rows for so much noise. Evaluate on more rows or at a larger epsilon."
         )
-    chances = predicted.astype(np.float64)
+    probs = predicted.astype(np.float64)
     losses = log_losses(targets, predicted)
     ones = np.ones(len(values))
     return NoisyLabelMetrics(
@@ -90,7 +95,7 @@ def evaluate_on_reports(
         log_loss=estimate_of(float(losses.mean()), losses),
         relative_log_likelihood=relative_log_likelihood_of(targets, predicted),
         calibration=calibration(targets, predicted),
-        bidding_utility=utility_of(targets, chances, ones, ExponentialBids(mean=rate)),
+        bidding_utility=utility_of(targets, probs, ones, ExponentialBids(mean=rate)),
         num_rows=len(values),
     )
 
@@ -105,7 +110,7 @@ def auc_of_labels(report_auc: float, report_rate: float, channel: BinaryChannel)
     Args:
       report_auc: AUC of the predictions with the reports taken for labels.
       report_rate: Share of reports that are 1.
-      channel: One pair of chances.
+      channel: One pair of probabilities.
     """
     if channel.gain.ndim:
         raise ConfigError(

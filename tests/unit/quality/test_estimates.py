@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tulle.errors import DataError
-from tulle.quality.likelihood import relative_log_likelihood
+from tulle.quality.estimates import relative_log_likelihood
 from tulle.quality.metrics import evaluate_predictions
 
 LABELS = [0, 1, 0, 1, 1, 0]
