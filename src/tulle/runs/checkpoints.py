@@ -2,28 +2,49 @@
 
 Whoever knows the state of a noise generator can take the noise away again, so
 nothing that looks like one is ever written.
+
+The arrays are in safetensors files that tell when they were changed: the head of a file
+carries a SHA-256 of names, types, shapes, bytes and of what is said about them. A file is
+in place as a whole or not at all, so one that does not match was changed, or the disk failed.
 """
 
 import contextlib
 import dataclasses
+import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
-from tulle.durable_files import sync_folder
+from tulle.atomic_files import (
+    clear_staged,
+    reporting_disk_errors,
+    short_name,
+    sync_folder,
+    write_bytes,
+)
 from tulle.errors import ConfigError, RunStateError
-from tulle.privacy.fields import check_count, check_fields
-from tulle.privacy.settings import Scalar, Settings
-from tulle.runs.tensor_file import DamagedFileError, read_head, read_tensors, write_tensors
-from tulle.runs.whole_files import clear_staged, reporting_disk_errors
+from tulle.privacy.fields import (
+    Scalar,
+    Settings,
+    canonical_json,
+    check_count,
+    check_fields,
+    check_text,
+    parse_json,
+)
 
 _HEAD_KEYS = ("format", "run_id", "number", "phase", "step", "facts")
 _FORMAT = "tulle checkpoint 1"
+_TENSOR_FORMAT = "tulle tensors 1"
 _PHASE = re.compile(r"[a-z0-9]+(?:[-_][a-z0-9]+)*")
 _MAX_STEP = 999_999_999
+"""Names of files have nine digits for a step, so that they sort by it."""
 _FORBIDDEN = ("rng", "generator", "key")
 
 
@@ -142,6 +163,65 @@ class Checkpoints:
         return fields
 
 
+class DamagedFileError(RunStateError):
+    """A file is not as it was written."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class TensorFile:
+    """The whole content of a file."""
+
+    head: Mapping[str, Any]
+    """What was said about the arrays, as plain data."""
+    tensors: Mapping[str, NDArray[Any]]
+
+
+def write_tensors(
+    path: Path, tensors: Mapping[str, NDArray[Any]], head: Mapping[str, object]
+) -> None:
+    """Replaces a file by these arrays in one step, safely on disk.
+
+    Args:
+      path: The file.
+      tensors: Arrays of numbers by name.
+      head: What is said about the arrays, as plain data.
+    """
+    ready = {name: _plain_array(name, array) for name, array in tensors.items()}
+    text = canonical_json(dict(head))
+    metadata = {"format": _TENSOR_FORMAT, "head": text, "sha256": _digest(text, ready)}
+    write_bytes(path, save(ready, metadata))
+
+
+def read_tensors(path: Path) -> TensorFile:
+    """Reads all arrays and compares them with what was written.
+
+    Raises:
+      DamagedFileError: The file is cut, changed or something else.
+      RunStateError: It cannot be read.
+    """
+    with reporting_disk_errors(path):
+        try:
+            with safe_open(path, framework="numpy") as file:
+                metadata = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
+        except SafetensorError as error:
+            raise _damaged(path) from error
+    text = metadata.get("head", "")
+    if metadata.get("sha256") != _digest(text, tensors):
+        raise _damaged(path)
+    return TensorFile(head=_parse_head(path, metadata), tensors=tensors)
+
+
+def read_head(path: Path) -> Mapping[str, Any]:
+    """Reads what is said about the arrays, quickly: their bytes are not looked at."""
+    with reporting_disk_errors(path):
+        try:
+            with safe_open(path, framework="numpy") as file:
+                return _parse_head(path, file.metadata() or {})
+        except SafetensorError as error:
+            raise _damaged(path) from error
+
+
 def _check_position(step: int, phase: str) -> None:
     if check_count("step", step, least=0) > _MAX_STEP:
         raise ConfigError(f"step={step} must be at most {_MAX_STEP}.")
@@ -169,7 +249,7 @@ def _naming_the_way_out(path: Path) -> Iterator[None]:
     except (DamagedFileError, ConfigError) as error:
         # It was whole when it was put in place, so going on silently would hide a fault.
         raise RunStateError(
-            f"{path.parent.name}/{path.name} is not as this run wrote it: it was changed, or the "
+            f"{short_name(path)} is not as this run wrote it: it was changed, or the "
             "disk failed. Restore it, or delete it to go on from the one before; the steps in "
             "between stay charged and are lost."
         ) from error
@@ -177,3 +257,42 @@ def _naming_the_way_out(path: Path) -> Iterator[None]:
 
 def _file_name(phase: str, step: int) -> str:
     return f"{phase}-{step:09d}.safetensors"
+
+
+def _plain_array(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    check_text("name of a tensor", name)
+    if name == "__metadata__":
+        raise ConfigError("a tensor cannot be called '__metadata__'; safetensors uses that name.")
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
+        raise ConfigError(f"tensor {name!r} must be a numpy array of numbers, true or false.")
+    # safetensors writes memory as it lies: it must be in order, lowest byte first.
+    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+
+
+def _digest(head: str, tensors: Mapping[str, NDArray[Any]]) -> str:
+    digest = hashlib.sha256(f"{head}\n".encode())
+    for name, array in sorted(tensors.items()):
+        about = [name, array.dtype.newbyteorder("<").str, list(array.shape)]
+        digest.update(f"{canonical_json(about)}\n".encode())
+        if array.nbytes:
+            digest.update(array.data)
+    return digest.hexdigest()
+
+
+def _parse_head(path: Path, metadata: Mapping[str, str]) -> Mapping[str, Any]:
+    if metadata.get("format") != _TENSOR_FORMAT:
+        raise _damaged(path)
+    try:
+        head = parse_json(path.name, metadata.get("head", ""))
+    except ConfigError:
+        raise _damaged(path) from None
+    if not isinstance(head, dict):
+        raise _damaged(path)
+    return head
+
+
+def _damaged(path: Path) -> DamagedFileError:
+    return DamagedFileError(
+        f"{short_name(path)} is not as it was written: it was changed, or the disk "
+        "failed; restore it from a copy of this run."
+    )

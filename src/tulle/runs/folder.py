@@ -13,24 +13,26 @@ import json
 import os
 import re
 import secrets
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from tulle.durable_files import sync_folder
+from tulle.atomic_files import (
+    check_room,
+    clear_staged,
+    reporting_disk_errors,
+    short_name,
+    sync_folder,
+    write_text,
+)
 from tulle.errors import ConfigError, RunStateError
-from tulle.privacy.fields import check_fields, parse_json
+from tulle.privacy.fields import Scalar, Settings, check_fields, parse_json
 from tulle.privacy.plan import Plan
-from tulle.privacy.settings import Scalar, Settings
-from tulle.runs.checkpoints import Checkpoints
-from tulle.runs.differences import first_difference
+from tulle.privacy.toml_files import parse_toml, toml_text
+from tulle.runs.checkpoints import Checkpoints, DamagedFileError, read_tensors, write_tensors
 from tulle.runs.records import Records
-from tulle.runs.tensor_file import DamagedFileError, read_tensors, write_tensors
-from tulle.runs.toml_text import toml_text
-from tulle.runs.whole_files import check_room, clear_staged, reporting_disk_errors, write_text
 
 _SETTINGS, _PLAN, _RUN, _LOCK = "settings.toml", "plan.json", "run.json", "run.lock"
 _RECORDS, _CHECKPOINTS = "records.jsonl", "checkpoints"
@@ -38,10 +40,12 @@ _FIXED = (_SETTINGS, _PLAN, _RUN, _LOCK, _RECORDS, _CHECKPOINTS)
 _FORMAT = "tulle run 1"
 _RUN_KEYS = ("format", "run_id", "settings_sha256", "plan_fingerprint", "facts", "inode")
 _MORE_BYTES = 1 << 16
-"""Room for what a file says about its array."""
+"""Bytes that are kept free for what a file says about its array."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 _ANOTHER_RUN = "restore it from a copy of this run, or begin a run of another name"
+_MAX_SHOWN = 60
+"""Letters of a value that a message shows; longer ones are cut."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -124,7 +128,7 @@ class RunFolder:
         return cls(
             path=folder,
             run_id=run["run_id"],
-            settings=tomllib.loads(settings.decode()),
+            settings=parse_toml(_SETTINGS, settings.decode()),
             plan=plan,
             facts=Settings(run["facts"]),
         )
@@ -134,11 +138,16 @@ class RunFolder:
     ) -> None:
         """Refuses to go on with anything but what the run was begun with.
 
+        Args:
+          settings: All that the user chose now.
+          plan: What would run now.
+          facts: What ties the run to its data now.
+
         Raises:
           RunStateError: Names the first thing that differs. Facts are named without their
             values, which may tell about the data.
         """
-        if changed := first_difference(self.settings, tomllib.loads(toml_text(settings))):
+        if changed := first_difference(self.settings, parse_toml(_SETTINGS, toml_text(settings))):
             raise RunStateError(
                 f"{self.path.name} was begun with {changed}; give the settings of then to "
                 "resume it, or choose another name for a new run."
@@ -180,7 +189,7 @@ class RunFolder:
         return Checkpoints(self.path / _CHECKPOINTS, run_id=self.run_id, keep=keep)
 
     def path_of(self, name: str) -> Path:
-        """Where an artifact of this name is, or would be: card.json, report.html."""
+        """Path of an artifact of this name, there or not: card.json, report.html."""
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _FIXED:
             raise ConfigError(
                 f"name={name!r} must be a plain file name of letters, digits, '_', '-' and '.', "
@@ -272,6 +281,45 @@ class RunFolder:
         return self.path_of(f"{name}.safetensors")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One entry with both its values."""
+
+    name: str
+    """Place of the entry: `model.layers[2]`."""
+    then: object
+    now: object
+
+    def __str__(self) -> str:
+        return f"{self.name}={_shown(self.then)}, not {_shown(self.now)}"
+
+
+def first_difference(then: object, now: object, name: str = "") -> Difference | None:
+    """The first entry that differs; None if all are equal.
+
+    A whole number equals the same number with a point. True and False equal no number.
+
+    Args:
+      then: Plain data: tables, lists and single values.
+      now: What it is compared with.
+      name: Where both are found.
+    """
+    pairs: list[tuple[str, object, object]]
+    if isinstance(then, Mapping) and isinstance(now, Mapping):
+        keys = {**then, **now}
+        pairs = [(f".{key}", then.get(key, _NOT_SET), now.get(key, _NOT_SET)) for key in keys]
+    elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
+        pairs = [(f"[{i}]", *both) for i, both in enumerate(zip(then, now, strict=True))]
+    elif isinstance(then, bool) is isinstance(now, bool) and then == now:
+        return None
+    else:
+        return Difference(name=name, then=then, now=now)
+    for part, old, new in pairs:
+        if found := first_difference(old, new, f"{name}{part}".removeprefix(".")):
+            return found
+    return None
+
+
 def _make_folder(folder: Path) -> None:
     """Makes the folder, or takes an empty one, or one whose making was cut off."""
     if folder.exists() and not folder.is_dir():
@@ -318,7 +366,7 @@ def _read_run(path: Path) -> dict[str, Any]:
         stored = parse_json(_RUN, _read_bytes(path).decode())
         if isinstance(stored, dict) and stored.get("format", _FORMAT) != _FORMAT:
             raise RunStateError(
-                f"{path.parent.name}/{_RUN} has format={stored['format']!r}, not {_FORMAT!r}; use "
+                f"{short_name(path)} has format={stored['format']!r}, not {_FORMAT!r}; use "
                 "the tulle that wrote it, or begin a run of another name."
             )
         run = check_fields(_RUN, stored, _RUN_KEYS)
@@ -336,9 +384,7 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _changed(path: Path) -> RunStateError:
-    return RunStateError(
-        f"{path.parent.name}/{path.name} is not as it was written; {_ANOTHER_RUN}."
-    )
+    return RunStateError(f"{short_name(path)} is not as it was written; {_ANOTHER_RUN}.")
 
 
 def _json_text(data: object) -> str:
@@ -347,3 +393,16 @@ def _json_text(data: object) -> str:
 
 def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+class _NotSet:
+    def __repr__(self) -> str:
+        return "(not set)"
+
+
+_NOT_SET = _NotSet()
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

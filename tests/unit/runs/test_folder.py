@@ -11,7 +11,7 @@ import pytest
 
 from golden.card.fixed_card import make_plan
 from tulle.errors import ConfigError, RunStateError
-from tulle.runs.folder import RunFolder
+from tulle.runs.folder import RunFolder, first_difference
 
 SETTINGS: dict[str, Any] = {"method": "hybrid", "model": {"layers": [64, 32]}, "delta": 1e-7}
 FACTS = {"data_fingerprint": "f" * 64, "num_rows": 1000, "seed": None}
@@ -332,3 +332,28 @@ def test_a_copy_of_a_run_may_be_read_and_not_run(run: RunFolder, tmp_path: pathl
     run.path.rename(tmp_path / "moved")
     with RunFolder.open(tmp_path / "moved").hold():
         pass
+
+
+THEN: dict[str, Any] = {"epsilon": 3, "model": {"layers": [64, 32], "bias": True}, "phases": [{}]}
+
+
+def test_equal_settings_do_not_differ() -> None:
+    same = {"epsilon": 3.0, "phases": [{}], "model": {"layers": [64, 32], "bias": True}}
+    assert first_difference(THEN, same) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"epsilon": 1}, "epsilon=3, not 1"),
+        ({"model": {"layers": [64, 16], "bias": True}}, "model.layers[1]=32, not 16"),
+        ({"model": {"layers": [64], "bias": True}}, "model.layers=[64, 32], not [64]"),
+        ({"model": {"layers": [64, 32], "bias": 1}}, "model.bias=True, not 1"),
+        ({"model": {"layers": [64, 32]}}, "model.bias=True, not (not set)"),
+        ({"seed": 1}, "seed=(not set), not 1"),
+        ({"phases": [{"steps": 1}]}, "phases[0].steps=(not set), not 1"),
+        ({"epsilon": "x" * 99}, f"epsilon=3, not '{'x' * 59}..."),
+    ],
+)
+def test_the_first_difference_is_told_with_both_values(change: dict[str, Any], told: str) -> None:
+    assert str(first_difference(THEN, THEN | change)) == told

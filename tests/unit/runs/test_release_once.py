@@ -1,9 +1,8 @@
 """Look, pay, draw, write, mark, put in place: in this order, once."""
 
 import dataclasses
-import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -14,11 +13,11 @@ from tulle.accounting.ledger_rows import SpendStatus
 from tulle.accounting.refusal import SpendRefusedError
 from tulle.data.source_files import content_sha256
 from tulle.errors import DataError, RunStateError
-from tulle.privacy.columns import ColumnRoles
 from tulle.privacy.events import RandomizedResponse
-from tulle.privacy.plan import Plan
+from tulle.privacy.plan import ColumnRoles, Plan
 from tulle.privacy.units import Adjacency, Scope, TrustModel, Unit
-from tulle.runs.release_books import ReleaseCharge, ReleaseKind
+from tulle.runs.charging import ReleaseCharge, ReleaseKind
+from tulle.runs.record import Record, TableRecord
 from tulle.runs.release_files import ReleaseFiles
 from tulle.runs.release_once import OneRelease, ReleaseOptions, release_once
 
@@ -46,20 +45,22 @@ def make_plan(name: str = "draws") -> Plan:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Record:
-    table: str
-    table_sha256: str
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DrawRecord(TableRecord):
+    formats: ClassVar[tuple[str, ...]] = ("draw 1",)
+    keys: ClassVar[tuple[str, ...]] = (
+        *("format", "plan", "number", "columns", "table", "table_sha256", "randomness"),
+    )
     number: int
-    plan: Plan
-
-    def to_json(self) -> str:
-        return json.dumps(vars(self) | {"plan": self.plan.to_dict()})
 
 
-def parse(text: str) -> Record:
-    fields = json.loads(text)
-    return Record(**fields | {"plan": Plan.from_dict(fields["plan"])})
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WholeRecord(Record):
+    """Holds what is released itself."""
+
+    formats: ClassVar[tuple[str, ...]] = ("whole 1",)
+    keys: ClassVar[tuple[str, ...]] = ("format", "plan", "number", "randomness")
+    number: int
 
 
 class Draw:
@@ -78,17 +79,26 @@ class Draw:
     def digest(self) -> bytes:
         return self.data
 
-    def write(self, files: ReleaseFiles[Record]) -> Record:
+    def write(self, files: ReleaseFiles[DrawRecord]) -> DrawRecord:
         self._note("write")
         self.num_draws += 1
         files.hidden_table.write_text(f"draw {self.num_draws}")
         sha256 = content_sha256(files.hidden_table)
-        record = Record(
-            table=files.table.name, table_sha256=sha256, number=self.num_draws, plan=self.plan
+        record = DrawRecord(
+            plan=self.plan,
+            randomness="dice",
+            is_secure=True,
+            number=self.num_draws,
+            columns={},
+            table=files.table.name,
+            table_sha256=sha256,
         )
         files.hide_record(record)
         self._note("written")
         return record
+
+    def fail(self) -> None:
+        raise DataError("killed")
 
     def _note(self, step: str) -> None:
         spent = 0 if self._ledger is None else len(self._ledger.spends("all"))
@@ -106,13 +116,13 @@ def ledger(tmp_path: Path) -> Ledger:
     return made
 
 
-def one(out: Path, ledger: Ledger | None = None, **changes: Any) -> OneRelease[Record]:
+def one(out: Path, ledger: Ledger | None = None, **changes: Any) -> OneRelease[DrawRecord]:
     charge = None if ledger is None else ReleaseCharge(ledger=ledger, purpose="x")
     given: dict[str, Any] = {
         "plan": make_plan(),
         "kind": KIND,
         "out": out,
-        "parse_record": parse,
+        "record_type": DrawRecord,
         "options": ReleaseOptions(charge=charge, again=changes.pop("again", False)),
     }
     return OneRelease(**given | changes)
@@ -199,7 +209,7 @@ def test_a_table_that_is_put_in_place_too_early_would_be_seen(
 ) -> None:
     hide = ReleaseFiles.hide_record
 
-    def eager(files: ReleaseFiles[Record], record: Record) -> None:
+    def eager(files: ReleaseFiles[DrawRecord], record: DrawRecord) -> None:
         hide(files, record)
         files.table.write_text(files.hidden_table.read_text())
 
@@ -301,3 +311,57 @@ def test_without_a_ledger_a_failure_leaves_nothing(tmp_path: Path, step: str) ->
     with pytest.raises(DataError, match=f"no {step}"):
         release_once(one(tmp_path / "t.csv"), Draw(None, fails_at=step))
     assert visible(tmp_path) == []
+
+
+class WholeDraw(Draw):
+    """Releases its record alone."""
+
+    def write(self, files: ReleaseFiles[WholeRecord]) -> WholeRecord:
+        self._note("write")
+        self.num_draws += 1
+        record = WholeRecord(
+            plan=self.plan, randomness="dice", is_secure=True, number=self.num_draws
+        )
+        files.hide_record(record)
+        self._note("written")
+        return record
+
+
+def whole(out: Path, ledger: Ledger | None, **changes: Any) -> OneRelease[WholeRecord]:
+    return one(out, ledger, record_type=WholeRecord, **changes)
+
+
+def test_a_record_that_is_released_itself_goes_the_same_way(tmp_path: Path, ledger: Ledger) -> None:
+    draw = WholeDraw(ledger)
+    first = release_once(whole(tmp_path / "a.json", ledger), draw)
+    assert draw.steps == [("check", 0), ("write", 1), ("written", 1)]
+    assert visible(tmp_path) == ["a.json"]
+    for name in ("a.json", "b.json"):
+        found = release_once(whole(tmp_path / name, ledger), draw)
+        assert (found.is_stored, found.record) == (True, first.record)
+    assert (tmp_path / "b.json").read_bytes() == (tmp_path / "a.json").read_bytes()
+    assert draw.num_draws == len(ledger.spends("all")) == 1
+    (tmp_path / "a.json").write_text(first.record.to_json() + " ")
+    (tmp_path / "b.json").unlink()
+    with pytest.raises(RunStateError, match="gone or changed"):
+        release_once(whole(tmp_path / "a.json", ledger), draw)
+    with pytest.raises(RunStateError, match=r"a\.json exists and is not this release"):
+        release_once(whole(tmp_path / "a.json", ledger, again=True), draw)
+
+
+def test_a_draw_that_is_marked_is_not_lost_to_another_for_the_same_name(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another release to the same output must leave hidden files alone that are paid and out."""
+    draw = WholeDraw(ledger)
+    with monkeypatch.context() as patch:
+        patch.setattr(ReleaseFiles, "put_in_place", lambda _: draw.fail())
+        with pytest.raises(DataError, match="killed"):
+            release_once(whole(tmp_path / "a.json", ledger), draw)
+    other = WholeDraw(ledger)
+    other.data = b"other data"
+    release_once(whole(tmp_path / "a.json", ledger), other)
+    (tmp_path / "a.json").rename(tmp_path / "other.json")
+    found = release_once(whole(tmp_path / "a.json", ledger), draw)
+    assert found.is_stored
+    assert len(ledger.spends("all")) == 2
