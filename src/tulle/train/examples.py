@@ -5,33 +5,26 @@ column is handed a set that has none.
 """
 
 import dataclasses
+import hashlib
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.data.prepared.format import PreparedFeature
 from tulle.errors import DataError
-from tulle.mechanisms.binary_channel import BinaryChannel
-from tulle.privacy.columns import ColumnRoles
+from tulle.mechanisms.noisy_reports import BinaryChannel
 from tulle.privacy.events import Event
+from tulle.privacy.plan import ColumnRoles
+
+if TYPE_CHECKING:
+    from tulle.data.table_arrays import TableArrays
 
 IntArray = NDArray[np.int64]
 
 _ROWS_CHECKED_AT_ONCE = 1 << 20
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ExampleBatch:
-    """Some rows as tensors. Sensitive: never log or save it."""
-
-    public_ids: Tensor
-    sensitive_ids: Tensor | None
-    labels: Tensor | None
-    report_probs: Tensor | None = None
-    """[rows, 2]: see `ExampleSet.report_probs`."""
+_SECONDS_PER_DAY = 86_400
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -55,6 +48,10 @@ class ExampleSet:
     vocabulary_event: Event | None = None
     fingerprint: str = ""
     """Of the data they are from; empty for data in memory."""
+    times: NDArray[np.int64] | None = None
+    """Seconds since 1970 of all rows of the features; None if they are not known."""
+    days: NDArray[np.int32] | None = None
+    """Days since 1970 of all rows of the features; None if they are not known."""
 
     @classmethod
     def of(cls, dataset: PreparedDataset, rows: IntArray | None = None) -> "ExampleSet":
@@ -77,6 +74,8 @@ class ExampleSet:
             units=dataset.units,
             vocabulary_event=dataset.vocabulary_event,
             fingerprint=dataset.fingerprint,
+            times=dataset.times,
+            days=dataset.days,
         )
         examples.check()
         return examples if rows is None else examples.select(rows)
@@ -92,6 +91,19 @@ class ExampleSet:
         if self.rows is None or bool((np.diff(self.rows) > 0).all()):
             return False
         return len(np.unique(self.rows)) < len(self.rows)
+
+    def time_span(self) -> tuple[int, int] | None:
+        """First and last second of all rows of the data; None if they have no time.
+
+        Rows that are not among these count too: a span that is too long charges too much.
+        """
+        if self.times is not None:
+            return int(self.times.min()), int(self.times.max())
+        if self.days is not None:
+            first, last = int(self.days.min()), int(self.days.max())
+            # A day lasts until its last second.
+            return first * _SECONDS_PER_DAY, (last + 1) * _SECONDS_PER_DAY - 1
+        return None
 
     def select(self, rows: IntArray) -> "ExampleSet":
         """Some of these rows, by their place among them."""
@@ -115,17 +127,6 @@ class ExampleSet:
             labels=labels,
             # The chances belong to the labels that they came with.
             report_probs=self.report_probs if labels is self.labels else None,
-        )
-
-    def batch(self, indices: IntArray, device: torch.device) -> ExampleBatch:
-        """Rows by their place among these, as tensors."""
-        rows = indices if self.rows is None else self.rows[indices]
-        sensitive, labels, probs = self.sensitive_features, self.labels, self.report_probs
-        return ExampleBatch(
-            public_ids=_ids(self.public_features, rows, device),
-            sensitive_ids=None if sensitive is None else _ids(sensitive, rows, device),
-            labels=None if labels is None else torch.from_numpy(labels[indices]).to(device),
-            report_probs=None if probs is None else torch.from_numpy(probs[indices]).to(device),
         )
 
     def check(self) -> None:
@@ -195,5 +196,44 @@ def _check_ids(features: list[PreparedFeature], ids: NDArray[np.int32]) -> None:
             )
 
 
-def _ids(ids: NDArray[np.int32], rows: IntArray, device: torch.device) -> Tensor:
-    return torch.from_numpy(ids[rows]).to(device, torch.int64)
+def content_fingerprint(examples: ExampleSet) -> str:
+    """Ties a run to its rows: their data set and which of it they are."""
+    digest = hashlib.sha256(examples.fingerprint.encode())
+    if not examples.fingerprint:
+        content = (examples.public_features, examples.sensitive_features, examples.labels)
+        for part in (*content, examples.units):
+            if part is not None:
+                digest.update(np.ascontiguousarray(part).tobytes())
+    if examples.rows is not None:
+        digest.update(examples.rows.tobytes())
+    return digest.hexdigest()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PlannedRows:
+    """What a plan may know of rows: their number, and whose each is. Sensitive: unit ids."""
+
+    features: tuple[PreparedFeature, ...]
+    columns: ColumnRoles
+    num_rows: int
+    units: NDArray[np.int64] | None
+    vocabulary_event: Event | None = None
+
+    def select(self, rows: IntArray) -> "PlannedRows":
+        """Some of these rows, by their place among them."""
+        units = None if self.units is None else self.units[rows]
+        return dataclasses.replace(self, num_rows=len(rows), units=units)
+
+
+def examples_of(arrays: "TableArrays") -> ExampleSet:
+    """The rows of a table as a set of examples."""
+    return ExampleSet(
+        features=arrays.features,
+        columns=arrays.schema.roles,
+        public_features=arrays.public_features,
+        sensitive_features=arrays.sensitive_features,
+        labels=arrays.labels,
+        units=arrays.units,
+        times=arrays.times,
+        days=arrays.days,
+    )

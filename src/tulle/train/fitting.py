@@ -6,71 +6,74 @@ import hashlib
 import time
 from collections.abc import Iterator
 
-import torch
-
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.errors import ConfigError, DataError
-from tulle.mechanisms.entropy import NoiseSource, SeededNoise, release_rng
-from tulle.privacy.settings import Scalar
+from tulle.mechanisms.entropy import NoiseSource, SeededNoise, noise_source
+from tulle.privacy.fields import Scalar, null_if_infinite
 from tulle.quality.metrics import QualityMetrics
 from tulle.runs.folder import RunFolder
-from tulle.runs.interruption import StopRequest, stop_signals
-from tulle.train.content_fingerprint import content_fingerprint
-from tulle.train.devices import find_device
-from tulle.train.distributed.messages import dismissing
-from tulle.train.distributed.shareable import check_shareable
-from tulle.train.examples import ExampleSet
-from tulle.train.held_out_rows import check_held_out
-from tulle.train.journal import FolderJournal, Journal, MemoryJournal
+from tulle.runs.record import Result
+from tulle.runs.records import StopRequest, stop_signals
+from tulle.runs.training_record import RESULT_FILE, TrainingRecord, relative_loss
+from tulle.train.examples import ExampleSet, content_fingerprint
 from tulle.train.methods.catalogue import method_data
-from tulle.train.methods.method import Method
-from tulle.train.run_charge import charge_run, check_charge
-from tulle.train.run_context import RunContext
-from tulle.train.run_options import RunOptions
-from tulle.train.run_results import write_results
-from tulle.train.train_plan import TrainPlan
+from tulle.train.methods.method import Method, Trained
+from tulle.train.methods.train_plan import TrainPlan
+from tulle.train.run_context import RunContext, RunOptions, require_torch
 from tulle.train.trained_model import TrainedModel
-from tulle.train.training_rows import TrainingRows, bound_rows, shape_of
+from tulle.train.training_rows import TrainingRows, bound_rows, check_held_out, shape_of
+from tulle.train.training_run import TrainingRun, charge_run, check_charge, seen_part
+
+_PAPER_NOTE = (
+    "noise was set by Renyi accounting under add-or-remove, as in the papers; it says nothing "
+    "sound about replaced labels and columns"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class FitResult:
+class FitResult(Result[TrainingRecord, TrainPlan]):
     """A trained model and how it came about."""
 
     model: TrainedModel
-    plan: TrainPlan
     metrics: QualityMetrics | None
-    """On the test rows; None if there were none."""
-    is_secure: bool
-    """False if the noise can be repeated."""
-    noise_description: str
-    seconds: float
+    """Quality on the test rows; None if there were none."""
     folder: RunFolder | None
-    num_steps_lost: int = 0
-    """Private steps that were charged and are not in the weights, after interruptions."""
+    """Where the run is kept; None if it is not."""
+    relative_auc_loss: float | None = None
+    """By how many percent its AUC loss is above that of a baseline; None if there was none. Not
+    private: it is for those who may see the data."""
+
+    def compared_with(self, baseline: RunFolder) -> "FitResult":
+        """Returns the same result with its AUC loss relative to that of a run without privacy."""
+        if self.metrics is None:
+            raise DataError("the run was tested on no rows; train it with test rows.")
+        relative = relative_loss(self.metrics.to_dict(), baseline)
+        return dataclasses.replace(self, relative_auc_loss=relative)
+
+    @property
+    def is_secure(self) -> bool:
+        """False if the noise can be repeated."""
+        return self.record.is_secure
+
+    @property
+    def noise_description(self) -> str:
+        """The source of the noise in words."""
+        return self.record.randomness
+
+    @property
+    def seconds(self) -> float:
+        """How long the run took, from its first look at the data."""
+        return self.record.seconds
+
+    @property
+    def num_steps_lost(self) -> int:
+        """Private steps that were charged and are not in the weights, after interruptions."""
+        return self.record.steps_lost
 
     @property
     def noise_multiplier(self) -> float | None:
         """Noise over clip norm of the private steps, or of cells; None if there were neither."""
         return self.plan.noise_multiplier
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class TrainingRun:
-    """A run that has been planned, checked and paid, as its method is handed it. Sensitive."""
-
-    plan: TrainPlan
-    examples: ExampleSet
-    """All training rows."""
-    rows: TrainingRows
-    """Which of them take part in each phase."""
-    context: RunContext
-    folder: RunFolder | None
-
-    @property
-    def seen(self) -> ExampleSet:
-        """The part of the data that the plan may look at."""
-        return _seen(self.examples, self.plan)
 
 
 def fit(
@@ -105,6 +108,10 @@ def fit(
       RunInterruptedError: SIGTERM or SIGINT came; what was done is kept.
     """
     options = options or RunOptions()
+    if options.processes is None:
+        return _fit(data, config, test, options)
+    from tulle.train.steps.processes.messages import dismissing
+
     with dismissing(options.processes):
         return _fit(data, config, test, options)
 
@@ -114,7 +121,9 @@ def make_plan(
 ) -> TrainPlan:
     """The plan that `fit` would follow. Looks at numbers of rows and units alone."""
     examples = _examples(data, "training")
-    return config.make(shape_of(examples, bound_rows(examples, config, _row_key(_source(seed)))))
+    return config.make(
+        shape_of(examples, bound_rows(examples, config, _row_key(noise_source(seed))))
+    )
 
 
 def _fit(
@@ -124,29 +133,29 @@ def _fit(
     options: RunOptions,
 ) -> FitResult:
     start = time.monotonic()
-    # Looked at first: a device that is missing must not cost a run its budget.
-    device = find_device(options.device)
+    # Looked at first: what is missing on this machine must not cost a run its budget.
+    _check_machine(method.method if isinstance(method, TrainPlan) else method, options)
     examples = _examples(data, "training")
     test_examples = None if test is None else _examples(test, "test")
     with (
         stop_signals() as stop,
-        _open_run(examples, test_examples, method, options, stop, device) as run,
+        _open_run(examples, test_examples, method, options, stop) as run,
     ):
         trained = run.plan.method.train(run)
         metrics = None if test_examples is None else trained.model.evaluate(test_examples)
-        result = FitResult(
-            model=trained.model,
-            plan=run.plan,
-            metrics=metrics,
-            is_secure=run.context.rng.is_secure,
-            noise_description=trained.noise_description,
-            seconds=time.monotonic() - start,
-            folder=run.folder,
-            num_steps_lost=run.plan.num_private_steps - trained.num_private_steps,
-        )
+        record = _record(run, trained, metrics, seconds=time.monotonic() - start)
         if run.folder is not None:
-            write_results(result, run.folder, test_name=options.test_name)
-    return result
+            run.write_model(trained.model)
+            # Last and whole: it says that the run is finished.
+            run.folder.write_json(RESULT_FILE, record.to_dict())
+    return FitResult(
+        plan=run.plan,
+        record=record,
+        path=options.folder,
+        model=trained.model.with_encoder(options.encoder),
+        metrics=metrics,
+        folder=run.folder,
+    )
 
 
 @contextlib.contextmanager
@@ -156,33 +165,32 @@ def _open_run(
     method: Method | TrainPlan,
     options: RunOptions,
     stop: StopRequest,
-    device: torch.device,
 ) -> Iterator[TrainingRun]:
     """Plans, checks the rows, opens or makes the folder, and charges the ledger."""
-    rng = _source(options.seed)
+    rng = noise_source(options.seed)
     plan, rows = _planned(examples, method, _row_key(rng))
     _check_rows(examples, test, plan)
     plan.method.check_rows(rows)
     if options.shared_processes is not None:
+        from tulle.train.methods.private_steps import check_shareable
+
         check_shareable(plan)
     if options.folder is None:
-        charge_run(plan, options.charge, folder=None)
-        context = _context(options, device, rng, MemoryJournal(), stop)
-        yield TrainingRun(plan=plan, examples=examples, rows=rows, context=context, folder=None)
+        charge_run(plan, options.charge, examples, folder=None)
+        yield _run(plan, examples, rows, options, rng, stop, folder=None)
         return
     if not options.resume:
-        check_charge(plan, options.charge)
+        check_charge(plan, options.charge, examples)
     folder = _folder(options, plan, examples)
     with folder.hold():
-        charge_run(plan, options.charge, folder=folder)
+        charge_run(plan, options.charge, examples, folder=folder)
         if options.seed is None:
             # Labels are kept for the rows they were drawn for, so a resumed run needs the same.
             rows = bound_rows(examples, plan.method, bytes.fromhex(folder.run_id))
         else:
             rng = SeededNoise(_resumed_seed(options.seed, len(folder.records.read())))
         folder.records.append({"kind": "started", "private": plan.privacy.is_private}, durable=True)
-        context = _context(options, device, rng, FolderJournal(folder), stop)
-        yield TrainingRun(plan=plan, examples=examples, rows=rows, context=context, folder=folder)
+        yield _run(plan, examples, rows, options, rng, stop, folder=folder)
 
 
 def _planned(
@@ -209,27 +217,30 @@ def _planned(
     return plan, rows
 
 
-def _context(
-    options: RunOptions, device: torch.device, rng: NoiseSource, journal: Journal, stop: StopRequest
-) -> RunContext:
-    return RunContext(
-        device=device,
-        rng=rng,
-        journal=journal,
-        stop=stop,
-        watch=options.watch,
-        checkpoint_every=options.checkpoint_every,
-        noise_placement=options.noise_placement,
-        products=options.products,
-        noise_memory=options.noise_memory,
-        processes=options.shared_processes,
+def _run(
+    plan: TrainPlan,
+    examples: ExampleSet,
+    rows: TrainingRows,
+    options: RunOptions,
+    rng: NoiseSource,
+    stop: StopRequest,
+    *,
+    folder: RunFolder | None,
+) -> TrainingRun:
+    return TrainingRun(
+        plan=plan,
+        examples=examples,
+        rows=rows,
+        context=RunContext(rng=rng, stop=stop, watch=options.watch),
+        options=options,
+        folder=folder,
     )
 
 
 def _folder(options: RunOptions, plan: TrainPlan, examples: ExampleSet) -> RunFolder:
     settings = method_data(plan.method)
     facts: dict[str, Scalar] = {
-        "data_fingerprint": content_fingerprint(_seen(examples, plan)),
+        "data_fingerprint": content_fingerprint(seen_part(examples, plan)),
         "num_rows": examples.num_rows,
         "seed": options.seed,
     }
@@ -272,16 +283,49 @@ def _check_rows(examples: ExampleSet, test: ExampleSet | None, plan: TrainPlan) 
         check_held_out(examples, test, plan)
     for rows in (examples, test):
         if rows is not None and not rows.fingerprint:  # `ExampleSet.of` has checked all others.
-            _seen(rows, plan).check()
+            seen_part(rows, plan).check()
 
 
-def _seen(examples: ExampleSet, plan: TrainPlan) -> ExampleSet:
-    """The part of the data that the plan may look at."""
-    return examples if plan.reads_sensitive else examples.without_sensitive(examples.labels)
+def _check_machine(method: Method, options: RunOptions) -> None:
+    """Refuses a run that this machine lacks a library or a device for."""
+    if not isinstance(method, Method) or not method.needs_torch:
+        return
+    require_torch(f"method {method.kind}")
+    from tulle.train.steps.step_context import find_device
+
+    find_device(options.device)
 
 
-def _source(seed: int | None) -> NoiseSource:
-    return release_rng() if seed is None else SeededNoise(seed)
+def _record(
+    run: TrainingRun, trained: Trained, metrics: QualityMetrics | None, *, seconds: float
+) -> TrainingRecord:
+    """The record of a finished run; all of it may be shown beside its card.
+
+    Args:
+      run: What was carried out.
+      trained: What the method came to.
+      metrics: Quality on the test rows; None if there were none.
+      seconds: How long the run took.
+    """
+    plan = run.plan
+    guarantee = plan.privacy.guarantee
+    return TrainingRecord(
+        plan=plan.privacy,
+        randomness=trained.noise_description,
+        is_secure=run.context.rng.is_secure,
+        accounting_note=_PAPER_NOTE if plan.is_paper else "",
+        reproduction_only=plan.is_paper,
+        method=plan.method.kind,
+        epsilon=null_if_infinite(guarantee.epsilon),
+        delta=guarantee.delta,
+        label_epsilon=plan.label_epsilon,
+        noise_multiplier=plan.noise_multiplier,
+        steps=plan.num_private_steps,
+        steps_lost=plan.num_private_steps - trained.num_private_steps,
+        seconds=seconds,
+        test=run.options.test_name,
+        metrics=None if metrics is None else metrics.to_dict(),
+    )
 
 
 def _row_key(rng: NoiseSource) -> bytes:

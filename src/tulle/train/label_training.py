@@ -1,28 +1,35 @@
 """Training on labels that were released already: post-processing, at no cost."""
 
+import dataclasses
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
-from tulle.errors import ConfigError
-from tulle.mechanisms.binary_channel import BinaryChannel
-from tulle.mechanisms.entropy import SeededNoise
-from tulle.runs.interruption import StopRequest
-from tulle.train.devices import find_device
-from tulle.train.examples import ExampleSet
-from tulle.train.journal import MemoryJournal
-from tulle.train.label_losses import ReportLoss
-from tulle.train.label_reports import estimated_rate, log_odds
+from tulle.errors import ConfigError, DataError
+from tulle.mechanisms.entropy import NoiseSource, SeededNoise
+from tulle.mechanisms.noisy_reports import BinaryChannel
+from tulle.mechanisms.randomized_response import (
+    RandomizedResponseConfig,
+    epsilon_share,
+    release_randomized_response,
+)
+from tulle.runs.records import StopRequest
+from tulle.train.examples import ExampleSet, IntArray
 from tulle.train.losses import (
     CrossEntropy,
     DebiasedCrossEntropy,
     ForwardCorrectedCrossEntropy,
     Loss,
+    ReportLoss,
 )
-from tulle.train.models.tower_model import ModelSettings
-from tulle.train.phases import LabelCorrection, LabelPhase
-from tulle.train.plain_training import PlainTask, train_plain
-from tulle.train.run_context import RunContext
-from tulle.train.trained_model import TrainedModel
+from tulle.train.models.building import build_model
+from tulle.train.models.trained_towers import TrainedTowers
+from tulle.train.settings.models import ModelSettings
+from tulle.train.settings.phases import LabelCorrection, LabelPhase
+from tulle.train.steps.journal import MemoryJournal
+from tulle.train.steps.plain_training import PlainTask, train_plain
+from tulle.train.steps.step_context import StepContext, find_device
 
 
 def fit_on_reports(
@@ -32,7 +39,7 @@ def fit_on_reports(
     *,
     seed: int = 0,
     device: str = "cpu",
-) -> TrainedModel:
+) -> TrainedTowers:
     """Trains a model on public columns and randomized labels.
 
     Args:
@@ -61,17 +68,17 @@ def fit_on_reports(
     probs = examples.report_probs
     channel = BinaryChannel(prob_if_negative=probs[:, 0], prob_if_positive=probs[:, 1])
     place = find_device(device)
-    context = RunContext(
+    context = StepContext(
         device=place, rng=SeededNoise(seed), journal=MemoryJournal(), stop=StopRequest()
     )
     report_channel = calibrating_channel(channel, phase)
-    trained = model.build(examples.features, seed=seed, device=place)
+    trained = build_model(model, examples.features, seed=seed, device=place)
     noisy_labels = examples.labels.astype(np.uint8)
     trained.output_bias.fill_(first_log_odds(noisy_labels, channel, phase))
     loss = label_loss(noisy_labels, channel, phase)
     task = PlainTask(name="reports", phase=phase, loss=loss, order_seed=seed, epsilon=None)
     train_plain(trained, reports, task, context)
-    return TrainedModel(
+    return TrainedTowers(
         model=trained,
         settings=model,
         features=examples.features,
@@ -129,3 +136,79 @@ def calibrating_channel(channel: BinaryChannel, phase: LabelPhase) -> BinaryChan
     return BinaryChannel(
         prob_if_negative=np.asarray(negative[0]), prob_if_positive=np.asarray(positive[0])
     )
+
+
+_LEAST_RATE = 1e-3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class LabelReports:
+    """How the labels of some rows are randomized. Every field is public information."""
+
+    epsilon: float
+    """Of each label, or of all labels that share it."""
+    num_sharing: IntArray | None = None
+    """For each row, how many labels share its epsilon, its own among them; None: one."""
+
+    def draw(self, examples: ExampleSet, *, rng: NoiseSource) -> NDArray[np.uint8]:
+        """Randomizes each label once.
+
+        Args:
+          examples: Rows with raw labels, 0 or 1.
+          rng: Source of the noise. Sensitive: never log or save its state.
+
+        Privacy:
+          Unit: a label, or all labels that share an epsilon; replace. Event: one
+          RandomizedResponse of that epsilon: shares of a unit add up to it at most. Relies
+          on: rows and numbers that do not depend on labels, drawn once and kept.
+        """
+        if examples.labels is None:
+            raise DataError("the data have no label column; name one in the schema.")
+        raw_labels = examples.labels.astype(np.int64)
+        if self.num_sharing is None:
+            config = RandomizedResponseConfig(epsilon=self.epsilon)
+            return release_randomized_response(raw_labels, config, rng=rng).astype(np.uint8)
+        noisy = np.empty(len(raw_labels), np.uint8)
+        for num_sharing in np.unique(self.num_sharing).tolist():
+            rows = self.num_sharing == num_sharing
+            noisy[rows] = release_randomized_response(
+                raw_labels[rows], self._response(num_sharing), rng=rng
+            )
+        return noisy
+
+    def channel(self) -> BinaryChannel:
+        """The chances of the reports: one pair, or one a row."""
+        if self.num_sharing is None:
+            return BinaryChannel.of_response(RandomizedResponseConfig(epsilon=self.epsilon))
+        counts, group = np.unique(self.num_sharing, return_inverse=True)
+        channels = [BinaryChannel.of_response(self._response(n)) for n in counts.tolist()]
+        return BinaryChannel(
+            prob_if_negative=np.array([float(c.prob_if_negative) for c in channels])[group],
+            prob_if_positive=np.array([float(c.prob_if_positive) for c in channels])[group],
+        )
+
+    def _response(self, num_sharing: int) -> RandomizedResponseConfig:
+        return RandomizedResponseConfig(epsilon=epsilon_share(self.epsilon, num_sharing))
+
+
+def with_reports(
+    examples: ExampleSet, noisy_labels: NDArray[np.uint8], channel: BinaryChannel
+) -> ExampleSet:
+    """The public part of some rows with reports for labels, and their chances if they differ."""
+    reports = examples.without_sensitive(noisy_labels.astype(np.float32))
+    if channel.gain.ndim == 0:
+        return reports
+    probs = np.stack([channel.prob_if_negative, channel.prob_if_positive], axis=1)
+    return dataclasses.replace(reports, report_probs=probs)
+
+
+def estimated_rate(noisy_labels: NDArray[np.uint8], channel: BinaryChannel) -> float:
+    """The share of labels that are 1, estimated from reports, away from 0 and 1."""
+    rate = float(channel.debiased_targets(noisy_labels).mean())
+    return min(max(rate, _LEAST_RATE), 1 - _LEAST_RATE)
+
+
+def log_odds(rate: float) -> float:
+    """Of a rate, which is kept away from 0 and 1."""
+    bounded = min(max(rate, _LEAST_RATE), 1 - _LEAST_RATE)
+    return math.log(bounded / (1 - bounded))

@@ -3,18 +3,23 @@
 Labels are 0 or 1. A randomized label was flipped with the chance
 q = 1 / (1 + e^epsilon). Cross-entropy on such labels learns the chance of the
 reported label; the two corrected losses learn that of the true one. Where chances differ
-from row to row or from label to label, `tulle.train.label_losses` has the same two.
+from row to row or from label to label, `tulle.train.losses` has the same two.
 """
 
 import dataclasses
 import math
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
-from tulle.errors import ConfigError
+from tulle.errors import ConfigError, RunStateError
+from tulle.mechanisms.noisy_reports import BinaryChannel
 from tulle.privacy.fields import check_finite
+from tulle.train.settings.phases import LabelCorrection, LabelPhase, check_max_logit
+
+if TYPE_CHECKING:
+    from tulle.train.models.batches import ExampleBatch
 
 
 class Loss(Protocol):
@@ -167,12 +172,6 @@ def forward_gradients(logits: Tensor, labels: Tensor, chances: ReportChances) ->
     return torch.where(labels > 0, -sizes, sizes)
 
 
-def check_max_logit(max_logit: object) -> None:
-    """Refuses a bound on logits that is no positive number; None is no bound."""
-    if max_logit is not None and not check_finite("max_logit", max_logit) > 0:
-        raise ConfigError(f"max_logit={max_logit} must be > 0, e.g. 8 for chances above 0.0003.")
-
-
 def _toward_label(values: Tensor, labels: Tensor) -> Tensor:
     return torch.where(labels > 0, values, -values)
 
@@ -185,4 +184,136 @@ def _check_epsilon(epsilon: object) -> None:
     if check_finite("epsilon", epsilon) <= 0:
         raise ConfigError(
             f"epsilon={epsilon} must be > 0; at 0 the labels are coin tosses and nothing is learnt."
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class DebiasedReports:
+    """Cross-entropy with unbiased targets: on average the clean loss of each row.
+
+    Convex in the logit, and without lower bound unless logits are bounded.
+    """
+
+    report_probs: Tensor
+    """[rows, 2], or [1, 2] for all rows: chances of a report of 1 for a label of 0 and of 1."""
+    max_logit: float | None = None
+    """As for `DebiasedCrossEntropy`."""
+    weights: Tensor | None = None
+    """[rows]: what the loss of each row is multiplied by."""
+
+    def __post_init__(self) -> None:
+        _check_shape(self.report_probs)
+        check_max_logit(self.max_logit)
+
+    def values(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss of each example; negative for many."""
+        excess = self._excess(logits, labels)
+        return self._weighted(debiased_values(logits, labels, excess, self.max_logit))
+
+    def gradients(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The derivative of each example's loss by its logit."""
+        excess = self._excess(logits, labels)
+        return self._weighted(debiased_gradients(logits, labels, excess, self.max_logit))
+
+    def _excess(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """How far the target of each report lies outside [0, 1]."""
+        negative, positive = self.report_probs.unbind(1)
+        other_if_held = torch.where(labels > 0, 1 - positive, negative)
+        return (other_if_held / (positive - negative)).to(logits.dtype)
+
+    def _weighted(self, values: Tensor) -> Tensor:
+        return values if self.weights is None else values * self.weights.to(values.dtype)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ForwardReports:
+    """Cross-entropy of each report against its chance, which the model gives by its channel."""
+
+    report_probs: Tensor
+    """[rows, 2], or [1, 2] for all rows: chances of a report of 1 for a label of 0 and of 1."""
+
+    def __post_init__(self) -> None:
+        _check_shape(self.report_probs)
+
+    def values(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss of each example."""
+        return forward_values(logits, labels, self._chances(logits, labels))
+
+    def gradients(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The derivative of each example's loss by its logit."""
+        return forward_gradients(logits, labels, self._chances(logits, labels))
+
+    def _chances(self, logits: Tensor, labels: Tensor) -> ReportChances:
+        negative, positive = self.report_probs.unbind(1)
+        is_one, dtype = labels > 0, logits.dtype
+        return ReportChances(
+            other_if_held=torch.where(is_one, 1 - positive, negative).to(dtype),
+            log_if_not_held=torch.where(is_one, negative, 1 - positive).log().to(dtype),
+            log_if_held=torch.where(is_one, positive, 1 - negative).log().to(dtype),
+            log_gain=(positive - negative).log().to(dtype),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowWeights:
+    """Weights by the noise of each row's target: 1 / (its variance + that of a label)."""
+
+    base_rate: float
+    """Share of labels that are 1, estimated from the reports."""
+    mean: float
+    """Of the weights of all rows, which are divided by it."""
+
+    @classmethod
+    def of(cls, channel: BinaryChannel, base_rate: float) -> "RowWeights":
+        """For rows with this channel; all weigh the same if it has one pair of chances."""
+        return cls(base_rate=base_rate, mean=float(channel.weights(base_rate).mean()))
+
+    def at(self, report_probs: Tensor) -> Tensor:
+        """The weights of some rows."""
+        chances = report_probs.detach().cpu().double().numpy()
+        channel = BinaryChannel(prob_if_negative=chances[:, 0], prob_if_positive=chances[:, 1])
+        weights = channel.weights(self.base_rate) / self.mean
+        return torch.from_numpy(weights).to(report_probs.device)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportLoss:
+    """A loss that becomes one of rows when their chances are known."""
+
+    correction: LabelCorrection
+    max_logit: float | None = None
+    weights: RowWeights | None = None
+
+    @classmethod
+    def of_phase(cls, phase: LabelPhase, channel: BinaryChannel, base_rate: float) -> "ReportLoss":
+        """The loss of a phase for rows with this channel."""
+        weights = RowWeights.of(channel, base_rate) if phase.weight_rows else None
+        return cls(correction=phase.correction, max_logit=phase.max_logit, weights=weights)
+
+    def at(self, report_probs: Tensor) -> Loss:
+        """The loss of rows with these chances, [rows, 2] or [1, 2]."""
+        if self.correction is LabelCorrection.DEBIASED:
+            return DebiasedReports(
+                report_probs=report_probs,
+                max_logit=self.max_logit,
+                weights=None if self.weights is None else self.weights.at(report_probs),
+            )
+        if self.correction is LabelCorrection.FORWARD:
+            return ForwardReports(report_probs=report_probs)
+        return CrossEntropy()
+
+
+def loss_of_batch(loss: Loss | ReportLoss, batch: "ExampleBatch") -> Loss:
+    """The loss for the rows of a batch, with their chances if it needs them."""
+    if not isinstance(loss, ReportLoss):
+        return loss
+    if batch.report_probs is None:
+        raise RunStateError("the loss needs the chances of each report, and the rows have none.")
+    return loss.at(batch.report_probs)
+
+
+def _check_shape(report_probs: Tensor) -> None:
+    if report_probs.ndim != 2 or report_probs.shape[1] != 2:
+        raise ConfigError(
+            f"report_probs of the shape {list(report_probs.shape)} must be [rows, 2] or [1, 2]."
         )

@@ -9,16 +9,12 @@ from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.data.samplers.user_sampling import UserSampling
 from tulle.errors import ConfigError
 from tulle.privacy.cut_batches import CUT_SHARE_OF_DELTA
-from tulle.train.data_shape import DataShape
-from tulle.train.phases import PrivatePhase
-from tulle.train.step_noise import BandedNoise
-from tulle.train.unit_level import UnitLevel, UserAccounting, UserLevel
+from tulle.train.settings.phases import PrivatePhase
+from tulle.train.settings.step_mechanism import StepSampler
+from tulle.train.settings.units import DataShape, UnitLevel, UserAccounting, UserLevel
 
 if TYPE_CHECKING:
     from tulle.train.methods.method import Target
-
-RowSampler = TruncatedPoisson | Poisson | CyclicPoisson
-StepSampler = RowSampler | UserSampling
 
 _USUAL_BATCH_SIZE = 16384
 _LEAST_CUT_PROB = 1e-30
@@ -51,8 +47,8 @@ def choose_sampler(
         return _user_sampling(unit, phase, batch_size, shape)
     num_rows = shape.num_private_rows
     _check_batch_size(batch_size, num_rows, "training rows")
-    if isinstance(phase.noise, BandedNoise):
-        return _cyclic(phase, batch_size, phase.noise.num_bands, num_rows)
+    if phase.noise.num_groups is not None:
+        return _cyclic(phase, batch_size, phase.noise.num_groups, num_rows)
     if is_paper:
         return Poisson(
             num_rows=num_rows,
@@ -67,8 +63,7 @@ def chosen_batch_size(unit: UnitLevel | None, phase: PrivatePhase, shape: DataSh
     if phase.batch_size is not None:
         return phase.batch_size
     num_units = (shape.num_users or 1) if _are_users_clipped(unit) else shape.num_private_rows
-    if isinstance(phase.noise, BandedNoise):
-        num_units //= phase.noise.num_bands
+    num_units //= phase.noise.num_groups or 1
     return fitting_batch_size(_USUAL_BATCH_SIZE, num_units)
 
 

@@ -1,54 +1,88 @@
-"""A model after training: what it predicts, and which columns it looks at."""
+"""A model after training: what it predicts, which columns it looks at, and how it is written."""
 
+import abc
 import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.data.prepared.format import PreparedFeature
 from tulle.errors import DataError
-from tulle.mechanisms.binary_channel import BinaryChannel
-from tulle.quality.metrics import QualityMetrics
-from tulle.train.evaluation import evaluate_on_labels, predict
+from tulle.quality.metrics import QualityMetrics, evaluate_predictions
 from tulle.train.examples import ExampleSet
-from tulle.train.methods.mosaic.cell_model import CellModel
-from tulle.train.models.tower_model import ModelSettings, TowerModel
+
+if TYPE_CHECKING:
+    from tulle.data.features.encoder import Encoder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class TrainedModel:
-    """Weights with what belongs to them."""
+class TrainedModel(abc.ABC):
+    """Weights with what belongs to them. Each kind of model has a class of its own."""
 
-    model: TowerModel | CellModel
-    settings: ModelSettings | None
-    """That towers were built with; a model of cells has none."""
     features: tuple[PreparedFeature, ...]
-    """Of the data it was trained on; public ones first."""
+    """Features of the data it was trained on; public ones first."""
     is_truncated: bool
     """True if it never looks at a sensitive column."""
-    device: torch.device
-    report_channel: BinaryChannel | None = None
-    """Set if the weights predict randomized reports; predictions are turned into those of
-    labels by it. One pair of chances."""
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Plain data that were written with it, such as the fingerprint of its plan."""
+    encoder: "Encoder | Path | None" = None
+    """What makes ids of columns, or the folder of its files; None: the model takes ids alone."""
+
+    @property
+    @abc.abstractmethod
+    def kind(self) -> str:
+        """The word for the kind of model, in its folder and on the command line."""
+
+    @abc.abstractmethod
+    def predicted(self, rows: ExampleSet) -> NDArray[np.float64]:
+        """The probability of label 1 for each row, whose features are those of the model."""
+
+    @abc.abstractmethod
+    def write(self, folder: Path, facts: Mapping[str, object], *, keep_cut: bool = False) -> None:
+        """Writes the model into a new folder, see `model_folder`.
+
+        Args:
+          folder: Path of the folder, which must not exist.
+          facts: Plain data to keep with the model.
+          keep_cut: Leave what was written under its hidden name if the export fails half-way.
+
+        Privacy:
+          The parameters become public as they are. They must be those of a finished private
+          training, with all noise in them; nothing is added here.
+        """
+
+    def with_encoder(self, encoder: "Encoder | Path | None") -> Self:
+        """Returns the model with what makes ids of columns, which is then written with it."""
+        return dataclasses.replace(self, encoder=encoder)
 
     def predict_proba(self, examples: ExampleSet | PreparedDataset) -> NDArray[np.float64]:
-        """The chance of label 1 for each row.
+        """The probability of label 1 for each row.
 
         Privacy:
           A prediction depends on the row's own columns: it is for whoever may see the row.
         """
-        return self._predicted(self._matching(examples))
+        return self.predicted(self._matching(examples))
 
     def evaluate(self, examples: ExampleSet | PreparedDataset) -> QualityMetrics:
-        """Figures of quality on labelled rows, which they do not protect."""
-        rows = self._matching(examples)
-        return evaluate_on_labels(rows, self._predicted(rows))
+        """Figures of quality on labelled rows that training has not seen.
 
-    def _predicted(self, rows: ExampleSet) -> NDArray[np.float64]:
-        chances = predict(self.model, rows, self.device)
-        return chances if self.report_channel is None else self.report_channel.label_probs(chances)
+        Privacy:
+          Figures are exact statistics of these rows, which the guarantee of the training rows
+          does not cover: evaluate on rows that may show, and say so on the card.
+        """
+        rows = self._matching(examples)
+        if rows.labels is None:
+            raise DataError("the test rows have no label column; name one in the schema.")
+        if rows.report_probs is not None:
+            raise DataError(
+                "the test labels are randomized reports; predict the rows, and give predictions "
+                "and reports to tulle.quality.evaluate_on_reports()."
+            )
+        return evaluate_predictions(rows.labels, self.predicted(rows))
 
     def _matching(self, examples: ExampleSet | PreparedDataset) -> ExampleSet:
         if isinstance(examples, PreparedDataset):

@@ -1,4 +1,4 @@
-"""Which rows take part: all of them, or at most some of each user's."""
+"""Which rows take part: all of them, or at most some of each user's; and which may be tested on."""
 
 import dataclasses
 
@@ -11,10 +11,10 @@ from tulle.data.contribution import (
     keep_random_rows,
 )
 from tulle.errors import DataError
-from tulle.train.data_shape import DataShape
-from tulle.train.examples import ExampleSet, IntArray
+from tulle.train.examples import ExampleSet, IntArray, PlannedRows
 from tulle.train.methods.method import Method
-from tulle.train.unit_level import RowChoice, UserLevel
+from tulle.train.methods.train_plan import TrainPlan
+from tulle.train.settings.units import DataShape, RowChoice, UserLevel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -53,7 +53,7 @@ def bound_rows(examples: ExampleSet, method: Method, key: bytes) -> TrainingRows
     )
 
 
-def planned_shape(examples: ExampleSet, method: Method) -> DataShape:
+def planned_shape(examples: PlannedRows, method: Method) -> DataShape:
     """What `shape_of` would say of the bounded rows, without choosing any.
 
     How many rows of each unit are kept does not depend on which.
@@ -74,7 +74,7 @@ def planned_shape(examples: ExampleSet, method: Method) -> DataShape:
     )
 
 
-def shape_of(examples: ExampleSet, rows: TrainingRows) -> DataShape:
+def shape_of(examples: "ExampleSet | PlannedRows", rows: TrainingRows) -> DataShape:
     """What a plan may know of these examples."""
     return DataShape(
         features=examples.features,
@@ -90,7 +90,7 @@ def _user_level(method: Method) -> UserLevel | None:
     return method.unit if isinstance(method.unit, UserLevel) else None
 
 
-def _units(examples: ExampleSet) -> NDArray[np.int64]:
+def _units(examples: "ExampleSet | PlannedRows") -> NDArray[np.int64]:
     if examples.units is None:
         raise DataError(
             "unit='user' needs data with a unit column that says whose each row is; "
@@ -118,5 +118,61 @@ def _rows_of_same_unit(units: NDArray[np.int64]) -> IntArray:
     return counts[group].astype(np.int64)
 
 
-def _count(rows: IntArray | None, examples: ExampleSet) -> int:
+def _count(rows: IntArray | None, examples: "ExampleSet | PlannedRows") -> int:
     return examples.num_rows if rows is None else len(rows)
+
+
+def check_held_out(examples: ExampleSet, test: ExampleSet, plan: TrainPlan) -> None:
+    """Refuses test rows whose figures would fail, or would tell about training rows.
+
+    Rows of two different data sets are taken for different rows.
+
+    Raises:
+      DataError: Other features, one class alone, or rows that are trained on; if users are
+        protected, also other rows of the same users.
+    """
+    if test.features != examples.features:
+        raise DataError(
+            "the test rows have other features than the training rows; prepare them alike "
+            "(tulle data prepare --like)."
+        )
+    if test.labels is not None and np.all(test.labels == test.labels[0]):
+        raise DataError(
+            "all test labels are the same, so the AUC is undefined; test on rows of both classes, "
+            "or on none."
+        )
+    method = plan.method
+    if not method.is_private or not _are_of_one_dataset(examples, test):
+        return
+    if _shares_rows(examples, test):
+        raise DataError(
+            "rows that are trained on are among the test rows, and figures of test rows are exact; "
+            "test on other rows, or on none."
+        )
+    if isinstance(method.unit, UserLevel) and _shares_users(examples, test):
+        raise DataError(
+            "users that are trained on have rows among the test rows, and figures of test rows "
+            "are exact; split by user (tulle.data.splits.split_by_unit), or test on none."
+        )
+
+
+def _are_of_one_dataset(examples: ExampleSet, test: ExampleSet) -> bool:
+    if examples.fingerprint and test.fingerprint:
+        return examples.fingerprint == test.fingerprint
+    return test.public_features is examples.public_features
+
+
+def _shares_rows(examples: ExampleSet, test: ExampleSet) -> bool:
+    is_trained_on = np.zeros(len(examples.public_features), np.bool_)
+    is_trained_on[_places(examples)] = True
+    return bool(is_trained_on[_places(test)].any())
+
+
+def _shares_users(examples: ExampleSet, test: ExampleSet) -> bool:
+    if examples.units is None or test.units is None:
+        return False
+    return bool(np.isin(np.unique(test.units), examples.units).any())
+
+
+def _places(examples: ExampleSet) -> IntArray | slice:
+    return slice(None) if examples.rows is None else examples.rows

@@ -45,6 +45,30 @@ json.dump(answers, sys.stdout)
 """
 
 
+CELLS_ALONE = """
+import importlib.abc, json, sys
+
+class Fence(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("tulle", "safetensors", "torch"):
+            raise ImportError(f"{name} must not be imported")
+
+sys.meta_path.insert(0, Fence())
+import numpy as np
+answers = []
+for folder, public, sensitive in json.load(sys.stdin):
+    sys.path.insert(0, folder)
+    import load_model
+    model = load_model.load_model()
+    ids = [np.array(part).reshape(len(part), -1) for part in (public, sensitive) if part]
+    log_odds = model.log_odds(*ids)
+    np.testing.assert_allclose(model.predict_proba(*ids), 1 / (1 + np.exp(-log_odds)), rtol=1e-12)
+    answers.append(log_odds.tolist())
+    del sys.modules["load_model"], sys.path[0]
+json.dump(answers, sys.stdout)
+"""
+
+
 def feature(name: str, role: str, num_ids: int, table: str | None = None) -> PreparedFeature:
     return PreparedFeature(name=name, role=role, num_ids=num_ids, table=table or name)
 
@@ -70,15 +94,23 @@ def ids_of(role: str, features: tuple[PreparedFeature, ...], num_rows: int = 50)
     return ids
 
 
-def logits_alone(asked: Sequence[object], folder: Path) -> list[list[float]]:
+def cell_logits_alone(asked: Sequence[object], folder: Path) -> list[list[float]]:
+    """What folders of models of cells give in a process that has numpy alone."""
+    return logits_alone(asked, folder, script=CELLS_ALONE)
+
+
+def logits_alone(
+    asked: Sequence[object], folder: Path, *, script: str = ALONE
+) -> list[list[float]]:
     """What folders of models give in a process that has neither tulle nor safetensors.
 
     Args:
       asked: Folder, public ids and sensitive ids or None, as plain data, for each model.
       folder: Where the process runs.
+      script: What the process does.
     """
     done = subprocess.run(
-        [sys.executable, "-c", ALONE],
+        [sys.executable, "-c", script],
         input=json.dumps(asked),
         capture_output=True,
         text=True,

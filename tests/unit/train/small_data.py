@@ -14,7 +14,6 @@ from tulle.data.prepared.partial import hold_partial
 from tulle.data.prepared.writer import DatasetWriter
 from tulle.data.schema import Schema
 from tulle.privacy.units import Adjacency, Unit
-from tulle.train.data_shape import DataShape
 from tulle.train.examples import ExampleSet
 from tulle.train.methods.baseline import NonPrivateConfig
 from tulle.train.methods.dp_sgd import DpSgdConfig
@@ -23,12 +22,11 @@ from tulle.train.methods.label_projection.method import LabelProjectionConfig
 from tulle.train.methods.label_projection.projection import Projection
 from tulle.train.methods.method import Method
 from tulle.train.methods.randomized_labels import RandomizedLabelsConfig
-from tulle.train.models.logistic_regression import LogisticRegression
-from tulle.train.models.mlp import MLP
-from tulle.train.optimizers.adam import Adam
-from tulle.train.phases import LabelPhase, PlainPhase, PrivatePhase
-from tulle.train.train_plan import TrainPlan
-from tulle.train.unit_level import ExampleLevel
+from tulle.train.methods.train_plan import TrainPlan
+from tulle.train.settings.models import MLP, LogisticRegression
+from tulle.train.settings.optimizers import Adam
+from tulle.train.settings.phases import LabelPhase, PlainPhase, PrivatePhase
+from tulle.train.settings.units import DataShape, ExampleLevel
 
 PUBLIC = (("site", 6), ("slot", 4), ("hour", 5))
 SENSITIVE = (("age", 4), ("visits", 5))

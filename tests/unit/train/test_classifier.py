@@ -13,23 +13,27 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-import tulle.train
+import tulle
 from tulle.accounting.budget import Budget
 from tulle.accounting.ledger import Ledger
-from tulle.data.features.feature_plan import FeaturePlan, HashedFeature, VocabularyFeature
+from tulle.data.features.feature_plan import (
+    FeaturePlan,
+    HashedFeature,
+    VocabularyFeature,
+    hash_all,
+)
 from tulle.data.formats.search import SEARCH
 from tulle.data.schema import Schema
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.privacy.units import Adjacency, Unit
-from tulle.train.classifier import Hashing, NotFittedError, TableClassifier
+from tulle.train.classifier import Classifier, NotFittedError
 from tulle.train.methods.dp_sgd import DpSgdConfig
 from tulle.train.methods.hybrid import HybridConfig
 from tulle.train.methods.label_projection.method import LabelProjectionConfig
 from tulle.train.methods.method import Method
 from tulle.train.methods.mosaic.method import MosaicConfig
 from tulle.train.methods.randomized_labels import RandomizedLabelsConfig
-from tulle.train.run_options import LedgerCharge, RunOptions
-from tulle.train.unit_level import ExampleLevel, UserLevel
+from tulle.train.settings.units import ExampleLevel, UserLevel
 from unit.train.small_data import (
     SMALL_MLP,
     dp_sgd,
@@ -40,9 +44,9 @@ from unit.train.small_data import (
 )
 
 SCHEMA = Schema(label="click", public=("site", "slot"), sensitive=("age",), unit="user")
-HASHING = Hashing(public_bins=64, sensitive_bins=32, salt=bytes(range(16)))
+SALT = bytes(range(16))
+HASHING = hash_all(SCHEMA, 64, 32, salt=SALT)
 LEARNING = two_phase(private_phase=private_phase(noise_multiplier=0.5, epochs=8.0))
-SEEDED = RunOptions(seed=5)
 
 
 def columns(num_rows: int = 400, *, seed: int = 0) -> dict[str, list[Any]]:
@@ -68,9 +72,9 @@ def held_out_table() -> pl.DataFrame:
     return pl.DataFrame(columns(1000, seed=1))
 
 
-def classifier(**changes: Any) -> TableClassifier:
-    settings = {"config": LEARNING, "features": HASHING, "options": SEEDED}
-    return TableClassifier(SCHEMA, **(settings | changes))
+def classifier(**changes: Any) -> Classifier:
+    settings = {"method": LEARNING, "features": HASHING, "seed": 5}
+    return Classifier(SCHEMA, **(settings | changes))
 
 
 def pandas_table(data: dict[str, list[Any]]) -> pd.DataFrame:
@@ -86,7 +90,7 @@ TABLES: dict[str, Callable[[dict[str, list[Any]]], object]] = {
 
 
 @pytest.fixture(scope="module")
-def fitted() -> TableClassifier:
+def fitted() -> Classifier:
     return classifier().fit(train_table())
 
 
@@ -102,7 +106,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_every_kind_of_table_gives_the_same_predictions(kind: str, fitted: TableClassifier) -> None:
+def test_every_kind_of_table_gives_the_same_predictions(kind: str, fitted: Classifier) -> None:
     make_table = TABLES[kind]
     model = classifier().fit(make_table(columns()))
     expected = fitted.predict_proba(held_out_table())
@@ -110,19 +114,19 @@ def test_every_kind_of_table_gives_the_same_predictions(kind: str, fitted: Table
 
 
 def test_batches_fit_a_table_of_few_rows() -> None:
-    config = DpSgdConfig(model=SMALL_MLP, unit=ExampleLevel())
-    model = classifier(config=config, epsilon=3, delta=1e-5).fit(pl.DataFrame(columns(3_000)))
+    method = DpSgdConfig(model=SMALL_MLP, unit=ExampleLevel())
+    model = classifier(method=method, epsilon=3, delta=1e-5).fit(pl.DataFrame(columns(3_000)))
     assert model.plan_.private_phase is not None
     assert model.plan_.private_phase.batch_size == 750
 
 
-def test_another_seed_gives_another_model(fitted: TableClassifier) -> None:
-    other = classifier(options=RunOptions(seed=6)).fit(train_table())
+def test_another_seed_gives_another_model(fitted: Classifier) -> None:
+    other = classifier(seed=6).fit(train_table())
     expected = fitted.predict_proba(held_out_table())
     assert not np.array_equal(other.predict_proba(held_out_table()), expected)
 
 
-def test_it_learns_and_says_how_well(fitted: TableClassifier) -> None:
+def test_it_learns_and_says_how_well(fitted: Classifier) -> None:
     metrics = fitted.evaluate(held_out_table())
     assert metrics.auc_loss < 0.25
     assert metrics.num_rows == 1000
@@ -131,7 +135,7 @@ def test_it_learns_and_says_how_well(fitted: TableClassifier) -> None:
     assert fitted.evaluate(turned).auc_loss == pytest.approx(1 - metrics.auc_loss)
 
 
-def test_predictions_are_as_scikit_learn_has_them(fitted: TableClassifier) -> None:
+def test_predictions_are_as_scikit_learn_has_them(fitted: Classifier) -> None:
     chances = fitted.predict_proba(held_out_table())
     assert chances.shape == (1000, 2)
     assert chances.sum(axis=1) == pytest.approx(1)
@@ -143,7 +147,7 @@ def test_predictions_are_as_scikit_learn_has_them(fitted: TableClassifier) -> No
     assert chances[clicks == 1, 1].mean() > chances[clicks == 0, 1].mean()
 
 
-def test_predictions_need_the_columns_of_features_alone(fitted: TableClassifier) -> None:
+def test_predictions_need_the_columns_of_features_alone(fitted: Classifier) -> None:
     table = held_out_table()
     bare = table.select("age", "slot", "site")
     np.testing.assert_array_equal(fitted.predict_proba(bare), fitted.predict_proba(table))
@@ -152,7 +156,7 @@ def test_predictions_need_the_columns_of_features_alone(fitted: TableClassifier)
         fitted.predict_proba(bare.drop("age"))
 
 
-def test_columns_without_a_role_are_never_looked_at(fitted: TableClassifier) -> None:
+def test_columns_without_a_role_are_never_looked_at(fitted: Classifier) -> None:
     class Untouchable:
         def __getattribute__(self, name: str) -> object:
             raise AssertionError(name)
@@ -164,20 +168,20 @@ def test_columns_without_a_role_are_never_looked_at(fitted: TableClassifier) -> 
     np.testing.assert_array_equal(model.predict_proba(held_out_table()), expected)
 
 
-def test_the_guarantee_is_what_was_asked_for(fitted: TableClassifier) -> None:
+def test_the_guarantee_is_what_was_asked_for(fitted: Classifier) -> None:
     assert fitted.plan_.noise_multiplier == 0.5
     assert (
         fitted.guarantee_ == fitted.plan_.privacy.guarantee == fitted.result_.plan.privacy.guarantee
     )
     labels_alone = randomized_labels(target=None)
-    model = classifier(config=labels_alone, epsilon=2.0).fit(train_table())
+    model = classifier(method=labels_alone, epsilon=2.0).fit(train_table())
     assert (model.guarantee_.epsilon, model.guarantee_.delta) == (2.0, 0.0)
     assert model.guarantee_.unit == Unit.example()
 
 
 def test_by_default_mosaic_trains_and_needs_no_settings() -> None:
     schema = dataclasses.replace(SCHEMA, unit=None)
-    model = TableClassifier(schema, epsilon=3, delta=1e-5, features=HASHING).fit(train_table())
+    model = Classifier(schema, epsilon=3, delta=1e-5).fit(train_table())
     rows = MosaicConfig(unit=ExampleLevel())
     assert model.plan_.method == rows.calibrate(epsilon=3, delta=1e-5)
     assert (model.guarantee_.epsilon, model.guarantee_.delta) == (3, 1e-5)
@@ -186,7 +190,7 @@ def test_by_default_mosaic_trains_and_needs_no_settings() -> None:
 
 def test_the_default_learns_from_public_and_sensitive_columns() -> None:
     rows = MosaicConfig(unit=ExampleLevel())
-    model = classifier(config=rows, epsilon=3, delta=1e-5).fit(pl.DataFrame(columns(4000)))
+    model = classifier(method=rows, epsilon=3, delta=1e-5).fit(pl.DataFrame(columns(4000)))
     chances = model.predict_proba(held_out_table())[:, 1]
     assert np.all((chances > 0) & (chances < 1))
     # Without sensitive columns it is 0.2 at best.
@@ -194,9 +198,9 @@ def test_the_default_learns_from_public_and_sensitive_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    "config",
+    "method",
     [
-        None,
+        "mosaic",
         MosaicConfig(),
         HybridConfig(),
         DpSgdConfig(),
@@ -205,25 +209,46 @@ def test_the_default_learns_from_public_and_sensitive_columns() -> None:
     ],
 )
 def test_rows_of_users_are_not_protected_one_by_one_unless_that_is_said(
-    config: Method | None,
+    method: Method | str,
 ) -> None:
     with pytest.raises(ConfigError, match="column 'user' says whose each row is") as error:
-        classifier(config=config, epsilon=3, delta=1e-5)
-    assert "Choose unit=UserLevel() to protect all rows of one user" in str(error.value)
-    assert "or unit=ExampleLevel() to protect each row on its own." in str(error.value)
-    chosen = dataclasses.replace(config or MosaicConfig(), unit=ExampleLevel())
-    assert classifier(config=chosen, epsilon=3, delta=1e-5).schema.unit == "user"
+        classifier(method=method, epsilon=3, delta=1e-5)
+    assert "give unit='user' to protect all rows of one user" in str(error.value)
+    assert "or unit='example' to protect each row on its own." in str(error.value)
+    assert classifier(method=method, unit="example", epsilon=3, delta=1e-5).schema is SCHEMA
     rows = dataclasses.replace(SCHEMA, unit=None)
-    assert TableClassifier(rows, config=config, epsilon=3, delta=1e-5).config is config
+    assert Classifier(rows, method=method, epsilon=3, delta=1e-5).method is method
+
+
+def test_a_unit_is_said_in_words_or_by_its_column() -> None:
+    users = classifier(method="rr", epsilon=2.0, unit="user", features=None).fit(train_table())
+    assert users.guarantee_.unit == Unit.user()
+    same = classifier(method="rr", epsilon=2.0, unit="user", features=None).fit(train_table())
+    expected = users.predict_proba(held_out_table())
+    np.testing.assert_array_equal(same.predict_proba(held_out_table()), expected)
+    for wrong in ("usr", "user per 7 days", "site"):
+        with pytest.raises(ConfigError, match=f"unit='{wrong}' is unknown"):
+            classifier(method="rr", epsilon=2.0, unit=wrong)
+    with pytest.raises(ConfigError, match="contradicts the settings of method rr"):
+        classifier(method=randomized_labels(unit=UserLevel()), unit="example")
+
+
+def test_a_misspelt_unit_is_answered_before_the_method_is_asked_for_users() -> None:
+    message = r"unit='usr' is unknown \(did you mean 'user'\?\)"
+    for verb in (tulle.train.plan, tulle.train.fit):
+        with pytest.raises(ConfigError, match=message):
+            verb(train_table(), SCHEMA, epsilon=3, method="mosaic", unit="usr")
+    with pytest.raises(ConfigError, match=message):
+        classifier(method="mosaic", epsilon=3, delta=1e-5, unit="usr")
 
 
 def test_a_baseline_has_no_unit_to_choose() -> None:
-    assert classifier(config=nonprivate()).schema.unit == "user"
+    assert classifier(method=nonprivate()).schema.unit == "user"
 
 
 def test_a_user_can_be_the_unit() -> None:
     config = randomized_labels(unit=UserLevel(max_rows_per_user=2))
-    model = classifier(config=config).fit(train_table())
+    model = classifier(method=config).fit(train_table())
     assert model.guarantee_.unit == Unit.user()
     assert model.plan_.shape.num_users == 200
 
@@ -238,7 +263,7 @@ def test_an_unfitted_classifier_says_so() -> None:
         lambda: model.encoder_,
         lambda: model.classes_,
     ):
-        with pytest.raises(NotFittedError, match=r"call fit\(table\) first"):
+        with pytest.raises(NotFittedError, match=r"call fit\(rows\) first"):
             use()
     assert issubclass(NotFittedError, RunStateError)
     assert not hasattr(model, "plan_")
@@ -248,8 +273,7 @@ def test_an_unfitted_classifier_says_so() -> None:
 @pytest.mark.parametrize("label", [2, None, "maybe", 0.5])
 def test_a_label_that_is_not_0_or_1_costs_nothing(ledger: Ledger, label: object) -> None:
     clicks = pl.Series("click", [label] * 400)
-    options = RunOptions(charge=LedgerCharge(ledger=ledger))
-    model = classifier(config=randomized_labels(), options=options)
+    model = classifier(method=randomized_labels(), ledger=ledger, seed=None)
     with pytest.raises(
         DataError, match="'click' of role label is neither a whole number"
     ) as caught:
@@ -260,64 +284,65 @@ def test_a_label_that_is_not_0_or_1_costs_nothing(ledger: Ledger, label: object)
     assert len(ledger.spends("rows")) == 1
 
 
-def test_tables_that_cannot_be_used_are_named(fitted: TableClassifier) -> None:
+def test_tables_that_cannot_be_used_are_named(fitted: Classifier) -> None:
     for broken, message in (
-        (train_table().drop("age"), "'age' of role sensitive"),
-        (train_table().drop("click"), "'click' of role label"),
+        (train_table().drop("age"), "'age'"),
+        (train_table().drop("click"), "'click'"),
         (train_table().head(0), "no rows"),
-        ([1, 2], "a table of type list cannot be read"),
+        ({1, 2}, "a table of type set cannot be read"),
     ):
         with pytest.raises(DataError, match=message):
             classifier().fit(broken)
         with pytest.raises(DataError, match=message):
             fitted.evaluate(broken)
     with pytest.raises(ConfigError, match="schema has no label"):
-        TableClassifier(
-            Schema(label=None, public=("site",), sensitive=("age",)), config=LEARNING
-        ).fit(train_table())
+        Classifier(Schema(label=None, public=("site",), sensitive=("age",)), method=LEARNING).fit(
+            train_table()
+        )
 
 
-def test_a_fit_that_fails_leaves_the_fit_before(fitted: TableClassifier) -> None:
+def test_a_fit_that_fails_leaves_the_fit_before(fitted: Classifier) -> None:
     before = fitted.result_
     with pytest.raises(DataError):
         fitted.fit(train_table().head(0))
     assert fitted.result_ is before
 
 
-def test_arguments_come_back_as_they_were_given(fitted: TableClassifier) -> None:
+def test_arguments_come_back_as_they_were_given(fitted: Classifier) -> None:
     params = fitted.get_params()
-    assert params["config"] is LEARNING
-    assert params["options"] is SEEDED
-    copies = (TableClassifier(**params), fitted.__sklearn_clone__())
+    assert params["method"] is LEARNING
+    copies = (Classifier(**params), fitted.__sklearn_clone__())
     for copy in copies:
         assert not hasattr(copy, "plan_")
         assert all(copy.get_params(deep=False)[name] is value for name, value in params.items())
-    named = inspect.signature(TableClassifier).parameters
+    named = inspect.signature(Classifier).parameters
     assert list(params) == list(named)
 
 
 def test_arguments_can_be_changed_for_the_next_fit() -> None:
     model = classifier()
-    assert model.set_params(config=randomized_labels(target=None), epsilon=1.0) is model
+    assert model.set_params(method=randomized_labels(target=None), epsilon=1.0) is model
     assert model.fit(train_table()).guarantee_.epsilon == 1.0
     with pytest.raises(ConfigError, match="did you mean 'epsilon'"):
         model.set_params(epsilom=2.0)
-    with pytest.raises(ConfigError, match="calibrated already"):
-        model.set_params(config=LEARNING)
+    with pytest.raises(ConfigError, match="has its target already"):
+        model.set_params(method=LEARNING)
     assert model.get_params()["epsilon"] == 1.0
-    assert model.get_params()["config"] != LEARNING
+    assert model.get_params()["method"] != LEARNING
 
 
 CONTRADICTIONS = {
-    "no target": ({"config": dp_sgd(target=None)}, "give both"),
-    "no delta": ({"config": dp_sgd(target=None), "epsilon": 1.0}, "give both"),
-    "nothing": ({"config": None}, "give both"),
-    "two targets": ({"epsilon": 1.0, "delta": 1e-6}, "calibrated already"),
-    "private baseline": ({"config": nonprivate(), "epsilon": 1.0}, "NonPrivateConfig has none"),
-    "negative": ({"config": None, "epsilon": -1.0, "delta": 1e-6}, "must be > 0"),
-    "model as config": ({"config": SMALL_MLP}, "must be one of MosaicConfig"),
-    "wrong features": ({"features": 64}, "must be Hashing"),
-    "no such bins": ({"features": Hashing(public_bins=0)}, "num_bins=0"),
+    "no target": ({"method": dp_sgd(target=None)}, "needs an epsilon"),
+    "nothing": ({"method": "mosaic"}, "needs an epsilon"),
+    "no such method": ({"method": "mosaik", "epsilon": 1.0}, "did you mean 'mosaic'"),
+    "two targets": ({"epsilon": 1.0, "delta": 1e-6}, "has its target already"),
+    "private baseline": ({"method": nonprivate(), "epsilon": 1.0}, "has no guarantee"),
+    "negative": (
+        {"method": "mosaic", "unit": "example", "epsilon": -1.0, "delta": 1e-6},
+        "must be > 0",
+    ),
+    "model as config": ({"method": SMALL_MLP}, "must be one of 'mosaic'"),
+    "wrong features": ({"features": 64}, "must be a FeaturePlan"),
 }
 
 
@@ -327,7 +352,7 @@ def test_arguments_that_contradict_each_other_are_refused_at_once(name: str) -> 
     with pytest.raises(ConfigError, match=message):
         classifier(**changes)
     with pytest.raises(ConfigError, match="must be a Schema"):
-        TableClassifier("clicks", epsilon=1, delta=1e-6)  # type: ignore[arg-type]
+        Classifier(7, epsilon=1, delta=1e-6)  # type: ignore[arg-type]
 
 
 def plan_with_vocabulary(column: str) -> FeaturePlan:
@@ -352,9 +377,9 @@ def test_vocabularies_of_public_columns_are_counted() -> None:
 
 def test_vocabularies_of_sensitive_columns_need_another_way() -> None:
     with pytest.raises(ConfigError, match=r"'age' is sensitive.*VocabularyPayment"):
-        classifier(features=plan_with_vocabulary("age"))
+        classifier(features=plan_with_vocabulary("age")).fit(train_table())
     with pytest.raises(ConfigError, match="another schema"):
-        TableClassifier(SEARCH.schema, config=LEARNING, features=plan_with_vocabulary("site"))
+        Classifier(SEARCH.schema, method=LEARNING, features=plan_with_vocabulary("site"))
 
 
 def test_a_protected_column_of_a_known_log_is_not_public_by_mistake() -> None:
@@ -364,36 +389,71 @@ def test_a_protected_column_of_a_known_log_is_not_public_by_mistake() -> None:
         sensitive=("device_type", "user_id"),
     )
     with pytest.raises(ConfigError, match="'audience_id' is public in the schema"):
-        TableClassifier(schema, config=LEARNING)
-    TableClassifier(schema, config=LEARNING, allowed_public=("audience_id",))
+        Classifier(schema, method=LEARNING)
+    Classifier(schema, method=LEARNING, allow_public=("audience_id",))
 
 
 def test_randomized_labels_never_ask_for_sensitive_columns() -> None:
-    model = classifier(config=randomized_labels()).fit(train_table())
+    model = classifier(method=randomized_labels()).fit(train_table())
     chances = model.predict_proba(held_out_table().drop("age"))
     np.testing.assert_array_equal(chances, model.predict_proba(held_out_table()))
     assert model.evaluate(held_out_table()).auc_loss < 0.4
 
 
 def test_a_baseline_promises_nothing() -> None:
-    model = classifier(config=nonprivate()).fit(train_table())
+    model = classifier(method=nonprivate()).fit(train_table())
     assert model.guarantee_.epsilon == math.inf
     assert model.evaluate(held_out_table()).auc_loss < 0.15
 
 
 def test_a_run_folder_and_a_ledger_are_used(tmp_path: Path, ledger: Ledger) -> None:
-    options = RunOptions(folder=tmp_path / "run", charge=LedgerCharge(ledger=ledger))
-    first = classifier(options=options).fit(train_table())
+    kept: dict[str, Any] = {"output": tmp_path / "run", "features": None, "seed": None}
+    first = classifier(**kept, ledger=ledger).fit(train_table())
     assert (tmp_path / "run" / "result.json").exists()
     with pytest.raises(RunStateError):
-        classifier(options=options).fit(train_table())
+        classifier(**kept, ledger=ledger).fit(train_table())
     assert len(ledger.spends("rows")) == 1
-    resumed = RunOptions(folder=tmp_path / "run", resume=True)
-    again = classifier(options=resumed).fit(train_table())
+    again = classifier(**kept, resume=True).fit(train_table())
     expected = first.predict_proba(held_out_table())
     np.testing.assert_array_equal(again.predict_proba(held_out_table()), expected)
-    with pytest.raises(ConfigError, match="fresh salt"):
-        classifier(options=resumed, features=None)
+
+
+@pytest.mark.parametrize("method", ["mosaic", "rr", "dp-sgd", "nonprivate"])
+def test_a_model_that_is_saved_and_loaded_predicts_the_same(method: str, tmp_path: Path) -> None:
+    target = {} if method == "nonprivate" else {"epsilon": 3.0, "unit": "example"}
+    made = classifier(method=method, features=None, output=tmp_path / "run", **target)
+    made.fit(train_table())
+    made.save(tmp_path / "model")
+    expected = made.predict_proba(held_out_table())
+    held_out_table().drop("click", "user").write_parquet(tmp_path / "new.parquet")
+    for folder in ("model", "run"):
+        loaded = tulle.load(tmp_path / folder)
+        assert isinstance(loaded, Classifier)
+        assert loaded.card_.verdict == made.card_.verdict
+        assert loaded.guarantee_ == made.guarantee_
+        np.testing.assert_array_equal(loaded.predict_proba(held_out_table()), expected)
+        np.testing.assert_array_equal(loaded.predict_proba(tmp_path / "new.parquet"), expected)
+    names = {path.name for path in (tmp_path / "model").iterdir()}
+    assert names == {
+        *("model.json", "model.safetensors", "load_model.py"),
+        *("encoder.json", "vocabularies.npz", "card.json", "card.md"),
+    }
+
+
+def test_what_is_no_saved_model_is_refused(tmp_path: Path, fitted: Classifier) -> None:
+    with pytest.raises(DataError, match="nothing that tulle has saved"):
+        tulle.load(tmp_path)
+    fitted.save(tmp_path / "model")
+    with pytest.raises(RunStateError, match="exists already"):
+        fitted.save(tmp_path / "model")
+    encoder = tmp_path / "model" / "encoder.json"
+    encoder.write_text(encoder.read_text().replace('"num_bins": 64', '"num_bins": 65'))
+    with pytest.raises(DataError, match="another fingerprint"):
+        tulle.load(tmp_path / "model")
+    encoder.unlink()
+    with pytest.raises(DataError, match="has no encoder"):
+        tulle.load(tmp_path / "model")
+    (tmp_path / "model" / "card.json").unlink()
 
 
 LEAN = """
@@ -406,12 +466,12 @@ class Blocked:
         return None
 
 sys.meta_path.insert(0, Blocked())
-import tulle.train
+import tulle
 
-assert "TableClassifier" in tulle.train.__all__
+assert "Classifier" in tulle.train.__all__
 assert tulle.train.HybridConfig().model is not None
 try:
-    tulle.train.TableClassifier
+    tulle.train.Classifier
 except ImportError as error:
     print(error)
 """
@@ -424,7 +484,6 @@ def test_training_is_imported_without_polars_and_tables_are_not() -> None:
 
 
 def test_the_package_offers_the_classifier_by_name() -> None:
-    assert tulle.train.TableClassifier is TableClassifier
-    assert tulle.train.Hashing is Hashing
-    with pytest.raises(AttributeError, match="'TableClasifier'"):
-        tulle.train.TableClasifier  # type: ignore[attr-defined]  # noqa: B018
+    assert tulle.Classifier is tulle.train.Classifier is Classifier
+    with pytest.raises(AttributeError, match="'Clasifier'"):
+        tulle.train.Clasifier  # noqa: B018

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from tulle.errors import ConfigError
-from tulle.train.devices import count_gpus, find_device
-from tulle.train.distributed.local_processes import local_processes
+from tulle.runs.charging import ReleaseCharge
 from tulle.train.fitting import fit
-from tulle.train.run_options import LedgerCharge, RunOptions
+from tulle.train.run_context import RunOptions
+from tulle.train.steps.processes.local_processes import local_processes
+from tulle.train.steps.step_context import count_gpus, find_device
 from unit.train.small_data import dp_sgd, make_examples, make_ledger, planned
 
 NONSENSE = ("gpu", "", "CUDA", "cuda:", "cuda:-1", "cuda: 0", "mps", "meta", "xpu", "cuda:256")
@@ -73,7 +74,11 @@ def test_a_run_on_a_device_that_is_not_there_writes_and_charges_nothing(
 ) -> None:
     pretend(monkeypatch, num_gpus)
     ledger = make_ledger(tmp_path)
-    options = RunOptions(folder=tmp_path / "run", device=device, charge=LedgerCharge(ledger=ledger))
+    options = RunOptions(
+        folder=tmp_path / "run",
+        device=device,
+        charge=ReleaseCharge(ledger=ledger, purpose="training"),
+    )
     with pytest.raises(ConfigError, match=f"device='{device}'"):
         fit(make_examples(200), planned(dp_sgd(), 200), options=options)
     assert ledger.spends("all") == ()

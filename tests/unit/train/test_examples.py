@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from tulle.errors import DataError
-from tulle.train.evaluation import mean_loss, predict
 from tulle.train.examples import ExampleSet
 from tulle.train.losses import CrossEntropy
-from tulle.train.trained_model import TrainedModel
+from tulle.train.models.batches import batch_of, mean_loss, predict
+from tulle.train.models.building import build_model
+from tulle.train.models.trained_towers import TrainedTowers
+from tulle.train.settings.units import RowChoice, UserLevel
 from tulle.train.training_rows import bound_rows, planned_shape, shape_of
-from tulle.train.unit_level import RowChoice, UserLevel
 from unit.train.small_data import (
     FEATURES,
     SMALL_MLP,
@@ -32,8 +33,8 @@ def test_a_prepared_dataset_gives_the_same_rows(tmp_path: Path) -> None:
     assert same.fingerprint == dataset.fingerprint != ""
     assert same.features == FEATURES
     for mine, theirs in (
-        (same.batch(np.arange(50), CPU), examples.batch(np.arange(50), CPU)),
-        (some.batch(np.arange(3), CPU), examples.batch(np.array([3, 3, 49]), CPU)),
+        (batch_of(same, np.arange(50)), batch_of(examples, np.arange(50))),
+        (batch_of(some, np.arange(3)), batch_of(examples, np.array([3, 3, 49]))),
     ):
         assert torch.equal(mine.public_ids, theirs.public_ids)
         assert torch.equal(mine.sensitive_ids, theirs.sensitive_ids)
@@ -43,7 +44,7 @@ def test_a_prepared_dataset_gives_the_same_rows(tmp_path: Path) -> None:
 def test_selections_of_selections_are_rows_of_the_whole() -> None:
     examples = make_examples(50, rows_per_user=2)
     chosen = examples.select(np.array([10, 20, 30, 20])).select(np.array([3, 0]))
-    batch = chosen.batch(np.array([0, 1]), CPU)
+    batch = batch_of(chosen, np.array([0, 1]))
     assert chosen.num_rows == 2
     assert batch.public_ids.tolist() == examples.public_features[[20, 10]].tolist()
     assert batch.sensitive_ids.tolist() == examples.sensitive_features[[20, 10]].tolist()
@@ -58,7 +59,7 @@ def test_without_sensitive_has_public_features_and_the_labels_that_are_given() -
     assert public.features == FEATURES[:3]
     assert public.sensitive_features is None
     assert public.labels is labels
-    assert public.batch(np.array([0]), CPU).sensitive_ids is None
+    assert batch_of(public, np.array([0])).sensitive_ids is None
     assert examples.without_sensitive().labels is None
 
 
@@ -109,17 +110,17 @@ def test_a_prepared_dataset_of_more_classes_is_refused(tmp_path: Path) -> None:
         ExampleSet.of(dataclasses.replace(dataset, head=head))
 
 
-def trained(*, is_truncated: bool) -> TrainedModel:
-    model = SMALL_MLP.build(FEATURES, seed=3)
-    return TrainedModel(
+def trained(*, is_truncated: bool) -> TrainedTowers:
+    model = build_model(SMALL_MLP, FEATURES, seed=3)
+    return TrainedTowers(
         model=model, settings=SMALL_MLP, features=FEATURES, is_truncated=is_truncated, device=CPU
     )
 
 
 def test_predictions_are_those_of_the_model_row_by_row() -> None:
     examples = make_examples(40)
-    model = SMALL_MLP.build(FEATURES, seed=3)
-    batch = examples.batch(np.arange(40), CPU)
+    model = build_model(SMALL_MLP, FEATURES, seed=3)
+    batch = batch_of(examples, np.arange(40))
     logits = model.forward(batch.public_ids, batch.sensitive_ids).logits
     chances = predict(model, examples, CPU)
     assert chances == pytest.approx(torch.sigmoid(logits.double()).numpy())
@@ -129,7 +130,7 @@ def test_predictions_are_those_of_the_model_row_by_row() -> None:
 
 def test_many_rows_are_predicted_in_parts() -> None:
     examples = make_examples(70_000)
-    model = SMALL_MLP.build(FEATURES, seed=3)
+    model = build_model(SMALL_MLP, FEATURES, seed=3)
     last = examples.select(np.array([69_999]))
     assert predict(model, examples, CPU)[-1] == pytest.approx(predict(model, last, CPU)[0])
 

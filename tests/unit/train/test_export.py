@@ -5,6 +5,7 @@ import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +13,21 @@ import torch
 
 from tulle.data.prepared.format import PreparedFeature
 from tulle.errors import ConfigError, DataError, RunStateError
-from tulle.train import exported_model
-from tulle.train.export import export_model, load_model
-from tulle.train.models.embeddings import FOURTH_ROOT, TableSharing
-from tulle.train.models.factorization_machine import FactorizationMachine
-from tulle.train.models.logistic_regression import LogisticRegression
-from tulle.train.models.mlp import MLP
-from tulle.train.models.tower_model import ModelSettings, TowerModel
+from tulle.train.models import exported_model
+from tulle.train.models.building import build_model
+from tulle.train.models.contributions import RowGradient
+from tulle.train.models.tower_model import TowerModel
+from tulle.train.models.trained_towers import TrainedTowers
+from tulle.train.saved_models import load_model
+from tulle.train.settings.models import (
+    FOURTH_ROOT,
+    MLP,
+    TOWERS,
+    FactorizationMachine,
+    LogisticRegression,
+    ModelSettings,
+    TableSharing,
+)
 from unit.train.exported_folders import (
     PUBLIC_ONLY,
     SEPARATE,
@@ -54,11 +63,36 @@ FACTS = {"plan_fingerprint": "sha256:00", "epsilon": 3.0}
 
 def filled(settings: ModelSettings, features: tuple[PreparedFeature, ...]) -> TowerModel:
     """Every parameter is random, biases too, so that no mistake hides behind a zero."""
-    model = settings.build(features, seed=1)
+    model = build_model(settings, features, seed=1)
     generator = torch.Generator().manual_seed(2)
     for values in model.parameters.values():
         values.copy_(torch.randn(values.shape, generator=generator) / 2)
     return model
+
+
+def export_model(
+    folder: Path,
+    model: TowerModel,
+    settings: ModelSettings,
+    features: tuple[PreparedFeature, ...],
+    *,
+    truncated: bool,
+    facts: dict[str, Any],
+) -> None:
+    trained = TrainedTowers(
+        model=model,
+        settings=settings,
+        features=features,
+        is_truncated=truncated,
+        device=torch.device("cpu"),
+    )
+    trained.write(folder, facts)
+
+
+def load_towers(folder: Path) -> TrainedTowers:
+    loaded = load_model(folder)
+    assert isinstance(loaded, TrainedTowers)
+    return loaded
 
 
 def export(
@@ -98,7 +132,7 @@ def test_the_folder_alone_gives_the_logits_of_the_model(tmp_path: Path) -> None:
 def test_in_double_precision_the_logits_agree_to_the_last_digits(
     tmp_path: Path, name: str, truncated: bool
 ) -> None:
-    model = MODELS[name].build(SEPARATE, seed=1, dtype=torch.float64)
+    model = build_model(MODELS[name], SEPARATE, seed=1, dtype=torch.float64)
     for values in model.parameters.values():
         values.copy_(torch.randn(values.shape, generator=torch.Generator().manual_seed(5)))
     folder = tmp_path / "model"
@@ -108,18 +142,42 @@ def test_in_double_precision_the_logits_agree_to_the_last_digits(
     logits = model.forward(public, sensitive).logits
     alone = exported_model.load_model(folder)
     torch.testing.assert_close(alone(public, sensitive), logits, rtol=1e-12, atol=1e-12)
-    again = load_model(folder).model
+    again = load_towers(folder).model
     assert again.forward(public, sensitive).logits.equal(logits)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_autograd_of_the_exported_model_gives_the_gradients_of_training(
+    tmp_path: Path, name: str
+) -> None:
+    model = build_model(MODELS[name], SEPARATE, seed=1, dtype=torch.float64)
+    for values in model.parameters.values():
+        values.copy_(torch.randn(values.shape, generator=torch.Generator().manual_seed(5)))
+    export_model(tmp_path / "model", model, MODELS[name], SEPARATE, truncated=False, facts={})
+    public, sensitive = ids_of("public", SEPARATE), ids_of("sensitive", SEPARATE)
+    forward = model.forward(public, sensitive)
+    ones = torch.ones_like(forward.logits)
+    wanted = {key: torch.zeros_like(values) for key, values in model.parameters.items()}
+    for contribution in forward.backward(ones, towers=TOWERS):
+        for gradient in contribution.weighted_sum(ones):
+            if isinstance(gradient, RowGradient):
+                wanted[gradient.name].index_add_(0, gradient.rows, gradient.values)
+            else:
+                wanted[gradient.name] += gradient.values
+    alone = exported_model.load_model(tmp_path / "model")
+    alone(public, sensitive).sum().backward()
+    for key, values in alone.named_parameters():
+        torch.testing.assert_close(values.grad, wanted[key], rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("truncated", [False, True])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_comes_back_into_tulle(tmp_path: Path, name: str, truncated: bool) -> None:
     model = export(tmp_path / "model", MODELS[name], truncated=truncated)
-    loaded = load_model(tmp_path / "model")
+    loaded = load_towers(tmp_path / "model")
     assert loaded.settings == MODELS[name]
     assert loaded.features == SEPARATE
-    assert loaded.truncated is truncated
+    assert loaded.is_truncated is truncated
     assert loaded.facts == FACTS
     public, sensitive = ids_of("public", SEPARATE), ids_of("sensitive", SEPARATE)
     expected = model.forward(public, None if truncated else sensitive).logits

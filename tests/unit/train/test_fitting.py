@@ -12,15 +12,13 @@ from scipy.stats import binomtest
 
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.runs.folder import RunFolder
-from tulle.train import plain_training
-from tulle.train.budget_split import RatioSplit
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import FitResult, fit, make_plan
 from tulle.train.methods.method import Accounting, Method
-from tulle.train.phases import LabelCorrection, PublicTower
-from tulle.train.run_options import RunOptions
-from tulle.train.run_results import result_to_dict
-from tulle.train.unit_level import RowChoice, UserLevel
+from tulle.train.run_context import RunOptions
+from tulle.train.settings.phases import LabelCorrection, PublicTower, RatioSplit
+from tulle.train.settings.units import RowChoice, UserLevel
+from tulle.train.steps import plain_training
 from unit.train.small_data import (
     SMALL_MLP,
     dp_sgd,
@@ -201,8 +199,8 @@ sys.meta_path.insert(0, Blocked())
 from pathlib import Path
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.train.fitting import fit
-from tulle.train.train_plan import TrainPlan
-from tulle.train.run_options import RunOptions
+from tulle.train.methods.train_plan import TrainPlan
+from tulle.train.run_context import RunOptions
 
 data, test, text, folder = sys.argv[1:]
 plan = TrainPlan.from_json(Path(text).read_text())
@@ -349,30 +347,30 @@ def test_there_is_nothing_to_resume_in_an_empty_folder(tmp_path: Path) -> None:
 def test_a_reproduction_of_the_papers_says_that_it_is_one(tmp_path: Path) -> None:
     options = RunOptions(folder=tmp_path / "run")
     papers = fit(EXAMPLES, dp_sgd(accounting=Accounting.PAPER_RDP), test=TEST, options=options)
-    shown = result_to_dict(papers, test_name="some rows")
+    shown = papers.record.to_dict()
     assert shown["reproduction_only"] is True
     assert "nothing sound" in shown["accounting_note"]
-    assert RunFolder.open(tmp_path / "run").read_json("result.json") == shown | {
-        "test": "rows that were held out"
-    }
-    sound = result_to_dict(fit(EXAMPLES, planned(dp_sgd())), test_name="some rows")
+    assert RunFolder.open(tmp_path / "run").read_json("result.json") == shown
+    assert shown["test"] == "rows that were held out"
+    sound = fit(EXAMPLES, planned(dp_sgd())).record.to_dict()
     assert (sound["reproduction_only"], sound["accounting_note"]) == (False, "")
     labels = two_phase(accounting=Accounting.PAPER_RDP, split=RatioSplit(label_share=1.0))
-    assert not result_to_dict(fit(EXAMPLES, labels), test_name="")["reproduction_only"]
+    assert not fit(EXAMPLES, labels).record.reproduction_only
 
 
 def test_results_say_what_was_spent_and_how_it_was_noised() -> None:
-    result = fit(EXAMPLES, planned(two_phase()), test=TEST)
-    shown = result_to_dict(result, test_name="others")
+    options = RunOptions(test_name="others")
+    result = fit(EXAMPLES, planned(two_phase()), test=TEST, options=options)
+    shown = result.record.to_dict()
     assert shown["epsilon"] == result.plan.privacy.guarantee.epsilon
     assert (shown["delta"], shown["method"], shown["test"]) == (1e-5, "hybrid", "others")
     assert (shown["noise_multiplier"], shown["steps"]) == (1.0, result.plan.num_private_steps)
     assert shown["randomness"]["is_secure"] is result.is_secure is True
     assert shown["metrics"]["auc_loss"] == result.metrics.auc_loss
-    baseline = result_to_dict(fit(EXAMPLES, nonprivate()), test_name="")
+    baseline = fit(EXAMPLES, nonprivate()).record.to_dict()
     assert (baseline["epsilon"], baseline["metrics"], baseline["steps"]) == (None, None, 0)
     seeded = fit(EXAMPLES, planned(dp_sgd()), options=RunOptions(seed=4))
-    assert not result_to_dict(seeded, test_name="")["randomness"]["is_secure"]
+    assert not seeded.record.is_secure
     assert "seed 4" in seeded.noise_description
 
 

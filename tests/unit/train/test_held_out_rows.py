@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 
 from tulle.errors import DataError
+from tulle.runs.charging import ReleaseCharge
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import fit, make_plan
-from tulle.train.held_out_rows import check_held_out
 from tulle.train.methods.method import Method
-from tulle.train.run_options import LedgerCharge, RunOptions
-from tulle.train.unit_level import UserLevel
+from tulle.train.run_context import RunOptions
+from tulle.train.settings.units import UserLevel
+from tulle.train.training_rows import check_held_out
 from unit.train.small_data import (
     dp_sgd,
     make_examples,
@@ -62,7 +63,9 @@ def test_a_baseline_protects_nobody_and_may_look_at_its_own_rows() -> None:
 def test_test_rows_that_cannot_be_evaluated_cost_nothing(tmp_path: Path) -> None:
     ledger = make_ledger(tmp_path)
     test = dataclasses.replace(make_examples(20, seed=1), labels=np.zeros(20, np.float32))
-    options = RunOptions(folder=tmp_path / "run", charge=LedgerCharge(ledger=ledger))
+    options = RunOptions(
+        folder=tmp_path / "run", charge=ReleaseCharge(ledger=ledger, purpose="training")
+    )
     with pytest.raises(DataError, match="both classes"):
         fit(EXAMPLES, dp_sgd(), test=test, options=options)
     assert ledger.spends("all") == ()

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from tulle import atomic_files
 from tulle.errors import RunStateError
-from tulle.runs import whole_files
-from tulle.runs.blocks import StepBlocks
 from tulle.runs.folder import RunFolder
-from tulle.train.journal import FolderJournal, MemoryJournal, SavedState
+from tulle.runs.records import StepBlocks
+from tulle.train.steps.journal import FolderJournal, MemoryJournal, SavedState
 from unit.train.small_data import make_shape, randomized_labels
 
 BLOCKS = StepBlocks(num_steps=10, block_size=4)
@@ -60,7 +60,7 @@ def test_labels_that_a_kill_kept_from_their_name_are_not_drawn_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(whole_files, "_put_in_place", killed)
+        patch.setattr(atomic_files, "_put_in_place", killed)
         with pytest.raises(KeyboardInterrupt), folder.hold():
             FolderJournal(folder).labels(fresh_labels)
     with folder.hold():

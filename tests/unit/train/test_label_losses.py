@@ -8,23 +8,21 @@ import torch
 from torch import Tensor
 
 from tulle.errors import ConfigError, RunStateError
-from tulle.mechanisms.binary_channel import BinaryChannel
+from tulle.mechanisms.noisy_reports import BinaryChannel
 from tulle.mechanisms.randomized_response import RandomizedResponseConfig
-from tulle.train.examples import ExampleBatch
-from tulle.train.label_losses import (
+from tulle.train.losses import (
+    CrossEntropy,
+    DebiasedCrossEntropy,
     DebiasedReports,
+    ForwardCorrectedCrossEntropy,
     ForwardReports,
+    Loss,
     ReportLoss,
     RowWeights,
     loss_of_batch,
 )
-from tulle.train.losses import (
-    CrossEntropy,
-    DebiasedCrossEntropy,
-    ForwardCorrectedCrossEntropy,
-    Loss,
-)
-from tulle.train.phases import LabelCorrection
+from tulle.train.models.batches import ExampleBatch
+from tulle.train.settings.phases import LabelCorrection
 
 CHANCES = [(0.3, 0.7), (0.01, 0.6), (0.0, 0.5), (0.4, 1.0), (0.0, 1.0), (0.45, 0.55)]
 LOGITS = torch.linspace(-30, 30, 121, dtype=torch.float64)

@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from tulle.accounting.accountant import pld_epsilon
-from tulle.accounting.plan_check import verify_plan
+from tulle.accounting.accountant import pld_epsilon, verify_plan
 from tulle.data.prepared.format import PreparedFeature
 from tulle.errors import ConfigError, DataError, RunInterruptedError
 from tulle.mechanisms.entropy import SeededNoise
-from tulle.privacy.columns import ColumnRoles
 from tulle.privacy.events import (
     Composed,
     EpsilonDelta,
@@ -27,38 +25,36 @@ from tulle.privacy.events import (
     SwitchedGaussian,
     TruncatedPoissonSampled,
 )
+from tulle.privacy.plan import ColumnRoles
 from tulle.privacy.units import Adjacency, Owner, Scope
-from tulle.report.training_card import training_card
+from tulle.runs.charging import ReleaseCharge
 from tulle.runs.folder import RunFolder
-from tulle.runs.interruption import StopRequest
-from tulle.train.distributed.shareable import check_shareable
-from tulle.train.engine_choice import start_engine
+from tulle.runs.record import card_of
+from tulle.runs.records import StopRequest
+from tulle.runs.training_record import read_training
 from tulle.train.examples import ExampleSet
-from tulle.train.export import load_model
 from tulle.train.fitting import FitResult, fit
-from tulle.train.journal import MemoryJournal
 from tulle.train.methods.catalogue import method_data, method_from
 from tulle.train.methods.dp_sgd import DpSgdConfig
 from tulle.train.methods.label_projection.method import LabelProjectionConfig
 from tulle.train.methods.label_projection.projection import Projection, SmoothingPrior
 from tulle.train.methods.label_projection.projection_engine import ProjectionEngine
 from tulle.train.methods.method import Method
+from tulle.train.methods.private_steps import check_shareable, start_plan_steps
+from tulle.train.methods.private_training import step_settings
 from tulle.train.methods.randomized_labels import RandomizedLabelsConfig
-from tulle.train.models.factorization_machine import FactorizationMachine
-from tulle.train.models.logistic_regression import LogisticRegression
-from tulle.train.models.tower_model import ModelSettings
-from tulle.train.optimizers.adam import Adam
-from tulle.train.optimizers.sgd import SGD
-from tulle.train.phases import LabelPhase, PrivatePhase
-from tulle.train.private_training import step_settings
-from tulle.train.private_updates import NoisePlacement
-from tulle.train.progress import Progress
-from tulle.train.run_context import RunContext
-from tulle.train.run_options import LedgerCharge, RunOptions
-from tulle.train.step_noise import BandedNoise, LatticeNoise, SelectedRows, StepNoise
-from tulle.train.train_plan import TrainPlan
+from tulle.train.methods.train_plan import TrainPlan
+from tulle.train.models.building import build_model
+from tulle.train.run_context import NoisePlacement, Progress, RunOptions
+from tulle.train.saved_models import load_model
+from tulle.train.settings.models import FactorizationMachine, LogisticRegression, ModelSettings
+from tulle.train.settings.optimizers import SGD, Adam
+from tulle.train.settings.phases import LabelPhase, PrivatePhase
+from tulle.train.settings.step_noise import BandedNoise, LatticeNoise, SelectedRows, StepNoise
+from tulle.train.settings.units import ExampleLevel, RowChoice, UserAccounting, UserLevel
+from tulle.train.steps.journal import MemoryJournal
+from tulle.train.steps.step_context import StepContext
 from tulle.train.training_rows import planned_shape
-from tulle.train.unit_level import ExampleLevel, RowChoice, UserAccounting, UserLevel
 from unit.train.small_data import (
     SMALL_MLP,
     dp_sgd,
@@ -255,7 +251,7 @@ def test_users_are_accounted_with_all_their_rows() -> None:
 def test_every_model_is_moved_where_public_columns_are(model: str) -> None:
     plan = plan_of(MODELS[model])
     result = run(plan)
-    initial = MODELS[model].build(plan.shape.features, seed=0).parameters
+    initial = build_model(MODELS[model], plan.shape.features, seed=0).parameters
     for name, values in weights_of(result).items():
         is_same = torch.equal(values, initial[name])
         assert is_same == name.startswith("sensitive."), name
@@ -292,12 +288,12 @@ def test_a_run_leaves_records_a_model_and_a_card(tmp_path: Path) -> None:
     assert all(r["loss"] is not None and 0 <= r["clipped_share"] <= 1 for r in steps)
     assert steps[-1]["epsilon"] == plan_of().privacy.guarantee.epsilon
     assert [p.step for p in progress] == list(range(1, 9))
-    card = training_card(folder)
+    card = card_of(read_training(folder))
     assert card.plan == plan_of().privacy
     assert "projected" in card.plan.mechanism
     assert card.reasons == ()
     loaded = load_model(tmp_path / "run" / "model")
-    assert loaded.truncated
+    assert loaded.is_truncated
     ids = torch.from_numpy(EXAMPLES.public_features).long()
     found = torch.sigmoid(loaded.model.forward(ids, None).logits)
     np.testing.assert_allclose(found.numpy(), result.model.predict_proba(EXAMPLES), rtol=1e-5)
@@ -305,7 +301,7 @@ def test_a_run_leaves_records_a_model_and_a_card(tmp_path: Path) -> None:
 
 def test_an_interrupted_run_goes_on_and_pays_once(tmp_path: Path) -> None:
     ledger = make_ledger(tmp_path)
-    charge = LedgerCharge(ledger=ledger)
+    charge = ReleaseCharge(ledger=ledger, purpose="training")
     with pytest.raises(RunInterruptedError):
         run(plan_of(), tmp_path / "run", charge=charge, watch=stop_at(4))
     result = run(plan_of(), tmp_path / "run", charge=charge, resume=True)
@@ -375,16 +371,16 @@ def test_with_little_epsilon_it_beats_randomized_labels_and_dp_sgd() -> None:
     assert losses["projection"] < losses["rr"] - 0.01
 
 
-def context() -> RunContext:
-    return RunContext(
+def context() -> StepContext:
+    return StepContext(
         device=torch.device("cpu"), rng=SeededNoise(0), journal=MemoryJournal(), stop=StopRequest()
     )
 
 
 def test_its_steps_have_an_engine_of_their_own_and_no_other_plan_gets_it() -> None:
     plan, other = plan_of(), dp_sgd().make(make_shape(200))
-    model = SMALL_MLP.build(plan.shape.features, seed=0)
-    engine = start_engine(model, EXAMPLES, plan, step_settings(plan), context())
+    model = build_model(SMALL_MLP, plan.shape.features, seed=0)
+    engine = start_plan_steps(model, EXAMPLES, plan, step_settings(plan), context())
     assert isinstance(engine, ProjectionEngine)
     assert {id(values) for values in engine.settled} == {
         id(values) for values in model.parameters.values()
@@ -399,14 +395,14 @@ def test_labels_that_are_no_switch_are_refused(factor: float | None) -> None:
     assert EXAMPLES.labels is not None
     labels = None if factor is None else EXAMPLES.labels * np.float32(factor)
     rows = dataclasses.replace(EXAMPLES, labels=labels)
-    model = SMALL_MLP.build(plan.shape.features, seed=0)
+    model = build_model(SMALL_MLP, plan.shape.features, seed=0)
     with pytest.raises(DataError, match="0 and 1"):
         ProjectionEngine(model, rows, plan, step_settings(plan), context())
 
 
 def test_public_batches_are_read_without_sensitive_columns() -> None:
     plan = plan_of()
-    model = SMALL_MLP.build(plan.shape.features, seed=0)
+    model = build_model(SMALL_MLP, plan.shape.features, seed=0)
     engine = ProjectionEngine(model, EXAMPLES, plan, step_settings(plan), context())
     batch = engine._public_batch()
     assert batch.sensitive_ids is None

@@ -10,20 +10,23 @@ import pytest
 from scipy.stats import binomtest
 
 from tulle.errors import ConfigError, DataError
-from tulle.mechanisms.binary_channel import BinaryChannel
 from tulle.mechanisms.entropy import SeededNoise
-from tulle.mechanisms.epsilon_shares import epsilon_share
-from tulle.mechanisms.randomized_response import RandomizedResponseConfig, randomize
+from tulle.mechanisms.noisy_reports import BinaryChannel
+from tulle.mechanisms.randomized_response import (
+    RandomizedResponseConfig,
+    epsilon_share,
+    release_randomized_response,
+)
 from tulle.mechanisms.thresholds import exponential_bounds
 from tulle.privacy.codec import plain_data, settings_from
 from tulle.privacy.events import RandomizedResponse
 from tulle.runs.folder import RunFolder
 from tulle.train.fitting import fit
-from tulle.train.label_reports import LabelReports, estimated_rate, with_reports
-from tulle.train.phases import LabelCorrection
-from tulle.train.run_options import RunOptions
+from tulle.train.label_training import LabelReports, estimated_rate, with_reports
+from tulle.train.run_context import RunOptions
+from tulle.train.settings.phases import LabelCorrection
+from tulle.train.settings.units import RowChoice, UnitLevel, UserLevel
 from tulle.train.training_rows import bound_rows, planned_shape, shape_of
-from tulle.train.unit_level import RowChoice, UnitLevel, UserLevel
 from unit.train.small_data import label_phase, make_examples, randomized_labels, two_phase
 
 SHARING = UserLevel(max_sharing_labels_per_user=3, choice=RowChoice.FIRST)
@@ -39,7 +42,9 @@ def test_alone_they_are_the_randomized_response_of_the_mechanisms() -> None:
     examples = make_examples(1000)
     reports = LabelReports(epsilon=0.7)
     config = RandomizedResponseConfig(epsilon=0.7)
-    expected = randomize(examples.labels.astype(np.int64), config, rng=SeededNoise(3))
+    expected = release_randomized_response(
+        examples.labels.astype(np.int64), config, rng=SeededNoise(3)
+    )
     assert (reports.draw(examples, rng=SeededNoise(3)) == expected).all()
     channel, same = reports.channel(), BinaryChannel.of_response(config)
     assert channel.prob_if_negative == same.prob_if_negative

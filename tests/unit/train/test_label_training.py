@@ -12,21 +12,24 @@ import torch
 
 from tulle.errors import ConfigError, DataError
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
-from tulle.mechanisms.randomized_response import RandomizedResponseConfig, randomize
+from tulle.mechanisms.randomized_response import (
+    RandomizedResponseConfig,
+    release_randomized_response,
+)
 from tulle.runs.folder import RunFolder
-from tulle.train import label_reports
-from tulle.train.batch_source import _Resident
-from tulle.train.evaluation import mean_loss
+from tulle.train import label_training
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import fit
-from tulle.train.label_losses import ReportLoss
 from tulle.train.label_training import fit_on_reports
+from tulle.train.losses import ReportLoss
 from tulle.train.methods.catalogue import method_data, method_from
-from tulle.train.models.logistic_regression import LogisticRegression
-from tulle.train.optimizers.adam import Adam
-from tulle.train.phases import EarlyStopping, LabelCorrection
-from tulle.train.run_options import RunOptions
-from tulle.train.unit_level import RowChoice, UserLevel
+from tulle.train.models.batches import _Resident, batch_of, mean_loss
+from tulle.train.models.building import build_model
+from tulle.train.run_context import RunOptions
+from tulle.train.settings.models import LogisticRegression
+from tulle.train.settings.optimizers import Adam
+from tulle.train.settings.phases import EarlyStopping, LabelCorrection
+from tulle.train.settings.units import RowChoice, UserLevel
 from unit.train.small_data import (
     label_phase,
     make_examples,
@@ -52,7 +55,9 @@ def released(examples: ExampleSet, epsilons: np.ndarray) -> ExampleSet:
         rows = epsilons == epsilon
         config = RandomizedResponseConfig(epsilon=float(epsilon))
         labels = examples.labels[rows].astype(np.int64)
-        noisy[rows] = randomize(labels, config, rng=SeededNoise(int(100 * epsilon)))
+        noisy[rows] = release_randomized_response(
+            labels, config, rng=SeededNoise(int(100 * epsilon))
+        )
         flip = float(config.support_probs.if_not_held)
         probs[rows] = flip, 1 - flip
     return dataclasses.replace(examples, labels=noisy.astype(np.float32), report_probs=probs)
@@ -179,7 +184,7 @@ def test_a_memorising_run_diverges_without_a_remedy_and_stays_with_one(name: str
 
 def test_the_loss_of_rows_held_back_is_the_debiased_one() -> None:
     reports = released(make_examples(40), np.tile([0.5, 2.0], 20))
-    model = LogisticRegression().build(reports.features, seed=0)
+    model = build_model(LogisticRegression(), reports.features, seed=0)
     model.output_bias.fill_(0.7)
     reports = reports.without_sensitive(reports.labels)
     loss = ReportLoss(correction=LabelCorrection.DEBIASED)
@@ -196,7 +201,7 @@ def test_rows_on_a_device_bring_their_chances() -> None:
     source = _Resident(reports, torch.device("cpu"))
     places = np.array([4, 0])
     assert (source.batch(places).report_probs.numpy() == reports.report_probs[places]).all()
-    gathered = reports.batch(places, torch.device("cpu")).report_probs
+    gathered = batch_of(reports, places).report_probs
     assert (gathered.numpy() == reports.report_probs[places]).all()
 
 
@@ -265,10 +270,10 @@ def test_kept_labels_are_what_the_mechanism_drew_once(
     drawn: list[tuple[RandomizedResponseConfig, np.ndarray]] = []
 
     def seen(raw: np.ndarray, config: RandomizedResponseConfig, *, rng: NoiseSource) -> np.ndarray:
-        drawn.append((config, randomize(raw, config, rng=rng)))
+        drawn.append((config, release_randomized_response(raw, config, rng=rng)))
         return drawn[-1][1]
 
-    monkeypatch.setattr(label_reports, "randomize", seen)
+    monkeypatch.setattr(label_training, "release_randomized_response", seen)
     fit(make_examples(400), randomized_labels(), options=RunOptions(folder=tmp_path / "run"))
     kept = RunFolder.open(tmp_path / "run").read_array("randomized_labels")
     ((config, reports),) = drawn

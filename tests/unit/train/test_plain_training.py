@@ -10,20 +10,20 @@ import torch
 
 from tulle.errors import RunInterruptedError, RunStateError
 from tulle.mechanisms.entropy import SeededNoise
-from tulle.runs.interruption import StopRequest
-from tulle.train import plain_training
+from tulle.runs.records import StopRequest
 from tulle.train.fitting import fit
-from tulle.train.journal import MemoryJournal
 from tulle.train.losses import CrossEntropy
 from tulle.train.methods.method import Method
-from tulle.train.models.logistic_regression import LogisticRegression
+from tulle.train.models.building import build_model
 from tulle.train.models.tower_model import TowerModel
-from tulle.train.optimizers.sgd import SGD
-from tulle.train.phases import EarlyStopping, PlainPhase
-from tulle.train.plain_training import PlainTask, train_plain
-from tulle.train.progress import Progress
-from tulle.train.run_context import RunContext
-from tulle.train.run_options import RunOptions
+from tulle.train.run_context import Progress, RunOptions
+from tulle.train.settings.models import LogisticRegression
+from tulle.train.settings.optimizers import SGD
+from tulle.train.settings.phases import EarlyStopping, PlainPhase
+from tulle.train.steps import plain_training
+from tulle.train.steps.journal import MemoryJournal
+from tulle.train.steps.plain_training import PlainTask, train_plain
+from tulle.train.steps.step_context import StepContext
 from unit.train.small_data import (
     FEATURES,
     SMALL_MLP,
@@ -41,8 +41,8 @@ class CrashError(Exception):
     """The process dies here."""
 
 
-def context(**changes: object) -> RunContext:
-    usual = RunContext(
+def context(**changes: object) -> StepContext:
+    usual = StepContext(
         device=torch.device("cpu"),
         rng=SeededNoise(0),
         journal=MemoryJournal(),
@@ -72,7 +72,7 @@ def crash_at(step: int) -> Callable[[Progress], None]:
 
 
 def test_a_step_of_sgd_is_the_mean_gradient_of_its_batch() -> None:
-    model = LogisticRegression().build(FEATURES, seed=0)
+    model = build_model(LogisticRegression(), FEATURES, seed=0)
     phase = PlainPhase(epochs=1.0, batch_size=320, optimizer=SGD(learning_rate=0.5, momentum=0.0))
     train_plain(model, EXAMPLES, task(phase), context())
     # At zero weights each row's gradient of the bias is 1/2 - label.
@@ -106,7 +106,7 @@ def test_early_stopping_ends_the_phase_and_keeps_the_best_weights(
 
     monkeypatch.setattr(plain_training, "mean_loss", scripted)
     stopping = EarlyStopping(validation_share=0.2, patience=patience)
-    model = LogisticRegression().build(FEATURES, seed=0)
+    model = build_model(LogisticRegression(), FEATURES, seed=0)
     train_plain(model, EXAMPLES, task(plain_phase(early_stopping=stopping)), context())
     assert len(seen) == num_epochs
     assert are_equal(weights(model), seen[best - 1])
@@ -129,7 +129,7 @@ def test_rows_that_are_held_back_are_not_trained_on(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(plain_training, "batch_source", remember)
     monkeypatch.setattr(plain_training, "mean_loss", look)
     stopping = EarlyStopping(validation_share=0.25)
-    model = LogisticRegression().build(FEATURES, seed=0)
+    model = build_model(LogisticRegression(), FEATURES, seed=0)
     train_plain(model, EXAMPLES, task(plain_phase(early_stopping=stopping)), context())
     assert 40 < len(held) < 120
     assert sorted(trained + held) == list(range(320))
@@ -137,7 +137,7 @@ def test_rows_that_are_held_back_are_not_trained_on(monkeypatch: pytest.MonkeyPa
 
 def test_a_share_that_holds_back_nothing_is_refused() -> None:
     stopping = EarlyStopping(validation_share=1e-9)
-    model = LogisticRegression().build(FEATURES, seed=0)
+    model = build_model(LogisticRegression(), FEATURES, seed=0)
     with pytest.raises(RunStateError, match="leaves no rows"):
         train_plain(model, EXAMPLES, task(plain_phase(early_stopping=stopping)), context())
 
@@ -194,7 +194,7 @@ def test_a_stop_in_between_loses_no_step(tmp_path: Path) -> None:
 
 
 def test_weights_that_are_no_number_are_found_though_no_loss_shows_them() -> None:
-    model = LogisticRegression().build(FEATURES, seed=0)
+    model = build_model(LogisticRegression(), FEATURES, seed=0)
     model.parameters["public.table.0"][0] = float("inf")
     rows = np.flatnonzero(EXAMPLES.public_features[:, 0] != 0)
     with pytest.raises(RunStateError, match="lower the learning rate"):

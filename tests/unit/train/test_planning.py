@@ -2,9 +2,8 @@ import dataclasses
 
 import pytest
 
-from tulle.accounting.accountant import pld_epsilon
+from tulle.accounting.accountant import pld_epsilon, verify_plan
 from tulle.accounting.calibration import calibrate_noise
-from tulle.accounting.plan_check import verify_plan
 from tulle.accounting.sampling import MOST_ROWS_PER_UNIT
 from tulle.errors import ConfigError
 from tulle.privacy.events import (
@@ -20,15 +19,14 @@ from tulle.privacy.events import (
     TruncatedPoissonSampled,
 )
 from tulle.privacy.units import Adjacency, Owner, Scope
-from tulle.train.budget_split import ExplicitSplit, RatioSplit
 from tulle.train.methods.dp_sgd import DpSgdConfig
 from tulle.train.methods.hybrid import HybridConfig
 from tulle.train.methods.method import Accounting, Method
+from tulle.train.methods.plan_noise import make_train_plan
 from tulle.train.methods.private_steps import StepsMethod
 from tulle.train.methods.randomized_labels import RandomizedLabelsConfig
-from tulle.train.phases import PrivatePhase
-from tulle.train.planning import make_train_plan
-from tulle.train.unit_level import (
+from tulle.train.settings.phases import ExplicitSplit, PrivatePhase, RatioSplit
+from tulle.train.settings.units import (
     MOST_ROWS_PER_USER,
     ExampleLevel,
     RowChoice,

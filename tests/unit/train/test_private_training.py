@@ -14,18 +14,17 @@ import torch
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.errors import ConfigError, RunInterruptedError, RunStateError
 from tulle.runs.folder import RunFolder
-from tulle.train import private_training
 from tulle.train.fitting import FitResult, fit
-from tulle.train.journal import FolderJournal
+from tulle.train.methods import private_training
 from tulle.train.methods.method import Method
-from tulle.train.noise import TrainingNoise
-from tulle.train.optimizers.sgd import SGD
-from tulle.train.private_training import PrivateSteps, step_settings
-from tulle.train.progress import Progress
-from tulle.train.run_options import RunOptions
-from tulle.train.schedules import CosineDecay
-from tulle.train.train_plan import TrainPlan
-from tulle.train.unit_level import UserAccounting, UserLevel
+from tulle.train.methods.private_training import PrivateSteps, step_settings
+from tulle.train.methods.train_plan import TrainPlan
+from tulle.train.run_context import Progress, RunOptions
+from tulle.train.settings.optimizers import SGD
+from tulle.train.settings.phases import CosineDecay
+from tulle.train.settings.units import UserAccounting, UserLevel
+from tulle.train.steps.journal import FolderJournal
+from tulle.train.steps.training_noise import TrainingNoise
 from unit.train.small_data import (
     dp_sgd,
     label_phase,

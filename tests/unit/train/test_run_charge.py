@@ -1,8 +1,10 @@
 import dataclasses
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tulle.accounting.budget import Budget
@@ -12,14 +14,18 @@ from tulle.accounting.refusal import SpendRefusedError
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.privacy.events import Gaussian, NonPrivate
 from tulle.privacy.units import Adjacency, Unit
+from tulle.runs.charging import ReleaseCharge
 from tulle.runs.folder import RunFolder
 from tulle.runs.records import Records
-from tulle.train import fitting, label_reports, plain_training, private_training
+from tulle.train import fitting, label_training, training_run
+from tulle.train.examples import ExampleSet
 from tulle.train.fitting import fit
-from tulle.train.journal import FolderJournal
+from tulle.train.methods import private_training
 from tulle.train.methods.method import Method
-from tulle.train.optimizers.sgd import SGD
-from tulle.train.run_options import LedgerCharge, RunOptions
+from tulle.train.run_context import RunOptions
+from tulle.train.settings.optimizers import SGD
+from tulle.train.steps import plain_training
+from tulle.train.steps.journal import FolderJournal
 from unit.train.small_data import (
     SMALL_MLP,
     dp_sgd,
@@ -77,7 +83,9 @@ def spends(ledger: Ledger) -> tuple[Spend, ...]:
 
 
 def options(ledger: Ledger, folder: Path | None, **changes: Any) -> RunOptions:
-    return RunOptions(folder=folder, charge=LedgerCharge(ledger=ledger), **changes)
+    return RunOptions(
+        folder=folder, charge=ReleaseCharge(ledger=ledger, purpose="training"), **changes
+    )
 
 
 @pytest.mark.parametrize("config", [two_phase(), dp_sgd(), randomized_labels()])
@@ -126,14 +134,14 @@ def test_the_ledger_is_charged_before_labels_are_drawn_and_steps_are_taken(
 
         monkeypatch.setattr(module, name, call)
 
-    noting(label_reports, "randomize")
+    noting(label_training.LabelReports, "draw")
     noting(fitting, "charge_run")
     noting(plain_training, "train_plain")
     noting(private_training, "train_privately")
     fit(EXAMPLES, planned(two_phase(), 200), options=options(ledger, tmp_path / "run"))
     assert order == [
         "charge_run after 0 spends",
-        "randomize after 1 spends",
+        "draw after 1 spends",
         "train_plain after 1 spends",
         "train_privately after 1 spends",
     ]
@@ -175,7 +183,7 @@ MOMENTS: dict[str, Break] = {
     "before labels are kept": lambda patch: patch.setattr(FolderJournal, "labels", die),
     "before the phase of labels": lambda patch: patch.setattr(plain_training, "train_plain", die),
     "before the first step": lambda patch: patch.setattr(FolderJournal, "begin", die),
-    "before the results": lambda patch: patch.setattr(fitting, "write_results", die),
+    "before the results": lambda patch: patch.setattr(training_run.TrainingRun, "write_model", die),
 }
 
 
@@ -250,7 +258,7 @@ def test_a_run_that_protects_examples_is_not_charged_to_a_budget_of_users(tmp_pa
 def test_a_budget_under_another_adjacency_is_refused(tmp_path: Path, adjacency: Adjacency) -> None:
     other = make_ledger(tmp_path / "other.db", adjacency=adjacency)
     for folder in (None, tmp_path / "run"):
-        with pytest.raises(ConfigError, match="training protects labels and sensitive columns"):
+        with pytest.raises(ConfigError, match="a training run protects under replace"):
             fit(EXAMPLES, planned(two_phase(), 200), options=options(other, folder))
     assert spends(other) == ()
     assert not (tmp_path / "run").exists()
@@ -262,3 +270,76 @@ def test_a_baseline_cannot_be_charged(tmp_path: Path, ledger: Ledger) -> None:
             fit(EXAMPLES, nonprivate(), options=options(ledger, folder))
     assert not (tmp_path / "run").exists()
     assert nonprivate().make(make_shape(200)).charged_event == NonPrivate()
+
+
+def dated(first_day: int, last_day: int) -> ExampleSet:
+    """Rows of some days since 1970."""
+    days = np.linspace(first_day, last_day, EXAMPLES.num_rows).astype(np.int32)
+    return dataclasses.replace(EXAMPLES, days=days)
+
+
+class TestTime:
+    """A budget that renews is charged in every window of the training rows."""
+
+    SPAN = (datetime(1970, 1, 2, tzinfo=UTC), datetime(1970, 1, 3, 23, 59, 59, tzinfo=UTC))
+
+    @pytest.fixture
+    def daily(self, tmp_path: Path) -> Ledger:
+        return make_ledger(tmp_path / "daily.db", epsilon=50.0, unit=Unit.example(days=1))
+
+    def options(self, ledger: Ledger, folder: Path | None, **changes: Any) -> RunOptions:
+        at, until = self.SPAN
+        charge = ReleaseCharge(ledger=ledger, purpose="training", at=at, until=until)
+        return RunOptions(folder=folder, charge=charge, **changes)
+
+    def test_every_window_of_the_rows_is_charged(self, tmp_path: Path, daily: Ledger) -> None:
+        fit(dated(1, 2), randomized_labels(), options=self.options(daily, tmp_path / "run"))
+        for day, is_charged in ((1, False), (2, True), (3, True), (4, False)):
+            left = daily.state("for training", datetime(1970, 1, day, tzinfo=UTC)).left_epsilon
+            assert (left < 50.0) == is_charged
+
+    @pytest.mark.parametrize("days", [(0, 2), (1, 3)])
+    @pytest.mark.parametrize("is_kept", [True, False])
+    def test_rows_of_another_time_cost_nothing(
+        self, tmp_path: Path, daily: Ledger, days: tuple[int, int], is_kept: bool
+    ) -> None:
+        folder = tmp_path / "run" if is_kept else None
+        with pytest.raises(ConfigError, match="times outside of at"):
+            fit(dated(*days), randomized_labels(), options=self.options(daily, folder))
+        assert spends(daily) == ()
+        assert not (tmp_path / "run").exists()
+
+    def test_rows_without_a_time_cannot_say_that_they_are_of_one(
+        self, tmp_path: Path, daily: Ledger
+    ) -> None:
+        with pytest.raises(ConfigError, match="have no time to hold it against"):
+            fit(EXAMPLES, randomized_labels(), options=self.options(daily, tmp_path / "run"))
+        assert spends(daily) == ()
+
+    def test_a_run_that_goes_on_unpaid_is_held_to_its_time_too(
+        self, tmp_path: Path, daily: Ledger
+    ) -> None:
+        folder = tmp_path / "run"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(fitting, "charge_run", die)
+            patch.setattr(fitting, "check_charge", lambda *_: None)
+            with pytest.raises(CrashError):
+                fit(dated(0, 9), randomized_labels(), options=self.options(daily, folder))
+        with pytest.raises(ConfigError, match="times outside of at"):
+            fit(dated(0, 9), randomized_labels(), options=self.options(daily, folder, resume=True))
+        assert spends(daily) == ()
+
+
+def test_a_run_that_an_earlier_version_paid_is_not_charged_again(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    plan = randomized_labels().make(make_shape(200))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "charge_run", die)
+        with pytest.raises(CrashError):
+            fit(EXAMPLES, plan, options=options(ledger, tmp_path / "run"))
+    note = f"training run {RunFolder.open(tmp_path / 'run').run_id}"
+    with ledger.spend(plan.charged_event, purpose="training", note=note, unit=Unit.example()):
+        pass
+    fit(EXAMPLES, plan, options=options(ledger, tmp_path / "run", resume=True))
+    assert len(spends(ledger)) == 1

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tulle.train.fitting import fit
-from tulle.train.progress import Progress
-from tulle.train.run_options import RunOptions
+from tulle.train.run_context import Progress, RunOptions
 from unit.train.small_data import dp_sgd, make_examples, randomized_labels
 
 

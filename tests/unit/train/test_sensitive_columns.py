@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from tulle.train import plain_training, private_training
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import fit
-from tulle.train.methods import hybrid
+from tulle.train.methods import hybrid, private_training
 from tulle.train.methods import randomized_labels as randomized_labels_method
-from tulle.train.phases import EarlyStopping
-from tulle.train.run_options import RunOptions
-from tulle.train.unit_level import UserLevel
+from tulle.train.models.building import build_model
+from tulle.train.run_context import RunOptions
+from tulle.train.settings.phases import EarlyStopping
+from tulle.train.settings.units import UserLevel
+from tulle.train.steps import plain_training
 from unit.train.small_data import (
     SMALL_MLP,
     dp_sgd,
@@ -142,7 +143,7 @@ def test_the_warm_start_is_the_same_whatever_the_sensitive_columns_hold(
         with pytest.raises(CrashError):
             fit(examples, planned(two_phase(model=SMALL_MLP)), options=RunOptions(seed=0))
     first, second = starts
-    untrained = SMALL_MLP.build(EXAMPLES.features, seed=0).parameters
+    untrained = build_model(SMALL_MLP, EXAMPLES.features, seed=0).parameters
     assert all(torch.equal(first[name], second[name]) for name in first)
     for name in first:
         is_sensitive = name.startswith("sensitive.")

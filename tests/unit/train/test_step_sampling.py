@@ -7,14 +7,14 @@ from tulle.data.samplers.user_sampling import UserSampling
 from tulle.errors import ConfigError
 from tulle.train.methods.dp_sgd import DpSgdConfig
 from tulle.train.methods.method import Accounting
-from tulle.train.step_noise import (
+from tulle.train.settings.step_noise import (
     BandedNoise,
     IndependentNoise,
     LatticeNoise,
     SelectedRows,
     StepNoise,
 )
-from tulle.train.unit_level import ExampleLevel, UnitLevel, UserAccounting, UserLevel
+from tulle.train.settings.units import ExampleLevel, UnitLevel, UserAccounting, UserLevel
 from unit.train.small_data import dp_sgd, make_shape, private_phase
 
 SHAPE = make_shape(4000, num_users=1000)

@@ -9,17 +9,12 @@ from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.errors import ConfigError
 from tulle.privacy.events import Gaussian, Grouped, Repeated
 from tulle.privacy.units import Adjacency
-from tulle.train.budget_split import RatioSplit
 from tulle.train.methods.method import Accounting
-from tulle.train.models.mlp import MLP
-from tulle.train.phases import PublicTower
-from tulle.train.step_noise import (
-    BandedNoise,
-    LatticeNoise,
-    SelectedRows,
-)
-from tulle.train.train_plan import TrainPlan
-from tulle.train.unit_level import UserAccounting, UserLevel
+from tulle.train.methods.train_plan import TrainPlan
+from tulle.train.settings.models import MLP
+from tulle.train.settings.phases import PublicTower, RatioSplit
+from tulle.train.settings.step_noise import BandedNoise, LatticeNoise, SelectedRows
+from tulle.train.settings.units import UserAccounting, UserLevel
 from unit.train.small_data import (
     dp_sgd,
     make_shape,

@@ -17,11 +17,12 @@ from tulle.data.prepared.dataset import PreparedDataset
 from tulle.errors import ConfigError
 from tulle.privacy.events import Composed, Event
 from tulle.privacy.units import Adjacency, Unit
+from tulle.runs.charging import ReleaseCharge
 from tulle.train.fitting import FitResult, fit
 from tulle.train.methods.hybrid import HybridConfig
 from tulle.train.methods.method import Method
-from tulle.train.phases import PublicTower
-from tulle.train.run_options import LedgerCharge, RunOptions
+from tulle.train.run_context import RunOptions
+from tulle.train.settings.phases import PublicTower
 from unit.data.small_log import SALT, SCHEMA, lines, small_log, write_log
 from unit.train.small_data import dp_sgd, private_phase, randomized_labels, two_phase
 
@@ -68,7 +69,7 @@ def calibrated(config: Method) -> Method:
 
 
 def train(data: PreparedDataset, config: Method, ledger: Ledger, folder: Path) -> FitResult:
-    options = RunOptions(folder=folder, charge=LedgerCharge(ledger=ledger))
+    options = RunOptions(folder=folder, charge=ReleaseCharge(ledger=ledger, purpose="training"))
     return fit(data, config, options=options)
 
 
@@ -132,7 +133,11 @@ def test_resuming_and_test_rows_charge_nothing(tmp_path: Path) -> None:
     test = prepare(log, Encoder.from_files(data.folder), tmp_path / "test" / "prepared").dataset
     train(data, two_phase(), ledger, tmp_path / "run")
     before = spent(ledger)
-    options = RunOptions(folder=tmp_path / "run", resume=True, charge=LedgerCharge(ledger=ledger))
+    options = RunOptions(
+        folder=tmp_path / "run",
+        resume=True,
+        charge=ReleaseCharge(ledger=ledger, purpose="training"),
+    )
     again = fit(data, two_phase(), test=test, options=options)
     assert again.metrics is not None
     assert spent(ledger) == before
@@ -159,7 +164,9 @@ def test_given_noise_with_vocabularies_that_use_up_delta_is_refused_and_costs_no
         fit(
             dataset,
             config.calibrate(epsilon=EPSILON, delta=PRIVATE.delta),
-            options=RunOptions(folder=tmp_path / "run", charge=LedgerCharge(ledger=ledger)),
+            options=RunOptions(
+                folder=tmp_path / "run", charge=ReleaseCharge(ledger=ledger, purpose="training")
+            ),
         )
     assert len(ledger.spends("rows")) == num_spends
     assert not (tmp_path / "run").exists()

@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING, ClassVar
 from tulle.errors import ConfigError
 from tulle.privacy.events import Event
 from tulle.privacy.fields import check_count
-from tulle.train.data_shape import DataShape
 from tulle.train.methods.method import PlanWords, Target, Trained
 from tulle.train.methods.private_steps import TowerMethod, model_settings
-from tulle.train.models.mlp import MLP
-from tulle.train.models.model_settings import AnyModel
-from tulle.train.phases import PlainPhase
-from tulle.train.step_sampling import StepSampler
-from tulle.train.unit_level import ExampleLevel, UnitLevel
+from tulle.train.settings.models import MLP, AnyModel
+from tulle.train.settings.phases import PlainPhase
+from tulle.train.settings.step_mechanism import StepSampler
+from tulle.train.settings.units import DataShape, ExampleLevel, UnitLevel
 
 if TYPE_CHECKING:
-    from tulle.train.fitting import TrainingRun
+    from tulle.train.training_run import TrainingRun
 
 PHASE = "plain"
 """Name of its steps in checkpoints and records."""
@@ -28,6 +26,7 @@ class NonPrivateConfig(TowerMethod):
 
     kind: ClassVar[str] = "nonprivate"
     is_private: ClassVar[bool] = False
+    options: ClassVar[dict[str, str]] = {"model": "model"}
 
     model: AnyModel = dataclasses.field(default_factory=MLP)
     phase: PlainPhase = dataclasses.field(default_factory=PlainPhase)
@@ -76,9 +75,9 @@ class NonPrivateConfig(TowerMethod):
 
     def train(self, run: "TrainingRun") -> Trained:
         """Trains on raw labels."""
-        from tulle.train.label_reports import log_odds
+        from tulle.train.label_training import log_odds
         from tulle.train.losses import CrossEntropy
-        from tulle.train.plain_training import PlainTask, train_plain
+        from tulle.train.steps.plain_training import PlainTask, train_plain
 
         model = self.build(run)
         labels = run.examples.labels
@@ -90,5 +89,5 @@ class NonPrivateConfig(TowerMethod):
             order_seed=self.initial_seed,
             epsilon=None,
         )
-        train_plain(model, run.examples, task, run.context)
-        return Trained(self.trained(model, run), run.context.rng.description)
+        train_plain(model, run.examples, task, run.step_context)
+        return Trained(self.trained(model, run), run.step_context.rng.description)

@@ -1,11 +1,15 @@
 """All training methods, and a method as plain data for settings files, runs and plans."""
 
 import dataclasses
+import functools
+import operator
+from collections.abc import Mapping
 from typing import Any
 
 from tulle.errors import ConfigError
-from tulle.privacy.codec import plain_data, settings_from
+from tulle.privacy.codec import json_schema, plain_data, settings_from
 from tulle.privacy.fields import did_you_mean
+from tulle.privacy.options import option_name, options_of, with_options
 from tulle.train.methods.baseline import NonPrivateConfig
 from tulle.train.methods.dp_sgd import DpSgdConfig
 from tulle.train.methods.hybrid import HybridConfig
@@ -13,6 +17,7 @@ from tulle.train.methods.label_projection.method import LabelProjectionConfig
 from tulle.train.methods.method import Method
 from tulle.train.methods.mosaic.method import MosaicConfig
 from tulle.train.methods.randomized_labels import RandomizedLabelsConfig
+from tulle.train.settings.units import ExampleLevel, UnitLevel, unit_level
 
 METHODS: tuple[type[Method], ...] = (
     MosaicConfig,
@@ -23,6 +28,8 @@ METHODS: tuple[type[Method], ...] = (
     NonPrivateConfig,
 )
 """Every method; the first is the default."""
+
+_DEFAULT_DELTA = 1e-7
 
 
 def method_of(word: object) -> type[Method]:
@@ -38,6 +45,123 @@ def method_of(word: object) -> type[Method]:
     raise ConfigError(
         f"method={word!r} is unknown{did_you_mean(word, known)}; use one of {', '.join(known)}."
     )
+
+
+def chosen_method(
+    method: str | Method | Mapping[str, Any],
+    *,
+    epsilon: float | None,
+    delta: float | None,
+    unit: UnitLevel | str | None,
+) -> Method:
+    """The method that a caller names, with its target.
+
+    Args:
+      method: Its word, itself, or its settings as plain data.
+      epsilon: Epsilon of the guarantee; None if the method has its target, or no guarantee.
+      delta: Delta of the guarantee; None: 1e-7, or 0 for methods that need none.
+      unit: Whom it protects: "example", "user" or the name of the unit column; None: as its
+        settings say.
+
+    Raises:
+      ConfigError: Arguments contradict each other, or epsilon is missing.
+    """
+    if isinstance(method, str):
+        chosen = method_of(method)()
+    elif isinstance(method, Mapping):
+        chosen = method_from(dict(method))
+    elif isinstance(method, Method):
+        chosen = method
+    else:
+        known = ", ".join(repr(known.kind) for known in METHODS)
+        raise ConfigError(
+            f"method of type {type(method).__name__} must be one of {known}, a config such as "
+            "MosaicConfig(), or its settings as plain data."
+        )
+    if unit is not None:
+        chosen = _with_unit(chosen, unit)
+    if not chosen.is_private or chosen.target is not None:
+        if epsilon is not None or delta is not None:
+            reason = (
+                "the method has its target already"
+                if chosen.is_private
+                else f"method {chosen.kind} has no guarantee"
+            )
+            name, value = ("delta", delta) if epsilon is None else ("epsilon", epsilon)
+            raise ConfigError(
+                f"{name}={value} is given, but {reason}; leave it out or change the method."
+            )
+        return chosen
+    if epsilon is None:
+        raise ConfigError(
+            f"method {chosen.kind} needs an epsilon, e.g. epsilon=3; to train without privacy use "
+            "method='nonprivate'."
+        )
+    if delta is None:
+        delta = _DEFAULT_DELTA if chosen.needs_delta else 0.0
+    return chosen.calibrate(epsilon=epsilon, delta=delta)
+
+
+def configured_method(
+    settings: Mapping[str, Any], *, word: str | None, given: Mapping[str, Any]
+) -> Method:
+    """A method from a settings file and options that win over it.
+
+    Args:
+      settings: Tables of the file without those of data and target. A file may serve several
+        methods: where a method is named beside it, what only others know is left aside.
+      word: The method that was named beside the file; None: that of the file, or the default.
+      given: Options by name, see `privacy.options`.
+
+    Raises:
+      ConfigError: A setting or an option is unknown, or is of another method.
+    """
+    in_file = settings.get("method", METHODS[0].kind)
+    if in_file == HybridConfig.kind and "cells" in settings:
+        in_file = MosaicConfig.kind  # as version 0.1.0 called it
+    chosen = method_of(in_file if word is None else word)
+    known = _settings_of(chosen)
+    others = {name for method in METHODS for name in _settings_of(method)} - set(known)
+    is_other = word is not None and method_of(in_file) is not chosen
+    kept = {
+        name: value
+        for name, value in settings.items()
+        if name != "method" and not (is_other and name in others)
+    }
+    for name in given:
+        if name not in options_of(chosen):
+            raise _meaningless(name, chosen)
+    return method_from(with_options(chosen, kept, given) | {"method": chosen.kind})
+
+
+def _meaningless(name: str, chosen: type[Method]) -> ConfigError:
+    """What is said of an option that only other methods have."""
+    owners = [method.kind for method in METHODS if name in options_of(method)]
+    instead = f", or use --method {' or '.join(owners[:2])}" if owners else ""
+    if f"label_{name}" in options_of(chosen):
+        instead = f", or give {option_name(f'label_{name}')}"
+    return ConfigError(
+        f"{option_name(name)} has no meaning for method {chosen.kind}; leave it out{instead}."
+    )
+
+
+def _with_unit(method: Method, unit: UnitLevel | str) -> Method:
+    level: UnitLevel = unit_level(unit) if isinstance(unit, str) else unit
+    if method.unit is not None and type(method.unit) is not type(level):
+        raise ConfigError(
+            f"unit={unit!r} contradicts the settings of method {method.kind}, which protect "
+            f"{'each row' if isinstance(method.unit, ExampleLevel) else 'users'}; say it once."
+        )
+    return method if method.unit is not None else method.with_unit(level)
+
+
+def settings_schema() -> dict[str, Any]:
+    """Returns the JSON Schema of a settings file: those of one method, and which rows to use."""
+    schema = json_schema(functools.reduce(operator.or_, METHODS), title="Settings of tulle train")
+    for table in schema["anyOf"]:
+        table["properties"]["data"] = {"type": "object"}
+        table["required"] = []  # options of the command may say what the file leaves out
+    return schema
 
 
 def method_data(method: Method) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import TYPE_CHECKING, ClassVar
 
-from tulle.train.data_shape import DataShape
 from tulle.train.methods.method import Accounting, PlanWords, Target, Trained
 from tulle.train.methods.private_steps import (
     StepsMethod,
@@ -15,13 +14,12 @@ from tulle.train.methods.private_steps import (
     steps_sentence,
     steps_settings,
 )
-from tulle.train.models.mlp import MLP
-from tulle.train.models.model_settings import AnyModel
-from tulle.train.phases import PrivatePhase
-from tulle.train.unit_level import UnitLevel
+from tulle.train.settings.models import MLP, AnyModel
+from tulle.train.settings.phases import PrivatePhase
+from tulle.train.settings.units import DataShape, UnitLevel
 
 if TYPE_CHECKING:
-    from tulle.train.fitting import TrainingRun
+    from tulle.train.training_run import TrainingRun
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,12 +27,14 @@ class DpSgdConfig(StepsMethod):
     """Clipped, noisy steps on all columns."""
 
     kind: ClassVar[str] = "dp-sgd"
+    options: ClassVar[dict[str, str]] = StepsMethod.options | {"accounting": "accounting"}
 
     model: AnyModel = dataclasses.field(default_factory=MLP)
     private_phase: PrivatePhase = dataclasses.field(default_factory=PrivatePhase)
     unit: UnitLevel | None = None
     """What is protected together; None: a row, if the data have no unit column."""
     accounting: Accounting = Accounting.REPLACE_PLD
+    """Account that sets the noise: replace; or paper, to reproduce one, which is not private."""
     initial_seed: int = 0
     target: Target | None = None
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tulle.errors import ConfigError
 from tulle.privacy.events import Event
-from tulle.train.budget_split import BudgetSplit, PaperSplit
-from tulle.train.data_shape import DataShape
 from tulle.train.methods.method import Accounting, PlanWords, Target, Trained, check_kinds
 from tulle.train.methods.private_steps import (
     StepsMethod,
@@ -30,13 +28,18 @@ from tulle.train.methods.randomized_labels import (
     one_label,
     train_on_labels,
 )
-from tulle.train.models.mlp import MLP
-from tulle.train.models.model_settings import AnyModel
-from tulle.train.phases import LabelCorrection, LabelPhase, PrivatePhase
-from tulle.train.unit_level import UnitLevel
+from tulle.train.settings.models import MLP, AnyModel
+from tulle.train.settings.phases import (
+    BudgetSplit,
+    LabelCorrection,
+    LabelPhase,
+    PaperSplit,
+    PrivatePhase,
+)
+from tulle.train.settings.units import DataShape, UnitLevel
 
 if TYPE_CHECKING:
-    from tulle.train.fitting import TrainingRun
+    from tulle.train.training_run import TrainingRun
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,14 +52,22 @@ class HybridConfig(StepsMethod):
     kind: ClassVar[str] = "hybrid"
     former_kinds: ClassVar[tuple[str, ...]] = ("two-phase",)
     needs_public: ClassVar[bool] = True
+    options: ClassVar[dict[str, str]] = StepsMethod.options | {
+        "split": "split",
+        "accounting": "accounting",
+        "public_tower": "private_phase.public_tower",
+    }
 
     model: AnyModel = dataclasses.field(default_factory=MLP)
     label_phase: LabelPhase = dataclasses.field(default_factory=LabelPhase)
     private_phase: PrivatePhase = dataclasses.field(default_factory=PrivatePhase)
     split: BudgetSplit = dataclasses.field(default_factory=PaperSplit)
+    """Part of epsilon that goes to the labels: paper for min(0.6 epsilon, 3), or e.g. ratio:0.25 or
+    epsilon:1.2."""
     unit: UnitLevel | None = None
     """What is protected together; None: a row, if the data have no unit column."""
     accounting: Accounting = Accounting.REPLACE_PLD
+    """Account that sets the noise: replace; or paper, to reproduce one, which is not private."""
     initial_seed: int = 0
     """Seed of the first weights, which are public."""
     target: Target | None = None
@@ -124,5 +135,5 @@ class HybridConfig(StepsMethod):
         model = self.build(run)
         train_on_labels(self, model, run)
         if run.plan.sampler is None:
-            return Trained(self.trained(model, run), run.context.rng.description)
+            return Trained(self.trained(model, run), run.step_context.rng.description)
         return self.take_private_steps(model, run)

@@ -11,20 +11,18 @@ import enum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from tulle.errors import ConfigError
-from tulle.privacy.conditions import Assumption, Bound, Status
 from tulle.privacy.events import Event
-from tulle.privacy.fields import check_finite
-from tulle.privacy.settings import Scalar
-from tulle.train.data_shape import DataShape
-from tulle.train.phases import LabelPhase, PlainPhase, PrivatePhase
-from tulle.train.step_sampling import StepSampler
-from tulle.train.unit_level import UnitLevel, UserLevel, chosen_level
+from tulle.privacy.fields import Scalar, check_finite
+from tulle.privacy.plan import Assumption, Bound, Status
+from tulle.train.settings.phases import LabelPhase, PlainPhase, PrivatePhase
+from tulle.train.settings.step_mechanism import StepSampler
+from tulle.train.settings.units import DataShape, UnitLevel, UserLevel, chosen_level
 
 if TYPE_CHECKING:
-    from tulle.train.fitting import TrainingRun
-    from tulle.train.train_plan import TrainPlan
+    from tulle.train.methods.train_plan import TrainPlan
     from tulle.train.trained_model import TrainedModel
     from tulle.train.training_rows import TrainingRows
+    from tulle.train.training_run import TrainingRun
 
 _MOST_DELTA = 0.01
 """A larger delta would allow to publish one row in a hundred outright."""
@@ -37,6 +35,11 @@ class Accounting(enum.Enum):
     """Sound for the adjacency that is claimed."""
     PAPER_RDP = "add-or-remove, Renyi"
     """The account of the papers, to reproduce them. It says nothing sound about replaced rows."""
+
+    @property
+    def word(self) -> str:
+        """The word for the account on the command line."""
+        return "replace" if self is Accounting.REPLACE_PLD else "paper"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,8 +103,13 @@ class Method(abc.ABC):
 
     protects_users: ClassVar[bool] = True
     """False if the method protects single rows alone."""
+    needs_torch: ClassVar[bool] = True
+    """False if the method trains and predicts with numpy alone."""
     has_steps_to_resume: ClassVar[bool] = True
     """False if nothing is kept before the model is done, so that there are no checkpoints."""
+
+    options: ClassVar[dict[str, str]] = {"unit": "unit"}
+    """Options of the command line, and the setting that each is; see `privacy.options`."""
 
     unit: UnitLevel | None
     """What is protected together; None: a row, if the data have no unit column."""
@@ -113,6 +121,11 @@ class Method(abc.ABC):
         changed: Any = dataclasses.replace(self, target=Target(epsilon=epsilon, delta=delta))  # type: ignore[type-var]
         return changed  # type: ignore[no-any-return]
 
+    def with_unit(self, unit: UnitLevel) -> Self:
+        """Returns the same settings for another unit."""
+        changed: Any = dataclasses.replace(self, unit=unit)  # type: ignore[type-var]
+        return changed  # type: ignore[no-any-return]
+
     def make(self, shape: DataShape) -> "TrainPlan":
         """Returns the plan for data of this shape.
 
@@ -120,7 +133,7 @@ class Method(abc.ABC):
           ConfigError: The method has no target, or one that it cannot meet on such data.
         """
         # Accounting takes a while to import, and a finished plan does without it.
-        from tulle.train.planning import make_train_plan
+        from tulle.train.methods.plan_noise import make_train_plan
 
         return make_train_plan(self, shape)
 
@@ -192,6 +205,29 @@ class Method(abc.ABC):
     @abc.abstractmethod
     def words(self, shape: DataShape, noise_multiplier: float | None) -> PlanWords:
         """What a plan of this method says of itself."""
+
+    def check_steps(self, *, device: str, checkpoint_every: int | None) -> None:
+        """Refuses what only methods with steps know, before anything is read or paid.
+
+        Args:
+          device: "cpu", or a GPU.
+          checkpoint_every: Number of steps between checkpoints; None if nothing was said.
+
+        Raises:
+          ConfigError: The method has no steps.
+        """
+        if self.has_steps_to_resume:
+            return
+        if checkpoint_every is not None:
+            raise ConfigError(
+                f"checkpoint_every={checkpoint_every} has no meaning for method {self.kind}, which "
+                "keeps nothing before its model is done; leave it out."
+            )
+        if device != "cpu":
+            raise ConfigError(
+                f"device={device!r} has no meaning for method {self.kind}, which sums on the CPU; "
+                "leave it out."
+            )
 
     def check_rows(self, rows: "TrainingRows") -> None:
         """Refuses rows, as they were bounded, that training could not finish with."""

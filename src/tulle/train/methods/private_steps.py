@@ -8,33 +8,25 @@ from tulle.data.samplers.poisson import Poisson
 from tulle.data.samplers.user_sampling import UserSampling
 from tulle.errors import ConfigError
 from tulle.privacy.codec import plain_data
-from tulle.privacy.conditions import Assumption, Bound
 from tulle.privacy.events import Event, Gaussian, Grouped
-from tulle.privacy.fields import canonical_json, check_count
-from tulle.privacy.settings import Scalar
-from tulle.train.data_shape import DataShape
+from tulle.privacy.fields import Scalar, canonical_json, check_count
+from tulle.privacy.plan import Assumption, Bound
 from tulle.train.methods.method import Accounting, Method, Target, Trained, check_kinds, enforced
-from tulle.train.models.model_settings import AnyModel
-from tulle.train.noise_words import (
-    noise_assumptions,
-    noise_bounds,
-    noise_sentence,
-    noise_settings,
-)
-from tulle.train.phases import PrivatePhase
-from tulle.train.step_noise import BandedNoise
-from tulle.train.step_sampling import StepSampler, choose_sampler, chosen_batch_size
-from tulle.train.unit_level import UnitLevel, UserAccounting, UserLevel
+from tulle.train.settings.models import AnyModel
+from tulle.train.settings.phases import PrivatePhase
+from tulle.train.settings.step_mechanism import StepSampler
+from tulle.train.settings.units import DataShape, UnitLevel, UserAccounting, UserLevel
+from tulle.train.step_sampling import choose_sampler, chosen_batch_size
 
 if TYPE_CHECKING:
     from tulle.train.examples import ExampleSet
-    from tulle.train.fitting import TrainingRun
+    from tulle.train.methods.train_plan import TrainPlan
     from tulle.train.models.tower_model import TowerModel
-    from tulle.train.private_step import StepSettings
-    from tulle.train.run_context import RunContext
-    from tulle.train.step_engine import StepEngine
-    from tulle.train.train_plan import TrainPlan
-    from tulle.train.trained_model import TrainedModel
+    from tulle.train.models.trained_towers import TrainedTowers
+    from tulle.train.steps.places import StepPlace
+    from tulle.train.steps.private_step import StepSettings
+    from tulle.train.steps.step_context import StepContext
+    from tulle.train.training_run import TrainingRun
 
 _STEPS = "Steps on all columns with clipped gradients and Gaussian noise (DP-SGD)."
 
@@ -42,25 +34,29 @@ _STEPS = "Steps on all columns with clipped gradients and Gaussian noise (DP-SGD
 class TowerMethod(Method):
     """A method whose model has towers that steps train."""
 
+    options: ClassVar[dict[str, str]] = Method.options | {"model": "model"}
+
     model: AnyModel
     initial_seed: int
     """Seed of the first weights, which are public."""
 
     def build(self, run: "TrainingRun") -> "TowerModel":
         """The model with its first weights, on the device of the run."""
-        features, device = run.plan.shape.features, run.context.device
-        return self.model.build(features, seed=self.initial_seed, device=device)
+        from tulle.train.models.building import build_model
 
-    def trained(self, model: "TowerModel", run: "TrainingRun") -> "TrainedModel":
+        features, device = run.plan.shape.features, run.step_context.device
+        return build_model(self.model, features, seed=self.initial_seed, device=device)
+
+    def trained(self, model: "TowerModel", run: "TrainingRun") -> "TrainedTowers":
         """The model with what belongs to it, after training."""
-        from tulle.train.trained_model import TrainedModel
+        from tulle.train.models.trained_towers import TrainedTowers
 
-        return TrainedModel(
+        return TrainedTowers(
             model=model,
             settings=self.model,
             features=run.plan.shape.features,
             is_truncated=not run.plan.reads_sensitive,
-            device=run.context.device,
+            device=run.step_context.device,
         )
 
 
@@ -113,12 +109,7 @@ class StepsMethod(TowerMethod):
         """What all private steps cost the unit."""
         if sampler is None:
             raise ConfigError("there are no private steps to find noise for.")
-        if isinstance(sampler, CyclicPoisson):
-            # Columns of C have norm 1 at most, where the noise of all steps is C^-1 z.
-            noise = self.private_phase.noise
-            num_bands = noise.num_bands if isinstance(noise, BandedNoise) else 1
-            return sampler.event(Gaussian(noise_multiplier=noise_multiplier), num_bands=num_bands)
-        event = sampler.event(self.step_event(noise_multiplier))
+        event = self.private_phase.noise.event(self.step_event(noise_multiplier), sampler)
         unit = self.unit
         if isinstance(unit, UserLevel) and unit.accounting is UserAccounting.GROUP_PRIVACY:
             return Grouped(event=event, group_size=unit.max_rows_per_user)
@@ -148,13 +139,13 @@ class StepsMethod(TowerMethod):
 
     def take_private_steps(self, model: "TowerModel", run: "TrainingRun") -> Trained:
         """Takes the private steps of a run's plan, from its present weights on."""
-        from tulle.train.distributed.opening import Opening
-        from tulle.train.private_training import train_privately
+        from tulle.train.methods.private_training import train_privately
+        from tulle.train.steps.processes.messages import Opening
 
-        plan, context, chosen = run.plan, run.context, run.rows.private_rows
+        plan, context, chosen = run.plan, run.step_context, run.rows.private_rows
         examples = run.examples if chosen is None else run.examples.select(chosen)
         if context.processes is not None:
-            Opening.of_run(plan, examples, chosen, context).send(context.processes)
+            Opening.of_run(plan.to_json(), examples, chosen, context).send(context.processes)
         steps = train_privately(model, examples, plan, context)
         return Trained(
             model=self.trained(model, run),
@@ -162,18 +153,70 @@ class StepsMethod(TowerMethod):
             num_private_steps=steps.num_taken,
         )
 
-    def start_engine(
+    def start_steps(
         self,
         model: "TowerModel",
         examples: "ExampleSet",
         plan: "TrainPlan",
         settings: "StepSettings",
-        context: "RunContext",
-    ) -> "StepEngine":
-        """What takes the private steps in these surroundings."""
-        from tulle.train.engine_choice import clipping_engine
+        context: "StepContext",
+    ) -> "StepPlace":
+        """Starts the private steps of a plan where these surroundings say.
 
-        return clipping_engine(model, examples, plan, settings, context)
+        Args:
+          model: Is trained in place.
+          examples: The rows that the plan's sampler draws from.
+          plan: Says which batches and how many steps.
+          settings: What every step does.
+          context: Device, randomness and processes of the run.
+        """
+        from tulle.train.steps.places import start_steps
+
+        sampler, optimizer = plan.sampler, self.private_phase.optimizer
+        if sampler is None:
+            raise ConfigError(f"plan {plan.privacy.name!r} has no private steps.")
+        return start_steps(model, examples, sampler, optimizer, settings, context)
+
+
+def start_plan_steps(
+    model: "TowerModel",
+    examples: "ExampleSet",
+    plan: "TrainPlan",
+    settings: "StepSettings",
+    context: "StepContext",
+) -> "StepPlace":
+    """Starts the private steps of a plan, as its method says.
+
+    Args:
+      model: Is trained in place.
+      examples: The rows that the plan's sampler draws from.
+      plan: A plan with private steps.
+      settings: What every step does.
+      context: Device, randomness and processes of the run.
+    """
+    return steps_method(plan).start_steps(model, examples, plan, settings, context)
+
+
+def check_shareable(plan: "TrainPlan") -> None:
+    """Refuses what several processes have nothing to share of, before it costs anything.
+
+    Raises:
+      ConfigError: The plan has no private steps, or chooses or projects in each step.
+    """
+    from tulle.train.steps.places import check_several_processes
+
+    phase = plan.private_phase
+    if phase is None:
+        raise ConfigError(
+            "only private steps are shared by several processes, and this run has none; start it "
+            "with one process."
+        )
+    if not plan.method.is_shareable:
+        raise ConfigError(
+            f"method {plan.method.kind} needs all rows of a step in one process; start one "
+            "process, or use DpSgdConfig with several."
+        )
+    check_several_processes(phase.noise)
 
 
 def tower_method(plan: "TrainPlan") -> TowerMethod:
@@ -212,24 +255,26 @@ def check_steps_method(method: StepsMethod) -> None:
             "target": (Target | None, "set by calibrate()"),
         },
     )
-    if not isinstance(method.private_phase.noise, BandedNoise):
+    noise = method.private_phase.noise
+    if noise.num_groups is None:
         return
-    # Correlated noise is accounted for units of one row that may be replaced.
+    # Noise with groups of rows is accounted for units of one row that may be replaced.
+    name = type(noise).__name__
     if isinstance(method.unit, UserLevel):
         raise ConfigError(
-            "BandedNoise() protects single examples: the rows of a user would be in several "
+            f"{name}() protects single examples: the rows of a user would be in several "
             "groups, whose noise is correlated. Use IndependentNoise() for users."
         )
     if method.accounting is Accounting.PAPER_RDP:
         raise ConfigError(
-            "BandedNoise() needs accounting=Accounting.REPLACE_PLD: its groups follow the places "
+            f"{name}() needs accounting=Accounting.REPLACE_PLD: its groups follow the places "
             "of rows, so that adding or removing a row is not covered."
         )
 
 
 def steps_sentence(phase: PrivatePhase) -> str:
     """What the private steps do, for a reader who knows no papers."""
-    return _STEPS + noise_sentence(phase)
+    return _STEPS + phase.noise.sentence()
 
 
 def steps_settings(
@@ -237,7 +282,8 @@ def steps_settings(
 ) -> dict[str, Scalar]:
     """Sampler, clip, noise and steps."""
     phase = method.private_phase
-    settings = noise_settings(phase, sampler) | {
+    noise = phase.noise.settings(clip_norm=phase.clip_norm, num_steps=sampler.steps)
+    settings = noise | {
         "clip_norm": phase.clip_norm,
         "monitor_share": phase.monitor_share,
         "optimizer": canonical_json(plain_data(phase.optimizer)),
@@ -275,7 +321,7 @@ def steps_bounds(method: StepsMethod, sampler: StepSampler) -> tuple[Bound, ...]
         limit=method.private_phase.clip_norm,
         where="clipped over all trained parameters and the monitored loss together",
     )
-    return (clipped, *noise_bounds(method.private_phase, sampler))
+    return (clipped, *method.private_phase.noise.bounds(sampler))
 
 
 def rows_bounds(method: Method, *, has_labels: bool, has_steps: bool) -> tuple[Bound, ...]:
@@ -308,5 +354,5 @@ def steps_assumptions(method: StepsMethod, sampler: StepSampler) -> tuple[Assump
             "A run that was interrupted takes no step twice.",
             "steps are charged in blocks before they are taken and never repeated",
         ),
-        *noise_assumptions(method.private_phase),
+        *method.private_phase.noise.assumptions(),
     )

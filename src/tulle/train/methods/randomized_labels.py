@@ -7,25 +7,22 @@ import dataclasses
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from tulle.errors import ConfigError, DataError
-from tulle.mechanisms.binary_channel import BinaryChannel
+from tulle.mechanisms.noisy_reports import BinaryChannel
 from tulle.privacy.codec import plain_data
-from tulle.privacy.conditions import Assumption
 from tulle.privacy.events import Event, RandomizedResponse, Repeated
-from tulle.privacy.fields import canonical_json, check_count
-from tulle.privacy.settings import Scalar
-from tulle.train.data_shape import DataShape
+from tulle.privacy.fields import Scalar, canonical_json, check_count
+from tulle.privacy.plan import Assumption
 from tulle.train.methods.method import PlanWords, Target, Trained, check_kinds, enforced
 from tulle.train.methods.private_steps import TowerMethod, model_settings, rows_bounds
-from tulle.train.models.mlp import MLP
-from tulle.train.models.model_settings import AnyModel
-from tulle.train.phases import LabelCorrection, LabelPhase
-from tulle.train.step_sampling import StepSampler
-from tulle.train.unit_level import UnitLevel, UserLevel
+from tulle.train.settings.models import MLP, AnyModel
+from tulle.train.settings.phases import LabelCorrection, LabelPhase
+from tulle.train.settings.step_mechanism import StepSampler
+from tulle.train.settings.units import DataShape, UnitLevel, UserLevel
 
 if TYPE_CHECKING:
-    from tulle.train.fitting import TrainingRun
     from tulle.train.models.tower_model import TowerModel
     from tulle.train.training_rows import TrainingRows
+    from tulle.train.training_run import TrainingRun
 
 PHASE = "labels"
 """Name of the steps on randomized labels in checkpoints and records."""
@@ -109,7 +106,7 @@ class RandomizedLabelsConfig(TowerMethod):
         trained = dataclasses.replace(
             self.trained(model, run), report_channel=_report_channel(self, run.rows)
         )
-        return Trained(trained, run.context.rng.description)
+        return Trained(trained, run.step_context.rng.description)
 
 
 class LabelMethod(Protocol):
@@ -179,8 +176,7 @@ def _report_channel(method: RandomizedLabelsConfig, rows: "TrainingRows") -> Bin
     Raises:
       ConfigError: Predictions cannot be taken back: the probabilities differ between rows.
     """
-    from tulle.train.label_reports import LabelReports
-    from tulle.train.label_training import calibrating_channel
+    from tulle.train.label_training import LabelReports, calibrating_channel
 
     phase, epsilon = method.label_phase, method.label_epsilon
     if epsilon is None or phase.correction is not LabelCorrection.CALIBRATED:
@@ -200,12 +196,17 @@ def train_on_labels(method: LabelMethod, model: "TowerModel", run: "TrainingRun"
     Privacy:
       Unit: as the method's. Event: `labels_event`. Training on the reports is post-processing.
     """
-    from tulle.train.label_reports import LabelReports, with_reports
-    from tulle.train.label_training import first_log_odds, label_loss, label_loss_of_all
-    from tulle.train.plain_training import PlainTask, train_plain
-    from tulle.train.private_training import PHASE as PRIVATE
+    from tulle.train.label_training import (
+        LabelReports,
+        first_log_odds,
+        label_loss,
+        label_loss_of_all,
+        with_reports,
+    )
+    from tulle.train.methods.private_training import PHASE as PRIVATE
+    from tulle.train.steps.plain_training import PlainTask, train_plain
 
-    phase, epsilon, context = method.label_phase, method.label_epsilon, run.context
+    phase, epsilon, context = method.label_phase, method.label_epsilon, run.step_context
     if epsilon is None:
         return
     chosen = run.rows.label_rows

@@ -1,43 +1,81 @@
-"""The embeddings of one role's features, in one tensor for each dimension.
+"""The embeddings of a model: rows that each batch reads, and their initial values.
 
-A dataset that was prepared with shared tables gives all features of a role ids
-in one space; with separate tables each feature has a space of its own. A model
-either keeps these spaces (`AS_PREPARED`: one embedding a role, or one a feature,
-as the data say) or gives every feature rows of its own in any case
-(`PER_FEATURE`: of a shared space, each feature gets a full copy).
-
-Tables of the same dimension lie one below the other in one tensor, so that a
-role needs one gather in the usual case.
+Initial values come from a public seed and are the same on every device. What all models share is
+at the end: public and sensitive embeddings, read row by row, and the bias of models without layers.
 """
 
 import dataclasses
-import enum
+import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from tulle.data.prepared.format import PreparedFeature
 from tulle.errors import ConfigError
-from tulle.train.contributions import TableContribution
-from tulle.train.models.initial_values import InitialValues
-from tulle.train.table_reads import TableReads
+from tulle.privacy.fields import check_count
+from tulle.train.models.contributions import TableContribution
+from tulle.train.models.table_reads import BatchReads, TableReads
+from tulle.train.settings.models import TableLayout, TowerLayout
 
-FOURTH_ROOT: Literal["fourth root"] = "fourth root"
-EmbeddingDim = int | Literal["fourth root"]
-"""A number, or int(2 V^0.25) for a table of V rows (the hybrid paper, Training Details)."""
-
-_LARGEST_DIM = 1 << 16
+_NUMPY_TYPES = {torch.float32: np.float32, torch.float64: np.float64}
 
 
-class TableSharing(enum.Enum):
-    """Which features share embedding rows."""
+_LARGEST_SEED = 2**63 - 1
+# A table of millions of rows has more small pages than a processor keeps addresses of, so that
+# most reads of a row first look one up. On Linux numpy asks for large pages for what it
+# allocates, and torch does not: measured, gathers and updates of rows take a third less time.
 
-    AS_PREPARED = "as prepared"
-    """Those that share a table of the dataset."""
-    PER_FEATURE = "per feature"
-    """None."""
+
+def table_empty(num_rows: int, dim: int, dtype: torch.dtype) -> Tensor:
+    """A table on the CPU whose values are still to be written."""
+    if dtype not in _NUMPY_TYPES:
+        return torch.empty(num_rows, dim, dtype=dtype)
+    return torch.from_numpy(np.empty((num_rows, dim), _NUMPY_TYPES[dtype]))
+
+
+def zeros_like_table(table: Tensor) -> Tensor:
+    """Zeros of the shape, type and device of a table, in memory of their own."""
+    if table.device.type != "cpu" or table.dtype not in _NUMPY_TYPES:
+        return torch.zeros_like(table)
+    return torch.from_numpy(np.zeros(tuple(table.shape), _NUMPY_TYPES[table.dtype]))
+
+
+class InitialValues:
+    """Draws the parameters of one model in the order in which they are asked for."""
+
+    def __init__(self, seed: int, device: torch.device | str, dtype: torch.dtype) -> None:
+        if check_count("seed", seed, least=0) > _LARGEST_SEED:
+            raise ConfigError(f"seed={seed} must be at most {_LARGEST_SEED}.")
+        self._generator = torch.Generator().manual_seed(seed)
+        self._device = device
+        self._dtype = dtype
+
+    def normal(self, num_rows: int, dim: int, stddev: float) -> Tensor:
+        """Rows of a table."""
+        values = table_empty(num_rows, dim, torch.float32)
+        torch.randn(num_rows, dim, generator=self._generator, out=values)
+        return self._place(values.mul_(stddev))
+
+    def before_relu(self, num_outputs: int, num_inputs: int) -> Tensor:
+        """The weight of a layer with a ReLU behind it (He et al. 2015, uniform)."""
+        return self._uniform(num_outputs, num_inputs, math.sqrt(6 / max(num_inputs, 1)))
+
+    def linear(self, num_outputs: int, num_inputs: int) -> Tensor:
+        """The weight of a layer with nothing behind it (Glorot and Bengio 2010, uniform)."""
+        return self._uniform(num_outputs, num_inputs, math.sqrt(6 / (num_inputs + num_outputs)))
+
+    def zeros(self, size: int) -> Tensor:
+        """A bias."""
+        return self._place(torch.zeros(size))
+
+    def _uniform(self, num_outputs: int, num_inputs: int, bound: float) -> Tensor:
+        unit = torch.rand(num_outputs, num_inputs, generator=self._generator)
+        return self._place(unit.mul_(2 * bound).sub_(bound))
+
+    def _place(self, values: Tensor) -> Tensor:
+        return values.to(device=self._device, dtype=self._dtype)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -93,41 +131,17 @@ class RoleEmbeddings:
 
 
 def build_embeddings(
-    role: str,
-    features: Sequence[PreparedFeature],
-    *,
-    dim: EmbeddingDim,
-    sharing: TableSharing,
-    stddev: float,
-    initial: InitialValues,
+    layout: Sequence[TableLayout], *, stddev: float, initial: InitialValues
 ) -> RoleEmbeddings:
-    """Embeddings with normal initial values.
+    """Embeddings of one role with normal initial values.
 
     Args:
-      role: `public` or `sensitive`.
-      features: Of all roles, in the order of the dataset.
-      dim: Of each embedding.
-      sharing: Which features share rows.
-      stddev: Of the initial values.
+      layout: The tables of the role.
+      stddev: Standard deviation of the initial values.
       initial: Draws them.
     """
-    spaces: dict[str | int, _Space] = {}
-    of_role = [feature for feature in features if feature.role == role]
-    for column, feature in enumerate(of_role):
-        key = feature.table if sharing is TableSharing.AS_PREPARED else column
-        space = spaces.setdefault(key, _Space())
-        space.columns.append(column)
-        space.num_rows = max(space.num_rows, feature.num_ids)
-    by_dim: dict[int, list[_Space]] = {}
-    for space in spaces.values():
-        space_dim = int(2 * space.num_rows**0.25) if isinstance(dim, str) else dim
-        by_dim.setdefault(space_dim, []).append(space)
-    return RoleEmbeddings(
-        [
-            _stack(f"{role}.table.{index}", group, len(of_role), stddev, initial, group_dim)
-            for index, (group_dim, group) in enumerate(by_dim.items())
-        ]
-    )
+    num_columns = sum(len(table.columns) for table in layout)
+    return RoleEmbeddings([_table(table, num_columns, stddev, initial) for table in layout])
 
 
 def flat_values(lookups: Sequence[Lookup]) -> list[Tensor]:
@@ -147,26 +161,6 @@ def table_contributions(lookups: Sequence[Lookup], grads: Tensor) -> list[TableC
     ]
 
 
-def check_embedding_dim(name: str, value: object) -> None:
-    """A dimension, or the rule for one."""
-    if value == FOURTH_ROOT and isinstance(value, str):
-        return
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    if not is_whole or not 1 <= value <= _LARGEST_DIM:  # type: ignore[operator]
-        raise ConfigError(
-            f"{name}={value!r} must be a whole number from 1 to {_LARGEST_DIM}, or "
-            f"{FOURTH_ROOT!r} for int(2 V^0.25) by table."
-        )
-
-
-@dataclasses.dataclass(eq=False)
-class _Space:
-    """Ids that mean the same row, whichever of some columns they are in."""
-
-    columns: list[int] = dataclasses.field(default_factory=list)
-    num_rows: int = 0
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class _Table:
     """Spaces of one dimension in one tensor."""
@@ -175,11 +169,11 @@ class _Table:
     values: Tensor
     """[rows, dim]."""
     columns: tuple[int, ...]
-    """Of the role's ids."""
+    """Columns among the ids of the role."""
     column_index: Tensor | None
     """The same as a tensor, or None if they are all of the role's columns in order."""
     first_rows: Tensor | None
-    """Of each column's space, or None if all begin at row 0."""
+    """First row of each column, or None if all begin at row 0."""
     may_repeat: bool
     """Whether two columns share a space, so that an example can read a row twice."""
 
@@ -190,29 +184,86 @@ class _Table:
         return TableReads(table=self.name, rows=rows, may_repeat=self.may_repeat)
 
 
-def _stack(
-    name: str,
-    spaces: Sequence[_Space],
-    num_columns: int,
-    stddev: float,
-    initial: InitialValues,
-    dim: int,
-) -> _Table:
-    first_rows: dict[int, int] = {}
-    num_rows = 0
-    for space in spaces:
-        first_rows |= dict.fromkeys(space.columns, num_rows)
-        num_rows += space.num_rows
-    values = initial.normal(num_rows, dim, stddev)
-    columns = tuple(sorted(first_rows))
-    offsets = [first_rows[column] for column in columns]
+def _table(layout: TableLayout, num_columns: int, stddev: float, initial: InitialValues) -> _Table:
+    values = initial.normal(layout.num_rows, layout.dim, stddev)
+    columns, offsets, device = layout.columns, layout.first_rows, values.device
+    is_whole = len(columns) == num_columns
     return _Table(
-        name=name,
+        name=layout.tensor,
         values=values,
         columns=columns,
-        column_index=None
-        if len(columns) == num_columns
-        else torch.tensor(columns, device=values.device),
-        first_rows=torch.tensor(offsets, device=values.device) if any(offsets) else None,
-        may_repeat=any(len(space.columns) > 1 for space in spaces),
+        column_index=None if is_whole else torch.tensor(columns, device=device),
+        first_rows=torch.tensor(offsets, device=device) if any(offsets) else None,
+        may_repeat=layout.may_repeat,
     )
+
+
+class EmbeddedModel:
+    """The embeddings of a model; MLP, factorization machine and logistic regression are ones."""
+
+    def __init__(self, public_rows: RoleEmbeddings, sensitive_rows: RoleEmbeddings) -> None:
+        self._public_rows = public_rows
+        self._sensitive_rows = sensitive_rows
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """Names of the parameters of which an example reads few rows."""
+        return frozenset(self._public_rows.parameters | self._sensitive_rows.parameters)
+
+    def reads(self, public_ids: Tensor, sensitive_ids: Tensor | None) -> BatchReads:
+        """Which rows of its tables the model would read.
+
+        Privacy:
+          As sensitive as the ids.
+        """
+        sensitive = self._sensitive_rows
+        return BatchReads(
+            num_rows=len(public_ids),
+            public=self._public_rows.reads(public_ids),
+            sensitive=None if sensitive_ids is None else sensitive.reads(sensitive_ids),
+        )
+
+
+class BiasedModel(EmbeddedModel):
+    """Embeddings and one bias: all parameters of a model without layers."""
+
+    BIAS = "common.bias"
+
+    def __init__(
+        self, public_rows: RoleEmbeddings, sensitive_rows: RoleEmbeddings, bias: Tensor
+    ) -> None:
+        super().__init__(public_rows, sensitive_rows)
+        self._bias = bias
+
+    @classmethod
+    def of(cls, layout: TowerLayout, initial: InitialValues, *, stddev: float) -> Self:
+        """Makes a model with normal rows and a bias of 0.
+
+        Args:
+          layout: Tables of the embeddings.
+          initial: Draws the rows.
+          stddev: Standard deviation of the rows.
+        """
+        public, sensitive = (
+            build_embeddings(layout[role], stddev=stddev, initial=initial)
+            for role in ("public", "sensitive")
+        )
+        return cls(public, sensitive, initial.zeros(1))
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """Every parameter by name; change them in place only."""
+        rows = self._public_rows.parameters | self._sensitive_rows.parameters
+        return rows | {self.BIAS: self._bias}
+
+    @property
+    def output_bias(self) -> Tensor:
+        """[1]: the parameter that is added to every logit."""
+        return self._bias
+
+    def _look_up(self, reads: BatchReads) -> dict[str, tuple[Lookup, ...]]:
+        """What each tower reads; a tower that is cut off is not there."""
+        lookups = {"public": self._public_rows.look_up(reads.public)}
+        if reads.sensitive is not None:
+            lookups["sensitive"] = self._sensitive_rows.look_up(reads.sensitive)
+        return lookups

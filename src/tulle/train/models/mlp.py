@@ -7,142 +7,90 @@ ReLU layers and one linear output.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from tulle.data.prepared.format import PreparedFeature
-from tulle.train.gradients import Contribution
-from tulle.train.models.embedded_model import EmbeddedModel
+from tulle.train.models.contributions import Contribution, LinearContribution
 from tulle.train.models.embeddings import (
-    FOURTH_ROOT,
-    EmbeddingDim,
+    EmbeddedModel,
+    InitialValues,
     Lookup,
     RoleEmbeddings,
-    TableSharing,
     build_embeddings,
-    check_embedding_dim,
     flat_values,
     table_contributions,
 )
-from tulle.train.models.initial_values import InitialValues
-from tulle.train.models.linear_layers import (
-    LinearLayer,
-    layer_output_grads,
-    relu_layers,
-    run_layers,
-    through_relu,
-)
-from tulle.train.models.settings_fields import (
-    check_features,
-    check_sharing,
-    check_sizes,
-    check_stddev,
-)
+from tulle.train.models.exported_model import run_layers
+from tulle.train.models.table_reads import BatchReads, TableReads
 from tulle.train.models.tower_model import check_towers
-from tulle.train.table_reads import BatchReads, TableReads
+from tulle.train.settings.models import MLP, TableLayout, TowerLayout
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MLP:
-    """Sizes of a multilayer perceptron. Every field is public information."""
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LinearLayer:
+    """z = W a + b."""
 
-    kind: ClassVar[str] = "mlp"
+    name: str
+    weight: Tensor
+    """[out, in]."""
+    bias: Tensor
+    """[out]."""
 
-    embedding_dim: EmbeddingDim = 32
-    """A number, or "fourth root" for int(2 V^0.25) by table of V rows."""
-    tables: TableSharing = TableSharing.AS_PREPARED
-    """Which features share embedding rows."""
-    public_hidden: tuple[int, ...] = (256,)
-    """Sizes of the public tower's layers."""
-    sensitive_hidden: tuple[int, ...] = ()
-    """Sizes of the sensitive tower's layers."""
-    common_hidden: tuple[int, ...] = (256, 256)
-    """Sizes of the common tower's layers, without the output."""
-    initial_stddev: float = 0.01
-    """Of the embeddings."""
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """Weight and bias by name."""
+        return {f"{self.name}.weight": self.weight, f"{self.name}.bias": self.bias}
 
-    def __post_init__(self) -> None:
-        check_embedding_dim("embedding_dim", self.embedding_dim)
-        object.__setattr__(self, "tables", check_sharing("tables", self.tables))
-        for name in ("public_hidden", "sensitive_hidden", "common_hidden"):
-            object.__setattr__(self, name, check_sizes(name, getattr(self, name)))
-        check_stddev("initial_stddev", self.initial_stddev)
-
-    @classmethod
-    def semi_sensitive_search(cls) -> "MLP":
-        """The semi-sensitive paper on the Sponsored Search log (appendix A)."""
-        return cls()
-
-    @classmethod
-    def semi_sensitive_display(cls) -> "MLP":
-        """The semi-sensitive paper on the Display log (appendix A)."""
-        return cls(public_hidden=(598,), common_hidden=(598, 598))
-
-    @classmethod
-    def hybrid_display(cls) -> "MLP":
-        """The hybrid paper on the Display log, with numbers as buckets, not as inputs."""
-        return cls(
-            embedding_dim=FOURTH_ROOT,
-            tables=TableSharing.PER_FEATURE,
-            public_hidden=(),
-            common_hidden=(598, 598, 598, 598),
+    def contribution(self, inputs: Tensor, output_grads: Tensor) -> LinearContribution:
+        """What the examples add to the gradients of weight and bias."""
+        return LinearContribution(
+            weight=f"{self.name}.weight",
+            bias=f"{self.name}.bias",
+            inputs=inputs,
+            output_grads=output_grads,
+            num_zero_inputs=self.weight.shape[1] - inputs.shape[1],
         )
 
-    @classmethod
-    def hybrid_attribution(cls) -> "MLP":
-        """The hybrid paper on the Attribution log, with numbers as buckets, not as inputs."""
-        return cls(
-            embedding_dim=8,
-            tables=TableSharing.PER_FEATURE,
-            public_hidden=(),
-            common_hidden=(128, 64),
-        )
 
-    def build(
-        self,
-        features: Sequence[PreparedFeature],
-        *,
-        seed: int,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ) -> "MLPModel":
-        """A model with initial values that depend on `seed` and the features alone."""
-        check_features(features)
-        initial = InitialValues(seed, device, dtype)
-        public = self._tower("public", features, self.public_hidden, initial)
-        sensitive = self._tower("sensitive", features, self.sensitive_hidden, initial)
-        num_inputs = public.width + sensitive.width
-        hidden = relu_layers("common", num_inputs, self.common_hidden, initial)
-        output = LinearLayer(
-            name=f"common.layer.{len(hidden)}",
-            weight=initial.linear(1, self.common_hidden[-1] if hidden else num_inputs),
-            bias=initial.zeros(1),
-        )
-        return MLPModel(public, sensitive, (*hidden, output))
+def relu_layers(
+    tower: str, num_inputs: int, sizes: Sequence[int], initial: InitialValues
+) -> tuple[LinearLayer, ...]:
+    """Layers of the given sizes that each have a ReLU behind them."""
+    layers: list[LinearLayer] = []
+    for index, size in enumerate(sizes):
+        weight = initial.before_relu(size, num_inputs)
+        name = f"{tower}.layer.{index}"
+        layers.append(LinearLayer(name=name, weight=weight, bias=initial.zeros(size)))
+        num_inputs = size
+    return tuple(layers)
 
-    def _tower(
-        self,
-        role: str,
-        features: Sequence[PreparedFeature],
-        hidden: tuple[int, ...],
-        initial: InitialValues,
-    ) -> "_RoleTower":
-        embeddings = build_embeddings(
-            role,
-            features,
-            dim=self.embedding_dim,
-            sharing=self.tables,
-            stddev=self.initial_stddev,
-            initial=initial,
-        )
-        sizes = hidden if embeddings.width else ()
-        return _RoleTower(embeddings, relu_layers(role, embeddings.width, sizes, initial))
+
+def layer_output_grads(
+    layers: Sequence[LinearLayer], inputs: Sequence[Tensor], last: Tensor
+) -> list[Tensor]:
+    """The gradients by the output of every layer.
+
+    Args:
+      layers: At least one.
+      inputs: Of every layer, as `run_layers` gave them.
+      last: By the output of the last layer.
+    """
+    grads = [last]
+    for layer, layer_inputs in zip(reversed(layers[1:]), reversed(inputs[1:]), strict=True):
+        grads.append(through_relu(grads[-1] @ layer.weight, layer_inputs))
+    return grads[::-1]
+
+
+def through_relu(grads: Tensor, outputs: Tensor) -> Tensor:
+    """Gradients by the input of a ReLU, in place of those by its output."""
+    # In place: a fresh tensor of a large batch would need fresh pages in every step.
+    torch.ops.aten.threshold_backward.grad_input(grads, outputs, 0, grad_input=grads)
+    return grads
 
 
 class MLPModel(EmbeddedModel):
-    """The parameters of an MLP. Make one with `MLP(...).build(...)`."""
+    """The parameters of an MLP. Make one with `MLP().build()`."""
 
     def __init__(
         self, public: "_RoleTower", sensitive: "_RoleTower", common: tuple[LinearLayer, ...]
@@ -151,6 +99,31 @@ class MLPModel(EmbeddedModel):
         self._public = public
         self._sensitive = sensitive
         self._common = common
+
+    @classmethod
+    def of(cls, settings: MLP, layout: TowerLayout, initial: InitialValues) -> "MLPModel":
+        """Makes a model with initial parameters.
+
+        Args:
+          settings: Sizes of the layers.
+          layout: Tables of the embeddings.
+          initial: Draws the parameters.
+        """
+        public, sensitive = (
+            _initial_tower(role, layout[role], hidden, settings.initial_stddev, initial)
+            for role, hidden in (
+                ("public", settings.public_hidden),
+                ("sensitive", settings.sensitive_hidden),
+            )
+        )
+        num_inputs = public.width + sensitive.width
+        hidden = relu_layers("common", num_inputs, settings.common_hidden, initial)
+        output = LinearLayer(
+            name=f"common.layer.{len(hidden)}",
+            weight=initial.linear(1, settings.common_hidden[-1] if hidden else num_inputs),
+            bias=initial.zeros(1),
+        )
+        return cls(public, sensitive, (*hidden, output))
 
     @property
     def parameters(self) -> dict[str, Tensor]:
@@ -243,6 +216,18 @@ class MLPForward:
         return contributions
 
 
+def _initial_tower(
+    role: str,
+    layout: Sequence[TableLayout],
+    hidden: tuple[int, ...],
+    stddev: float,
+    initial: InitialValues,
+) -> "_RoleTower":
+    embeddings = build_embeddings(layout, stddev=stddev, initial=initial)
+    sizes = hidden if embeddings.width else ()
+    return _RoleTower(embeddings, relu_layers(role, embeddings.width, sizes, initial))
+
+
 class _RoleTower:
     """The embeddings of a role and the layers above them."""
 
@@ -279,7 +264,7 @@ class _TowerPass:
     layers: tuple[LinearLayer, ...]
     lookups: tuple[Lookup, ...]
     inputs: list[Tensor]
-    """Of every layer."""
+    """Inputs of every layer."""
     outputs: list[Tensor]
     """Side by side they are the tower's output."""
 

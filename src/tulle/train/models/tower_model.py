@@ -4,20 +4,15 @@ The truncated form of a model sees zeros where the sensitive tower's output woul
 be, so that it can be trained where no sensitive column may be read.
 """
 
-from collections.abc import Sequence
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
-from tulle.data.prepared.format import PreparedFeature
 from tulle.errors import ConfigError
 from tulle.privacy.fields import did_you_mean
-from tulle.train.gradients import Contribution
-from tulle.train.table_reads import BatchReads
-
-TOWERS = frozenset({"public", "sensitive", "common"})
-"""What the name of every parameter begins with, followed by a dot."""
+from tulle.train.models.contributions import Contribution
+from tulle.train.models.table_reads import BatchReads
+from tulle.train.settings.models import TOWERS
 
 
 class ForwardPass(Protocol):
@@ -77,21 +72,6 @@ class TowerModel(Protocol):
 
     def forward_reads(self, reads: BatchReads) -> ForwardPass:
         """Computes logits from rows that were found already; `forward` in two parts."""
-        ...
-
-
-class ModelSettings(Protocol):
-    """Kind and sizes of a model. Every field is public information."""
-
-    def build(
-        self,
-        features: Sequence[PreparedFeature],
-        *,
-        seed: int,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ) -> TowerModel:
-        """A model with initial values that depend on `seed` and the features alone."""
         ...
 
 

@@ -5,16 +5,9 @@ import pytest
 
 from tulle.errors import ConfigError
 from tulle.privacy.codec import plain_data, settings_from
-from tulle.runs.toml_text import toml_text
-from tulle.train.budget_split import (
-    BudgetSplit,
-    ExplicitSplit,
-    PaperSplit,
-    RatioSplit,
-)
-from tulle.train.data_shape import DataShape
+from tulle.privacy.toml_files import toml_text
 from tulle.train.methods.baseline import NonPrivateConfig
-from tulle.train.methods.catalogue import METHODS, method_data, method_from
+from tulle.train.methods.catalogue import METHODS, configured_method, method_data, method_from
 from tulle.train.methods.dp_sgd import DpSgdConfig
 from tulle.train.methods.hybrid import HybridConfig
 from tulle.train.methods.label_projection.method import LabelProjectionConfig
@@ -22,19 +15,24 @@ from tulle.train.methods.label_projection.projection import Projection
 from tulle.train.methods.method import Accounting, Method, Target
 from tulle.train.methods.mosaic.method import MosaicConfig
 from tulle.train.methods.randomized_labels import RandomizedLabelsConfig
-from tulle.train.models.factorization_machine import FactorizationMachine
-from tulle.train.optimizers.yogi import Yogi
-from tulle.train.phases import (
+from tulle.train.settings.models import FactorizationMachine
+from tulle.train.settings.optimizers import Yogi
+from tulle.train.settings.phases import (
+    BudgetSplit,
+    ConstantRate,
     EarlyStopping,
+    ExplicitSplit,
     LabelCorrection,
     LabelPhase,
+    PaperSplit,
     PlainPhase,
     PrivatePhase,
     PublicTower,
+    RatioSplit,
 )
-from tulle.train.schedules import ConstantRate
-from tulle.train.step_noise import BandedNoise, LatticeNoise, SelectedRows
-from tulle.train.unit_level import (
+from tulle.train.settings.step_noise import BandedNoise, LatticeNoise, SelectedRows
+from tulle.train.settings.units import (
+    DataShape,
     ExampleLevel,
     RowChoice,
     UnitLevel,
@@ -315,3 +313,11 @@ def test_impossible_shapes_are_refused(changes: dict[str, object]) -> None:
     }
     with pytest.raises(ConfigError, match=next(iter(changes))):
         DataShape(**(fields | changes))  # type: ignore[arg-type]
+
+
+def test_the_word_of_the_default_optimizer_keeps_its_learning_rate() -> None:
+    given = {"optimizer": "adam"}
+    assert configured_method({}, word="dp-sgd", given=given) == DpSgdConfig()
+    in_file = {"private_phase": {"optimizer": {"kind": "sgd", "learning_rate": 0.1}}}
+    with pytest.raises(ConfigError, match="--optimizer adam needs --learning-rate"):
+        configured_method(in_file, word="dp-sgd", given=given)

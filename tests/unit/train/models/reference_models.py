@@ -11,11 +11,8 @@ import torch
 from torch import Tensor
 
 from tulle.data.prepared.format import PreparedFeature
-from tulle.train.gradients import Contribution, RowGradient
-from tulle.train.models.embeddings import TableSharing
-from tulle.train.models.factorization_machine import FactorizationMachine
-from tulle.train.models.logistic_regression import LogisticRegression
-from tulle.train.models.mlp import MLP
+from tulle.train.models.contributions import Contribution, RowGradient
+from tulle.train.settings.models import MLP, FactorizationMachine, LogisticRegression, TableSharing
 
 Settings = MLP | FactorizationMachine | LogisticRegression
 

@@ -4,13 +4,8 @@ import pytest
 import torch
 
 from tulle.data.prepared.format import PreparedFeature
-from tulle.train.models.embeddings import (
-    EmbeddingDim,
-    RoleEmbeddings,
-    TableSharing,
-    build_embeddings,
-)
-from tulle.train.models.initial_values import InitialValues
+from tulle.train.models.embeddings import InitialValues, RoleEmbeddings, build_embeddings
+from tulle.train.settings.models import EmbeddingDim, TableSharing, tower_layout
 
 
 def feature(name: str, num_ids: int, table: str | None = None) -> PreparedFeature:
@@ -28,7 +23,8 @@ def build(
     role: str = "public",
 ) -> RoleEmbeddings:
     initial = InitialValues(0, "cpu", torch.float32)
-    return build_embeddings(role, features, dim=dim, sharing=sharing, stddev=0.5, initial=initial)
+    layout = tower_layout(features, dim=dim, sharing=sharing)[role]
+    return build_embeddings(layout, stddev=0.5, initial=initial)
 
 
 def test_features_of_one_table_share_rows() -> None:

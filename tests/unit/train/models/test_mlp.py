@@ -3,8 +3,9 @@
 import torch
 
 from tulle.data.prepared.format import PreparedFeature
-from tulle.train.contributions import LinearContribution
-from tulle.train.models.mlp import MLP
+from tulle.train.models.building import build_model
+from tulle.train.models.contributions import LinearContribution
+from tulle.train.settings.models import MLP
 
 SEARCH = [
     *(PreparedFeature(name=f"p{i}", role="public", num_ids=100, table="public") for i in range(17)),
@@ -16,7 +17,7 @@ SEARCH = [
 
 
 def shapes(settings: MLP) -> dict[str, tuple[int, ...]]:
-    return {n: tuple(v.shape) for n, v in settings.build(SEARCH, seed=0).parameters.items()}
+    return {n: tuple(v.shape) for n, v in build_model(settings, SEARCH, seed=0).parameters.items()}
 
 
 def test_the_semi_sensitive_search_layout() -> None:
@@ -59,7 +60,9 @@ def test_the_hybrid_attribution_layout() -> None:
 
 
 def test_the_truncated_form_multiplies_no_zeros() -> None:
-    model = MLP(embedding_dim=2, public_hidden=(3,), common_hidden=(4,)).build(SEARCH, seed=0)
+    model = build_model(
+        MLP(embedding_dim=2, public_hidden=(3,), common_hidden=(4,)), SEARCH, seed=0
+    )
     forward = model.forward(torch.zeros(2, 17).long(), None)
     first, _ = forward.backward(torch.ones(2), towers=frozenset({"common"}))
     assert isinstance(first, LinearContribution)
@@ -69,7 +72,7 @@ def test_the_truncated_form_multiplies_no_zeros() -> None:
 
 
 def test_initial_weights_keep_the_scale_of_a_relu_layer() -> None:
-    weight = MLP().build(SEARCH, seed=0).parameters["common.layer.1.weight"]
+    weight = build_model(MLP(), SEARCH, seed=0).parameters["common.layer.1.weight"]
     bound = (6 / 256) ** 0.5
     assert bound * 0.99 < float(weight.abs().max()) <= bound
     # Uniform on [-b, b] has deviation b / sqrt(3); of 65,536 values to 0.2%.

@@ -10,15 +10,21 @@ from torch import Tensor
 
 from tulle.data.prepared.format import PreparedFeature
 from tulle.errors import ConfigError
-from tulle.train.contributions import LinearContribution, TableContribution
-from tulle.train.factor_contribution import FactorContribution
-from tulle.train.gradients import RowGradient
-from tulle.train.models.embeddings import TableSharing
-from tulle.train.models.factorization_machine import FactorizationMachine
-from tulle.train.models.logistic_regression import LogisticRegression
-from tulle.train.models.mlp import MLP
-from tulle.train.models.model_settings import AnyModel
-from tulle.train.models.tower_model import TOWERS
+from tulle.train.models.building import build_model
+from tulle.train.models.contributions import (
+    FactorContribution,
+    LinearContribution,
+    RowGradient,
+    TableContribution,
+)
+from tulle.train.settings.models import (
+    MLP,
+    TOWERS,
+    AnyModel,
+    FactorizationMachine,
+    LogisticRegression,
+    TableSharing,
+)
 from unit.train.models.reference_models import (
     Batch,
     Settings,
@@ -105,7 +111,7 @@ def assert_equals_autograd(
     device: str = "cpu",
 ) -> None:
     rng = torch.Generator().manual_seed(zlib.crc32(repr((settings, features)).encode()))
-    model = settings.build(features, seed=1, dtype=dtype, device=device)
+    model = build_model(settings, features, seed=1, dtype=dtype, device=device)
     for parameter in model.parameters.values():
         values = torch.randn(parameter.shape, generator=rng, dtype=torch.float64) * 0.7
         parameter.copy_(values)
@@ -176,14 +182,14 @@ def test_an_empty_batch_has_zero_gradients(model: str, dataset: str, is_truncate
 
 @pytest.mark.parametrize("model", MODELS)
 def test_no_tower_trained_gives_no_contribution(model: str) -> None:
-    built = MODELS[model].build(DATASETS["shared tables"], seed=0)
+    built = build_model(MODELS[model], DATASETS["shared tables"], seed=0)
     forward = built.forward(torch.zeros(2, 4).long(), torch.zeros(2, 3).long())
     assert forward.backward(torch.ones(2), towers=frozenset()) == []
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_misspelt_tower_is_refused(model: str) -> None:
-    built = MODELS[model].build(PUBLIC, seed=0)
+    built = build_model(MODELS[model], PUBLIC, seed=0)
     forward = built.forward(torch.zeros(2, 4).long(), None)
     with pytest.raises(ConfigError, match="did you mean 'public'"):
         forward.backward(torch.ones(2), towers=frozenset({"pubic"}))
@@ -255,9 +261,9 @@ def test_planted_faults_are_caught(
 def test_initial_values_depend_on_the_seed_alone(model: str) -> None:
     settings = MODELS[model]
     features = DATASETS["two tables a role"]
-    first = settings.build(features, seed=3).parameters
-    again = settings.build(features, seed=3, dtype=torch.float64).parameters
-    other = settings.build(features, seed=4).parameters
+    first = build_model(settings, features, seed=3).parameters
+    again = build_model(settings, features, seed=3, dtype=torch.float64).parameters
+    other = build_model(settings, features, seed=4).parameters
     assert list(first) == list(again) == list(other)
     for name, values in first.items():
         torch.testing.assert_close(values.double(), again[name], rtol=0, atol=0)
@@ -267,7 +273,7 @@ def test_initial_values_depend_on_the_seed_alone(model: str) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_names_begin_with_a_tower_and_parameters_are_leaves(model: str) -> None:
-    built = MODELS[model].build(DATASETS["separate tables"], seed=0)
+    built = build_model(MODELS[model], DATASETS["separate tables"], seed=0)
     for name, values in built.parameters.items():
         assert name.split(".")[0] in TOWERS
         assert values.is_leaf
@@ -277,7 +283,7 @@ def test_names_begin_with_a_tower_and_parameters_are_leaves(model: str) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_parameters_are_used_when_changed_in_place(model: str) -> None:
-    built = MODELS[model].build(PUBLIC, seed=0)
+    built = build_model(MODELS[model], PUBLIC, seed=0)
     ids = torch.zeros(1, 4).long()
     before = built.forward(ids, None).logits.clone()
     last = "common.bias" if "common.bias" in built.parameters else list(built.parameters)[-1]
@@ -287,7 +293,7 @@ def test_parameters_are_used_when_changed_in_place(model: str) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_the_truncated_form_does_not_see_the_sensitive_tower(model: str) -> None:
-    built = MODELS[model].build(DATASETS["shared tables"], seed=0)
+    built = build_model(MODELS[model], DATASETS["shared tables"], seed=0)
     ids = torch.arange(4).repeat(2, 1)
     before = built.forward(ids, None).logits.clone()
     for name, values in built.parameters.items():

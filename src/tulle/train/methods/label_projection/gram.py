@@ -11,10 +11,14 @@ import torch
 from torch import Tensor
 
 from tulle.errors import ConfigError
-from tulle.train.contributions import BiasContribution, LinearContribution, TableContribution
-from tulle.train.factor_contribution import FactorContribution
-from tulle.train.gradients import Contribution
-from tulle.train.table_reads import SortedReads, TableReads
+from tulle.train.models.contributions import (
+    BiasContribution,
+    Contribution,
+    FactorContribution,
+    LinearContribution,
+    TableContribution,
+)
+from tulle.train.models.table_reads import SortedReads, TableReads
 
 _NUMBERS_AT_A_TIME = 1 << 22
 _DENSE_SHARE = 8

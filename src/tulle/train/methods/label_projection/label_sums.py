@@ -18,13 +18,12 @@ import torch
 from torch import Tensor
 
 from tulle.errors import ConfigError
-from tulle.train.examples import ExampleBatch
-from tulle.train.gradients import Gradient, RowGradient
 from tulle.train.methods.label_projection.public_pass import LogitPass, empty_sums, logit_pass
+from tulle.train.models.batches import ExampleBatch
+from tulle.train.models.contributions import Gradient, RowGradient
 from tulle.train.models.tower_model import TowerModel
-from tulle.train.noise import TrainingNoise
-from tulle.train.part_sizes import rows_that_suit
-from tulle.train.private_step import StepSettings
+from tulle.train.steps.private_step import StepSettings, rows_that_suit
+from tulle.train.steps.training_noise import TrainingNoise
 
 LOGIT_BOUND = 4.0
 """Of the monitored loss: larger logits count as this much."""

@@ -8,9 +8,8 @@ import dataclasses
 from typing import TYPE_CHECKING, ClassVar
 
 from tulle.errors import ConfigError
-from tulle.privacy.conditions import Bound
 from tulle.privacy.events import Event, SwitchedGaussian
-from tulle.train.data_shape import DataShape
+from tulle.privacy.plan import Bound
 from tulle.train.methods.label_projection.projection import Projection
 from tulle.train.methods.method import PlanWords, Target, Trained, check_kinds, enforced
 from tulle.train.methods.private_steps import (
@@ -21,20 +20,19 @@ from tulle.train.methods.private_steps import (
     steps_assumptions,
     steps_settings,
 )
-from tulle.train.models.mlp import MLP
-from tulle.train.models.model_settings import AnyModel
-from tulle.train.phases import PrivatePhase
-from tulle.train.step_noise import IndependentNoise
-from tulle.train.unit_level import UnitLevel, UserAccounting, UserLevel
+from tulle.train.settings.models import MLP, AnyModel
+from tulle.train.settings.phases import PrivatePhase
+from tulle.train.settings.step_noise import IndependentNoise
+from tulle.train.settings.units import DataShape, UnitLevel, UserAccounting, UserLevel
 
 if TYPE_CHECKING:
     from tulle.train.examples import ExampleSet
-    from tulle.train.fitting import TrainingRun
+    from tulle.train.methods.train_plan import TrainPlan
     from tulle.train.models.tower_model import TowerModel
-    from tulle.train.private_step import StepSettings
-    from tulle.train.run_context import RunContext
-    from tulle.train.step_engine import StepEngine
-    from tulle.train.train_plan import TrainPlan
+    from tulle.train.steps.places import StepPlace
+    from tulle.train.steps.private_step import StepSettings
+    from tulle.train.steps.step_context import StepContext
+    from tulle.train.training_run import TrainingRun
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,15 +125,23 @@ class LabelProjectionConfig(StepsMethod):
         """Takes the projected steps of the run's plan."""
         return self.take_private_steps(self.build(run), run)
 
-    def start_engine(
+    def start_steps(
         self,
         model: "TowerModel",
         examples: "ExampleSet",
         plan: "TrainPlan",
         settings: "StepSettings",
-        context: "RunContext",
-    ) -> "StepEngine":
-        """What takes projected steps: the projection solves for all rows of a step at once."""
+        context: "StepContext",
+    ) -> "StepPlace":
+        """Starts projected steps: the projection solves for all rows of a step at once.
+
+        Args:
+          model: Is trained in place.
+          examples: The rows that the plan's sampler draws from.
+          plan: A plan of this method.
+          settings: What every step does.
+          context: Device and randomness of the run.
+        """
         from tulle.train.methods.label_projection.projection_engine import ProjectionEngine
 
         return ProjectionEngine(model, examples, plan, settings, context)

@@ -8,18 +8,19 @@ sum is replaced by the nearest of these. Most of the noise is no such vector and
 import torch
 from torch import Tensor
 
-from tulle.train.examples import ExampleBatch
-from tulle.train.gradients import Gradient
 from tulle.train.methods.label_projection.box_projection import project_on_box
 from tulle.train.methods.label_projection.gram import gram_matrix, inner_products
 from tulle.train.methods.label_projection.label_sums import LOGIT_BOUND, LabelSums, NoisySums
 from tulle.train.methods.label_projection.projection import Projection, SmoothingPrior
 from tulle.train.methods.label_projection.public_pass import LogitPass, fitting_settings, logit_pass
+from tulle.train.models.batches import ExampleBatch
+from tulle.train.models.contributions import Gradient
 from tulle.train.models.tower_model import TowerModel
-from tulle.train.monitor import Monitored
-from tulle.train.noise import TrainingNoise
-from tulle.train.optimizers.optimizer import OptimizerSettings
-from tulle.train.private_step import StepSettings, trained_parameters
+from tulle.train.parameter_updates import ParameterUpdates
+from tulle.train.settings.optimizers import Optimizer
+from tulle.train.steps.monitor import Monitored
+from tulle.train.steps.private_step import StepSettings, trained_parameters
+from tulle.train.steps.training_noise import TrainingNoise
 
 
 class ProjectedStep:
@@ -36,14 +37,14 @@ class ProjectedStep:
         model: TowerModel,
         settings: StepSettings,
         projection: Projection,
-        optimizer: OptimizerSettings,
+        optimizer: Optimizer,
         noise: TrainingNoise,
     ) -> None:
         """Takes a model that is trained in place."""
         trained = trained_parameters(model, settings.towers)
         self._model, self._settings, self._projection = model, settings, projection
         self._sums = LabelSums(model, noise)
-        self.optimizer = optimizer.start(trained)
+        self.optimizer = ParameterUpdates(trained, optimizer)
         self.settled = list(trained.values())
 
     def take(

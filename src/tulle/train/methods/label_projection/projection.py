@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+from typing import ClassVar
 
 from tulle.errors import ConfigError
 from tulle.privacy.fields import check_count, check_finite
@@ -25,11 +26,18 @@ class SmoothingPrior(enum.Enum):
 class Projection:
     """Settings of the projection. They cost nothing: it works on noisy sums and public rows."""
 
+    options: ClassVar[dict[str, str]] = {
+        "public_batch_size": "public_batch_size",
+        "smoothing": "smoothing",
+        "smoothing_prior": "prior",
+    }
+
     public_batch_size: int = 1024
-    """Rows of the public batch in each step, drawn apart from the private one."""
+    """Number of public rows that a step projects on, drawn apart from the private ones."""
     smoothing: float = 0.25
-    """Share of the prior in the label chances that are used."""
+    """Share of the prior in the label probabilities that are used."""
     prior: SmoothingPrior = SmoothingPrior.MODEL
+    """What label probabilities are drawn towards."""
     max_iterations: int = 200
     """Of the solver, in each step; it ends earlier where little is left to gain."""
 

@@ -10,17 +10,17 @@ from tulle.data.samplers.batch import Batch
 from tulle.data.samplers.sampling_rng import sampling_generator
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.errors import ConfigError, DataError
-from tulle.train.batch_source import batch_source
-from tulle.train.examples import ExampleBatch, ExampleSet
+from tulle.train.examples import ExampleSet
 from tulle.train.methods.label_projection.method import LabelProjectionConfig
 from tulle.train.methods.label_projection.projected_step import ProjectedStep
+from tulle.train.methods.train_plan import TrainPlan
+from tulle.train.models.batches import ExampleBatch, batch_source
 from tulle.train.models.tower_model import TowerModel
-from tulle.train.monitor import Monitored
-from tulle.train.noise import TrainingNoise
-from tulle.train.private_step import StepSettings
-from tulle.train.private_updates import NoisePlacement
-from tulle.train.run_context import RunContext
-from tulle.train.train_plan import TrainPlan
+from tulle.train.run_context import NoisePlacement
+from tulle.train.steps.monitor import Monitored
+from tulle.train.steps.private_step import StepSettings
+from tulle.train.steps.step_context import StepContext
+from tulle.train.steps.training_noise import TrainingNoise
 
 
 class ProjectionEngine:
@@ -39,7 +39,7 @@ class ProjectionEngine:
         examples: ExampleSet,
         plan: TrainPlan,
         settings: StepSettings,
-        context: RunContext,
+        context: StepContext,
     ) -> None:
         """Takes the rows that the plan's sampler draws from.
 

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from tulle.errors import RunStateError
-from tulle.train.examples import ExampleBatch
-from tulle.train.gradients import Contribution, RowGradient
+from tulle.train.models.batches import ExampleBatch
+from tulle.train.models.contributions import Contribution, RowGradient
 from tulle.train.models.tower_model import TowerModel
-from tulle.train.private_step import StepSettings
+from tulle.train.steps.private_step import StepSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -1,18 +1,43 @@
-"""A model of cells: a bias, and for each of some tables the weight of the row's cell.
+"""A trained model of cells (Mosaic), which needs numpy and nothing else.
 
-A cell is a combination of values of one to three columns; rare values of a column are one.
+This file lies as load_model.py beside model.safetensors and model.json in the folder of every
+model that Mosaic has trained:
+
+    from load_model import load_model
+    model = load_model()
+    probabilities = model.predict_proba(public_ids, sensitive_ids)
+
+A model is a bias, and for each of some tables the weight of the row's cell. A cell is a
+combination of values of one to three columns; rare values of a column are one. Ids are whole
+numbers [rows, features of the role], in the order of "features" in model.json, as the encoder of
+the data gives them.
 """
 
 import dataclasses
+import json
 import math
-from collections.abc import Sequence
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from tulle.errors import ConfigError
+FORMAT = "tulle model"
+KIND = "cells"
+VERSION = 2
+TENSORS_FILE = "model.safetensors"
+DESCRIPTION_FILE = "model.json"
+BIAS = "common.bias"
+TABLE = "table."
+LOOKUP = "lookup."
+"""Beginning of the names of arrays of whole numbers; all others hold fractions."""
+
+_FRACTIONS: dict[str, np.dtype[Any]] = {"F32": np.dtype(np.float32), "F64": np.dtype(np.float64)}
+_WHOLE_NUMBERS: dict[str, np.dtype[Any]] = {"I32": np.dtype(np.int32)}
+_LONGEST_HEADER = 100_000_000
+_Entry = tuple[str, np.dtype[Any], list[int], int, int]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -22,17 +47,17 @@ class CellPart:
     role: str
     """'public' or 'sensitive'."""
     column: int
-    """Among the features of that role."""
+    """Place of the column among the features of that role."""
     lookup: NDArray[np.int32]
-    """For each id of the feature the number of its value, from 0 to size - 1."""
+    """Number of the value of each id of the feature, from 0 to size - 1."""
     size: int
 
     def __post_init__(self) -> None:
         if self.role not in ("public", "sensitive"):
-            raise ConfigError(f"role={self.role!r} must be 'public' or 'sensitive'.")
+            raise ValueError(f"role={self.role!r} must be 'public' or 'sensitive'.")
         if len(self.lookup) and not 0 <= self.lookup.min() <= self.lookup.max() < self.size:
-            raise ConfigError(
-                f"a lookup of column {self.column} goes beyond its {self.size} values."
+            raise ValueError(
+                f"a lookup of column {self.column} goes beyond the {self.size} values of its column"
             )
 
 
@@ -46,16 +71,9 @@ class CellTable:
     def __post_init__(self) -> None:
         num_cells = math.prod(part.size for part in self.parts)
         if not self.parts or self.weights.shape != (num_cells,):
-            raise ConfigError(
+            raise ValueError(
                 f"a table of {num_cells} cells has weights of shape {self.weights.shape}."
             )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class CellLogits:
-    """What a batch of rows gets, as `ForwardPass` of other models has it."""
-
-    logits: Tensor
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -70,7 +88,9 @@ class CellModel:
         """True if a table has a sensitive column."""
         return any(part.role == "sensitive" for table in self.tables for part in table.parts)
 
-    def forward(self, public_ids: Tensor, sensitive_ids: Tensor | None) -> CellLogits:
+    def log_odds(
+        self, public_ids: NDArray[Any], sensitive_ids: NDArray[Any] | None
+    ) -> NDArray[np.float64]:
         """Log odds of each row.
 
         Args:
@@ -78,15 +98,115 @@ class CellModel:
           sensitive_ids: [rows, sensitive features]; None if no table needs them.
 
         Privacy:
-          Logits depend on the row's own columns: they are for whoever may see the row.
+          Log odds depend on the row's own columns: they are for whoever may see the row.
         """
         ids = {"public": public_ids, "sensitive": sensitive_ids}
-        logits = torch.full((len(public_ids),), self.bias, dtype=torch.float64)
+        found = np.full(len(public_ids), self.bias)
         for table in self.tables:
             columns = [_column(ids[part.role], part) for part in table.parts]
-            cells = cells_of_rows(table.parts, columns)
-            logits += torch.from_numpy(table.weights[cells].astype(np.float64))
-        return CellLogits(logits=logits)
+            found += table.weights[cells_of_rows(table.parts, columns)]
+        return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CellPredictor:
+    """A model from its folder, which checks the ids that it is given."""
+
+    model: CellModel
+    features: list[dict[str, Any]]
+    """Name, role and number of ids of each feature, as model.json has them."""
+    truncated: bool
+    """True if the model never looks at a sensitive column."""
+    facts: dict[str, Any]
+
+    def predict_proba(
+        self, public_ids: NDArray[Any], sensitive_ids: NDArray[Any] | None = None
+    ) -> NDArray[np.float64]:
+        """The probability of label 1, one a row; see `log_odds`."""
+        probabilities: NDArray[np.float64] = sigmoid(self.log_odds(public_ids, sensitive_ids))
+        return probabilities
+
+    def log_odds(
+        self, public_ids: NDArray[Any], sensitive_ids: NDArray[Any] | None = None
+    ) -> NDArray[np.float64]:
+        """Log odds of label 1, one a row.
+
+        Args:
+          public_ids: [rows, public features], whole numbers.
+          sensitive_ids: [rows, sensitive features]; None for a truncated model.
+
+        Raises:
+          ValueError: An id is not one of its feature, or ids are missing or too many.
+        """
+        if self.truncated and sensitive_ids is not None:
+            raise ValueError("the model is truncated: it never saw a sensitive column; pass None.")
+        if not self.truncated and sensitive_ids is None:
+            raise ValueError("the model needs the ids of its sensitive features; pass them.")
+        self._check_ids("public", public_ids)
+        if sensitive_ids is not None:
+            self._check_ids("sensitive", sensitive_ids)
+        return self.model.log_odds(public_ids, sensitive_ids)
+
+    def _check_ids(self, role: str, ids: NDArray[Any]) -> None:
+        limits = np.array(num_ids_of(role, self.features), np.int64)
+        if ids.ndim != 2 or ids.shape[1] != len(limits):
+            raise ValueError(
+                f"{role} ids have the shape {list(ids.shape)}, must be [rows, {len(limits)}]: one "
+                f"column for each {role} feature of the model."
+            )
+        if ((ids < 0) | (ids >= limits)).any():
+            raise ValueError(
+                f"{role} ids must be from 0 to num_ids - 1 of their feature; encode the rows with "
+                "the encoder that the model was trained with."
+            )
+
+
+def load_model(folder: str | Path | None = None) -> CellPredictor:
+    """Reads the model of a folder; by default of the one that this file is in.
+
+    Raises:
+      ValueError: A file is cut, damaged, or does not fit the other.
+    """
+    place = Path(__file__).parent if folder is None else Path(folder)
+    description = read_description(place / DESCRIPTION_FILE)
+    return CellPredictor(
+        model=build_cells(description, read_arrays(place / TENSORS_FILE)),
+        features=description["features"],
+        truncated=description["truncated"],
+        facts=description["facts"],
+    )
+
+
+def build_cells(description: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> CellModel:
+    """Makes the model that a description gives a meaning to.
+
+    Args:
+      description: What model.json says.
+      arrays: What model.safetensors holds.
+
+    Raises:
+      ValueError: The arrays are not those that the description is of.
+    """
+    try:
+        lookups, features = description["lookups"], description["features"]
+        tables = tuple(
+            _table(index, parts, features, arrays) for index, parts in enumerate(lookups)
+        )
+        used = {f"{LOOKUP}{part['lookup']}" for parts in lookups for part in parts}
+        bias = arrays[BIAS]
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise _unfit(f"{type(error).__name__}: {error}") from None
+    known = {BIAS, *used, *(f"{TABLE}{index}" for index in range(len(tables)))}
+    if unknown := arrays.keys() - known:
+        raise _unfit(f"{TENSORS_FILE} has the unknown tensor {min(unknown)!r}")
+    if bias.dtype != np.float64 or bias.shape != (1,):
+        raise _unfit(f"tensor {BIAS!r} must be one float64")
+    model = CellModel(bias=float(bias[0]), tables=tables)
+    if description["truncated"] is model.reads_sensitive or not isinstance(
+        description["truncated"], bool
+    ):
+        raise _unfit(f"truncated={description['truncated']!r} must be {not model.reads_sensitive}")
+    return model
 
 
 def cells_of_rows(
@@ -95,7 +215,7 @@ def cells_of_rows(
     """The place of each row's cell.
 
     Args:
-      parts: Of the table.
+      parts: The columns of the table.
       columns: The ids of the rows, for each part.
     """
     cells = np.zeros(len(columns[0]), np.int64)
@@ -105,8 +225,152 @@ def cells_of_rows(
     return cells
 
 
-def _column(ids: Tensor | None, part: CellPart) -> NDArray[np.int32]:
+def sigmoid(log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Probabilities of log odds, without an overflow on either side."""
+    small = np.exp(-np.abs(log_odds))
+    probabilities: NDArray[np.float64] = np.where(log_odds >= 0, 1.0, small) / (1.0 + small)
+    return probabilities
+
+
+def num_ids_of(role: str, features: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Number of ids of each feature of a role."""
+    return [feature["num_ids"] for feature in features if feature["role"] == role]
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """What model.json says about the arrays.
+
+    Raises:
+      ValueError: It is not of a model of cells, or of another version.
+    """
+    try:
+        description = json.loads(path.read_bytes())
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+        raise ValueError(f"{path.name} is not JSON; it is cut or damaged.") from None
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        raise ValueError(f"{path.name} does not describe a model of tulle.")
+    check_kind(description)
+    return description
+
+
+def check_kind(description: Mapping[str, Any]) -> None:
+    """Refuses the description of another kind of model, or of another version.
+
+    Raises:
+      ValueError: It is one.
+    """
+    settings, version = description.get("settings"), description.get("version")
+    if not isinstance(settings, dict) or settings.get("kind") != KIND or version != VERSION:
+        raise ValueError(
+            f"{DESCRIPTION_FILE} has version={version!r}, this file reads {VERSION} of models of "
+            f"{KIND}; use the load_model.py that came with it."
+        )
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of a safetensors file: 8 bytes length, a JSON header, then raw numbers.
+
+    Raises:
+      ValueError: The file is cut, too long or otherwise not in order, or holds NaN.
+    """
+    content = path.read_bytes()
+    length = struct.unpack("<Q", content[:8])[0] if len(content) >= 8 else len(content)
+    if not 2 <= length <= min(len(content) - 8, _LONGEST_HEADER):
+        raise ValueError(f"{path.name} is cut short or no safetensors file.")
+    numbers = memoryview(content)[8 + length :]
+    arrays = {}
+    for name, dtype, shape, begin, end in _parse_header(
+        path.name, content[8 : 8 + length], len(numbers)
+    ):
+        arrays[name] = np.frombuffer(numbers[begin:end], dtype).reshape(shape)
+        if not np.isfinite(arrays[name]).all():
+            raise ValueError(f"tensor {name!r} of {path.name} has NaN or infinite numbers.")
+    return arrays
+
+
+def _table(
+    index: int,
+    parts: Sequence[Mapping[str, Any]],
+    features: Sequence[Mapping[str, Any]],
+    arrays: Mapping[str, NDArray[Any]],
+) -> CellTable:
+    """One table of a description, with everything checked that it refers to."""
+    if not parts:
+        raise _unfit(f"table {index} must have a column")
+    found = tuple(_part(part, num_ids_of(part["role"], features), arrays) for part in parts)
+    weights, num_cells = arrays[f"{TABLE}{index}"], math.prod(part.size for part in found)
+    if weights.dtype != np.float32 or weights.shape != (num_cells,):
+        raise _unfit(f"tensor '{TABLE}{index}' must be float32 of {num_cells} cells")
+    return CellTable(parts=found, weights=weights)
+
+
+def _part(
+    part: Mapping[str, Any], num_ids: Sequence[int], arrays: Mapping[str, NDArray[Any]]
+) -> CellPart:
+    role, column, size = part["role"], part["column"], part["size"]
+    name = f"{LOOKUP}{part['lookup']}"
+    if role not in ("public", "sensitive"):
+        raise _unfit(f"role={role!r} must be 'public' or 'sensitive'")
+    if type(column) is not int or not 0 <= column < len(num_ids):
+        raise _unfit(f"column={column!r} must be one of {len(num_ids)} {role} features")
+    if type(size) is not int or size < 1:
+        raise _unfit(f"size={size!r} must be a whole number >= 1")
+    lookup = arrays[name]
+    if lookup.dtype != np.int32:
+        raise _unfit(f"tensor {name!r} must be int32")
+    if lookup.shape != (num_ids[column],):
+        raise _unfit(f"tensor {name!r} must have one number for each id of its feature")
+    if ((lookup < 0) | (lookup >= size)).any():
+        raise _unfit(f"tensor {name!r} goes beyond the {size} values of its column")
+    return CellPart(role=role, column=column, lookup=lookup, size=size)
+
+
+def _column(ids: NDArray[Any] | None, part: CellPart) -> NDArray[np.int32]:
     if ids is None:
-        raise ConfigError("the model needs the ids of its sensitive features; pass them.")
-    column: NDArray[np.int32] = ids[:, part.column].cpu().numpy()
+        raise ValueError("the model needs the ids of its sensitive features; pass them.")
+    column: NDArray[np.int32] = ids[:, part.column]
     return column
+
+
+def _parse_header(file_name: str, header: bytes, num_bytes: int) -> list[_Entry]:
+    """The arrays in the order of their bytes, which they fill without gap or overlap."""
+    try:
+        entries = json.loads(header, object_pairs_hook=_without_repeated_names)
+        entries.pop("__metadata__", None)
+        found = [_entry(name, entry) for name, entry in entries.items()]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ValueError(f"the header of {file_name} is damaged.") from None
+    position = 0
+    found.sort(key=lambda entry: entry[3:])
+    for name, dtype, shape, begin, end in found:
+        if begin != position or end - begin != math.prod(shape) * dtype.itemsize:
+            raise ValueError(f"tensor {name!r} of {file_name} is not where its header says.")
+        position = end
+    if position != num_bytes:
+        fault = "is cut short" if position > num_bytes else "has bytes too many"
+        raise ValueError(f"{file_name} {fault}: {num_bytes} bytes of tensors, not {position}.")
+    return found
+
+
+def _entry(name: str, entry: dict[str, Any]) -> _Entry:
+    begin, end = entry["data_offsets"]
+    shape = entry["shape"]
+    if not isinstance(shape, list) or any(
+        type(number) is not int or number < 0 for number in (*shape, begin, end)
+    ):
+        raise TypeError
+    dtypes = _WHOLE_NUMBERS if name.startswith(LOOKUP) else _FRACTIONS
+    return name, dtypes[entry["dtype"]], shape, begin, end
+
+
+def _without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError
+    return dict(pairs)
+
+
+def _unfit(reason: str) -> ValueError:
+    return ValueError(
+        f"{DESCRIPTION_FILE} and {TENSORS_FILE} do not fit each other, or one is damaged: "
+        f"{reason}; copy the folder again."
+    )

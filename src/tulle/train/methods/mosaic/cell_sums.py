@@ -12,9 +12,14 @@ not negative, with different ones since 1 + 2 c^2 + 2 c = 2 for c = (sqrt(3) - 1
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tulle.errors import DataError
+from tulle.train.examples import ExampleSet
+from tulle.train.methods.mosaic.cell_model import CellPart, cells_of_rows
 
 FloatArray = NDArray[np.float64]
 
@@ -68,3 +73,103 @@ def sum_by_cell(cells: NDArray[np.integer], values: FloatArray, num_cells: int =
     """The sum of the values of each cell."""
     sums: FloatArray = np.bincount(cells, values, minlength=num_cells).astype(np.float64)
     return sums
+
+
+class RowColumns:
+    """Ids of the rows by role and column. Sensitive: never log or save them."""
+
+    def __init__(self, examples: ExampleSet) -> None:
+        self._examples = examples
+        self._columns: dict[tuple[str, int], NDArray[np.int32]] = {}
+
+    def ids(self, role: str, column: int) -> NDArray[np.int32]:
+        """The ids of one feature, one for each row; kept once they were read."""
+        key = (role, column)
+        if key not in self._columns:
+            self._columns[key] = self._read(role, column)
+        return self._columns[key]
+
+    def raw_counts(self, role: str, column: int, num_ids: int) -> NDArray[np.int64]:
+        """How many rows have each id."""
+        return np.bincount(self.ids(role, column), minlength=num_ids)
+
+    def _read(self, role: str, column: int) -> NDArray[np.int32]:
+        examples = self._examples
+        ids = examples.public_features if role == "public" else examples.sensitive_features
+        if ids is None:
+            raise DataError("the sensitive columns of these rows are out of reach.")
+        chosen = ids[:, column] if examples.rows is None else ids[examples.rows, column]
+        return np.ascontiguousarray(chosen)
+
+
+Cells = NDArray[np.int64]
+
+_MOST_LOG_ODDS = 30.0
+
+
+class PredictedRows:
+    """Labels, columns and log odds of the training rows. Sensitive: never log or save it."""
+
+    def __init__(self, examples: ExampleSet) -> None:
+        if examples.labels is None:
+            raise DataError("the training rows have no label column; name one in the schema.")
+        # Labels other than 0 and 1 would show through any noise. An id beyond those of its feature
+        # would change how many cells there are, or fall into the cell of another id.
+        examples.check()
+        self._labels = examples.labels.astype(np.float64)
+        self._columns = RowColumns(examples)
+        self._log_odds = np.zeros(len(self._labels))
+        self._predictions = np.full(len(self._labels), 0.5)
+
+    @property
+    def num_rows(self) -> int:
+        """All of them."""
+        return len(self._labels)
+
+    @property
+    def one_cell(self) -> Cells:
+        """All rows in one cell."""
+        return np.zeros(self.num_rows, np.int64)
+
+    def cells(self, parts: Sequence[CellPart]) -> Cells:
+        """The cell of each row in a table of these parts. Sensitive if one of them is."""
+        return cells_of_rows(parts, [self._columns.ids(part.role, part.column) for part in parts])
+
+    def raw_counts(self, role: str, column: int, num_ids: int) -> NDArray[np.int64]:
+        """How many rows have each id."""
+        return self._columns.raw_counts(role, column, num_ids)
+
+    def raw_label_sums(self, cells: Cells, weights: FloatArray, num_cells: int) -> FloatArray:
+        """Labels of each cell, of weighted rows.
+
+        Privacy:
+          As `label_sums`.
+        """
+        return label_sums(cells, self._labels, weights, num_cells)
+
+    def raw_row_sums(self, cells: Cells, weights: FloatArray, num_cells: int) -> FloatArray:
+        """Residuals and predictions of each cell, of weighted rows.
+
+        Privacy:
+          As `row_sums`.
+        """
+        return row_sums(cells, self._labels, self._predictions, weights, num_cells)
+
+    def predicted(
+        self, cells: Cells, weights: FloatArray, num_cells: int
+    ) -> tuple[FloatArray, FloatArray]:
+        """Sums of predictions of weighted rows, and of rows weighted by their squares.
+
+        Public as long as the model has used public columns alone.
+        """
+        weighted = weights * self._predictions
+        return (
+            sum_by_cell(cells, weighted, num_cells),
+            sum_by_cell(cells, weights * weighted, num_cells),
+        )
+
+    def add(self, change: FloatArray | float) -> None:
+        """Changes the log odds of the rows."""
+        self._log_odds += change
+        np.clip(self._log_odds, -_MOST_LOG_ODDS, _MOST_LOG_ODDS, out=self._log_odds)
+        self._predictions = 1 / (1 + np.exp(-self._log_odds))

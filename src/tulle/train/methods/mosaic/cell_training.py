@@ -9,28 +9,34 @@ from numpy.typing import NDArray
 
 from tulle.errors import ConfigError
 from tulle.train.examples import ExampleSet
-from tulle.train.methods.mosaic.candidate_table import CandidateTable, TableIdentity
+from tulle.train.methods.mosaic.candidate_table import (
+    CandidateTable,
+    FittedTable,
+    TableIdentity,
+    TableStages,
+)
 from tulle.train.methods.mosaic.cell_model import CellModel, CellTable
 from tulle.train.methods.mosaic.cell_settings import STAGES, CellSettings
-from tulle.train.methods.mosaic.cell_sums import LABEL_SENSITIVITY, ROW_SENSITIVITY, sum_by_cell
+from tulle.train.methods.mosaic.cell_sums import (
+    LABEL_SENSITIVITY,
+    ROW_SENSITIVITY,
+    Cells,
+    PredictedRows,
+    sum_by_cell,
+)
 from tulle.train.methods.mosaic.column_values import ColumnValues, public_values, sensitive_values
-from tulle.train.methods.mosaic.fitted_table import FittedTable
 from tulle.train.methods.mosaic.noise_shares import NoiseShares
-from tulle.train.methods.mosaic.predicted_rows import Cells, PredictedRows
-from tulle.train.methods.mosaic.row_rounds import RowRound, wishes_of_tables
-from tulle.train.methods.mosaic.share_allocation import allocate_shares
+from tulle.train.methods.mosaic.share_allocation import RowRound, allocate_shares, wishes_of_tables
 from tulle.train.methods.mosaic.shrinkage import (
     NoisyCells,
     further_changes,
     posterior_changes,
     unknown_variances,
 )
-from tulle.train.methods.mosaic.table_stages import TableStages
-from tulle.train.progress import Progress, SpeedMeter
-from tulle.train.run_context import RunContext
+from tulle.train.run_context import Progress, RunContext, SpeedMeter
 
 if TYPE_CHECKING:
-    from tulle.train.train_plan import TrainPlan
+    from tulle.train.methods.train_plan import TrainPlan
 
 FloatArray = NDArray[np.float64]
 
@@ -130,7 +136,7 @@ class _CellTraining:
         _, fitted = self._fitted.setdefault(
             table.identity, (table, FittedTable.empty(table.num_cells))
         )
-        cells = self._rows.cells(table)
+        cells = self._rows.cells(table.parts)
         if not self._reads_sensitive:
             self._fit_labels(table, fitted, cells, row_round)
         elif table.has_more_to_tell:
@@ -277,7 +283,7 @@ class _CellTraining:
         )
         totals = np.zeros(self._rows.num_rows)
         for table in names:
-            totals += wishes[table.identity].wanted[self._rows.cells(table)]
+            totals += wishes[table.identity].wanted[self._rows.cells(table.parts)]
         shares = self._shares.for_rows(
             sum(given), self._rows.num_rows, sensitivity=self._sensitivity
         )

@@ -11,20 +11,17 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tulle.errors import ConfigError
 from tulle.privacy.codec import plain_data
-from tulle.privacy.conditions import Bound
 from tulle.privacy.events import Event, Gaussian
 from tulle.privacy.fields import canonical_json
-from tulle.train.data_shape import DataShape
+from tulle.privacy.plan import Bound
 from tulle.train.methods.method import Method, PlanWords, Target, Trained, check_kinds, enforced
 from tulle.train.methods.mosaic.cell_settings import CellSettings
 from tulle.train.methods.mosaic.cell_sums import LABEL_SENSITIVITY, ROW_SENSITIVITY
-from tulle.train.noise_words import FLOATING_POINT
-from tulle.train.step_sampling import StepSampler
-from tulle.train.unit_level import UnitLevel, UserLevel
+from tulle.train.settings.step_mechanism import FLOATING_POINT, StepSampler
+from tulle.train.settings.units import DataShape, UnitLevel, UserLevel
 
 if TYPE_CHECKING:
-    from tulle.train.fitting import TrainingRun
-    from tulle.train.methods.mosaic.cell_model import CellModel
+    from tulle.train.training_run import TrainingRun
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,6 +31,7 @@ class MosaicConfig(Method):
     kind: ClassVar[str] = "mosaic"
     protects_users: ClassVar[bool] = False
     has_steps_to_resume: ClassVar[bool] = False
+    needs_torch: ClassVar[bool] = False
 
     cells: CellSettings = dataclasses.field(default_factory=CellSettings)
     unit: UnitLevel | None = None
@@ -96,24 +94,14 @@ class MosaicConfig(Method):
     def train(self, run: "TrainingRun") -> Trained:
         """Sums cells, or reads the model back that an earlier try of this run has kept."""
         from tulle.train.methods.mosaic.cell_training import train_on_cells
-        from tulle.train.noise import expanded_description
-        from tulle.train.run_results import keep_cells
-        from tulle.train.trained_model import TrainedModel
+        from tulle.train.methods.mosaic.trained_cells import TrainedCells
+        from tulle.train.steps.normal_stream import expanded_description
 
-        plan, context = run.plan, run.context
+        def train() -> TrainedCells:
+            model = train_on_cells(run.seen, run.plan, run.context)
+            return TrainedCells.of(model, run.plan.shape.features)
 
-        def train() -> "CellModel":
-            return train_on_cells(run.seen, plan, context)
-
-        model = train() if run.folder is None else keep_cells(plan, run.folder, train)
-        trained = TrainedModel(
-            model=model,
-            settings=None,
-            features=plan.shape.features,
-            is_truncated=not model.reads_sensitive,
-            device=context.device,
-        )
-        return Trained(trained, expanded_description(context.rng))
+        return Trained(run.keep_model(train), expanded_description(run.context.rng))
 
 
 _SENTENCE = (

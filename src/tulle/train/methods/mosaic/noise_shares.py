@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import NoiseSource
-from tulle.train.noise import SecretNoise
-from tulle.train.normal_stream import NormalStream
+from tulle.train.steps.normal_stream import NormalStream, SecretNoise
 
 FloatArray = NDArray[np.float64]
 

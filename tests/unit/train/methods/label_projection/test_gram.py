@@ -7,16 +7,15 @@ import torch
 from torch import Tensor
 
 from tulle.errors import ConfigError
-from tulle.train.contributions import TableContribution
-from tulle.train.examples import ExampleBatch
-from tulle.train.gradients import Gradient
 from tulle.train.methods.label_projection import gram as gram_module
 from tulle.train.methods.label_projection.gram import gram_matrix, inner_products
 from tulle.train.methods.label_projection.public_pass import LogitPass, empty_sums, logit_pass
-from tulle.train.models.tower_model import TOWERS
+from tulle.train.models.batches import ExampleBatch
+from tulle.train.models.contributions import Gradient, TableContribution
+from tulle.train.settings.models import TOWERS
 from unit.train.models.reference_models import Batch, reference_gradients
 from unit.train.models.test_tower_model import DATASETS, MODELS, assert_close
-from unit.train.step_reference import Case, make_case
+from unit.train.steps.step_reference import Case, make_case
 
 SETS = [name for name in DATASETS if name != "no public features"]
 CASES = list(itertools.product(MODELS, SETS))

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tulle.errors import ConfigError, RunStateError
-from tulle.train.examples import ExampleBatch
 from tulle.train.methods.label_projection.label_sums import LOGIT_BOUND, LabelSums, NoisySums
 from tulle.train.methods.label_projection.public_pass import (
     LogitPass,
@@ -18,11 +17,12 @@ from tulle.train.methods.label_projection.public_pass import (
     fitting_settings,
     logit_pass,
 )
-from tulle.train.models.tower_model import TOWERS
-from tulle.train.private_step import CLIP_SLACK, StepSettings
+from tulle.train.models.batches import ExampleBatch
+from tulle.train.settings.models import TOWERS
+from tulle.train.steps.private_step import CLIP_SLACK, StepSettings
 from unit.train.models.reference_models import Batch, reference_gradients
 from unit.train.models.test_tower_model import DATASETS, MODELS, assert_close
-from unit.train.step_reference import Case, NoNoise, make_case, step_settings
+from unit.train.steps.step_reference import Case, NoNoise, make_case, step_settings
 
 EACH_MODEL = pytest.mark.parametrize("model", MODELS)
 

@@ -17,13 +17,13 @@ from tulle.train.methods.label_projection.projected_step import (
 )
 from tulle.train.methods.label_projection.projection import Projection, SmoothingPrior
 from tulle.train.methods.label_projection.public_pass import fitting_settings, logit_pass
-from tulle.train.models.tower_model import TOWERS
-from tulle.train.noise import TrainingNoise
-from tulle.train.optimizers.sgd import SGD
-from tulle.train.private_step import CLIP_SLACK
+from tulle.train.settings.models import TOWERS
+from tulle.train.settings.optimizers import SGD
+from tulle.train.steps.private_step import CLIP_SLACK
+from tulle.train.steps.training_noise import TrainingNoise
 from unit.train.methods.label_projection.test_label_sums import flat, gradients_of_logits, of_rows
 from unit.train.models.test_tower_model import DATASETS, MODELS, assert_close
-from unit.train.step_reference import Case, NoNoise, make_case, step_settings
+from unit.train.steps.step_reference import Case, NoNoise, make_case, step_settings
 
 EXACT = Projection(smoothing=0.0, max_iterations=10_000)
 EACH_MODEL = pytest.mark.parametrize("model", MODELS)

@@ -8,31 +8,51 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from safetensors.numpy import load_file, save_file
 
 from tulle.data.prepared.format import PreparedFeature
 from tulle.errors import ConfigError, DataError, RunStateError
-from tulle.train import exported_model
-from tulle.train.export import load_model
-from tulle.train.methods.mosaic.cell_export import export_cells
+from tulle.train.methods.mosaic import cell_model
 from tulle.train.methods.mosaic.cell_model import CellModel, CellPart, CellTable
+from tulle.train.methods.mosaic.trained_cells import TrainedCells
+from tulle.train.saved_models import load_model
 from unit.train.exported_folders import (
     PUBLIC_ONLY,
     SEPARATE,
+    cell_logits_alone,
     feature,
     header_and_data,
-    ids_of,
-    logits_alone,
     rewritten,
+)
+from unit.train.exported_folders import (
+    ids_of as torch_ids_of,
 )
 
 FACTS = {"plan_fingerprint": "sha256:00", "epsilon": 3.0}
-Tensors = dict[str, Tensor]
+Arrays = dict[str, NDArray[Any]]
+
+
+def export_cells(
+    folder: Path,
+    model: CellModel,
+    features: tuple[PreparedFeature, ...],
+    *,
+    facts: dict[str, Any],
+) -> None:
+    TrainedCells.of(model, features).write(folder, facts)
+
+
+def load_cells(folder: Path) -> TrainedCells:
+    loaded = load_model(folder)
+    assert isinstance(loaded, TrainedCells)
+    return loaded
+
+
+def ids_of(role: str, features: tuple[PreparedFeature, ...]) -> NDArray[Any]:
+    return torch_ids_of(role, features).numpy()
 
 
 def part_of(
@@ -58,7 +78,9 @@ MIXED = CellModel(bias=-1.25, tables=TABLES)
 TRUNCATED = CellModel(bias=0.1, tables=PUBLIC_TABLES)
 
 
-def brute_force(model: CellModel, public: Tensor, sensitive: Tensor | None) -> NDArray[np.float64]:
+def brute_force(
+    model: CellModel, public: NDArray[Any], sensitive: NDArray[Any] | None
+) -> NDArray[np.float64]:
     """Looks each row's cell up in an array with one axis for each part."""
     logits = []
     for row in range(len(public)):
@@ -77,7 +99,7 @@ def brute_force(model: CellModel, public: Tensor, sensitive: Tensor | None) -> N
 
 def both_ids(
     model: CellModel, features: tuple[PreparedFeature, ...] = SEPARATE
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[NDArray[Any], NDArray[Any] | None]:
     sensitive = ids_of("sensitive", features) if model.reads_sensitive else None
     return ids_of("public", features), sensitive
 
@@ -95,7 +117,7 @@ def test_the_folder_alone_gives_the_logits_of_the_model(tmp_path: Path) -> None:
         rows = [public.tolist(), None if sensitive is None else sensitive.tolist()]
         asked.append([str(tmp_path / name), *rows])
         expected.append(brute_force(model, public, sensitive))
-    for found, logits in zip(logits_alone(asked, tmp_path), expected, strict=True):
+    for found, logits in zip(cell_logits_alone(asked, tmp_path), expected, strict=True):
         assert np.std(logits) > 0.1
         np.testing.assert_allclose(found, logits, rtol=1e-12, atol=1e-12)
 
@@ -103,11 +125,9 @@ def test_the_folder_alone_gives_the_logits_of_the_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", [MIXED, TRUNCATED, CellModel(bias=0.5, tables=())])
 def test_a_model_comes_back_into_tulle(tmp_path: Path, model: CellModel) -> None:
     export_cells(tmp_path / "model", model, SEPARATE, facts=FACTS)
-    loaded = load_model(tmp_path / "model")
-    assert isinstance(loaded.model, CellModel)
-    assert loaded.settings is None
+    loaded = load_cells(tmp_path / "model")
     assert loaded.features == SEPARATE
-    assert loaded.truncated is not model.reads_sensitive
+    assert loaded.is_truncated is not model.reads_sensitive
     assert loaded.facts == FACTS
     assert loaded.model.bias == model.bias
     for found, table in zip(loaded.model.tables, model.tables, strict=True):
@@ -118,7 +138,7 @@ def test_a_model_comes_back_into_tulle(tmp_path: Path, model: CellModel) -> None
             assert mine.lookup.dtype == np.int32
             np.testing.assert_array_equal(mine.lookup, part.lookup)
     public, sensitive = both_ids(model)
-    logits = loaded.model.forward(public, sensitive).logits.numpy()
+    logits = loaded.model.log_odds(public, sensitive)
     np.testing.assert_array_equal(logits, brute_force(model, public, sensitive))
 
 
@@ -152,67 +172,59 @@ def test_every_way_to_predict_gives_the_same_logits(
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"
         export_cells(folder, model, features, facts={})
-        alone = exported_model.load_model(folder)
-        again = load_model(folder).model
+        alone = cell_model.load_model(folder)
+        again = load_cells(folder).model
     found = [
-        model.forward(public, sensitive).logits,
-        again.forward(public, sensitive).logits,
-        alone(public, sensitive).detach(),
+        model.log_odds(public, sensitive),
+        again.log_odds(public, sensitive),
+        alone.log_odds(public, sensitive),
     ]
     for logits in found:
-        assert logits.dtype == torch.float64
-        np.testing.assert_allclose(logits.numpy(), expected, rtol=1e-12, atol=1e-12)
+        assert logits.dtype == np.float64
+        np.testing.assert_allclose(logits, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_each_distinct_lookup_is_stored_once(tmp_path: Path) -> None:
     export_cells(tmp_path / "model", MIXED, SEPARATE, facts={})
-    tensors = exported_model.read_tensors(tmp_path / "model" / "model.safetensors")
+    tensors = cell_model.read_arrays(tmp_path / "model" / "model.safetensors")
     lookups = {name: values for name, values in tensors.items() if name.startswith("lookup.")}
     assert len(lookups) == 5
-    assert all(values.dtype == torch.int32 for values in lookups.values())
+    assert all(values.dtype == np.int32 for values in lookups.values())
     for one, other in itertools.combinations(lookups.values(), 2):
-        assert not torch.equal(one, other)
-
-
-def test_weights_are_parameters_and_lookups_are_not(tmp_path: Path) -> None:
-    export_cells(tmp_path / "model", MIXED, SEPARATE, facts={})
-    model = exported_model.load_model(tmp_path / "model")
-    names = {name for name, _ in model.named_parameters()}
-    assert names == {"common.bias", *(f"table.{i}" for i in range(len(TABLES)))}
-    assert {name for name, _ in model.named_buffers()} >= {f"lookup.{i}" for i in range(5)}
-    tensors = exported_model.read_tensors(tmp_path / "model" / "model.safetensors")
-    assert model.state_dict().keys() == tensors.keys()
+        assert not np.array_equal(one, other)
 
 
 def test_a_model_without_sensitive_parts_takes_public_ids_alone(tmp_path: Path) -> None:
     export_cells(tmp_path / "model", TRUNCATED, SEPARATE, facts={})
-    model = exported_model.load_model(tmp_path / "model")
+    model = cell_model.load_model(tmp_path / "model")
     public, sensitive = ids_of("public", SEPARATE), ids_of("sensitive", SEPARATE)
     assert model.truncated is True
-    assert model.num_columns == [3]
-    assert len(model(public)) == len(public)
+    assert len(model.predict_proba(public)) == len(public)
     with pytest.raises(ValueError, match="the model is truncated"):
-        model(public, sensitive)
+        model.predict_proba(public, sensitive)
 
 
 def test_ids_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     export_cells(tmp_path / "model", MIXED, SEPARATE, facts={})
-    model = exported_model.load_model(tmp_path / "model")
+    model = cell_model.load_model(tmp_path / "model")
     public, sensitive = ids_of("public", SEPARATE), ids_of("sensitive", SEPARATE)
-    assert model(public.int(), sensitive.int()).equal(model(public, sensitive))
+    shorter = model.log_odds(public.astype(np.int32), sensitive.astype(np.int32))
+    np.testing.assert_array_equal(shorter, model.log_odds(public, sensitive))
     for wrong in (-1, 30):
+        changed = public.copy()
+        changed[7, 0] = wrong
         with pytest.raises(ValueError, match="public ids must be from 0 to num_ids - 1"):
-            model(public.index_fill(1, torch.tensor([0]), wrong), sensitive)
+            model.predict_proba(changed, sensitive)
     with pytest.raises(ValueError, match=r"sensitive ids have the shape \[50, 1\]"):
-        model(public, sensitive[:, :1])
+        model.predict_proba(public, sensitive[:, :1])
     with pytest.raises(ValueError, match="needs the ids of its sensitive features"):
-        model(public)
+        model.predict_proba(public)
 
 
 def plant(
     folder: Path,
     *,
-    tensors: Callable[[Tensors], None] = lambda _tensors: None,
+    tensors: Callable[[Arrays], None] = lambda _tensors: None,
     description: Callable[[dict[str, Any]], None] = lambda _description: None,
 ) -> None:
     """Changes an exported model, with a checksum that fits again."""
@@ -226,35 +238,47 @@ def plant(
     (folder / "model.json").write_text(json.dumps(data))
 
 
-def put_tensor(name: str, change: Callable[[Tensor], Tensor]) -> Callable[[Tensors], None]:
+def put_tensor(
+    name: str, change: Callable[[NDArray[Any]], NDArray[Any]]
+) -> Callable[[Arrays], None]:
     return lambda held: held.update({name: change(held[name])})
+
+
+def as_type(dtype: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    return lambda values: values.astype(dtype)
 
 
 def put_part(**changes: object) -> Callable[[dict[str, Any]], None]:
     return lambda data: data["lookups"][1][0].update(changes)
 
 
-TENSOR_DAMAGES: dict[str, tuple[Callable[[Tensors], None], str]] = {
+TENSOR_DAMAGES: dict[str, tuple[Callable[[Arrays], None], str]] = {
     "a lookup beyond size": (
-        put_tensor("lookup.0", lambda lookup: lookup.index_fill(0, torch.tensor([3]), 5)),
+        put_tensor(
+            "lookup.0",
+            lambda lookup: np.where(np.arange(len(lookup)) == 3, 5, lookup).astype(np.int32),
+        ),
         r"'lookup\.0' goes beyond the 5 values",
     ),
     "a negative lookup": (
-        put_tensor("lookup.0", lambda lookup: lookup.index_fill(0, torch.tensor([3]), -1)),
+        put_tensor(
+            "lookup.0",
+            lambda lookup: np.where(np.arange(len(lookup)) == 3, -1, lookup).astype(np.int32),
+        ),
         r"'lookup\.0' goes beyond the 5 values",
     ),
     "a lookup too short": (
-        put_tensor("lookup.0", lambda lookup: lookup[:-1].clone()),
+        put_tensor("lookup.0", lambda lookup: lookup[:-1].copy()),
         r"'lookup\.0' must have one number for each id",
     ),
-    "a lookup of fractions": (put_tensor("lookup.0", Tensor.float), "header"),
-    "a lookup of long numbers": (put_tensor("lookup.0", Tensor.long), "header"),
+    "a lookup of fractions": (put_tensor("lookup.0", as_type(np.float32)), "header|must be int32"),
+    "a lookup of long numbers": (put_tensor("lookup.0", as_type(np.int64)), "header|must be int32"),
     "weights too short": (
-        put_tensor("table.1", lambda weights: weights[:-1].clone()),
+        put_tensor("table.1", lambda weights: weights[:-1].copy()),
         r"'table\.1' must be float32 of 14 cells",
     ),
     "weights too long": (
-        put_tensor("table.1", lambda weights: torch.cat([weights, weights])),
+        put_tensor("table.1", lambda weights: np.concatenate([weights, weights])),
         r"'table\.1' must be float32 of 14 cells",
     ),
     "weights of two axes": (
@@ -262,25 +286,25 @@ TENSOR_DAMAGES: dict[str, tuple[Callable[[Tensors], None], str]] = {
         r"'table\.1' must be float32 of 14 cells",
     ),
     "weights in double": (
-        put_tensor("table.1", Tensor.double),
+        put_tensor("table.1", as_type(np.float64)),
         r"'table\.1' must be float32 of 14 cells",
     ),
-    "weights of whole numbers": (put_tensor("table.1", Tensor.int), "header"),
+    "weights of whole numbers": (put_tensor("table.1", as_type(np.int32)), "header|float32 of 14"),
     "weights of NaN": (
         put_tensor("table.1", lambda weights: weights * float("nan")),
         r"'table\.1' of model\.safetensors has NaN",
     ),
-    "a bias of whole numbers": (put_tensor("common.bias", Tensor.int), "header"),
+    "a bias of whole numbers": (put_tensor("common.bias", as_type(np.int32)), "header|one float64"),
     "no number as bias": (
-        put_tensor("common.bias", lambda bias: bias[:0].clone()),
+        put_tensor("common.bias", lambda bias: bias[:0].copy()),
         r"'common\.bias' must be one float64",
     ),
     "an unknown tensor": (
-        lambda held: held.update({"table.9": torch.zeros(2)}),
+        lambda held: held.update({"table.9": np.zeros(2, np.float32)}),
         r"unknown tensor 'table\.9'",
     ),
     "an unknown lookup": (
-        lambda held: held.update({"lookup.9": torch.zeros(2, dtype=torch.int32)}),
+        lambda held: held.update({"lookup.9": np.zeros(2, np.int32)}),
         r"unknown tensor 'lookup\.9'",
     ),
     "a missing table": (lambda held: held.__delitem__("table.1"), r"table\.1"),
@@ -291,8 +315,8 @@ TENSOR_DAMAGES: dict[str, tuple[Callable[[Tensors], None], str]] = {
 def check_refused(folder: Path, reason: str) -> None:
     """Both readers of a folder name what is wrong."""
     with pytest.raises(ValueError, match=reason):
-        exported_model.load_model(folder)
-    with pytest.raises(DataError, match=f"{reason}.*; export the model again"):
+        cell_model.load_model(folder)
+    with pytest.raises(DataError, match=f"({reason}).*; export the model again"):
         load_model(folder)
 
 
@@ -351,7 +375,7 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
     for length in range(0, len(content), 41):
         path.write_bytes(content[:length])
         with pytest.raises(ValueError, match=r"model\.safetensors"):
-            exported_model.load_model(folder)
+            cell_model.load_model(folder)
         with pytest.raises(DataError, match=r"model\.safetensors was cut or changed"):
             load_model(folder)
 
@@ -364,7 +388,7 @@ def test_a_truncated_tensor_is_refused(tmp_path: Path) -> None:
     header["lookup.0"]["shape"] = [29]
     path.write_bytes(rewritten(header, data))
     with pytest.raises(ValueError, match=r"'lookup\.0' of model\.safetensors is not where"):
-        exported_model.load_model(folder)
+        cell_model.load_model(folder)
 
 
 def test_arrays_that_share_memory_or_are_read_only_are_exported(tmp_path: Path) -> None:
@@ -373,8 +397,8 @@ def test_arrays_that_share_memory_or_are_read_only_are_exported(tmp_path: Path) 
     model = CellModel(bias=0.0, tables=(table, table))
     export_cells(tmp_path / "model", model, SEPARATE, facts={})
     public = ids_of("public", SEPARATE)
-    logits = exported_model.load_model(tmp_path / "model")(public)
-    np.testing.assert_array_equal(logits.detach().numpy(), brute_force(model, public, None))
+    logits = cell_model.load_model(tmp_path / "model").log_odds(public)
+    np.testing.assert_array_equal(logits, brute_force(model, public, None))
 
 
 def test_models_that_do_not_fit_are_not_exported(tmp_path: Path) -> None:

@@ -5,37 +5,33 @@ import math
 
 import numpy as np
 import pytest
-import torch
+from numpy.typing import NDArray
 
 from tulle.errors import ConfigError, DataError, RunInterruptedError
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.privacy.codec import plain_data, settings_from
 from tulle.quality.metrics import evaluate_predictions
-from tulle.runs.interruption import StopRequest
-from tulle.train.evaluation import predict
+from tulle.runs.records import StopRequest
 from tulle.train.examples import ExampleSet
-from tulle.train.journal import MemoryJournal
 from tulle.train.methods.dp_sgd import DpSgdConfig
 from tulle.train.methods.mosaic import cell_training
 from tulle.train.methods.mosaic.cell_model import CellModel
 from tulle.train.methods.mosaic.cell_settings import CellSettings, ScreeningParts, StageShares
+from tulle.train.methods.mosaic.cell_sums import RowColumns
 from tulle.train.methods.mosaic.cell_training import train_on_cells
 from tulle.train.methods.mosaic.method import MosaicConfig
 from tulle.train.methods.mosaic.noise_shares import NoiseShares
-from tulle.train.methods.mosaic.row_columns import RowColumns
-from tulle.train.phases import PrivatePhase
-from tulle.train.progress import Progress
-from tulle.train.run_context import RunContext
+from tulle.train.methods.mosaic.trained_cells import TrainedCells
+from tulle.train.run_context import Progress, RunContext
+from tulle.train.settings.phases import PrivatePhase
+from tulle.train.settings.units import ExampleLevel
 from tulle.train.training_rows import TrainingRows, shape_of
-from tulle.train.unit_level import ExampleLevel
 from unit.train.small_data import FEATURES, SCHEMA, make_examples
 
 
 def context(seed: int = 0, stop: StopRequest | None = None, watch: object = None) -> RunContext:
     return RunContext(
-        device=torch.device("cpu"),
         rng=SeededNoise(seed),
-        journal=MemoryJournal(),
         stop=stop or StopRequest(),
         watch=watch,  # type: ignore[arg-type]
     )
@@ -47,9 +43,13 @@ def trained(examples: ExampleSet, epsilon: float = 8.0, seed: int = 0) -> CellMo
     return train_on_cells(examples, plan, context(seed))
 
 
+def predict(model: CellModel, examples: ExampleSet) -> NDArray[np.float64]:
+    return TrainedCells.of(model, examples.features).predict_proba(examples)
+
+
 def auc_loss(model: CellModel, test: ExampleSet) -> float:
     assert test.labels is not None
-    probabilities = predict(model, test, torch.device("cpu"))
+    probabilities = predict(model, test)
     return evaluate_predictions(test.labels, probabilities).auc_loss
 
 
@@ -64,9 +64,7 @@ def test_predictions_are_right_on_average() -> None:
     model = trained(make_examples(20_000, seed=1))
     test = make_examples(20_000, seed=2)
     assert test.labels is not None
-    assert predict(model, test, torch.device("cpu")).mean() == pytest.approx(
-        test.labels.mean(), abs=0.02
-    )
+    assert predict(model, test).mean() == pytest.approx(test.labels.mean(), abs=0.02)
 
 
 def test_less_privacy_is_better() -> None:
@@ -112,7 +110,7 @@ def test_data_without_public_columns_are_trained_on() -> None:
 def test_tiny_data_and_constant_labels_give_a_model(num_rows: int, label: int) -> None:
     examples = make_examples(num_rows, seed=3)
     examples = dataclasses.replace(examples, labels=np.full(num_rows, label, np.float32))
-    chances = predict(trained(examples), examples, torch.device("cpu"))
+    chances = predict(trained(examples), examples)
     assert np.isfinite(chances).all()
 
 
@@ -123,7 +121,7 @@ def test_a_column_that_decides_the_label_leaves_no_gaps(epsilon: float) -> None:
     sensitive = np.stack([labels, 1 - labels], axis=1).astype(np.int32)
     decided = dataclasses.replace(examples, labels=labels, sensitive_features=sensitive)
     model = trained(decided, epsilon)
-    assert np.isfinite(predict(model, decided, torch.device("cpu"))).all()
+    assert np.isfinite(predict(model, decided)).all()
     assert auc_loss(model, decided) < 0.01
 
 

@@ -12,33 +12,29 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-import torch
 
 from tulle.accounting.ledger import Ledger
 from tulle.accounting.refusal import SpendRefusedError
 from tulle.data.schema import Schema
 from tulle.errors import ConfigError, RunInterruptedError, RunStateError
 from tulle.mechanisms.entropy import NoiseSource
-from tulle.report.training_card import training_card
+from tulle.runs.charging import ReleaseCharge
 from tulle.runs.folder import RunFolder
+from tulle.runs.record import card_of
+from tulle.runs.training_record import RESULT_FILE, read_training
 from tulle.train import fitting
-from tulle.train.classifier import Hashing, TableClassifier
+from tulle.train.classifier import Classifier
 from tulle.train.examples import ExampleSet
-from tulle.train.export import load_model
 from tulle.train.fitting import FitResult, fit
 from tulle.train.methods.mosaic import cell_training
 from tulle.train.methods.mosaic.cell_model import CellModel
 from tulle.train.methods.mosaic.method import MosaicConfig
 from tulle.train.methods.mosaic.noise_shares import NoiseShares
-from tulle.train.progress import Progress
-from tulle.train.run_options import LedgerCharge, RunOptions
-from tulle.train.run_results import (
-    MODEL_FOLDER,
-    MODEL_KEPT,
-    RESULT_FILE,
-    has_begun_model,
-)
-from tulle.train.unit_level import ExampleLevel
+from tulle.train.methods.mosaic.trained_cells import TrainedCells
+from tulle.train.run_context import Progress, RunOptions
+from tulle.train.saved_models import load_model
+from tulle.train.settings.units import ExampleLevel
+from tulle.train.training_run import MODEL_FOLDER, MODEL_KEPT, has_begun_model
 from unit.train.small_data import make_examples, make_ledger, planned
 
 CONFIG = MosaicConfig(unit=ExampleLevel()).calibrate(epsilon=8.0, delta=1e-6)
@@ -144,7 +140,7 @@ def test_progress_tells_public_numbers_of_stages_alone() -> None:
 def test_a_run_leaves_a_model_a_result_and_a_card(tmp_path: Path) -> None:
     result = run(tmp_path / "run")
     folder = RunFolder.open(tmp_path / "run")
-    card = training_card(folder)
+    card = card_of(read_training(folder))
     assert card.plan == result.plan.privacy
     assert card.reasons == ()
     stored = folder.read_json(RESULT_FILE)
@@ -153,11 +149,10 @@ def test_a_run_leaves_a_model_a_result_and_a_card(tmp_path: Path) -> None:
     loaded = load_model(tmp_path / "run" / MODEL_FOLDER)
     assert loaded.facts["plan_fingerprint"] == result.plan.privacy.fingerprint()
     assert TEST.sensitive_features is not None
-    ids = (
-        torch.from_numpy(part).long() for part in (TEST.public_features, TEST.sensitive_features)
-    )
-    found = torch.sigmoid(loaded.model.forward(*ids).logits)
-    np.testing.assert_array_equal(found.numpy(), result.model.predict_proba(TEST))
+    assert isinstance(loaded, TrainedCells)
+    log_odds = loaded.model.log_odds(TEST.public_features, TEST.sensitive_features)
+    found = 1 / (1 + np.exp(-log_odds))
+    np.testing.assert_allclose(found, result.model.predict_proba(TEST), rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +161,7 @@ def test_a_run_leaves_a_model_a_result_and_a_card(tmp_path: Path) -> None:
 def test_a_run_that_was_stopped_has_kept_nothing_begins_anew_and_pays_once(
     tmp_path: Path, ledger: Ledger, watch: Callable[[Progress], None], error: type[Exception]
 ) -> None:
-    charge = LedgerCharge(ledger=ledger)
+    charge = ReleaseCharge(ledger=ledger, purpose="training")
     with pytest.raises(error):
         run(tmp_path / "run", charge=charge, watch=watch)
     assert len(ledger.spends("all")) == 1
@@ -193,7 +188,7 @@ def test_a_model_that_was_kept_is_never_made_again(
         if last == "evaluation":
             patch.setattr(fitting.TrainedModel, "evaluate", die)
         if last == "result":
-            patch.setattr(fitting, "write_results", die)
+            patch.setattr(RunFolder, "write_json", die)
         if last == "end":
             run(tmp_path / "run")
         else:
@@ -312,7 +307,7 @@ def test_the_ledger_is_charged_before_a_cell_is_summed(
         return CellModel(bias=0.0, tables=())
 
     monkeypatch.setattr(cell_training, "train_on_cells", noting)
-    run(charge=LedgerCharge(ledger=ledger))
+    run(charge=ReleaseCharge(ledger=ledger, purpose="training"))
     assert spends == [1]
 
 
@@ -326,14 +321,8 @@ def test_a_table_classifier_takes_cells() -> None:
     site, age = rng.integers(0, 6, 3_000), rng.integers(0, 4, 3_000)
     clicks = rng.random(3_000) < 1 / (1 + np.exp(-2.0 * (site - 2.5) - 2.0 * (age - 1.5)))
     table = pl.DataFrame({"click": clicks.astype(int), "site": site, "age": age})
-    model = TableClassifier(
-        Schema(label="click", public=("site",), sensitive=("age",)),
-        epsilon=8,
-        delta=1e-6,
-        config=MosaicConfig(unit=ExampleLevel()),
-        features=Hashing(public_bins=64, sensitive_bins=32, salt=bytes(range(16))),
-        options=RunOptions(seed=3),
-    ).fit(table[:2_000])
+    schema = Schema(label="click", public=("site",), sensitive=("age",))
+    model = Classifier(schema, epsilon=8, delta=1e-6, seed=3).fit(table[:2_000])
     assert model.guarantee_.epsilon == 8
     assert model.predict_proba(table[2_000:]).shape == (1_000, 2)
     assert model.evaluate(table[2_000:]).relative_log_likelihood > 0.1

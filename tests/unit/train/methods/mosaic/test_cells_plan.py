@@ -8,22 +8,19 @@ from typing import Any
 
 import pytest
 
-from tulle.accounting.accountant import pld_epsilon
-from tulle.accounting.plan_check import verify_plan
+from tulle.accounting.accountant import pld_epsilon, verify_plan
 from tulle.errors import ConfigError
 from tulle.mechanisms.analytic_gaussian import calibrate_gaussian
-from tulle.privacy.conditions import Status
-from tulle.privacy.event_json import event_to_dict
-from tulle.privacy.events import Composed, Event, Gaussian
+from tulle.privacy.events import Composed, Event, Gaussian, event_to_dict
+from tulle.privacy.plan import Status
+from tulle.privacy.toml_files import toml_text
 from tulle.privacy.units import Adjacency, Scope
-from tulle.runs.toml_text import toml_text
-from tulle.train.distributed.shareable import check_shareable
 from tulle.train.methods.catalogue import method_data, method_from
 from tulle.train.methods.mosaic.cell_settings import CellSettings, StageShares
 from tulle.train.methods.mosaic.method import MosaicConfig
-from tulle.train.methods.private_steps import tower_method
-from tulle.train.train_plan import TrainPlan
-from tulle.train.unit_level import ExampleLevel, UserLevel
+from tulle.train.methods.private_steps import check_shareable, tower_method
+from tulle.train.methods.train_plan import TrainPlan
+from tulle.train.settings.units import ExampleLevel, UserLevel
 from unit.train.small_data import FEATURES, make_shape, planned
 
 CONFIG = MosaicConfig(unit=ExampleLevel()).calibrate(epsilon=3.0, delta=1e-6)

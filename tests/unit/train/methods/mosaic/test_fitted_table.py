@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tulle.train.methods.mosaic.fitted_table import FittedTable
+from tulle.train.methods.mosaic.candidate_table import FittedTable
 
 
 def test_releases_are_weighted_by_what_their_rows_spent() -> None:

@@ -16,7 +16,7 @@ from tulle.train.methods.mosaic import cell_training
 from tulle.train.methods.mosaic.cell_model import CellModel
 from tulle.train.methods.mosaic.method import MosaicConfig
 from tulle.train.methods.mosaic.noise_shares import NoiseShares, RowShares
-from tulle.train.unit_level import ExampleLevel
+from tulle.train.settings.units import ExampleLevel
 from unit.train.methods.mosaic.test_cell_training import context
 from unit.train.small_data import make_examples, planned
 

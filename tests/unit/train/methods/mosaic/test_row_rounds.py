@@ -7,7 +7,7 @@ from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.methods.mosaic.candidate_table import CandidateTable
 from tulle.train.methods.mosaic.column_values import public_values
 from tulle.train.methods.mosaic.noise_shares import NoiseShares
-from tulle.train.methods.mosaic.row_rounds import RowRound, wishes_of_tables
+from tulle.train.methods.mosaic.share_allocation import RowRound, wishes_of_tables
 
 _RATE, _NOISE, _SHARE = 0.1, 400.0, 0.2
 _LARGE, _MIDDLE, _TINY = 200_000, 2_000, 3

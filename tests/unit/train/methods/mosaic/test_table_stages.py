@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from tulle.train.methods.mosaic.candidate_table import CandidateTable
+from tulle.train.methods.mosaic.candidate_table import CandidateTable, TableStages
 from tulle.train.methods.mosaic.cell_settings import CellSettings
 from tulle.train.methods.mosaic.column_values import ColumnValues, public_values, sensitive_values
-from tulle.train.methods.mosaic.table_stages import TableStages
 
 _NOISE, _RATE = 4.0, 0.1
 

@@ -1,1 +1,0 @@
-"""Training noise as whole multiples of one grid."""

@@ -1,0 +1,141 @@
+"""A trained model of cells: its predictions, and its folder that numpy alone can use."""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tulle.data.prepared.format import PreparedFeature
+from tulle.errors import ConfigError, DataError
+from tulle.train.examples import ExampleSet
+from tulle.train.methods.mosaic import cell_model
+from tulle.train.methods.mosaic.cell_model import CellModel, CellTable, sigmoid
+from tulle.train.model_folder import ModelFiles, write_model_folder
+from tulle.train.trained_model import TrainedModel
+
+_ROWS_AT_A_TIME = 1 << 16
+"""Rows that are predicted together, so that their cells stay in the cache."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TrainedCells(TrainedModel):
+    """Tables of cells that noisy sums have filled."""
+
+    model: CellModel
+
+    @classmethod
+    def of(cls, model: CellModel, features: tuple[PreparedFeature, ...]) -> "TrainedCells":
+        """Makes the trained model of tables; one without a sensitive column is truncated."""
+        return cls(model=model, features=features, is_truncated=not model.reads_sensitive)
+
+    @property
+    def kind(self) -> str:
+        """The word for models of cells."""
+        return cell_model.KIND
+
+    def predicted(self, rows: ExampleSet) -> NDArray[np.float64]:
+        """The probability of label 1 for each row."""
+        parts = []
+        for start in range(0, rows.num_rows, _ROWS_AT_A_TIME):
+            stop = min(start + _ROWS_AT_A_TIME, rows.num_rows)
+            chosen = slice(start, stop) if rows.rows is None else rows.rows[start:stop]
+            sensitive = rows.sensitive_features
+            log_odds = self.model.log_odds(
+                rows.public_features[chosen], None if sensitive is None else sensitive[chosen]
+            )
+            parts.append(sigmoid(log_odds))
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    def write(self, folder: Path, facts: Mapping[str, object], *, keep_cut: bool = False) -> None:
+        """Writes the model into a new folder, for numpy alone.
+
+        Privacy:
+          Bias, weights and lookups become public as they are. Lookups of sensitive columns must
+          come from noisy counts.
+
+        Raises:
+          ConfigError: The model does not fit the features, or facts are no plain data.
+          DataError: A weight is NaN or infinite.
+          RunStateError: The folder exists or cannot be written.
+        """
+        arrays: dict[str, NDArray[Any]] = {cell_model.BIAS: np.array([self.model.bias], np.float64)}
+        for index, table in enumerate(self.model.tables):
+            _check_table(table, self.features)
+            arrays[f"{cell_model.TABLE}{index}"] = table.weights
+        lookups, parts = _numbered_lookups(self.model)
+        for number, lookup in enumerate(lookups):
+            arrays[f"{cell_model.LOOKUP}{number}"] = lookup
+        description = {
+            "version": cell_model.VERSION,
+            "settings": {"kind": cell_model.KIND},
+            "truncated": not self.model.reads_sensitive,
+            "features": [dataclasses.asdict(feature) for feature in self.features],
+            "lookups": parts,
+            "facts": dict(facts),
+        }
+        loader = Path(cell_model.__file__)
+        write_model_folder(
+            folder,
+            arrays,
+            description,
+            loader=loader,
+            encoder=self.encoder,
+            keep_cut=keep_cut,
+        )
+
+
+def cells_of(files: ModelFiles, features: tuple[PreparedFeature, ...]) -> TrainedCells:
+    """Makes the model that a folder holds.
+
+    Args:
+      files: Description and arrays.
+      features: The features of the description.
+
+    Raises:
+      DataError: The arrays are not those that the description is of.
+    """
+    try:
+        cell_model.check_kind(files.description)
+        model = cell_model.build_cells(files.description, files.arrays)
+    except ValueError as error:
+        raise DataError(str(error)) from None
+    facts = files.description["facts"]
+    return dataclasses.replace(TrainedCells.of(model, features), facts=facts)
+
+
+def _numbered_lookups(
+    model: CellModel,
+) -> tuple[list[NDArray[np.int32]], list[list[dict[str, object]]]]:
+    """Each distinct lookup once, and the parts of each table with the number of theirs."""
+    numbers: dict[bytes, int] = {}
+    lookups: list[NDArray[np.int32]] = []
+    tables = []
+    for table in model.tables:
+        parts: list[dict[str, object]] = []
+        for part in table.parts:
+            content = hashlib.sha256(part.lookup.tobytes()).digest()
+            if content not in numbers:
+                numbers[content] = len(lookups)
+                lookups.append(part.lookup)
+            place = {"role": part.role, "column": int(part.column), "size": int(part.size)}
+            parts.append({**place, "lookup": numbers[content]})
+        tables.append(parts)
+    return lookups, tables
+
+
+def _check_table(table: CellTable, features: Sequence[PreparedFeature]) -> None:
+    if table.weights.dtype != np.float32:
+        raise ConfigError(f"weights of a table are {table.weights.dtype}, must be float32.")
+    for part in table.parts:
+        num_ids = [feature.num_ids for feature in features if feature.role == part.role]
+        if part.lookup.dtype != np.int32:
+            raise ConfigError(f"a lookup is {part.lookup.dtype}, must be int32.")
+        if not 0 <= part.column < len(num_ids) or part.lookup.shape != (num_ids[part.column],):
+            raise ConfigError(
+                f"the lookup of {part.role} column {part.column} is not of a feature of that role; "
+                "pass the features that the model was trained on."
+            )

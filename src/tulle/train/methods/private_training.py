@@ -1,0 +1,182 @@
+"""The private steps of a run, in blocks that are charged before they are taken."""
+
+import dataclasses
+import math
+from collections.abc import Iterable
+
+from torch import Tensor
+
+from tulle.data.samplers.user_sampling import UserSampling
+from tulle.errors import ConfigError, RunStateError
+from tulle.runs.records import StepBlock, StepBlocks
+from tulle.train.examples import ExampleSet
+from tulle.train.methods.private_steps import start_plan_steps
+from tulle.train.methods.train_plan import TrainPlan
+from tulle.train.models.tower_model import TowerModel
+from tulle.train.run_context import Progress, SmoothLoss, SpeedMeter
+from tulle.train.settings.phases import PrivatePhase
+from tulle.train.settings.step_mechanism import StepSampler
+from tulle.train.steps.journal import SavedState, pack, unpack_model, unpack_optimizer
+from tulle.train.steps.monitor import Monitored
+from tulle.train.steps.private_step import StepSettings, largest_weight
+from tulle.train.steps.step_context import StepContext
+
+PHASE = "private"
+
+_LARGEST_WEIGHT = 1e4
+"""With weights up to this, no row of any data can overflow: clipping needs finite norms."""
+_RECORDS_PER_PHASE = 200
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrivateSteps:
+    """How the private steps of a run went."""
+
+    noise_description: str
+    num_taken: int
+    """Steps in the weights; all others were charged and lost to interruptions."""
+
+
+def train_privately(
+    model: TowerModel, examples: ExampleSet, plan: TrainPlan, context: StepContext
+) -> PrivateSteps:
+    """Takes the private steps of a plan, from where the journal says on.
+
+    Args:
+      model: Is trained in place; starts from its present weights, or a checkpoint's.
+      examples: The rows that the plan's sampler draws from, bounded as the plan says.
+      plan: Sampler, clip, noise and steps.
+      context: Device, randomness, journal.
+
+    Privacy:
+      Unit, event and guarantee: those of the plan. Weights, monitor and checkpoints are
+      released with their noise. Relies on: the rows are those the plan was made for.
+
+    """
+    return _PrivateTraining(model, examples, plan, context).run()
+
+
+def step_settings(plan: TrainPlan) -> StepSettings:
+    """What one step of a plan does."""
+    phase, sampler = plan.private_phase, plan.sampler
+    if phase is None or sampler is None or plan.noise_multiplier is None:
+        raise ConfigError(f"plan {plan.privacy.name!r} has no private steps.")
+    size = sampler.expected_users if isinstance(sampler, UserSampling) else sampler.expected_size
+    return StepSettings(
+        clip_norm=phase.clip_norm,
+        noise_multiplier=plan.noise_multiplier,
+        expected_size=size,
+        monitor_share=phase.monitor_share,
+        towers=plan.private_towers,
+        mechanism=phase.noise,
+        num_steps=sampler.steps,
+    )
+
+
+class _PrivateTraining:
+    def __init__(
+        self, model: TowerModel, examples: ExampleSet, plan: TrainPlan, context: StepContext
+    ) -> None:
+        self._model, self._plan, self._context = model, plan, context
+        self._sampler, self._phase = _parts(plan)
+        settings = step_settings(plan)
+        self._expected_size = settings.expected_size
+        self._engine = start_plan_steps(model, examples, plan, settings, context)
+        self._num_taken = 0
+        self._smooth, self._meter = SmoothLoss(), SpeedMeter()
+
+    def run(self) -> PrivateSteps:
+        total = self._sampler.steps
+        blocks = StepBlocks(num_steps=total, block_size=self._context.block_size(total))
+        point = self._context.journal.resume_point(blocks, self._resume())
+        self._check_weights(point.next_step, self._model.parameters.values())
+        self._engine.begin(point.next_step)
+        for block in blocks.starting_at(point.next_step):
+            self._context.journal.begin(block)
+            step = self._take(block)
+            self._save(step)
+            self._context.journal.end(block, step)
+            if self._context.stop.requested and step < total:
+                self._context.interrupt(PHASE, step)
+        return PrivateSteps(
+            noise_description=self._engine.noise_description, num_taken=self._num_taken
+        )
+
+    def _take(self, block: StepBlock) -> int:
+        """The steps of a block; ends early if somebody asks. Returns the next step."""
+        step = block.start
+        while step < block.end:
+            end = min(step + self._engine.steps_at_a_time, block.end)
+            monitored = self._engine.take([self._rate(some) for some in range(step, end)])
+            self._num_taken += end - step
+            self._check_weights(end, self._engine.settled)
+            for done, seen in enumerate(monitored, start=step + 1):
+                self._watch(done, seen)
+            step = end
+            if self._context.stop.requested:
+                return step
+        return block.end
+
+    def _rate(self, step: int) -> float:
+        factor = self._phase.schedule.rate_factor(step, self._sampler.steps)
+        return self._phase.optimizer.learning_rate * factor
+
+    def _watch(self, step: int, monitored: Monitored | None) -> None:
+        total = self._sampler.steps
+        speed = self._meter.add(self._expected_size)
+        loss = None if monitored is None else self._smooth.add(monitored.loss)
+        epsilon = self._plan.epsilon_by(step)
+        every = max(1, total // _RECORDS_PER_PHASE)
+        if step % every == 0 or step == total:
+            self._context.journal.record(
+                {
+                    "kind": "step",
+                    "phase": PHASE,
+                    "step": step,
+                    "loss": loss,
+                    "clipped_share": None if monitored is None else monitored.clipped_share,
+                    "epsilon": epsilon,
+                }
+            )
+        self._context.report(
+            Progress(
+                phase=PHASE,
+                step=step,
+                num_steps=total,
+                examples_per_second=speed,
+                loss=loss,
+                epsilon=epsilon,
+            )
+        )
+
+    def _check_weights(self, step: int, weights: Iterable[Tensor]) -> None:
+        # These have their noise already, so stopping here tells nothing about a row.
+        largest = largest_weight(weights)
+        if not largest <= _LARGEST_WEIGHT:
+            shown = "not a number" if math.isnan(largest) else f"above {_LARGEST_WEIGHT:g}"
+            raise RunStateError(
+                f"training diverged: a weight is {shown} after private step {step}; lower the "
+                "learning rate or the clip norm. What was spent stays spent."
+            )
+
+    def _save(self, step: int) -> None:
+        tensors = pack(self._model, self._engine.state())
+        self._check_weights(step, self._model.parameters.values())
+        self._context.journal.save(SavedState(phase=PHASE, step=step, tensors=tensors, facts={}))
+
+    def _resume(self) -> int:
+        """Loads the checkpoint of this phase and returns its step; 0 if there is none."""
+        state = self._context.journal.latest()
+        if state is None or state.phase != PHASE:
+            return 0
+        unpack_model(self._model, state)
+        optimizer_state = unpack_optimizer(state, self._context.device)
+        self._engine.load_state(optimizer_state)
+        self._num_taken = int(optimizer_state["num_steps"])
+        return state.step
+
+
+def _parts(plan: TrainPlan) -> tuple[StepSampler, PrivatePhase]:
+    if plan.sampler is None or plan.private_phase is None:
+        raise ConfigError(f"plan {plan.privacy.name!r} has no private steps.")
+    return plan.sampler, plan.private_phase

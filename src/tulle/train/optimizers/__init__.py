@@ -1,1 +1,0 @@
-"""Optimizers that take sums with noise."""

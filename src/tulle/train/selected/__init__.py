@@ -1,1 +1,0 @@
-"""Private choice of the table rows that a step may change."""

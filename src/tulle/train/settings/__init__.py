@@ -1,0 +1,1 @@
+"""Public settings of training: what a plan needs, without PyTorch."""

@@ -1,0 +1,146 @@
+"""Secret keys of the counter-based generators on a device, one for each purpose.
+
+Philox 4x32-10 (Salmon et al. 2011) turns a key of 64 bits and a counter of 128 bits into
+128 random bits. Here 64 bits of the counter are secret too: they are masked with a nonce,
+so that a key has 128 secret bits in all. The rest of the counter says what is drawn (which
+row or entry, which step), so nothing is drawn twice and no generator has a state.
+"""
+
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from tulle.errors import RunStateError
+from tulle.mechanisms.entropy import NoiseSource
+from tulle.train.steps.gpu.kernel_launch import block_space, num_blocks, uses_kernels
+
+_ROUNDS = 10
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+_MASK = 0xFFFFFFFF
+
+
+class KeyHolder:
+    """Whatever holds keys of a device. It can be neither copied nor pickled.
+
+    A copy would draw the same noise or the same batches again, and whoever has it could take
+    the noise off.
+    """
+
+    def __reduce__(self) -> NoReturn:
+        raise RunStateError(
+            "what holds the keys of noise or batches must not be copied or saved. Make a new one "
+            "from release_rng() in each process."
+        )
+
+
+def device_key(rng: NoiseSource, device: torch.device) -> Tensor:
+    """[4]: two words of key and two of nonce, 32 bits each, in int64.
+
+    Args:
+      rng: Where they come from. Sensitive: never log or save its state, nor the key.
+      device: Where they are used.
+    """
+    bits = [int(word) for word in rng.words(2)]
+    words = [bits[0] & _MASK, bits[0] >> 32, bits[1] & _MASK, bits[1] >> 32]
+    return torch.tensor(words, dtype=torch.int64, device=device)
+
+
+def random_words(key: Tensor, *, entity: Tensor, part: Tensor, draw: Tensor) -> list[Tensor]:
+    """Four random words of 32 bits for each counter, in int64.
+
+    The kernels of row_kernels.py give the same words.
+
+    Args:
+      key: As `device_key` gave it.
+      entity: Which row or entry, from 0 to 2^63; int64. All arguments are broadcast.
+      part: Which part of it, below 2^32.
+      draw: Which step or flush, below 2^32.
+    """
+    zeros = torch.zeros_like(entity + part + draw)
+    counter = [
+        zeros + (entity & _MASK),
+        zeros + part,
+        zeros + (draw ^ key[2]),
+        zeros + ((entity >> 32) ^ key[3]),
+    ]
+    return philox(counter, [key[0], key[1]])
+
+
+def philox(counter: list[Tensor], key: list[Tensor]) -> list[Tensor]:
+    """Philox 4x32 with ten rounds, on words of 32 bits in int64."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(_ROUNDS):
+        high0, low0 = _multiply(c0, _MULTIPLIERS[0])
+        high1, low1 = _multiply(c2, _MULTIPLIERS[1])
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        k0, k1 = (k0 + _KEY_STEPS[0]) & _MASK, (k1 + _KEY_STEPS[1]) & _MASK
+    return [c0, c1, c2, c3]
+
+
+def uniforms(high: Tensor, low: Tensor) -> Tensor:
+    """Numbers in (0, 1) from 64 random bits, with full relative precision near 0; float64."""
+    return high.double() * 2.0**-32 + (low.double() + 0.5) * 2.0**-64
+
+
+def normal_pairs(words: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Two independent normals from four words (Box and Muller 1958); float32.
+
+    The radius is taken from 64 bits, so tails reach to 9.4 standard deviations.
+    """
+    radius = (-2 * uniforms(words[0], words[1]).log()).sqrt().float()
+    angle = (words[2].float() + 0.5) * (2 * torch.pi * 2.0**-32)
+    return radius * angle.cos(), radius * angle.sin()
+
+
+def _multiply(values: Tensor, factor: int) -> tuple[Tensor, Tensor]:
+    # The low 64 bits of a product are the same for signed and unsigned numbers.
+    product = values * factor
+    return (product >> 32) & _MASK, product & _MASK
+
+
+_BLOCK = 256
+
+
+def words(key: Tensor, draw: Tensor, num_draws: int, num_entities: int) -> Tensor:
+    """[draws, entities, 4]: random words of 32 bits in int64, for draws from `draw` on."""
+    if not uses_kernels(key):
+        entity = torch.arange(num_entities)
+        draws = draw + torch.arange(num_draws).unsqueeze(1)
+        return torch.stack(random_words(key, entity=entity, part=torch.tensor(0), draw=draws), 2)
+    out = torch.empty((num_draws, num_entities, 4), dtype=torch.int64, device=key.device)
+    grid = (num_blocks(num_entities, _BLOCK), num_draws)
+    _kernels().words_kernel[grid](out, key, draw, num_entities, BLOCK=_BLOCK)
+    return out
+
+
+def fill_normals(out: Tensor, *, key: Tensor, draw: Tensor) -> None:
+    """Fills a tensor with standard normals."""
+    if not uses_kernels(out):
+        out.view(-1).copy_(_normals(key, out.numel(), draw))
+        return
+    grid = (num_blocks(out.numel() + 1, 2 * _BLOCK),)
+    _kernels().normals_kernel[grid](out, out.numel(), key, draw, BLOCK=_BLOCK)
+
+
+def row_normals(key: Tensor, rows: Tensor, dim: int, draw: Tensor) -> Tensor:
+    """[rows, dim], by row and not by its place in the list."""
+    part = torch.arange(block_space(dim + 1) // 2)
+    both = normal_pairs(random_words(key, entity=rows.unsqueeze(1), part=part, draw=draw))
+    return torch.cat(both, 1)[:, :dim]
+
+
+def _normals(key: Tensor, size: int, draw: Tensor) -> Tensor:
+    """The first half of the entries gets the cosines, the second half the sines."""
+    pair = torch.arange(-(-size // 2))
+    both = normal_pairs(random_words(key, entity=pair, part=torch.tensor(0), draw=draw))
+    return torch.cat(both)[:size]
+
+
+def _kernels() -> Any:
+    # Only where there is a GPU is there a triton.
+    from tulle.train.steps.gpu import random_kernels
+
+    return random_kernels

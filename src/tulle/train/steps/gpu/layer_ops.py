@@ -1,0 +1,163 @@
+"""What a step does to the layers of a perceptron: kernels on a GPU, the same in torch elsewhere.
+
+Rows of matrices are padded, so that products run on aligned memory. Behind the values of a
+row may come a 1, which stands for the bias: a product with it adds up gradients of biases,
+and the norm of the row counts it. All else behind is 0. Norms are those of what is stored,
+after rounding, in single precision.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tulle.train.steps.gpu.kernel_launch import block_space, num_blocks, uses_kernels
+
+_ROWS = 4
+_SCALED = 8
+_SUMMED = 8
+_PROGRAMS = 132 * 4
+
+
+def relu_rows(values: Tensor, bias: Tensor, squares: Tensor) -> None:
+    """Adds a bias and takes the ReLU, in place; `squares` gets the squared norm of each row.
+
+    Args:
+      values: [batch, width].
+      bias: [width], as long as the padded rows are.
+      squares: [batch].
+    """
+    if not uses_kernels(values):
+        values.copy_((values.to(bias.dtype) + bias).relu())
+        squares.copy_(_squares(values, squares))
+        return
+    _kernels().relu_kernel[_grid(values)](values, bias, squares, **_row_sizes(values))
+
+
+def relu_rows_backward(grads: Tensor, values: Tensor, squares: Tensor) -> None:
+    """Takes gradients back through a ReLU, in place; `squares` gets their squared norms.
+
+    Args:
+      grads: [batch, width]: by the output of the ReLU.
+      values: [batch, width]: the output.
+      squares: [batch].
+    """
+    if not uses_kernels(values):
+        grads.masked_fill_(values <= 0, 0)
+        squares.copy_(_squares(grads, squares))
+        return
+    _kernels().relu_backward_kernel[_grid(values)](grads, values, squares, **_row_sizes(values))
+
+
+def add_products(logits: Tensor, values: Tensor, weight: Tensor) -> None:
+    """logits += values @ weight.
+
+    Args:
+      logits: [batch].
+      values: [batch, width].
+      weight: [width].
+    """
+    if not uses_kernels(values):
+        logits += values.to(weight.dtype) @ weight
+        return
+    _kernels().logits_kernel[_grid(values)](values, weight, logits, **_row_sizes(values))
+
+
+def products_backward(
+    logit_grads: Tensor, weight: Tensor, values: Tensor, squares: Tensor, *, has_relu: bool
+) -> Tensor:
+    """The gradients by `values` of `add_products`, or by what their ReLU was fed.
+
+    Returns:
+      Of the shape and type of `values`; `squares` gets the squared norm of each row.
+    """
+    if not uses_kernels(values):
+        grads = (logit_grads.unsqueeze(1) * weight).to(values.dtype)
+        if has_relu:
+            grads.masked_fill_(values <= 0, 0)
+        squares.copy_(_squares(grads, squares))
+        return grads
+    grads = torch.empty_like(values)
+    _kernels().logit_backward_kernel[_grid(values)](
+        logit_grads, weight, values, grads, squares, HAS_RELU=has_relu, **_row_sizes(values)
+    )
+    return grads
+
+
+def scale_rows(grads: Tensor, inputs: Tensor, factors: Tensor) -> None:
+    """Scales the gradients of each row in place.
+
+    Where the factor is 0, gradients and inputs of the row are cleared: they may be no
+    numbers.
+    """
+    if not uses_kernels(grads):
+        is_off = (factors == 0).unsqueeze(1)
+        scaled = grads.to(factors.dtype) * factors.unsqueeze(1)
+        grads.copy_(scaled.masked_fill_(is_off, 0))
+        inputs.masked_fill_(is_off, 0)
+        return
+    num_rows, width = grads.shape
+    _kernels().scale_rows_kernel[(num_blocks(num_rows, _SCALED),)](
+        grads,
+        inputs,
+        factors,
+        num_rows,
+        STRIDE=width,
+        SPACE=block_space(width),
+        INPUTS=inputs.shape[1],
+        INPUTS_SPACE=block_space(inputs.shape[1]),
+        ROWS=_SCALED,
+    )
+
+
+def weighted_rows(values: Tensor, factors: Tensor) -> Tensor:
+    """factors @ values, [width]; rows of factor 0 are not looked at."""
+    if not uses_kernels(values):
+        is_off = (factors == 0).unsqueeze(1)
+        return factors @ values.to(factors.dtype).masked_fill(is_off, 0)
+    sums = factors.new_zeros(values.shape[1])
+    _kernels().column_sums_kernel[(_PROGRAMS,)](
+        values,
+        factors,
+        sums,
+        len(values),
+        STRIDE=values.shape[1],
+        SPACE=block_space(values.shape[1]),
+        BLOCK=_SUMMED,
+    )
+    return sums
+
+
+def exact_product(left: Tensor, right: Tensor) -> Tensor:
+    """left.T @ right in single precision or better, from what is stored."""
+    if left.dtype is torch.bfloat16 and left.is_cuda:
+        return torch.mm(left.t(), right, out_dtype=torch.float32)
+    if left.dtype is torch.bfloat16:
+        return left.float().t() @ right.float()
+    return left.t() @ right
+
+
+def _squares(values: Tensor, like: Tensor) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(values.to(like.dtype), dim=1)
+    return norms.square()
+
+
+def _row_sizes(values: Tensor) -> dict[str, int]:
+    """Sizes for kernels that take a few rows a program."""
+    return {
+        "num_rows": len(values),
+        "STRIDE": values.shape[1],
+        "SPACE": block_space(values.shape[1]),
+        "ROWS": _ROWS,
+    }
+
+
+def _grid(values: Tensor) -> tuple[int]:
+    return (num_blocks(len(values), _ROWS),)
+
+
+def _kernels() -> Any:
+    # Only where there is a GPU is there a triton.
+    from tulle.train.steps.gpu import layer_kernels
+
+    return layer_kernels

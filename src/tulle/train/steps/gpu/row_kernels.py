@@ -1,0 +1,248 @@
+"""Triton kernels for rows of tables; their twins in torch are in row_ops.py.
+
+Imported on machines with a GPU alone: triton comes with torch's CUDA builds.
+"""
+
+# Kernels are compiled from source that only looks like Python, with arguments that no type
+# describes. ruff and mypy check the functions that start them.
+# mypy: ignore-errors
+# ruff: noqa: N803
+
+import triton
+import triton.language as tl
+
+from tulle.train.steps.gpu.random_kernels import normal_pairs, random_words
+
+
+@triton.jit
+def claim_kernel(
+    reads_ptr, first_read, num_reads, exact_at_ptr, now_ptr, owner_ptr, draw_ptr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Reads of a late row write their place to the row's owner; any one of them stays."""
+    place = first_read + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
+    mask = place < num_reads
+    draw = tl.load(draw_ptr)
+    row = tl.load(reads_ptr + place, mask, other=0)
+    late = mask & (tl.load(exact_at_ptr + row, mask, other=0) < tl.load(now_ptr))
+    # Many writes to one place are slow, so a row that has an owner already gets no other.
+    free = (tl.load(owner_ptr + row, late, other=0) >> 32) != draw
+    tl.store(owner_ptr + row, (draw << 32) | place, late & free)
+
+
+@triton.jit
+def list_kernel(
+    reads_ptr, num_reads, exact_at_ptr, now_ptr, owner_ptr, draw_ptr, rows_ptr, seen_ptr,
+    count_ptr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each owner lists its late row, and marks it as exact."""
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
+    mask = place < num_reads
+    now = tl.load(now_ptr)
+    own = (tl.load(draw_ptr) << 32) | place
+    row = tl.load(reads_ptr + place, mask, other=0)
+    seen = tl.load(exact_at_ptr + row, mask, other=0x7FFFFFFF)
+    # Others may read a row's mark while its owner writes it: they find it late or not, and
+    # are not the owner in either case.
+    owns = mask & (seen < now) & (tl.load(owner_ptr + row, mask, other=-1) == own)
+    first = owns.to(tl.int32)
+    start = tl.atomic_add(count_ptr, tl.sum(first), sem="relaxed")
+    target = start + tl.cumsum(first) - first
+    tl.store(rows_ptr + target, row, owns)
+    tl.store(seen_ptr + target, seen, owns)
+    tl.store(exact_at_ptr + row, tl.zeros((BLOCK,), tl.int32) + now, owns)
+
+
+@triton.jit
+def _moves(aged, variance, stddev):
+    """As `LazyRows._moves`: one step of a Kalman filter that sees the weight, in float64."""
+    drift, memory, weight_variance, covariance, momentum_variance = aged
+    carried = drift * variance
+    deviation = tl.sqrt(weight_variance + drift * carried)
+    shared = covariance - memory * carried
+    learned = shared / tl.maximum(deviation, 1e-200)
+    left = momentum_variance + memory * memory * variance - learned * learned
+    return (
+        drift.to(tl.float32),
+        memory.to(tl.float32),
+        (deviation * stddev).to(tl.float32),
+        (learned * stddev).to(tl.float32),
+        tl.maximum(left, 0.0).to(tl.float32),
+    )
+
+
+@triton.jit
+def catch_up_kernel(
+    rows_ptr, seen_ptr, count_ptr, weights_ptr, mean_ptr, variance_ptr, now_ptr, kept_ptr,
+    drift_ptr, weight_variance_ptr, covariance_ptr, memory_ptr, momentum_variance_ptr, horizon,
+    key_ptr, draw_ptr, stddev, DIM: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr,
+    DECAYS: tl.constexpr,
+):  # fmt: skip
+    """Brings the listed rows up to date: their weights, mean momentum and its variance."""
+    count = tl.load(count_ptr)
+    now = tl.load(now_ptr)
+    draw = tl.load(draw_ptr)
+    pairs = tl.arange(0, PAIRS)
+    for start in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
+        place = start + tl.arange(0, BLOCK)
+        mask = place < count
+        row = tl.load(rows_ptr + place, mask, other=0)
+        seen = tl.load(seen_ptr + place, mask, other=0)
+        age = tl.minimum(now - seen, horizon)
+        aged = (
+            tl.load(drift_ptr + seen, mask, other=0.0),
+            tl.load(memory_ptr + age, mask, other=0.0),
+            tl.load(weight_variance_ptr + seen, mask, other=0.0),
+            tl.load(covariance_ptr + seen, mask, other=0.0),
+            tl.load(momentum_variance_ptr + age, mask, other=0.0),
+        )
+        variance = tl.load(variance_ptr + row, mask, other=0.0).to(tl.float64)
+        drift, memory, weight_noise, mean_noise, left = _moves(aged, variance, stddev)
+        tl.store(variance_ptr + row, left, mask)
+        kept = 1.0
+        if DECAYS:
+            kept = tl.load(kept_ptr + seen, mask, other=1.0).to(tl.float32)[:, None]
+        entity = tl.zeros((BLOCK, PAIRS), tl.int64) + row[:, None]
+        part = tl.zeros((BLOCK, PAIRS), tl.int64) + pairs[None, :]
+        w0, w1, w2, _ = random_words(key_ptr, entity, part, draw)
+        both = normal_pairs(w0, w1, w2)
+        for half in tl.static_range(2):
+            column = pairs[None, :] + half * PAIRS
+            at = row[:, None] * DIM + column
+            valid = mask[:, None] & (column < DIM)
+            mean = tl.load(mean_ptr + at, valid, other=0.0)
+            weights = tl.load(weights_ptr + at, valid, other=0.0)
+            change = weight_noise[:, None] * both[half] - drift[:, None] * mean
+            tl.store(weights_ptr + at, weights * kept + change, valid)
+            mean = memory[:, None] * mean + mean_noise[:, None] * both[half]
+            tl.store(mean_ptr + at, mean, valid)
+
+
+@triton.jit
+def end_step_kernel(
+    now_ptr, rate_ptr, memory_ptr, kept_ptr, drift_ptr, weight_variance_ptr, covariance_ptr,
+    decay_ptr, horizon, WINDOW: tl.constexpr, DECAYS: tl.constexpr,
+):  # fmt: skip
+    """As `DeviceAges.end_step`; one program does it all."""
+    now = tl.load(now_ptr)
+    rate = tl.load(rate_ptr)
+    momentum = tl.load(memory_ptr + 1)
+    left = 1.0 - rate * tl.load(decay_ptr)
+    age = tl.arange(0, WINDOW)
+    recent = now - age
+    valid = (recent >= 0) & (age < horizon)
+    power = tl.load(memory_ptr + age, valid, other=0.0)
+    next_power = tl.load(memory_ptr + age + 1, valid, other=0.0)
+    move = rate * power
+    drift = left * tl.load(drift_ptr + recent, valid, other=0.0)
+    added = (2.0 * drift + move) * move
+    shared = move * next_power
+    variance = tl.load(weight_variance_ptr + recent, valid, other=0.0)
+    covariance = tl.load(covariance_ptr + recent, valid, other=0.0)
+    tl.store(drift_ptr + recent, drift + move, valid)
+    variance = left * left * variance + tl.cumsum(added)
+    tl.store(weight_variance_ptr + recent, variance, valid)
+    covariance = momentum * left * covariance - tl.cumsum(shared)
+    tl.store(covariance_ptr + recent, covariance, valid)
+    all_added, all_shared = tl.sum(added), tl.sum(shared)
+    if DECAYS:
+        kept = tl.load(kept_ptr + recent, valid, other=0.0)
+        tl.store(kept_ptr + recent, kept * left, valid)
+    for start in range(0, now - horizon + 1, WINDOW):
+        old = start + age
+        is_old = old <= now - horizon
+        variance = tl.load(weight_variance_ptr + old, is_old, other=0.0)
+        tl.store(weight_variance_ptr + old, left * left * variance + all_added, is_old)
+        covariance = tl.load(covariance_ptr + old, is_old, other=0.0)
+        tl.store(covariance_ptr + old, momentum * left * covariance - all_shared, is_old)
+        if DECAYS:
+            drift = tl.load(drift_ptr + old, is_old, other=0.0)
+            tl.store(drift_ptr + old, drift * left, is_old)
+            kept = tl.load(kept_ptr + old, is_old, other=0.0)
+            tl.store(kept_ptr + old, kept * left, is_old)
+    tl.store(now_ptr, now + 1)
+
+
+@triton.jit
+def gather_kernel(
+    table_ptr, reads_ptr, out_ptr, squares_ptr, NUM_READS: tl.constexpr, READS: tl.constexpr,
+    DIM: tl.constexpr, DIM_SPACE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr,
+    HAS_ONE: tl.constexpr,
+):  # fmt: skip
+    """The rows that each example reads, side by side; their squared norm."""
+    example = tl.program_id(0).to(tl.int64)
+    read = tl.arange(0, READS)
+    column = tl.arange(0, DIM_SPACE)
+    valid = (read < NUM_READS)[:, None] & (column < DIM)[None, :]
+    row = tl.load(reads_ptr + example * NUM_READS + read, read < NUM_READS, other=0)
+    values = tl.load(table_ptr + row[:, None] * DIM + column[None, :], valid, other=0.0)
+    # Norms are those of what is used, after rounding.
+    values = values.to(out_ptr.dtype.element_ty)
+    tl.store(out_ptr + example * STRIDE + read[:, None] * DIM + column[None, :], values, valid)
+    values = values.to(tl.float32)
+    tl.store(squares_ptr + example, tl.sum(values * values) + HAS_ONE)
+    behind = tl.arange(0, PAD)
+    filling = tl.where(behind == 0, 1.0 * HAS_ONE, 0.0).to(out_ptr.dtype.element_ty)
+    place = NUM_READS * DIM + behind
+    tl.store(out_ptr + example * STRIDE + place, filling, place < STRIDE)
+
+
+@triton.jit
+def table_norms_kernel(
+    grads_ptr, reads_ptr, out_ptr, NUM_READS: tl.constexpr, READS: tl.constexpr,
+    DIM: tl.constexpr, DIM_SPACE: tl.constexpr, STRIDE: tl.constexpr,
+):  # fmt: skip
+    """Adds the squared norm of each example's row gradients, where it may read a row twice."""
+    example = tl.program_id(0).to(tl.int64)
+    read = tl.arange(0, READS)
+    column = tl.arange(0, DIM_SPACE)
+    at = example * STRIDE + read[:, None] * DIM + column[None, :]
+    valid = (read < NUM_READS)[:, None] & (column < DIM)[None, :]
+    grads = tl.load(grads_ptr + at, valid, other=0.0).to(tl.float32)
+    # Reads that are not there have rows of their own, so that they match nothing.
+    row = tl.load(reads_ptr + example * NUM_READS + read, read < NUM_READS, other=-1)
+    row = tl.where(read < NUM_READS, row, -1 - read)
+    same = row[:, None] == row[None, :]
+    if tl.sum(same.to(tl.int32)) == READS:
+        square = tl.sum(grads * grads)
+    else:
+        sums = tl.dot(same.to(tl.float32), grads, input_precision="ieee")
+        earlier = same & (read[None, :] < read[:, None])
+        is_first = tl.sum(earlier.to(tl.int32), axis=1) == 0
+        square = tl.sum(tl.where(is_first[:, None], sums * sums, 0.0))
+    tl.store(out_ptr + example, tl.load(out_ptr + example) + square)
+
+
+@triton.jit
+def row_norms_kernel(
+    values_ptr, out_ptr, num_rows, STRIDE: tl.constexpr, SPACE: tl.constexpr, ROWS: tl.constexpr
+):
+    """Adds the squared norm of each row."""
+    column = tl.arange(0, SPACE)
+    for number in tl.static_range(ROWS):
+        row = tl.program_id(0).to(tl.int64) * ROWS + number
+        valid = column < tl.where(row < num_rows, STRIDE, 0)
+        values = tl.load(values_ptr + row * STRIDE + column, valid, other=0.0).to(tl.float32)
+        at = out_ptr + row
+        before = tl.load(at, row < num_rows, other=0.0)
+        tl.store(at, before + tl.sum(values * values), row < num_rows)
+
+
+@triton.jit
+def scatter_kernel(
+    grads_ptr, reads_ptr, factors_ptr, out_ptr, scale_ptr, NUM_READS: tl.constexpr,
+    READS: tl.constexpr, DIM: tl.constexpr, DIM_SPACE: tl.constexpr, STRIDE: tl.constexpr,
+):  # fmt: skip
+    """out[row] += scale * factor * gradient for every read."""
+    example = tl.program_id(0).to(tl.int64)
+    factor = tl.load(factors_ptr + example)
+    if factor != 0:
+        scale = tl.load(scale_ptr)
+        read = tl.arange(0, READS)
+        column = tl.arange(0, DIM_SPACE)
+        at = example * STRIDE + read[:, None] * DIM + column[None, :]
+        valid = (read < NUM_READS)[:, None] & (column < DIM)[None, :]
+        grads = tl.load(grads_ptr + at, valid, other=0.0).to(tl.float32)
+        row = tl.load(reads_ptr + example * NUM_READS + read, read < NUM_READS, other=0)
+        target = out_ptr + row[:, None] * DIM + column[None, :]
+        tl.atomic_add(target, grads * (factor * scale), valid, sem="relaxed")

@@ -1,0 +1,130 @@
+"""Noise on a lattice: sums and noise are whole multiples of one grid, added as integers.
+
+The gaps between floats depend on the sum they are added to, so float noise can rule a sum
+out by its low-order bits (Mironov 2012; Haney et al. 2022). Here the clipped sum s is rounded
+to a multiple of a grid width g, and the noise is g * round(z / g) for a normal z. As s is on
+the grid, s + g * round(z / g) = g * round((s + z) / g): what is released is the output of the
+continuous Gaussian mechanism, rounded. So its event stays what it was, and whatever the sum
+is, every multiple of g can come out.
+
+What is left: sums of gradients are added up in floats before they come here, so one unit
+may move them by its clipped gradient plus rounding errors of that addition. The grid does
+not bound those; the slack of clipping is for the rounding to the grid.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from tulle.errors import ConfigError, RunStateError
+from tulle.mechanisms.entropy import NoiseSource
+from tulle.mechanisms.exact import MAX_SCALE
+from tulle.mechanisms.gaussian import sample_rounded_normal
+from tulle.privacy.fields import check_finite
+from tulle.train.steps.training_noise import TrainingNoise, check_noisy_tensor
+
+_MOST_STEPS = 2.0**62
+"""Largest sum in grid widths: up to here sums and their noise are exact in 64-bit integers."""
+_LEAST_NOISE = 1e-3
+_CHUNK_ON_CPU = 1 << 18
+_CHUNK_ON_DEVICE = 1 << 24
+
+
+class LatticeGradientNoise:
+    """The noise of clipped sums, step after step, on one lattice.
+
+    On a CPU the noise is the exactly rounded normal of tulle.mechanisms, so that its law
+    is exact and not only its support. On a GPU it is a rounded float64 normal: the support
+    is the same, and the law is right to the precision of float64.
+    """
+
+    def __init__(self, rng: NoiseSource, *, grid: float) -> None:
+        """Takes its bits from `rng` itself, 64 of them for each entry on a CPU.
+
+        Args:
+          rng: Source of the noise. Sensitive: never log or save its state.
+          grid: Width of the lattice, from `lattice_grid`.
+        """
+        mantissa, _ = math.frexp(check_finite("grid", grid))
+        if mantissa != 0.5:
+            raise ConfigError(
+                f"grid={grid} must be a power of two: other multiples are not exact in floats. "
+                "Take it from lattice_grid()."
+            )
+        self._rng, self._grid = rng, grid
+        self._device_noise: TrainingNoise | None = None
+
+    @property
+    def description(self) -> str:
+        """Where the noise comes from, in words for the card."""
+        return (
+            f"{self._rng.description}, normals on a lattice: rounded exactly on a CPU; float64 "
+            "normals expanded by Philox (fast, not cryptographic) and rounded on a GPU"
+        )
+
+    def add_to_sum(self, name: str, values: Tensor, stddev: float) -> None:
+        """Rounds a sum to the grid and adds rounded normals, in place.
+
+        Args:
+          name: Of the sum, for messages.
+          values: A float32 or float64 tensor. Holds multiples of the grid afterwards; beyond
+            the precision of its dtype coarser ones, the nearest to the exact noisy value.
+          stddev: Of the normals before they are rounded.
+
+        Raises:
+          RunStateError: An entry is no number, or too large to be exact. Clipping allows
+            neither, so the error tells nothing about any unit.
+
+        Privacy:
+          Unit: the caller's. L2 sensitivity: the caller's plus the slack of the grid. Event: one
+          Gaussian with noise_multiplier = stddev / that sum. Relies on: `values` as floats
+          are what the caller's sensitivity says.
+        """
+        check_noisy_tensor(values)
+        noise_in_steps = self._noise_in_steps(stddev)
+        if not values.numel():
+            return
+        self._check_range(name, values)
+        flat = values.detach().reshape(-1)
+        size = _CHUNK_ON_CPU if flat.device.type == "cpu" else _CHUNK_ON_DEVICE
+        for chunk in torch.split(flat, size):
+            # Exact: a product with a power of two, and whole numbers below 2^62.
+            steps = chunk.double().div_(self._grid).round_().long()
+            steps += self._rounded_normals(len(steps), noise_in_steps, flat.device)
+            chunk.copy_(steps.double().mul_(self._grid))
+        if flat.data_ptr() != values.data_ptr():
+            values.detach().copy_(flat.view(values.shape))
+
+    def end_step(self) -> None:
+        """Nothing is carried from step to step."""
+
+    def restart(self) -> None:
+        """Nothing is carried from step to step."""
+
+    def _rounded_normals(self, num_draws: int, stddev: float, device: torch.device) -> Tensor:
+        if device.type == "cpu":
+            return torch.from_numpy(sample_rounded_normal(stddev, num_draws, rng=self._rng))
+        if self._device_noise is None:
+            self._device_noise = TrainingNoise(self._rng)
+        normals = torch.zeros(num_draws, dtype=torch.float64, device=device)
+        self._device_noise.add_to(normals, stddev)
+        return normals.round_().long()
+
+    def _noise_in_steps(self, stddev: float) -> float:
+        in_steps = check_finite("stddev", stddev) / self._grid
+        if not _LEAST_NOISE <= in_steps <= MAX_SCALE:
+            raise ConfigError(
+                f"noise of stddev={stddev} is {in_steps:.3g} grid widths; it must be from "
+                f"{_LEAST_NOISE:g} to {MAX_SCALE:.3g}. Choose other bits for the lattice."
+            )
+        return in_steps
+
+    def _check_range(self, name: str, values: Tensor) -> None:
+        # A comparison with what is no number is false.
+        largest = float(torch.linalg.vector_norm(values.detach(), ord=math.inf))
+        if not largest / self._grid <= _MOST_STEPS:
+            raise RunStateError(
+                f"the sum of {name!r} has entries that are no numbers, or beyond 2^62 grid widths "
+                "of the lattice; clipped sums never are. Lower bits or the batch size."
+            )

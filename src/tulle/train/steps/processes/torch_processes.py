@@ -1,0 +1,210 @@
+"""Processes that were started together, joined by torch.distributed.
+
+Messages and numbers go by gloo, which works on any machine. Tensors go by gloo on CPUs and
+by NCCL on GPUs. Nothing is encrypted: all machines must be in one network that you trust.
+"""
+
+import contextlib
+import datetime
+import os
+from collections.abc import Iterator, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import BroadcastOptions, PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+
+from tulle.errors import ConfigError, RunStateError
+from tulle.train.steps.processes.processes import LEADER
+from tulle.train.steps.step_context import find_device
+
+STEP_TIMEOUT = datetime.timedelta(minutes=5)
+"""Longest wait within a step, until a process that does not answer counts as lost."""
+PATIENCE = datetime.timedelta(hours=24)
+"""Longest wait of a follower for the leader, which randomizes labels, writes and evaluates."""
+
+_FAILED = "failed"
+_TIME_FOR_A_REASON = datetime.timedelta(seconds=2)
+_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+class TorchProcesses:
+    """Processes joined by torch.distributed. Make one with `join_processes`."""
+
+    def __init__(self, *, rank: int, size: int, store: Store, timeout: datetime.timedelta):
+        self.rank, self.size = rank, size
+        self._store, self._timeout = store, timeout
+
+    @property
+    def is_open(self) -> bool:
+        """False once this process has left the others, or lost one of them."""
+        return dist.is_initialized()
+
+    def tell(self, message: Tensor) -> None:
+        """The leader's message comes to all, in place. Followers wait for it for long."""
+        options = BroadcastOptions()
+        options.rootRank = LEADER
+        # Followers wait here while the leader does what they have no part in.
+        options.timeout = PATIENCE
+        with self._explaining():
+            _everybody().broadcast([message], options).wait()
+
+    def spread(self, values: Tensor) -> None:
+        """The leader's values come to all, in place."""
+        with self._explaining():
+            dist.broadcast(values, LEADER)
+
+    def sum_at_leader(self, values: Tensor) -> None:
+        """The leader gets the sum of all, in place; the others are left with zeros."""
+        with self._explaining():
+            dist.reduce(values, LEADER)
+        if self.rank != LEADER:
+            values.zero_()
+
+    def gather_numbers(self, numbers: Sequence[int]) -> list[list[int]]:
+        """The numbers of every process, in the order of ranks; all give equally many."""
+        own = torch.tensor(numbers, dtype=torch.int64)
+        gathered = [torch.empty_like(own) for _ in range(self.size)]
+        with self._explaining():
+            dist.all_gather(gathered, own)
+        return [numbers.tolist() for numbers in gathered]
+
+    def exchange(self, values: Tensor, leaving: Sequence[int], arriving: Sequence[int]) -> Tensor:
+        """Sends some rows to each process and gets rows from each."""
+        arrived = values.new_empty(sum(arriving), *values.shape[1:])
+        with self._explaining():
+            dist.all_to_all_single(arrived, values, list(arriving), list(leaving))
+        return arrived
+
+    def send(self, values: Tensor, rank: int) -> None:
+        """Sends values to one process, which must `receive` them."""
+        with self._explaining():
+            dist.send(values, rank)
+
+    def receive(self, values: Tensor, rank: int) -> None:
+        """Gets what one process sends, in place."""
+        with self._explaining():
+            dist.recv(values, rank)
+
+    def fail(self, reason: str) -> None:
+        """Leaves for good; the others hear the reason instead of waiting."""
+        with contextlib.suppress(RuntimeError):
+            if not self._store.check([_FAILED]):
+                self._store.set(_FAILED, reason)
+        leave()
+
+    @contextlib.contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
+        except (RuntimeError, ValueError) as error:
+            # The connections of a group that lost a process are of no more use. Closing them
+            # tells all others.
+            reason = self._reason(error)
+            leave()
+            raise RunStateError(
+                f"{reason}; what was done up to the last checkpoint is kept: run the same "
+                "command with --resume to go on, with as many processes as you like."
+            ) from error
+
+    def _reason(self, error: Exception) -> str:
+        with contextlib.suppress(RuntimeError):
+            self._store.wait([_FAILED], _TIME_FOR_A_REASON)
+            return str(self._store.get(_FAILED), "utf-8")
+        if "timed out" in str(error).lower():
+            return f"another process did not answer within {self._timeout.total_seconds():g} s"
+        return "the connection to another process was lost: it was stopped, or is out of memory"
+
+
+@contextlib.contextmanager
+def join_processes(
+    device: str = "cpu", *, timeout: datetime.timedelta = STEP_TIMEOUT
+) -> Iterator[TorchProcesses]:
+    """Joins the processes that torchrun started with this one, until the end of the block.
+
+    Args:
+      device: `cpu`, or `cuda`: each process then uses the GPU of its local rank.
+      timeout: Longest wait for another process within a step.
+
+    Raises:
+      ConfigError: This process was not started by torchrun.
+      RunStateError: The others cannot be reached.
+    """
+    if missing := [name for name in _VARIABLES if name not in os.environ]:
+        raise ConfigError(
+            f"{missing[0]} is not in the environment, so there are no processes to join; start "
+            "the command with torchrun, or use --processes."
+        )
+    try:
+        store, rank, size = next(rendezvous("env://", timeout=timeout))
+    except (RuntimeError, ValueError) as error:
+        raise RunStateError(
+            "the processes cannot find each other; check MASTER_ADDR and MASTER_PORT, and that "
+            "all of them were started."
+        ) from error
+    with join_through(store, rank=rank, size=size, device=device, timeout=timeout) as processes:
+        yield processes
+
+
+@contextlib.contextmanager
+def join_through(
+    store: Store,
+    *,
+    rank: int,
+    size: int,
+    device: str = "cpu",
+    timeout: datetime.timedelta = STEP_TIMEOUT,
+) -> Iterator[TorchProcesses]:
+    """Joins processes that share a store."""
+    if dist.is_initialized():
+        raise ConfigError(
+            "this process is in a group of torch.distributed already; leave it first with "
+            "torch.distributed.destroy_process_group()."
+        )
+    is_cuda = find_device(device).type == "cuda"
+    if is_cuda:
+        torch.cuda.set_device(_own_gpu(int(os.environ.get("LOCAL_RANK", rank))))
+    try:
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if is_cuda else "gloo",
+            store=PrefixStore("collectives", store),
+            rank=rank,
+            world_size=size,
+            timeout=timeout,
+        )
+        own = PrefixStore("tulle", store)
+        processes = TorchProcesses(rank=rank, size=size, store=own, timeout=timeout)
+    except (RuntimeError, ValueError) as error:
+        leave()
+        raise RunStateError(
+            f"process {rank} of {size} found not all others within {timeout.total_seconds():g} s; "
+            "check that all of them were started, with the same command."
+        ) from error
+    try:
+        yield processes
+    finally:
+        leave()
+
+
+def leave() -> None:
+    """Closes all connections of this process to the others."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _everybody() -> dist.ProcessGroup:
+    group = dist.group.WORLD
+    if group is None:
+        raise RuntimeError("this process has left the others")
+    return group
+
+
+def _own_gpu(number: int) -> int:
+    num_gpus = torch.cuda.device_count()
+    if number >= num_gpus:
+        raise ConfigError(
+            f"process {number} of this machine has no GPU of its own: torch finds {num_gpus}; "
+            "start no more processes than there are GPUs, or use --device cpu."
+        )
+    return number

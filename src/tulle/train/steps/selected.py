@@ -1,0 +1,180 @@
+"""A private step on few table rows: counts decide which, and only these get noise.
+
+DP-AdaFEST (Ghazi et al. 2023, arXiv 2311.08357). Counts of rows and clipped gradients are
+one vector of a unit. With noise on all of it, what a step releases would be the selected
+rows, their noisy gradients, and those of all parameters outside tables; noise that nobody
+sees is not drawn.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from tulle.errors import ConfigError
+from tulle.mechanisms.entropy import NoiseSource
+from tulle.train.models.batches import ExampleBatch
+from tulle.train.models.contributions import Gradient, RowGradient
+from tulle.train.models.table_reads import TableReads
+from tulle.train.models.tower_model import TowerModel
+from tulle.train.parameter_updates import ParameterUpdates
+from tulle.train.settings.optimizers import Optimizer
+from tulle.train.settings.step_noise import IndependentNoise, SelectedRows
+from tulle.train.steps.gradient_noise import IndependentGradientNoise
+from tulle.train.steps.monitor import Monitored
+from tulle.train.steps.private_step import BatchUnits, PrivateStep, StepSettings, trained_parameters
+from tulle.train.steps.row_selection import RowSelector, SelectionNoise, count_rows, places_of
+from tulle.train.steps.training_noise import TrainingNoise
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SelectedRelease:
+    """What one step gives away, with its noise in it."""
+
+    gradients: list[Gradient]
+    """Gradients of each trained parameter; of a table only its selected rows. The next step
+    writes over those outside tables."""
+    monitored: Monitored | None
+
+
+class SelectedStep(PrivateStep):
+    """Private steps that update selected rows of tables, and all other parameters.
+
+    A row that is not selected keeps its weights and its state. So a step costs what its batch
+    and the selected rows cost, also under Adam, RMSprop and Yogi. It is another mechanism than
+    dense noise with the same event, not a faster way to the same models.
+
+    Privacy:
+      Unit: a row, or a user if batches come with `BatchUnits`. Its vector has counts of norm 1
+      and a gradient of norm clip_norm at most. Event: one Gaussian with the settings'
+      `noise_multiplier` on a sampled batch. Weights and state are computed from noisy values
+      alone, and so is which of them change: both are private after every step. Relies on: the
+      batch is a fresh draw of the plan's sampler.
+    """
+
+    def __init__(
+        self,
+        model: TowerModel,
+        settings: StepSettings,
+        optimizer: Optimizer,
+        noise: TrainingNoise,
+        rng: NoiseSource,
+    ) -> None:
+        """Splits the noise of `settings` and starts from the present weights.
+
+        Args:
+          model: Is trained in place.
+          settings: What every step does; its mechanism must be `SelectedRows`.
+          optimizer: Settings of any optimizer.
+          noise: Noise of counts and gradients.
+          rng: Coins of rows that nobody reads. Sensitive: never log or save its state.
+        """
+        split = _split(settings)
+        # Monitor and gradients share one vector, and so one noise multiplier.
+        of_gradients = dataclasses.replace(
+            settings, noise_multiplier=split.gradient_multiplier, mechanism=IndependentNoise()
+        )
+        super().__init__(model, of_gradients, IndependentGradientNoise(noise))
+        self._tables = selected_tables(model, settings.towers)
+        for name in self._tables:
+            del self._sums[name]
+        num_rows = {name: len(values) for name, values in self._tables.items()}
+        self._selector = RowSelector(num_rows, split, noise, rng)
+        self._row_noise = noise
+        self._row_sums: dict[str, RowGradient] = {}
+        trained = trained_parameters(model, settings.towers)
+        self._optimizer = ParameterUpdates(trained, optimizer)
+        # Tables are settled too, but a look at all of their rows in every step would cost what
+        # selection saves. Whoever saves the weights looks at all of them.
+        self.settled = [values for name, values in trained.items() if name not in self._tables]
+        self.noise_description = (
+            f"{noise.description}; rows that nobody reads are selected by exact coins from "
+            f"{rng.description}"
+        )
+
+    def take(
+        self, batch: ExampleBatch, weights: Tensor, units: BatchUnits | None, rate: float
+    ) -> Monitored | None:
+        """One step: count, select, clip, sum, noise, update."""
+        released = self.release_rows(batch, weights, units)
+        self._optimizer.update(released.gradients, rate=rate)
+        return released.monitored
+
+    def state(self) -> dict[str, Tensor]:
+        """The optimizer's state."""
+        return self._optimizer.state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on from a state."""
+        self._optimizer.load_state(state)
+
+    def release_rows(
+        self, batch: ExampleBatch, weights: Tensor, units: BatchUnits | None = None
+    ) -> SelectedRelease:
+        """The noisy mean gradient of selected rows and other parameters, and the noisy monitor.
+
+        Args:
+          batch: Rows of the batch and of its padding. May be empty.
+          weights: [rows]: 1 for a row of the batch, 0 for padding.
+          units: For clipped users; rows are never padded then.
+        """
+        selected = self._select(batch, weights, units)
+        self._row_sums = {
+            name: RowGradient(
+                name=name, rows=rows, values=table.new_zeros(len(rows), table.shape[1])
+            )
+            for name, table in self._tables.items()
+            for rows in [selected[name]]
+        }
+        released = self.release(batch, weights, units)
+        return SelectedRelease(
+            gradients=[*released.gradients, *self._noisy_rows()], monitored=released.monitored
+        )
+
+    def _select(
+        self, batch: ExampleBatch, weights: Tensor, units: BatchUnits | None
+    ) -> dict[str, Tensor]:
+        reads = self._model.reads(batch.public_ids, batch.sensitive_ids)
+        of_table = {read.table: read for read in reads.tables}
+        # In the truncated form nobody reads the sensitive tables.
+        nothing = batch.public_ids.new_empty(reads.num_rows, 0)
+        trained = [
+            of_table.get(name, TableReads(table=name, rows=nothing)) for name in self._tables
+        ]
+        return self._selector.select(count_rows(trained, weights, units))
+
+    def _accumulate(self, gradient: Gradient) -> None:
+        sums = self._row_sums.get(gradient.name)
+        if sums is None or not isinstance(gradient, RowGradient):
+            super()._accumulate(gradient)
+            return
+        places, is_selected = places_of(gradient.rows, sums.rows)
+        sums.values.index_add_(0, places[is_selected], gradient.values[is_selected])
+
+    def _noisy_rows(self) -> list[RowGradient]:
+        released = list(self._row_sums.values())
+        for gradient in released:
+            self._row_noise.add_to(gradient.values, self._settings.noise_stddev)
+            gradient.values.div_(self._settings.expected_size)
+        self._row_sums = {}
+        return released
+
+
+def selected_tables(model: TowerModel, towers: frozenset[str]) -> dict[str, Tensor]:
+    """The tables of these towers, by name."""
+    trained = trained_parameters(model, towers)
+    tables = {name: trained[name] for name in sorted(model.tables & trained.keys())}
+    if not tables:
+        raise ConfigError(
+            "row selection needs a trained table, and none is; use IndependentNoise(), which "
+            "spends nothing on counts."
+        )
+    return tables
+
+
+def _split(settings: StepSettings) -> SelectionNoise:
+    if not isinstance(settings.mechanism, SelectedRows):
+        raise ConfigError(
+            f"mechanism={settings.mechanism} selects no rows; it must be SelectedRows()."
+        )
+    return SelectionNoise(noise_multiplier=settings.noise_multiplier, selection=settings.mechanism)

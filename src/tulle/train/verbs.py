@@ -1,0 +1,426 @@
+"""The verbs of `tulle.train`: plan a run, and carry it out."""
+
+import contextlib
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tulle.accounting.accountant import verify_plan
+from tulle.accounting.budget import Moment
+from tulle.accounting.ledger import Ledger
+from tulle.atomic_files import reporting_disk_errors
+from tulle.errors import ConfigError, DataError, reason_of
+from tulle.runs.card import write_card
+from tulle.runs.folder import RunFolder
+from tulle.runs.training_record import check_baseline
+from tulle.train import fitting
+from tulle.train.examples import ExampleSet
+from tulle.train.fitting import FitResult
+from tulle.train.methods.catalogue import chosen_method
+from tulle.train.methods.method import Method
+from tulle.train.methods.train_plan import TrainPlan
+from tulle.train.run_context import RunOptions, Watch
+from tulle.train.settings.units import UnitLevel, check_unit_word, is_unit_word
+from tulle.train.training_data import (
+    SYNTHETIC,
+    DataChoice,
+    TrainingData,
+    check_files,
+    encoded_rows,
+    synthetic_name,
+)
+from tulle.train.training_data import Watch as DataWatch
+from tulle.train.training_rows import planned_shape
+from tulle.train.training_run import check_charge, training_charge
+
+if TYPE_CHECKING:
+    from tulle.data.features.feature_plan import FeaturePlan
+    from tulle.data.named_logs import SchemaLike
+    from tulle.train.steps.processes.processes import Processes
+
+FilePath = str | os.PathLike[str]
+MethodLike = str | Method | Mapping[str, Any]
+"""A word such as "mosaic", a method with its settings, or the same as plain data."""
+
+
+def plan(
+    data: object,
+    schema: "SchemaLike | None" = None,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    method: MethodLike = "mosaic",
+    unit: UnitLevel | str | None = None,
+    layout: str | None = None,
+    allow_public: Sequence[str] = (),
+    features: "FeaturePlan | None" = None,
+    test: object = None,
+    rows: int | None = None,
+    synth_seed: int | None = None,
+    cache: FilePath | None = None,
+    output: FilePath | None = None,
+    watch_data: DataWatch | None = None,
+) -> TrainPlan:
+    """Says what a training run would promise and do. Nothing is spent.
+
+    Args:
+      data: Files of a log, a table of polars, pandas, Arrow or DuckDB, a prepared dataset or its
+        folder, or the name of a synthetic log such as "synth:search".
+      schema: Roles of the columns: a Schema, plain data, or a TOML or JSON file.
+      epsilon: The guarantee; needed unless the method has none, or has its target.
+      delta: Probability that the bound may fail; None: 1e-7, or 0 for methods that need none.
+      method: "mosaic", "hybrid", "rr", "dp-sgd", "label-projection" or "nonprivate", or a method
+        with its settings.
+      unit: Who is protected: "example" for one row, or "user" for all rows of one user, also by
+        the name of the column that says whose each row is. Must be said if there is one.
+      layout: Name of a public log, in place of a schema or with one.
+      allow_public: Columns that may be public though a known log protects them.
+      features: What becomes of the columns; None: `tulle.data.default_features`.
+      test: Share of the rows to test on, 0.2 unless it is said; 0 for none; or other rows, given
+        as `data` is.
+      rows: Number of rows of a synthetic log.
+      synth_seed: Seed of a synthetic log.
+      cache: Folder of prepared logs; None: that of the user.
+      output: New file (.json) of the plan, for `fit(plan=…)` on this machine or another.
+      watch_data: Is told how far a synthetic log has come.
+
+    Privacy:
+      Numbers of rows and unit ids are looked at, which are public under replace. No label and no
+      feature is.
+
+    Raises:
+      ConfigError: The target cannot be met on so many rows, or data with a unit column and no
+        choice of what is protected.
+    """
+    choice = DataChoice(
+        source=data,
+        schema=schema,
+        layout=layout,
+        allow_public=allow_public,
+        features=features,
+        test=test,
+        rows=rows,
+        synth_seed=synth_seed,
+        cache=None if cache is None else Path(cache),
+        watch=watch_data,
+    )
+    check_unit(unit, choice)
+    chosen = chosen_method(method, epsilon=epsilon, delta=delta, unit=unit)
+    choice = dataclasses.replace(choice, public_only=chosen.reads_labels_alone)
+    rows_to_plan = TrainingData(choice).planned
+    made = chosen.make(planned_shape(rows_to_plan, chosen))
+    if output is not None:
+        made.save(Path(output))
+    return made
+
+
+def fit(
+    data: object,
+    schema: "SchemaLike | None" = None,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    method: MethodLike = "mosaic",
+    unit: UnitLevel | str | None = None,
+    plan: TrainPlan | FilePath | None = None,
+    layout: str | None = None,
+    allow_public: Sequence[str] = (),
+    features: "FeaturePlan | None" = None,
+    test: object = None,
+    rows: int | None = None,
+    synth_seed: int | None = None,
+    cache: FilePath | None = None,
+    output: FilePath | None = None,
+    ledger: Ledger | FilePath | None = None,
+    purpose: str | None = None,
+    at: Moment | None = None,
+    until: Moment | None = None,
+    seed: int | None = None,
+    resume: bool = False,
+    predictions: FilePath | None = None,
+    baseline: FilePath | None = None,
+    device: str = "cpu",
+    processes: "int | Processes | None" = None,
+    checkpoint_every: int | None = None,
+    watch: Watch | None = None,
+    watch_data: DataWatch | None = None,
+    watch_plan: Callable[[TrainPlan], None] | None = None,
+) -> FitResult:
+    """Trains one model, once for one payment.
+
+    The plan is made first; then rows are read and checked; then the ledger is charged; then labels
+    are randomized, steps taken or cells summed. A run with an output that was stopped or killed
+    goes on with `resume=True`, and is not charged again.
+
+    Args:
+      data: As for `plan`.
+      schema: As for `plan`.
+      epsilon: As for `plan`.
+      delta: As for `plan`.
+      method: As for `plan`.
+      unit: As for `plan`.
+      plan: What `plan` gave for the same data, or its file; then no method, epsilon or unit.
+      layout: As for `plan`.
+      allow_public: As for `plan`.
+      features: As for `plan`.
+      test: As for `plan`. Figures of test rows are exact, and the guarantee does not cover them.
+      rows: As for `plan`.
+      synth_seed: As for `plan`.
+      cache: As for `plan`.
+      output: New folder of the run, with model, encoder, records and card: what `tulle.load`
+        takes. None: the model stays in memory.
+      ledger: A ledger or its path. It is charged once, before anything is drawn.
+      purpose: What the ledger calls the run; None: "training".
+      at: When the data are from, where a budget renews: a day or a time, also as text.
+      until: Last day or time of the data.
+      seed: Makes all noise repeatable. Then the release is not private.
+      resume: Go on with the run in `output`.
+      predictions: New Parquet file of the predictions of the test rows.
+      baseline: Folder of a run without privacy on the same rows, to compare AUC losses.
+      device: "cpu" or "cuda".
+      processes: Number of processes of this machine that take private steps together.
+      checkpoint_every: Number of steps between checkpoints; None: twenty checkpoints a phase.
+      watch: Is told how far training has come.
+      watch_data: Is told how far preparing a log has come.
+      watch_plan: Is told the plan, before a label or feature is read.
+
+    Privacy:
+      The model, its checkpoints and records have the guarantee of `result.plan`, for the unit
+      and the columns that it names. Each fit spends anew: fits of the same rows add up, also if
+      all but the best are thrown away. Numbers of rows and public columns are taken for public.
+
+    Raises:
+      ConfigError: The target cannot be met on so many rows, or a setting does not fit the method.
+      DataError: A column is missing, a label is not 0 or 1, or test rows are trained on.
+      SpendRefusedError: A budget does not cover it. Nothing was spent.
+      RunStateError: The folder belongs to another run, or the run cannot go on.
+      RunInterruptedError: SIGTERM or SIGINT came; what was done is kept.
+    """
+    made = None if plan is None else _finished(plan, method, epsilon, delta, unit)
+    choice = DataChoice(
+        source=data,
+        schema=schema,
+        layout=layout,
+        allow_public=allow_public,
+        features=features,
+        test=test,
+        rows=rows,
+        synth_seed=synth_seed,
+        cache=None if cache is None else Path(cache),
+        watch=watch_data,
+    )
+    check_unit(unit, choice)
+    chosen = (
+        chosen_method(method, epsilon=epsilon, delta=delta, unit=unit)
+        if made is None
+        else made.method
+    )
+    choice = dataclasses.replace(choice, public_only=chosen.reads_labels_alone)
+    charge = training_charge(chosen, ledger, purpose=purpose, at=at, until=until)
+    _check_new_file(predictions)
+    chosen.check_steps(device=device, checkpoint_every=checkpoint_every)
+    opened = TrainingData(choice)
+    made = made or chosen.make(planned_shape(opened.planned, chosen))
+    if not resume:
+        check_charge(made, charge)
+    if watch_plan is not None:
+        watch_plan(made)
+    compared = None if baseline is None else RunFolder.open(Path(baseline))
+    train_rows, test_rows = opened.examples()
+    _check_test(test_rows, compared, predictions)
+    with _sharing(processes, choice, device) as shared:
+        options = RunOptions(
+            folder=None if output is None else Path(output),
+            resume=resume,
+            seed=seed,
+            device=device,
+            charge=charge,
+            watch=watch,
+            checkpoint_every=checkpoint_every,
+            processes=shared,
+            encoder=opened.encoder,
+            test_name=opened.test_name,
+        )
+        result = fitting.fit(train_rows, made, test=test_rows, options=options)
+    if predictions is not None and test_rows is not None:
+        _write_predictions(result, opened, test_rows, Path(predictions))
+    return _finished_result(result, compared)
+
+
+def check_unit(unit: object, choice: DataChoice) -> None:
+    """Refuses a word for the unit that is neither known nor the unit column of the data.
+
+    This comes before a method is asked whether it protects users: a misspelt word is then not
+    taken for a column, and the refusal speaks of what was written. No row is read.
+
+    Args:
+      unit: What was said; only text is looked at.
+      choice: The data.
+
+    Raises:
+      ConfigError: The word is unknown.
+    """
+    if isinstance(unit, str) and not is_unit_word(unit):
+        column, others = _unit_column(choice)
+        check_unit_word(unit, column, others=others)
+
+
+def _unit_column(choice: DataChoice) -> tuple[str | None, Sequence[str]]:
+    """The column that says whose each row is, if it is there, and others that may be meant."""
+    source = choice.source
+    if isinstance(source, str) and source.startswith(SYNTHETIC):
+        from tulle.data.formats.public import LAYOUTS
+
+        return LAYOUTS[synthetic_name(source)].schema.unit, ()
+    if (rows := encoded_rows(choice)) is not None:
+        return rows.planned().columns.unit, ()
+    from tulle.data.named_logs import log_of
+    from tulle.data.tables.rows import column_names
+
+    check_files(choice)
+    log = log_of(source, choice.schema, layout=choice.layout, allow_public=choice.allow_public)
+    schema = log.layout.schema
+    if not log.paths or choice.layout is not None:
+        return schema.unit, ()
+    names = column_names(log.paths[0])
+    # The first line of a file without a header is a row, and no name of a column.
+    is_header = not set(names).isdisjoint(schema.used)
+    return schema.unit if schema.unit in names else None, names if is_header else ()
+
+
+def _finished_result(result: FitResult, baseline: RunFolder | None) -> FitResult:
+    """Writes the card of a run that is kept, and compares the run with a baseline."""
+    if result.path is not None:
+        with reporting_disk_errors(result.path / "card.json"):
+            write_card(result.path, result.card)
+    return result if baseline is None else result.compared_with(baseline)
+
+
+def follow(data: DataChoice, processes: "Processes", *, device: str = "cpu") -> None:
+    """Takes part in the private steps of a `fit` that another process leads, on the same data.
+
+    Args:
+      data: The data of the run.
+      processes: The processes of the run, this one not being the leader.
+      device: "cpu" or "cuda".
+
+    Privacy:
+      As `fit`. What this process holds in memory is raw or not yet private; none of it leaves the
+      processes of the run.
+    """
+    from tulle.train.following import follow_fit
+    from tulle.train.steps.processes.messages import failing_together
+
+    with failing_together(processes):
+        train_rows, _ = TrainingData(data).examples()
+        follow_fit(train_rows, processes, device=device)
+
+
+def _finished(
+    plan: TrainPlan | FilePath,
+    method: MethodLike,
+    epsilon: float | None,
+    delta: float | None,
+    unit: UnitLevel | str | None,
+) -> TrainPlan:
+    """A plan that was made before, with every epsilon in it computed again."""
+    other = None if method == "mosaic" else method
+    given = (("method", other), ("epsilon", epsilon), ("delta", delta), ("unit", unit))
+    for name, value in given:
+        if value is not None:
+            raise ConfigError(
+                f"plan has all settings of the run, and {name}={value!r} is given too; leave it "
+                "out."
+            )
+    made = plan if isinstance(plan, TrainPlan) else read_plan(Path(plan))
+    verify_plan(made.privacy)
+    return made
+
+
+def read_plan(path: Path) -> TrainPlan:
+    """Reads the plan that `plan(output=…)` wrote.
+
+    Raises:
+      DataError: The file cannot be read.
+      ConfigError: It is no plan of this version.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"plan={path.name!r} cannot be read: {reason_of(error)}; make it with "
+            "tulle.train.plan(output=…)."
+        ) from None
+    return TrainPlan.from_json(text)
+
+
+def _check_new_file(path: FilePath | None) -> None:
+    if path is None:
+        return
+    if Path(path).exists():
+        raise ConfigError(f"predictions={os.fspath(path)!r} exists; choose another name.")
+    if not Path(path).parent.is_dir():
+        raise ConfigError(
+            f"predictions={os.fspath(path)!r} is in no folder that exists; make it first."
+        )
+
+
+def _check_test(
+    test_rows: ExampleSet | None, baseline: RunFolder | None, predictions: FilePath | None
+) -> None:
+    """Finds out before training what would spoil the figures after it."""
+    if test_rows is None:
+        for name, value in (("baseline", baseline), ("predictions", predictions)):
+            if value is not None:
+                raise ConfigError(f"{name} needs test rows; give test=0.2 or other rows.")
+        return
+    if test_rows.labels is None:
+        raise DataError("the test rows have no label column; name one in the schema.")
+    num_positives = int(test_rows.labels.sum())
+    if num_positives in (0, test_rows.num_rows):
+        raise DataError(
+            "all test labels are the same, so the AUC is undefined; test on rows of both classes, "
+            "or on none with test=0."
+        )
+    if baseline is not None:
+        check_baseline(baseline, num_rows=test_rows.num_rows, num_positives=num_positives)
+
+
+def _write_predictions(
+    result: FitResult, data: TrainingData, test_rows: ExampleSet, path: Path
+) -> None:
+    from tulle.data.prediction_file import write_predictions
+
+    rows = np.arange(test_rows.num_rows) if data.test_rows is None else data.test_rows
+    write_predictions(path, rows, result.model.predict_proba(test_rows))
+
+
+@contextlib.contextmanager
+def _sharing(
+    processes: "int | Processes | None", choice: DataChoice, device: str
+) -> "Iterator[Processes | None]":
+    if not isinstance(processes, int):
+        yield processes
+    elif processes == 1:
+        yield None
+    else:
+        from tulle.train.steps.processes.local_processes import local_processes
+
+        if not isinstance(choice.source, str | os.PathLike | list | tuple):
+            raise ConfigError(
+                f"processes={processes} need data that each of them can open; give files or a "
+                "prepared dataset in place of a table in memory."
+            )
+        # Who watches is here, and cannot be sent to others.
+        sent = functools.partial(_follow, dataclasses.replace(choice, watch=None), device)
+        with local_processes(processes, sent, device=device) as local:
+            yield local
+
+
+def _follow(choice: DataChoice, device: str, processes: "Processes") -> None:
+    follow(choice, processes, device=device)
