@@ -1,7 +1,11 @@
-"""The values that a label may take: equally spaced numbers, declared before data are read."""
+"""The values that a label may take, and how likely each is: declared before data are read."""
 
 import dataclasses
+import json
 import math
+import os
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,7 +16,11 @@ from tulle.privacy.fields import check_finite
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+Prior = tuple[float, ...] | Path | str
+"""Weights of the values of a label in any scale, or a JSON file with a list of them."""
+
 MOST_VALUES = 1_000_000
+"""Most values of a grid: mechanisms keep a few arrays of this length in memory."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,8 +28,11 @@ class LabelGrid:
     """The declared range of a label. Public: it must not be read off the labels."""
 
     low: float
+    """Least label."""
     high: float
+    """Largest label, a whole number of steps above the least."""
     step: float = 1.0
+    """Distance of two neighbouring labels."""
 
     def __post_init__(self) -> None:
         for name in ("low", "high", "step"):
@@ -45,7 +56,7 @@ class LabelGrid:
 
     @property
     def num_values(self) -> int:
-        """How many values there are."""
+        """Number of values."""
         return round((self.high - self.low) / self.step) + 1
 
     @property
@@ -88,6 +99,29 @@ class LabelGrid:
         return numbers
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NumberRange:
+    """The declared values of a label that is a number: from low to high in equal steps."""
+
+    label_low: float
+    """Least label: a public number, not read off the labels."""
+    label_high: float
+    """Largest label, public too."""
+    label_step: float = 1.0
+    """Distance of two neighbouring labels."""
+
+    def __post_init__(self) -> None:
+        _ = self.grid
+
+    @property
+    def grid(self) -> LabelGrid:
+        """All declared values."""
+        try:
+            return LabelGrid(low=self.label_low, high=self.label_high, step=self.label_step)
+        except ConfigError as error:
+            raise ConfigError(f"label_low, label_high and label_step: {error}") from None
+
+
 def check_prior(prior: ArrayLike, num_values: int) -> FloatArray:
     """A vector of weights that add up to 1; else an error."""
     weights = np.asarray(prior, np.float64)
@@ -101,3 +135,45 @@ def check_prior(prior: ArrayLike, num_values: int) -> FloatArray:
     if abs(math.fsum(weights) - 1) > 1e-9:
         raise ConfigError(f"prior adds up to {math.fsum(weights):.6g} and must add up to 1.")
     return weights
+
+
+def as_prior(prior: object) -> Any:
+    """The prior as frozen settings keep it: arrays and lists become tuples."""
+    if isinstance(prior, np.ndarray):
+        prior = prior.tolist()
+    return tuple(prior) if isinstance(prior, list) else prior
+
+
+def prior_weights(prior: Prior | None, num_values: int) -> FloatArray:
+    """Weights of all values that add up to 1.
+
+    Args:
+      prior: Weights in any scale, a JSON file with them, or None for equal ones.
+      num_values: How many values the label can have.
+
+    Raises:
+      DataError: They are no list of numbers >= 0 with one above 0.
+    """
+    if prior is None:
+        return np.full(num_values, 1 / num_values)
+    said, what = "prior", "a list"
+    try:
+        weights: Any = prior
+        if isinstance(prior, str | os.PathLike):
+            said, what = f"prior={str(prior)!r}", "a JSON file with a list"
+            weights = json.loads(Path(prior).read_text(encoding="utf-8"))
+        numbers = np.array([_weight(weight) for weight in weights])
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError):
+        raise DataError(
+            f"{said} must be {what} of numbers >= 0, one for each of the {num_values} values."
+        ) from None
+    if not numbers.sum() > 0:
+        raise DataError(f"{said} must have a weight above 0.")
+    return check_prior(numbers / numbers.sum(), num_values)
+
+
+def _weight(weight: object) -> float:
+    is_number = isinstance(weight, int | float | np.integer | np.floating)
+    if isinstance(weight, bool) or not is_number or not weight >= 0:  # type: ignore[operator]
+        raise ValueError("not a weight")
+    return float(weight)  # type: ignore[arg-type]

@@ -7,27 +7,28 @@ label, which bias makes smaller, matters only to those who read single labels.
 """
 
 import dataclasses
-import functools
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol, SupportsFloat
+from typing import Any, Protocol, SupportsFloat, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tulle.errors import ConfigError
-from tulle.labels.additive_noise import DiscreteLaplaceLabels, LaplaceLabels
-from tulle.labels.bins.bin_response import BinResponse
 from tulle.labels.label_grid import LabelGrid, check_prior
-from tulle.labels.row_mechanism import RowMechanism
-from tulle.labels.staircase import StaircaseLabels
-from tulle.labels.unbiased.unbiased_response import UnbiasedResponse
+from tulle.labels.label_mechanism import Description, LabelKind, RowMechanism
+from tulle.labels.label_noise import LabelNoise, RowNoise
+from tulle.labels.mechanisms.catalogue import (
+    LABEL_MECHANISMS,
+    mechanism_by_word,
+    settings_of_word,
+)
+from tulle.labels.mechanisms.unbiased_response import MOST_ATOMS
 
 FloatArray = NDArray[np.float64]
 
 
 class NumericMechanism(RowMechanism, Protocol):
-    """A mechanism that knows the moments of what it draws."""
+    """A mechanism for numbers, which knows the moments of what it draws."""
 
     def mean(self, label: float, /) -> SupportsFloat:
         """Mean of the target, or of the noisy label where there is none."""
@@ -35,16 +36,21 @@ class NumericMechanism(RowMechanism, Protocol):
     def variance(self, label: float, /) -> SupportsFloat:
         """Its variance."""
 
+    @classmethod
+    def grid_of(cls, described: Description) -> LabelGrid:
+        """The declared range, from what `describe` said."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NumericOption:
     """What one mechanism promises, on average over the prior. Public."""
 
     name: str
+    """The word for the mechanism."""
     variance: float
-    """Of the noisy label around its own mean."""
+    """Variance of the noisy label around its own mean."""
     squared_bias: float
-    """Of that mean around the label."""
+    """Squared distance of that mean from the label."""
 
     @property
     def is_clipped(self) -> bool:
@@ -53,7 +59,7 @@ class NumericOption:
 
     @property
     def mean_squared_error(self) -> float:
-        """Of the noisy label around the label."""
+        """Mean squared distance of the noisy label from the label."""
         return self.variance + self.squared_bias
 
     def describe(self) -> dict[str, Any]:
@@ -71,6 +77,7 @@ class NumericPlan:
     """All options: those without bias by variance, then the others by error. Public."""
 
     options: tuple[NumericOption, ...]
+    """Best first."""
     left_out: tuple[str, ...]
     """Why a mechanism is missing."""
 
@@ -79,26 +86,48 @@ class NumericPlan:
         """The option without bias that has the least variance."""
         return self.options[0]
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What to know about the comparison, in sentences."""
+        return tuple(f"left out: {reason}" for reason in self.left_out)
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row for each option, best first."""
+        return [option.describe() for option in self.options]
+
+    def describe(self) -> dict[str, Any]:
+        """Plain data, for a file."""
+        return {"options": self.table(), "left_out": list(self.left_out)}
+
 
 def plan_numeric(
-    grid: LabelGrid, *, epsilon: float, prior: FloatArray | None = None, atoms: int = 40
+    grid: LabelGrid, *, epsilon: float, prior: FloatArray | None = None, atoms: int = MOST_ATOMS
 ) -> NumericPlan:
     """Compares the mechanisms for a label in a range.
 
     Args:
       grid: The declared values.
-      epsilon: For one label.
+      epsilon: What one noisy label may cost.
       prior: Public weights of the values; None: all alike.
       atoms: Values that the unbiased mechanism rounds labels to.
     """
     weights = np.full(grid.num_values, 1 / grid.num_values) if prior is None else prior
     check_prior(weights, grid.num_values)
+    settings = {
+        "label_low": grid.low,
+        "label_high": grid.high,
+        "label_step": grid.step,
+        "prior": tuple(weights.tolist()),
+        "atoms": atoms,
+    }
     options, left_out = [], []
-    for name, make in _candidates(grid, epsilon, weights, atoms):
+    for word in numeric_words():
+        names = settings_of_word(word)
+        given = {name: value for name, value in settings.items() if name in names}
         try:
-            options.append(_judged(make(), grid, weights))
+            options.append(_judged(mechanism_by_word(word, given).noise(epsilon), grid, weights))
         except ConfigError as error:
-            left_out.append(f"{name}: {error}")
+            left_out.append(f"{word}: {error}")
     if not options:
         raise ConfigError(f"no mechanism works for epsilon={epsilon}: {left_out[0]}")
     # Rounding leaves a bias of a billionth of the range where there is none by design.
@@ -109,25 +138,20 @@ def plan_numeric(
     return NumericPlan(options=tuple(ranked), left_out=tuple(left_out))
 
 
-def _candidates(
-    grid: LabelGrid, epsilon: float, prior: FloatArray, atoms: int
-) -> Iterator[tuple[str, Callable[[], NumericMechanism]]]:
-    num_atoms = min(atoms, grid.num_values)
-    yield (
-        "unbiased",
-        lambda: UnbiasedResponse(epsilon=epsilon, grid=grid, prior=prior, atoms=num_atoms),
-    )
-    yield "rr-on-bins", lambda: BinResponse(epsilon=epsilon, grid=grid, prior=prior)
-    for additive in (LaplaceLabels, DiscreteLaplaceLabels, StaircaseLabels):
-        for clip in (False, True):
-            make = functools.partial(additive, epsilon=epsilon, grid=grid, clip=clip)
-            yield additive.__name__, make
+def numeric_words() -> list[str]:
+    """The words of all mechanisms for numbers, those without clipping before those with it."""
+    return [
+        word
+        for word, settings in LABEL_MECHANISMS.items()
+        if settings.mechanism_class.label_kind is LabelKind.NUMBERS
+    ]
 
 
-def _judged(mechanism: NumericMechanism, grid: LabelGrid, prior: FloatArray) -> NumericOption:
+def _judged(noise: LabelNoise, grid: LabelGrid, prior: FloatArray) -> NumericOption:
+    mechanism = cast(NumericMechanism, cast(RowNoise, noise).mechanism)
     variance = squared_bias = 0.0
     for label, weight in zip(grid.values.tolist(), prior.tolist(), strict=True):
         if weight > 0:
             variance += weight * float(mechanism.variance(label))
             squared_bias += weight * (float(mechanism.mean(label)) - label) ** 2
-    return NumericOption(name=mechanism.name, variance=variance, squared_bias=squared_bias)
+    return NumericOption(name=noise.name, variance=variance, squared_bias=squared_bias)

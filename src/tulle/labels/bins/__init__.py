@@ -1,1 +1,0 @@
-"""Randomized response on bins of numeric labels."""

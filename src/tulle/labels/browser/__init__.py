@@ -1,1 +1,0 @@
-"""Labels from the event-level reports of a browser."""

@@ -1,1 +1,0 @@
-"""A linear model from noisy sums of labels."""

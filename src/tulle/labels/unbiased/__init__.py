@@ -1,1 +1,0 @@
-"""The unbiased randomizer of least variance for numeric labels, by linear programming."""

@@ -1,1 +1,0 @@
-"""Noisy labels that protect all rows of a unit together."""
