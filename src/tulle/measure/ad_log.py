@@ -6,16 +6,28 @@ Impressions are rows of (user, time, and what describes the ad); conversions are
 
 import dataclasses
 import enum
+import functools
+import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
+from tulle.data.schema import Kind
 from tulle.errors import ConfigError
-from tulle.privacy.fields import check_text
+from tulle.privacy.fields import check_choice, check_text
+
+if TYPE_CHECKING:
+    import polars as pl
+
+DAY_SECONDS = 86_400
+MAX_SECONDS = 100_000_000_000
+"""Times above are milliseconds: as seconds they would lie after the year 5000."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FileTable:
-    """Parquet or CSV files that together are one table."""
+    """Files that together are one table: Parquet, Arrow, CSV, TSV or JSON lines."""
 
     paths: tuple[Path, ...]
 
@@ -42,12 +54,49 @@ class DatabaseTable:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class FrameTable:
-    """A polars, pandas or Arrow table in memory. Sensitive: it holds raw rows."""
+    """A polars, pandas, Arrow or DuckDB table in memory. Sensitive: it holds raw rows."""
 
     frame: Any = dataclasses.field(repr=False)
 
+    @functools.cached_property
+    def table(self) -> "pl.DataFrame":
+        """The rows as every engine sees them: texts are text, and what is missing is null.
+
+        Raises:
+          DataError: It is no table, or a column holds values of several types.
+        """
+        import polars as pl
+
+        from tulle.data.tables.memory import as_polars
+
+        if not isinstance(self.frame, pl.DataFrame):
+            return as_polars(self.frame)
+        plain = [name for name in self.frame.columns if name not in self.unreadable]
+        return as_polars(self.frame, columns=plain)
+
+    @functools.cached_property
+    def unreadable(self) -> dict[str, str]:
+        """Columns of lists and objects with their types: a fault only where one is asked for."""
+        import polars as pl
+
+        if not isinstance(self.frame, pl.DataFrame):
+            return {}
+        types = self.frame.schema.items()
+        return {name: str(kind) for name, kind in types if kind.is_nested() or kind == pl.Object}
+
 
 TableSource = FileTable | DatabaseTable | FrameTable
+
+
+def table_source(data: object) -> TableSource:
+    """Names the source of a table: a path, several paths, or a table in memory."""
+    if isinstance(data, TableSource):
+        return data
+    if isinstance(data, str | os.PathLike):
+        return FileTable(paths=(Path(data),))
+    if isinstance(data, list | tuple):
+        return FileTable(paths=tuple(Path(path) for path in data))
+    return FrameTable(frame=data)
 
 
 class Side(enum.Enum):
@@ -64,28 +113,80 @@ class LogColumns:
     Those of slices are named by the queries.
     """
 
-    user: str = "user"
-    impression_time: str = "timestamp"
-    """Whole seconds since 1970 (UTC), or a date or timestamp."""
+    user: str | None = "user"
+    """None where rows are counted one by one, and nobody asks whose they are."""
+    impression_time: str | None = "timestamp"
+    """Seconds since 1970 (UTC), or a date or timestamp. None where nobody asks for it."""
     conversion_time: str = "timestamp"
     advertiser: str | None = None
-    """In both tables. A conversion is credited to impressions of its own advertiser alone."""
+    """The advertiser of a row of either table. A conversion is then credited to impressions of its
+    own advertiser alone."""
     publisher: str | None = None
-    """In the impressions."""
+    """The publisher of an impression, for the unit `user x publisher`."""
     impression_id: str | None = None
     """Must be distinct; None if rows have no id."""
     conversion_id: str | None = None
     kind: str | None = None
-    """Of an impression, e.g. "click" or "view"."""
+    """The kind of an impression, e.g. "click" or "view"."""
     priority: str | None = None
-    """Of an impression, a number: the greater the more important."""
+    """The importance of an impression, a number: the greater the more important."""
     value: str | None = None
-    """Of a conversion: what it is worth, >= 0."""
+    """The value of a conversion, >= 0."""
+
+    kinds: Mapping[str, Kind | str] = dataclasses.field(default_factory=dict, repr=False)
+    """Kinds of columns whose values do not say it: a time that is a small number counts seconds
+    ("timestamp") or days ("integer"); a slice of yes and no, or 1 and 0, is "boolean"."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            if getattr(self, field.name) is not None:
-                check_text(field.name, getattr(self, field.name))
+            value = getattr(self, field.name)
+            if value is not None and field.name != "kinds":
+                check_text(field.name, value)
+        object.__setattr__(self, "kinds", MappingProxyType(self._checked_kinds()))
+
+    def kind_of(self, column: str) -> Kind | None:
+        """The kind that a column is declared to have; None if nothing is said."""
+        kind = self.kinds.get(column)
+        return kind if kind is None else Kind(kind)
+
+    def _checked_kinds(self) -> dict[str, Kind]:
+        times = (self.impression_time, self.conversion_time)
+        kinds = {}
+        for name, kind in sorted(self.kinds.items()):
+            given = kind.value if isinstance(kind, Kind) else kind
+            kinds[name] = check_choice(f"kind of {name!r}", given, Kind)
+            is_time_kind = kinds[name] in (Kind.TIMESTAMP, Kind.INTEGER)
+            if kinds[name] is Kind.REAL or (name in times and not is_time_kind):
+                raise ConfigError(
+                    f"kinds: column {name!r} is {kinds[name].value}; a time is timestamp "
+                    "(seconds) or integer (days), a slice categorical or boolean."
+                )
+        return kinds
+
+    def time(self, side: Side) -> str | None:
+        """The column with the time of a row of one table."""
+        return self.impression_time if side is Side.IMPRESSION else self.conversion_time
+
+    def needed_time(self, side: Side) -> str:
+        """The column with the time of a row, where a row must have one.
+
+        Raises:
+          ConfigError: No column is named.
+        """
+        column = self.time(side)
+        if column is None:
+            raise ConfigError(f"{side.value}_time is needed: the column with the time of a row.")
+        return column
+
+    def owners(self) -> tuple[str, ...]:
+        """The columns that a conversion and its impressions have in common.
+
+        Raises:
+          ConfigError: No column says whose a row is.
+        """
+        if self.user is None:
+            raise ConfigError("user is needed: the column that says whose a row is.")
+        return (self.user,) if self.advertiser is None else (self.user, self.advertiser)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

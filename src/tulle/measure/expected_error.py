@@ -66,7 +66,7 @@ def smallest_count_within(relative_error: float, half_width: float) -> int:
 
     Args:
       relative_error: For example 0.1 for 10%.
-      half_width: What the noise exceeds in size with the chance that may be missed.
+      half_width: What the noise exceeds in size with the probability that may be missed.
     """
     if not 0 < relative_error < math.inf:
         raise ConfigError(f"relative_error={relative_error} must be > 0, e.g. 0.1 for 10%.")

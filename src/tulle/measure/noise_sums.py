@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tulle.errors import ConfigError
+from tulle.mechanisms.centred_noise import check_confidence, normal_quantile
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig
 from tulle.mechanisms.gaussian import GaussianConfig
-from tulle.mechanisms.intervals import check_confidence, normal_quantile
 
 FloatArray = npt.NDArray[np.float64]
 CountNoise = DiscreteLaplaceConfig | GaussianConfig
@@ -34,14 +34,19 @@ scale. A step is 3% of the scale and quantiles are rounded up to one."""
 _WIDE_SUM = 8.0
 """Sums of larger weights are smooth enough for steps that are four times as coarse."""
 _WEIGHT_STEPS = 32
-_LOST_CHANCE = 1e-12
+"""Steps of the largest weight that fractions are rounded up to: 3% of it at most."""
+_LOST_PROB = 1e-12
+"""Probability beyond the circle on which sums are computed; quantiles give it away."""
 _ROUNDING = 1e-9
 """What float errors can add to the tail of a very wide sum, with room to spare."""
 _MAX_SHARED_CONFIDENCE = 1 - 1e-6
+"""Beyond it the tail is as small as the float errors of its computation."""
 _MAX_REACH = 1 << 20
 """Steps in which shared noise is computed to each side at the most."""
 _LEAST_SMOOTHING = 0.25
+"""Least deviation of the normal part, in steps of the lattice: less smooths no step."""
 _WIDTH_PRECISION = 1e-5
+"""Relative precision of a half-width that is found by bisection."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +68,7 @@ def sum_stddev(*parts: NoisePart) -> float:
 
 
 def sum_half_width(*parts: NoisePart, confidence: float) -> float:
-    """What the sum of all parts exceeds in size with chance <= 1 - confidence.
+    """What the sum of all parts exceeds in size with probability <= 1 - confidence.
 
     Weights that are no whole numbers are rounded up in size, by 3% of the largest or less.
     """
@@ -79,7 +84,7 @@ def sum_half_width(*parts: NoisePart, confidence: float) -> float:
     is_wide = math.sqrt(sum(count * weight**2 for _, weight, count in terms)) > _WIDE_SUM
     fine_scale = _FINE_SCALE / 4 if is_wide else _FINE_SCALE
     coarseness = max(1.0, max(scale for scale, _, _ in terms) / fine_scale)
-    missed = max(0.0, 1 - confidence - _LOST_CHANCE)
+    missed = max(0.0, 1 - confidence - _LOST_PROB)
     return _exceeded_size(terms, coarseness, missed) / steps
 
 
@@ -101,7 +106,7 @@ class SharedNoise:
         return math.sqrt(self.shape) * one
 
     def half_width(self, confidence: float = 0.95) -> int:
-        """An integer that the total exceeds in size with chance <= 1 - confidence.
+        """An integer that the total exceeds in size with probability <= 1 - confidence.
 
         The least one, unless the total is so wide that it is computed in coarser steps.
 
@@ -119,20 +124,26 @@ class SharedNoise:
 def half_width_beside_normal(
     noise: SharedNoise, normal_stddev: float, *, confidence: float
 ) -> float:
-    """The same for one number with shared noise plus an independent normal one."""
+    """Half-width of the interval of a number with shared noise plus an independent normal one.
+
+    Args:
+      noise: The shared noise.
+      normal_stddev: Standard deviation of the normal one.
+      confidence: Probability with which the interval holds the number.
+    """
     from scipy.special import ndtr
 
     check_confidence(confidence)
     coarseness = max(1.0, noise.scale / _FINE_SCALE)
-    chances = _size_chances(_coarse_scale(noise.scale, coarseness), noise.shape)
-    values = coarseness * np.arange(len(chances), dtype=np.float64)
+    probs = _size_probs(_coarse_scale(noise.scale, coarseness), noise.shape)
+    values = coarseness * np.arange(len(probs), dtype=np.float64)
     # The normal part smooths the steps of the lattice; where it is missing, little does as well.
     stddev = max(normal_stddev, _LEAST_SMOOTHING * coarseness)
-    goal = min(confidence, 1 - 2 * _LOST_CHANCE)
+    goal = min(confidence, 1 - 2 * _LOST_PROB)
 
     def covers(half_width: float) -> bool:
         inside = ndtr((half_width - values) / stddev) - ndtr((-half_width - values) / stddev)
-        return float(chances @ inside) >= goal
+        return float(probs @ inside) >= goal
 
     low, high = 0.0, stddev + noise.noise_stddev
     while not covers(high):
@@ -167,23 +178,23 @@ def _whole_terms(parts: tuple[NoisePart, ...], steps: int) -> tuple[Term, ...]:
 
 @functools.lru_cache(maxsize=256)
 def _exceeded_size(terms: tuple[Term, ...], coarseness: float, missed: float) -> int:
-    """The least size that the sum of all terms exceeds with chance <= missed.
+    """The least size that the sum of all terms exceeds with probability <= missed.
 
     It is rounded up where noise is computed in coarser steps.
     """
-    sizes = _chances_of_sizes(
+    sizes = _probs_of_sizes(
         [(_coarse_scale(scale, coarseness), weight, count) for scale, weight, count in terms]
     )
-    # From the far end, where chances are small: float errors can only add to a tail.
+    # From the far end, where probabilities are small: float errors can only add to a tail.
     tails = np.append(np.cumsum(sizes[:0:-1])[::-1], 0.0)
     size = int(np.argmax(tails <= missed))
     return size if coarseness == 1 else math.ceil(coarseness * (size + 0.5))
 
 
 @functools.lru_cache(maxsize=64)
-def _size_chances(scale: float, shape: float) -> FloatArray:
-    sizes = _chances_of_sizes([(scale, 1, shape)])
-    counted = sizes[: int(np.searchsorted(np.cumsum(sizes), 1 - _LOST_CHANCE / 2)) + 1]
+def _size_probs(scale: float, shape: float) -> FloatArray:
+    sizes = _probs_of_sizes([(scale, 1, shape)])
+    counted = sizes[: int(np.searchsorted(np.cumsum(sizes), 1 - _LOST_PROB / 2)) + 1]
     counted.setflags(write=False)
     return counted
 
@@ -199,7 +210,7 @@ def _coarse_scale(scale: float, step: float) -> float:
 
 
 def _circle_reach(terms: Sequence[Term]) -> float:
-    """What all terms together exceed in size with a chance below e^-36.
+    """What all terms together exceed in size with a probability below e^-36.
 
     Each has an exponential tail, and the deviation of the sum covers what many of them add.
     """
@@ -208,8 +219,8 @@ def _circle_reach(terms: Sequence[Term]) -> float:
     return 36 * widest + 12 * math.sqrt(variance) + 64
 
 
-def _chances_of_sizes(terms: Sequence[Term]) -> FloatArray:
-    """Chances of the sizes 0, 1, 2, ... of a sum of independent discrete Laplace noises."""
+def _probs_of_sizes(terms: Sequence[Term]) -> FloatArray:
+    """Probabilities of the sizes 0, 1, 2, ... of a sum of independent discrete Laplace noises."""
     middle = 1 << math.ceil(_circle_reach(terms)).bit_length()
     circle = 2 * middle
     frequencies = np.arange(middle + 1, dtype=np.int64)
@@ -219,8 +230,8 @@ def _chances_of_sizes(terms: Sequence[Term]) -> FloatArray:
         # 1 - 2 p cos t + p^2 = (1 - p)^2 + 4 p sin^2(t / 2), without cancellation.
         excess = 4 * math.exp(-1 / scale) * np.sin(half_angles) ** 2 / math.expm1(-1 / scale) ** 2
         log_product -= count * np.log1p(excess)
-    chances = np.maximum(np.fft.irfft(np.exp(log_product), circle), 0.0)
+    probs = np.maximum(np.fft.irfft(np.exp(log_product), circle), 0.0)
     # Negative values are at the end of the circle, as -1 is the last index.
-    sizes: FloatArray = chances[:middle]
-    sizes[1:] += chances[:middle:-1]
+    sizes: FloatArray = probs[:middle]
+    sizes[1:] += probs[:middle:-1]
     return sizes

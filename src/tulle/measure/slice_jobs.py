@@ -40,7 +40,7 @@ class SliceColumn:
     name: str
     side: Side
     column: str
-    """In its table. Values are compared as text."""
+    """Name of the column in its table. Values are compared as text."""
     is_day: bool = False
     """True if `column` is a time, and slices are its days, as 2026-01-14 (UTC)."""
 
@@ -76,11 +76,12 @@ class Bounds:
     """The most that one unit may add, in contributions (1 is one whole conversion)."""
 
     max_per_slice: float
-    """To one slice, over all amounts together."""
+    """Most that one unit adds to one slice, over all amounts together."""
     max_slices_per_unit: int | None = None
     """Slices that are kept of a unit, chosen by keyed hash. None keeps all."""
     max_per_unit: float | None = None
-    """To all slices together; what is above is scaled down. None: slices times max_per_slice."""
+    """Most that one unit adds to all slices; what is above is scaled down. None: slices times
+    max_per_slice."""
 
     def __post_init__(self) -> None:
         for name in ("max_per_slice", "max_per_unit"):
@@ -131,7 +132,7 @@ class SliceJob:
     """Whether conversions without impression count, with NO_IMPRESSION for columns of
     impressions. Else they are dropped."""
     only_kinds: tuple[str, ...] = ()
-    """Of impressions, if the subject is IMPRESSIONS: only these kinds, e.g. clicks."""
+    """Kinds of impressions that count, if the subject is IMPRESSIONS. Empty for all."""
 
     @property
     def amount_names(self) -> tuple[str, ...]:

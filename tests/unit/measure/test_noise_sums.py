@@ -127,7 +127,7 @@ def test_more_shares_than_needed_make_more_noise() -> None:
 
 def chances_from_zero(noise: SharedNoise) -> np.ndarray:
     """Chances of 0, 1, 2, ..., of one sign."""
-    chances = noise_sums._size_chances(noise.scale, noise.shape).copy()
+    chances = noise_sums._size_probs(noise.scale, noise.shape).copy()
     chances[1:] /= 2
     return chances
 
@@ -165,7 +165,7 @@ def test_shares_are_differences_of_negative_binomials(shape: float) -> None:
 def test_a_shared_half_width_is_the_least_that_covers(shape: float) -> None:
     noise = SharedNoise(scale=5.0, shape=shape)
     half_width = noise.half_width(0.95)
-    chances = noise_sums._size_chances(noise.scale, noise.shape)
+    chances = noise_sums._size_probs(noise.scale, noise.shape)
     tails = [float(chances[h + 1 :].sum()) for h in (half_width, half_width - 1)]
     assert tails[0] <= 0.05 < tails[1]
 

@@ -14,24 +14,32 @@ import numpy as np
 import polars as pl
 
 from tulle.errors import ConfigError
-from tulle.measure.attribution.channel_cells import ChannelCells, IntArray, raw_cell_counts
-from tulle.measure.attribution.channel_effects import RateFit, channel_effects
-from tulle.measure.attribution.coalition_values import CoalitionValue, FloatArray
+from tulle.measure.attribution.channel_effects import (
+    ChannelCells,
+    CoalitionValue,
+    FloatArray,
+    IntArray,
+    RateFit,
+    channel_effects,
+    raw_cell_counts,
+)
 from tulle.measure.attribution.rules import ChannelWeights
 from tulle.mechanisms.discrete_laplace import (
     DiscreteLaplaceConfig,
     release_discrete_laplace,
     sample_discrete_laplace,
 )
-from tulle.mechanisms.entropy import NoiseSource, SeededNoise
+from tulle.mechanisms.entropy import NoiseSource, SeededNoise, release_rng
 from tulle.privacy.events import DiscreteLaplace
 from tulle.privacy.fields import check_text
 from tulle.privacy.units import Adjacency
 
 LEAST_WEIGHT = 1e-3
-"""Of a channel without effect, where the channel with the largest effect has 1."""
+"""Weight of a channel without effect, where the channel with the largest effect has 1."""
 _NUM_REPEATS = 200
+"""Times that noise is drawn again; a spread is then off by 5% or so."""
 _REPEAT_SEED = 1
+"""Fixed, so that a stored model always tells the same spread; this noise protects nothing."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,7 +47,7 @@ class ChannelGame:
     """How weights follow from counts of units by channel set. Every field is public."""
 
     column: str
-    """Of the impressions: its values are the channels."""
+    """The column of impressions whose values are the channels."""
     cells: ChannelCells
     value: CoalitionValue = CoalitionValue.SHAPLEY
     baseline_rate: float | None = None
@@ -90,12 +98,12 @@ class ChannelModel:
 
     @functools.cached_property
     def noisy_effects(self) -> Mapping[str, float]:
-        """By channel: what seeing it adds to the conversion rate."""
+        """What seeing a channel adds to the conversion rate, by channel."""
         return self._by_channel(self._effects_of(self.noisy_counts))
 
     @functools.cached_property
     def effect_stddevs(self) -> Mapping[str, float]:
-        """By channel: the spread of its effect over the noise, found by drawing noise again.
+        """The spread of an effect over the noise, by channel, found by drawing noise again.
 
         The noise only: that people convert by chance comes on top.
         """
@@ -126,7 +134,7 @@ class ChannelModel:
 
 
 def fit_channel_weights(
-    raw_sets: pl.DataFrame, config: DataDrivenConfig, *, rng: NoiseSource
+    raw_sets: pl.DataFrame, config: DataDrivenConfig, *, rng: NoiseSource | None = None
 ) -> ChannelModel:
     """Learns how much each channel adds to conversions, from a noisy histogram.
 
@@ -134,19 +142,21 @@ def fit_channel_weights(
       raw_sets: How many units saw which channels, and converted or not: columns `channels`,
         `converted`, `num_units`, each unit in one row at most. Sensitive.
       config: Channels, game and epsilon.
-      rng: Source of the noise. Sensitive: never log or save its state.
+      rng: Source of the noise; None: the operating system's. Sensitive: never log or save its
+        state.
 
     Privacy:
-      Unit: that of `raw_sets`, add-or-remove. L1 sensitivity: 1. Event: one DiscreteLaplace
+      Unit: that of `raw_sets`, add-remove. L1 sensitivity: 1. Event: one DiscreteLaplace
       for all cells together. Relies on: one row a unit at most.
     """
+    rng = rng or release_rng()
     raw_counts = raw_cell_counts(raw_sets, config.game.cells)
     noisy_counts = release_discrete_laplace(raw_counts, config.noise, rng=rng)
     return ChannelModel(config=config, noisy_counts=noisy_counts)
 
 
 def weights_from_public_history(public_sets: pl.DataFrame, game: ChannelGame) -> ChannelWeights:
-    """The same weights from exact counts of data that is public. NOT PRIVATE.
+    """Fits weights of channels to exact counts of data that is public. NOT PRIVATE.
 
     Args:
       public_sets: As for `fit_channel_weights`, of data that needs no protection: synthetic,

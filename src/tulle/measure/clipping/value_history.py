@@ -7,15 +7,14 @@ from a period whose use for this purpose is covered by its own guarantee.
 import dataclasses
 import functools
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from tulle.data.tables.rows import reals_of
 from tulle.errors import DataError
-from tulle.measure.small_tables import read_table
-from tulle.privacy.fields import did_you_mean
+from tulle.measure.small_tables import read_rows, texts_of
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -30,7 +29,7 @@ class ValueHistory:
     """
 
     names: tuple[str, ...]
-    """Of the value columns."""
+    """Names of the value columns."""
     values: FloatArray = dataclasses.field(repr=False)
     """[rows, columns], finite and >= 0."""
     slices: IntArray = dataclasses.field(repr=False)
@@ -60,7 +59,13 @@ class ValueHistory:
     def from_frame(
         cls, frame: pl.DataFrame, *, slices: Sequence[str], values: Sequence[str]
     ) -> "ValueHistory":
-        """The history in a table of conversions; slices are the distinct keys in it."""
+        """The history in a table of conversions; slices are the distinct keys in it.
+
+        Args:
+          frame: Conversions, one a row.
+          slices: Columns whose values make slices.
+          values: Columns of values.
+        """
         if frame.height == 0:
             raise DataError("the history has no rows; clips cannot be chosen from it.")
         if slices:
@@ -103,18 +108,20 @@ class ValueHistory:
         return (*(5 * median for median in medians), 5.0)
 
 
-def read_value_history(path: Path, *, slices: Sequence[str], values: Sequence[str]) -> ValueHistory:
-    """The history in a CSV or Parquet file.
+def read_value_history(
+    data: object, *, slices: Sequence[str], values: Sequence[str]
+) -> ValueHistory:
+    """Reads the history in a file or a table in memory.
+
+    Args:
+      data: A path, or a table of polars, pandas, Arrow or DuckDB.
+      slices: Columns whose values make slices.
+      values: Columns of values.
 
     Raises:
       DataError: It cannot be read, or lacks a column or has text in place of numbers.
     """
-    frame = read_table(path)
-    for name in (*slices, *values):
-        if name not in frame.columns:
-            known = did_you_mean(name, frame.columns)
-            raise DataError(f"{path.name} has no column {name!r}{known}; name another.")
-    for name in values:
-        if not frame[name].dtype.is_numeric():
-            raise DataError(f"{path.name}: column {name!r} has no numbers.")
-    return ValueHistory.from_frame(frame, slices=slices, values=values)
+    rows = read_rows(data, [*slices, *values])
+    columns = [texts_of(rows, name) for name in slices]
+    columns += [reals_of(rows, name) for name in values]
+    return ValueHistory.from_frame(pl.DataFrame(columns), slices=slices, values=values)

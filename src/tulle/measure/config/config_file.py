@@ -1,19 +1,196 @@
-"""Settings of a measurement as a TOML file. Paths are relative to the file."""
+"""Settings of a measurement as a TOML file. Paths are relative to the file.
+
+The table [attribution] has the settings of its rule and the lookbacks that every rule has. The
+class of a rule is the class of its settings: whoever adds a rule writes nothing here, unless a
+setting is written otherwise in a file than it is kept, such as "7 days".
+"""
 
 import dataclasses
+import functools
+import operator
+import typing
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tulle.errors import ConfigError, DataError
 from tulle.measure.ad_log import AdLog, DatabaseTable, FileTable, LogColumns, TableSource
-from tulle.measure.config.attribution_table import read_attribution, read_game
-from tulle.measure.config.query_table import read_query
+from tulle.measure.attribution.channel_effects import ChannelCells, CoalitionValue
+from tulle.measure.attribution.data_driven import ChannelGame
+from tulle.measure.attribution.rules import Attribution, ChannelWeights, Rule, TimeDecay
+from tulle.measure.config.query_table import QueryTable
 from tulle.measure.queries.measure_config import MeasureConfig
-from tulle.privacy.fields import check_finite, check_text
-from tulle.privacy.units import Unit
-from tulle.runs.toml_tables import check_table, read_toml
+from tulle.privacy.codec import settings_from
+from tulle.privacy.fields import check_text
+from tulle.privacy.toml_files import read_toml
+from tulle.privacy.units import Unit, seconds_of
 
-_TABLES = ("log", "columns", "attribution", "privacy", "query", "name")
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LogTable:
+    """The tables that are measured: files, patterns of files, or tables of a database."""
+
+    impressions: str | tuple[str, ...]
+    conversions: str | tuple[str, ...] | None = None
+    database: str | None = None
+    version: str | None = None
+
+    def source(self, side: str, named: str | tuple[str, ...], folder: Path) -> TableSource:
+        """Returns one of the two tables.
+
+        Args:
+          side: The setting that names it, for messages.
+          named: What it says there.
+          folder: The folder that relative paths start from.
+        """
+        what = f"[log] {side}"
+        names = [check_text(what, n) for n in ((named,) if isinstance(named, str) else named)]
+        if self.database is None and self.version is None:
+            paths = [path for name in names for path in _files(what, folder, name)]
+            return FileTable(paths=tuple(paths))
+        if len(names) != 1:
+            raise ConfigError(f"{what} must be one table of the database.")
+        database = None
+        if self.database is not None:
+            database = folder / check_text("[log] database", self.database)
+        return DatabaseTable(table=names[0], database=database, version=self.version)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeasurePrivacyTable:
+    """Who is protected, and what everything together may cost."""
+
+    unit: Unit
+    epsilon: float
+    delta: float = MeasureConfig.delta
+    noise: str = MeasureConfig.noise
+    confidence: float = MeasureConfig.confidence
+    key_share: float = MeasureConfig.key_share
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RuleTable:
+    """Settings that every rule has: which impressions may have a share in a conversion."""
+
+    kind_key: ClassVar[str] = "rule"
+    rule_class: ClassVar[type[Any]]
+    """The rule whose own settings the table has."""
+
+    lookback: int | str
+    lookback_by_kind: Mapping[str, int | str] = dataclasses.field(default_factory=dict)
+    max_touches: int | None = None
+    max_conversions_per_user: int | None = None
+
+    def rule(self) -> Rule:
+        """Returns the rule that the table describes."""
+        names = [field.name for field in dataclasses.fields(self.rule_class)]
+        rule: Rule = self.rule_class(**{name: getattr(self, name) for name in names})
+        return rule
+
+    def attribution(self) -> Attribution:
+        """Returns the attribution that the table describes."""
+        return Attribution(
+            rule=self.rule(),
+            lookback_seconds=seconds_of("lookback", self.lookback),
+            kind_lookback_seconds={
+                kind: seconds_of(f"lookback_by_kind.{kind}", length)
+                for kind, length in self.lookback_by_kind.items()
+            },
+            max_touches=self.max_touches,
+            max_conversions_per_user=self.max_conversions_per_user,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TimeDecayTable(RuleTable):
+    """Credit that halves with every half-life between impression and conversion."""
+
+    kind: ClassVar[str] = TimeDecay.name
+
+    half_life: int | str = "7 days"
+
+    def rule(self) -> Rule:
+        """Returns the rule that the table describes."""
+        return TimeDecay(half_life_seconds=float(seconds_of("half_life", self.half_life)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChannelWeightsTable(RuleTable):
+    """Credit in proportion to a weight of each impression's channel."""
+
+    kind: ClassVar[str] = ChannelWeights.name
+
+    channel: str
+    channel_weights: Mapping[str, float]
+
+    def rule(self) -> Rule:
+        """Returns the rule that the table describes."""
+        return ChannelWeights(column=self.channel, weights=self.channel_weights)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataDrivenTable(RuleTable):
+    """Weights of channels that are learnt from the log, for a share of epsilon."""
+
+    kind: ClassVar[str] = "data-driven"
+
+    channel: str
+    channels: tuple[str, ...]
+    model: CoalitionValue = CoalitionValue.SHAPLEY
+    max_set_size: int = ChannelCells.max_set_size
+    baseline_rate: float | None = None
+    share: float = 0.2
+
+    def game(self) -> ChannelGame:
+        """Returns the model that learns the weights."""
+        return ChannelGame(
+            column=self.channel,
+            cells=ChannelCells(channels=self.channels, max_set_size=self.max_set_size),
+            value=self.model,
+            baseline_rate=self.baseline_rate,
+        )
+
+    def rule(self) -> Rule:
+        """Returns what stands in for the weights until they are learnt.
+
+        How much noise is needed does not depend on them.
+        """
+        return ChannelWeights(column=self.channel, weights=dict.fromkeys(self.channels, 1.0))
+
+
+def _table_of(rule: Any) -> type[RuleTable]:
+    """The class of the tables of a rule: its own settings beside the lookbacks."""
+    own = {table.kind: table for table in (TimeDecayTable, ChannelWeightsTable)}
+    if rule.name in own:
+        return own[rule.name]
+    return dataclasses.make_dataclass(
+        f"{rule.__name__}Table",
+        (),
+        bases=(RuleTable, rule),
+        namespace={"__doc__": rule.__doc__, "kind": rule.name, "rule_class": rule},
+        frozen=True,
+        kw_only=True,
+    )
+
+
+if TYPE_CHECKING:
+    AttributionTable = RuleTable
+else:
+    AttributionTable = functools.reduce(
+        operator.or_, (*map(_table_of, typing.get_args(Rule)), DataDrivenTable)
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeasureFile:
+    """Settings of a measurement."""
+
+    name: str | None = None
+    log: LogTable
+    columns: LogColumns = dataclasses.field(default_factory=LogColumns)
+    attribution: AttributionTable | None = None
+    privacy: MeasurePrivacyTable
+    query: tuple[QueryTable, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -22,93 +199,72 @@ class ConfigFile:
 
     config: MeasureConfig
     history_paths: dict[str, Path]
-    """Where queries whose levels share by history find it."""
+    """Files with earlier counts, by query whose levels share by them."""
 
 
-def read_config(path: Path) -> ConfigFile:
+def read_config(
+    path: Path,
+    *,
+    impressions: TableSource | None = None,
+    conversions: TableSource | None = None,
+) -> ConfigFile:
     """Reads the settings of a measurement. Reads no data but lists of keys.
+
+    Args:
+      path: The file.
+      impressions: What is measured in place of the impressions that the file names.
+      conversions: What is measured in place of its conversions.
 
     Raises:
       ConfigError: A setting is unknown, missing or wrong.
       DataError: The file, or one with keys, cannot be read.
     """
-    data = check_table(path.name, read_toml(path), ("log", "privacy", "query"), _TABLES)
-    columns = _columns(data.get("columns", {}))
-    folder = path.parent
-    queries = data["query"]
-    if not isinstance(queries, list):
+    data = read_toml(path)
+    if isinstance(data.get("query"), dict):
         raise ConfigError("write each query as a table [[query]] with two brackets.")
-    privacy = check_table(
-        "[privacy]",
-        data["privacy"],
-        ("unit", "epsilon"),
-        ("delta", "noise", "confidence", "key_share"),
-    )
-    attribution = data.get("attribution")
-    game = read_game(attribution)
-    learnt: dict[str, Any] = {} if game is None else {"game": game[0], "game_share": game[1]}
+    file: MeasureFile = settings_from(MeasureFile, data, what=path.name)
+    learnt = file.attribution if isinstance(file.attribution, DataDrivenTable) else None
+    folder, privacy, log = path.parent, file.privacy, file.log
+    if impressions is None:
+        impressions = log.source("impressions", log.impressions, folder)
+    if conversions is None and log.conversions is not None:
+        conversions = log.source("conversions", log.conversions, folder)
     config = MeasureConfig(
-        name=data.get("name", path.stem),
-        log=_log(data["log"], columns, folder),
-        attribution=None if attribution is None else read_attribution(attribution),
-        unit=Unit.parse(check_text("[privacy] unit", privacy["unit"])),
-        queries=tuple(read_query(query, columns=columns, folder=folder) for query in queries),
-        **learnt,
-        **_numbers(privacy),
+        name=path.stem if file.name is None else file.name,
+        log=AdLog(impressions=impressions, conversions=conversions, columns=file.columns),
+        attribution=None if file.attribution is None else file.attribution.attribution(),
+        game=None if learnt is None else learnt.game(),
+        game_share=MeasureConfig.game_share if learnt is None else learnt.share,
+        unit=privacy.unit,
+        epsilon=privacy.epsilon,
+        delta=privacy.delta,
+        noise=privacy.noise,
+        confidence=privacy.confidence,
+        key_share=privacy.key_share,
+        queries=tuple(table.query(columns=file.columns, folder=folder) for table in file.query),
     )
     return ConfigFile(
         config=config,
         history_paths={
-            query["name"]: folder / check_text("history", query["history"])
-            for query in queries
-            if "history" in query
+            table.name: folder / check_text("history", table.history)
+            for table in file.query
+            if table.history is not None
         },
     )
 
 
-def _numbers(privacy: dict[str, Any]) -> dict[str, Any]:
-    given: dict[str, Any] = {
-        name: check_finite(f"[privacy] {name}", privacy[name])
-        for name in ("epsilon", "delta", "confidence", "key_share")
-        if name in privacy
-    }
-    if "noise" in privacy:
-        given["noise"] = check_text("[privacy] noise", privacy["noise"])
-    return given
+def read_rule(name: str) -> Rule:
+    """Reads the rule of that name with its default settings.
 
-
-def _columns(table: object) -> LogColumns:
-    names = [field.name for field in dataclasses.fields(LogColumns)]
-    return LogColumns(**check_table("[columns]", table, (), names))
-
-
-def _log(table: object, columns: LogColumns, folder: Path) -> AdLog:
-    fields = check_table("[log]", table, ("impressions",), ("conversions", "database", "version"))
-    database = fields.get("database")
-    if database is not None:
-        database = folder / check_text("[log] database", database)
-    sources = {
-        side: _source(f"[log] {side}", fields[side], folder, database, fields.get("version"))
-        for side in ("impressions", "conversions")
-        if side in fields
-    }
-    return AdLog(
-        impressions=sources["impressions"],
-        conversions=sources.get("conversions"),
-        columns=columns,
+    Raises:
+      ConfigError: The name is unknown, or the rule has settings without a default.
+    """
+    if name in (ChannelWeightsTable.kind, DataDrivenTable.kind):
+        raise ConfigError(f"rule {name!r} needs its weights; describe it in a settings file.")
+    table: AttributionTable = settings_from(
+        AttributionTable, {"rule": name, "lookback": 1}, what="the attribution"
     )
-
-
-def _source(
-    what: str, named: object, folder: Path, database: Path | None, version: str | None
-) -> TableSource:
-    names = [check_text(what, n) for n in (named if isinstance(named, list) else [named])]
-    if database is not None or version is not None:
-        if len(names) != 1:
-            raise ConfigError(f"{what} must be one table of the database.")
-        return DatabaseTable(table=names[0], database=database, version=version)
-    paths = [path for name in names for path in _files(what, folder, name)]
-    return FileTable(paths=tuple(paths))
+    return table.rule()
 
 
 def _files(what: str, folder: Path, name: str) -> list[Path]:

@@ -1,242 +1,284 @@
 """One [[query]] table of a measurement's settings."""
 
+import contextlib
+import dataclasses
 import datetime
 import itertools
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
+from tulle.data.schema import Kind
+from tulle.data.tables.kinds import as_text
 from tulle.errors import ConfigError, DataError
 from tulle.measure.ad_log import LogColumns, Side
 from tulle.measure.queries.query import MAX_SLICES, Levels, LevelSplit, Quantity, Query
 from tulle.measure.slice_jobs import Amount, Bounds, SliceColumn
-from tulle.measure.small_tables import read_table
-from tulle.privacy.fields import check_choice, check_finite
-from tulle.runs.toml_tables import check_flag, check_table, naming
+from tulle.measure.small_tables import read_rows, texts_of
+from tulle.privacy.fields import did_you_mean
 
-_BOUNDS = ("max_per_slice", "max_slices_per_unit", "max_per_unit")
-_KEYS = (
-    *("slices", "keys", "share", *_BOUNDS, "clip", "values", "kinds", "base"),
-    *("levels", "split", "tau", "history", "running_totals", "max_frequency", "unattributed"),
-)
 _PRIVATE = "private"
+"""What stands for keys that are to be found privately."""
+_MOST_DAYS = 10_000
+"""Most days of a list, 27 years: a longer one is a mistyped year."""
 
 
-def read_query(table: object, *, columns: LogColumns, folder: Path) -> Query:
-    """The query that a table describes, strictly.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DaysTable:
+    """Days from a first to a last one, both with."""
+
+    first: datetime.date | str
+    last: datetime.date | str
+
+    def days(self) -> list[str]:
+        """Returns every day, as 2026-01-14."""
+        first, last = _date("first", self.first), _date("last", self.last)
+        num_days = (last - first).days + 1
+        if not 1 <= num_days <= _MOST_DAYS:
+            raise ConfigError(
+                f"first={first} and last={last} must go from a first day to a later one, at most "
+                f"{_MOST_DAYS:,} days."
+            )
+        return [str(first + datetime.timedelta(days=day)) for day in range(num_days)]
+
+
+KeyTable = Mapping[str, tuple[bool | str | int | datetime.date, ...] | DaysTable]
+"""Values of each slice column, which are crossed."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BoundsTable:
+    """What one unit may add; all left out where each row is a unit of its own."""
+
+    max_per_slice: float | None = None
+    max_slices_per_unit: int | None = None
+    max_per_unit: float | None = None
+
+    def bounds(self) -> Bounds | None:
+        """Returns the bounds, None if there are none.
+
+        Raises:
+          ConfigError: Some are given and not the one that the others need.
+        """
+        names = ("max_slices_per_unit", "max_per_unit")
+        given = [name for name in names if getattr(self, name) is not None]
+        if self.max_per_slice is None:
+            if given:
+                raise ConfigError(f"max_per_slice is needed beside {', '.join(given)}; add it.")
+            return None
+        return Bounds(
+            max_per_slice=self.max_per_slice,
+            max_slices_per_unit=self.max_slices_per_unit,
+            max_per_unit=self.max_per_unit,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AmountTable:
+    """A column of the conversions that is added up, with its clip and share of a contribution."""
+
+    column: str
+    clip: float
+    share: float
+    name: str | None = None
+
+    def amount(self) -> Amount:
+        """Returns the amount that the table describes."""
+        name = self.column if self.name is None else self.name
+        return Amount(name=name, column=self.column, clip=self.clip, share=self.share)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QueryTable(BoundsTable):
+    """A question about a campaign: what is counted, by which slices, within which bounds."""
+
+    name: str
+    measure: Quantity
+    slices: tuple[str, ...] = ()
+    keys: str | KeyTable | None = None
+    share: float = 1.0
+    clip: float | None = None
+    values: tuple[AmountTable, ...] | None = None
+    kinds: tuple[str, ...] = ()
+    base: BoundsTable | None = None
+    levels: tuple[tuple[str, ...], ...] | None = None
+    split: LevelSplit | tuple[float, ...] | None = None
+    tau: float | None = None
+    history: str | None = None
+    running_totals: bool = False
+    max_frequency: int | None = None
+    unattributed: bool = False
+
+    def query(self, *, columns: LogColumns, folder: Path, keys: object = None) -> Query:
+        """Returns the query that the table describes.
+
+        Args:
+          columns: Names of the log's columns.
+          folder: The folder that relative paths start from.
+          keys: A table in memory with the slices that are wanted, in place of its own keys.
+        """
+        is_reach = self.measure is Quantity.REACH
+        with _naming(f"query {self.name!r}"):
+            for name in ("max_per_slice", "max_per_unit") if is_reach else ("max_frequency",):
+                if getattr(self, name) is not None:
+                    raise ConfigError(f"{name} does not bound {self.measure.value}; leave it out.")
+            slices = tuple(_slice(name, self.measure, columns) for name in self.slices)
+            names = [column.name for column in slices]
+            wanted = self._keys(names, folder)
+            if keys is not None:
+                wanted = read_keys(keys, names) if names else pl.DataFrame()
+            return Query(
+                name=self.name,
+                quantity=self.measure,
+                slices=slices,
+                keys=_plain_flags(wanted, slices, columns),
+                bounds=None if is_reach else self.bounds(),
+                share=self.share,
+                values=self._values(columns),
+                base_kinds=self.kinds,
+                base_bounds=self._base_bounds(),
+                counts_unattributed=self.unattributed,
+                levels=self._levels(),
+                has_running_totals=self.running_totals,
+                max_frequency=10 if self.max_frequency is None else self.max_frequency,
+                max_slices_per_unit=self.max_slices_per_unit if is_reach else None,
+            )
+
+    def _base_bounds(self) -> Bounds | None:
+        with _naming("base"):
+            return None if self.base is None else self.base.bounds()
+
+    def _keys(self, names: list[str], folder: Path) -> pl.DataFrame | None:
+        if self.keys is None and names:
+            raise ConfigError(
+                "keys are needed: the slices that are wanted as a file or a table, or "
+                '"private" to find those that occur, which costs a part of epsilon and needs a '
+                "delta."
+            )
+        if self.keys is None:
+            return None
+        if not names:
+            return pl.DataFrame()  # which a query without slices refuses
+        if isinstance(self.keys, str):
+            return None if self.keys == _PRIVATE else read_keys(folder / self.keys, names)
+        return _crossed(self.keys, names)
+
+    def _values(self, columns: LogColumns) -> tuple[Amount, ...]:
+        if self.clip is not None and self.values is not None:
+            raise ConfigError(
+                "values is a list of tables with column, clip and share, and stands in place of "
+                "clip; leave one out."
+            )
+        if self.values is not None:
+            return tuple(table.amount() for table in self.values)
+        if self.clip is None:
+            return ()
+        return (Amount(name="value", column=columns.value, clip=self.clip),)
+
+    def _levels(self) -> Levels | None:
+        if self.levels is None:
+            for name in ("split", "tau", "history"):
+                if getattr(self, name) is not None:
+                    raise ConfigError(f"{name} is for levels; name them too.")
+            return None
+        split = LevelSplit.UNIFORM if self.split is None else self.split
+        needs_history = isinstance(split, LevelSplit) and split.needs_history
+        if needs_history != (self.history is not None):
+            raise ConfigError(
+                "history goes with split cube-root and optimised, which need it: counts of an "
+                "earlier measurement.json, or of a table that is public."
+            )
+        if self.tau is not None and not needs_history:
+            raise ConfigError("tau goes with split cube-root and optimised; leave it out.")
+        tau = Levels.tau if self.tau is None else self.tau
+        return Levels(columns=self.levels, split=split, tau=tau)
+
+
+def read_keys(data: object, names: list[str]) -> pl.DataFrame:
+    """Reads the slices that a file or a table lists, one text column each, each once.
 
     Args:
-      table: As TOML gives it.
-      columns: Of the log.
-      folder: That relative paths start from.
-    """
-    fields = check_table("[[query]]", table, ("name", "measure"), _KEYS)
-    name = fields["name"]
-    what = f"query {name!r}"
-    quantity = check_choice(f"{what}: measure", fields["measure"], Quantity)
-    slices = _slices(what, fields.get("slices", []), quantity, columns)
-    is_reach = quantity is Quantity.REACH
-    for setting in ("max_per_slice", "max_per_unit") if is_reach else ("max_frequency",):
-        if setting in fields:
-            raise ConfigError(f"{what}: {setting} does not bound {quantity.value}; leave it out.")
-    return Query(
-        name=name,
-        quantity=quantity,
-        slices=slices,
-        keys=_keys(what, fields, [column.name for column in slices], folder),
-        bounds=None if is_reach else _bounds(what, fields),
-        share=check_finite(f"{what}: share", fields.get("share", 1.0)),
-        values=_values(what, fields, quantity, columns),
-        base_kinds=_texts(what, "kinds", fields.get("kinds", [])),
-        base_bounds=_base_bounds(what, fields),
-        counts_unattributed=check_flag(f"{what}: unattributed", fields.get("unattributed", False)),
-        levels=_levels(what, fields),
-        has_running_totals=check_flag(
-            f"{what}: running_totals", fields.get("running_totals", False)
-        ),
-        max_frequency=fields.get("max_frequency", 10),
-        max_slices_per_unit=fields.get("max_slices_per_unit") if is_reach else None,
-    )
-
-
-def keys_from_file(what: str, path: Path, names: list[str]) -> pl.DataFrame:
-    """The slices that a CSV or Parquet file lists, one column each, each once.
+      data: A path, or a table in memory.
+      names: Its columns that are slices, in order.
 
     Raises:
-      DataError: The file cannot be read, or lacks a column.
+      DataError: It cannot be read, or lacks a column.
     """
-    frame = read_table(path, as_text=True)
-    missing = [name for name in names if name not in frame.columns]
-    if missing:
-        raise DataError(
-            f"{what}: the keys {path.name} have no column {missing[0]!r}; they need "
-            f"{', '.join(names)}."
-        )
-    return frame.select(pl.col(name).cast(pl.String) for name in names).unique(maintain_order=True)
+    rows = read_rows(data, names)
+    return pl.DataFrame([texts_of(rows, name) for name in names]).unique(maintain_order=True)
 
 
-def _slices(
-    what: str, names: object, quantity: Quantity, columns: LogColumns
-) -> tuple[SliceColumn, ...]:
-    found = []
-    for name in _texts(what, "slices", names):
-        side_text, _, rest = name.rpartition(".")
-        about_conversions = quantity.needs_conversions and quantity is not Quantity.RATE
-        if side_text not in {"", "impression", "conversion"}:
-            side_text, rest = "", name  # a column whose own name has a dot in it
-        side = Side(side_text) if side_text else Side.IMPRESSION
-        is_day = rest == "day"
-        if is_day and not side_text and about_conversions:
-            side = Side.CONVERSION
-        column = rest
-        if is_day:
-            is_impression = side is Side.IMPRESSION
-            column = columns.impression_time if is_impression else columns.conversion_time
-        found.append(SliceColumn(name=rest, side=side, column=column, is_day=is_day))
-    return tuple(found)
+def _plain_flags(
+    keys: pl.DataFrame | None, slices: tuple[SliceColumn, ...], columns: LogColumns
+) -> pl.DataFrame | None:
+    """Keys whose truth values are written as the slices of their column are: true and false."""
+    flags = [part.name for part in slices if columns.kind_of(part.column) is Kind.BOOLEAN]
+    if keys is None or not keys.width:
+        return keys
+    return keys.with_columns(as_text(keys[name], Kind.BOOLEAN) for name in flags)
 
 
-def _keys(what: str, fields: dict[str, Any], names: list[str], folder: Path) -> pl.DataFrame | None:
-    keys = fields.get("keys")
-    if not names:
-        if keys is not None:
-            raise ConfigError(f"{what} has keys and no slices; name the slices.")
-        return None
-    if keys == _PRIVATE:
-        return None
-    if keys is None:
-        raise ConfigError(
-            f"{what} needs keys: the slices that are wanted as a file or a table, or "
-            '"private" to find those that occur, which costs a part of epsilon and needs a delta.'
-        )
-    if isinstance(keys, str):
-        return keys_from_file(what, folder / keys, names)
-    table = check_table(f"{what}: keys", keys, names, ())
-    lists = [_key_values(what, name, table[name]) for name in names]
-    num_keys = 1
-    for values in lists:
-        num_keys *= len(values)
+def _slice(name: str, quantity: Quantity, columns: LogColumns) -> SliceColumn:
+    side_text, _, rest = name.rpartition(".")
+    about_conversions = quantity.needs_conversions and quantity is not Quantity.RATE
+    if side_text not in {"", "impression", "conversion"}:
+        side_text, rest = "", name  # a column whose own name has a dot in it
+    side = Side(side_text) if side_text else Side.IMPRESSION
+    is_day = rest == "day"
+    if is_day and not side_text and about_conversions:
+        side = Side.CONVERSION
+    column = columns.time(side) if is_day else rest
+    if column is None:
+        raise ConfigError("the slice day needs the column with the time of a row; name it.")
+    return SliceColumn(name=rest, side=side, column=column, is_day=is_day)
+
+
+def _crossed(keys: KeyTable, names: list[str]) -> pl.DataFrame:
+    for name in keys:
+        if name not in names:
+            raise ConfigError(
+                f"keys.{name} is for no slice{did_you_mean(name, names)}; name {name!r} in slices, "
+                "or leave it out."
+            )
+    for name in names:
+        if name not in keys:
+            raise ConfigError(f"keys needs the values of the slice {name!r}; add them.")
+    lists = [_key_values(name, keys[name]) for name in names]
+    num_keys = math.prod(len(values) for values in lists)
     if num_keys > MAX_SLICES:
-        raise ConfigError(f"{what}: {num_keys:,} keys are more than {MAX_SLICES:,}.")
+        raise ConfigError(f"keys has {num_keys:,} slices, must have at most {MAX_SLICES:,}.")
     return pl.DataFrame(
         list(itertools.product(*lists)), schema=dict.fromkeys(names, pl.String), orient="row"
     )
 
 
-def _key_values(what: str, name: str, values: object) -> list[str]:
-    if isinstance(values, dict):
-        days = check_table(f"{what}: keys.{name}", values, ("first", "last"), ())
-        first, last = (_date(f"{what}: keys.{name}.{end}", days[end]) for end in ("first", "last"))
-        num_days = (last - first).days + 1
-        if not 1 <= num_days <= 10_000:
-            raise ConfigError(f"{what}: keys.{name} must go from a first day to a later one.")
-        return [str(first + datetime.timedelta(days=day)) for day in range(num_days)]
-    if not isinstance(values, list) or not values:
-        raise ConfigError(f"{what}: keys.{name} must be a list of values that is not empty.")
-    for value in values:
-        if isinstance(value, bool) or not isinstance(value, (str, int, datetime.date)):
-            raise ConfigError(
-                f"{what}: {value!r} in keys.{name} must be text, a whole number or a date, as it "
-                "is in the log."
-            )
-    return [str(value) for value in values]
+def _key_values(
+    name: str, values: tuple[bool | str | int | datetime.date, ...] | DaysTable
+) -> list[str]:
+    if isinstance(values, DaysTable):
+        with _naming(f"keys.{name}"):
+            return values.days()
+    if not values:
+        raise ConfigError(f"keys.{name} must be a list of values that is not empty.")
+    return [str(value).lower() if isinstance(value, bool) else str(value) for value in values]
 
 
-def _date(name: str, value: object) -> datetime.date:
+def _date(name: str, value: datetime.date | str) -> datetime.date:
     if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
         return value
     try:
         return datetime.date.fromisoformat(str(value))
     except ValueError:
-        raise ConfigError(f"{name}={value!r} must be a date, e.g. 2026-01-14.") from None
+        raise ConfigError(f"{name}={str(value)!r} must be a date, e.g. 2026-01-14.") from None
 
 
-def _bounds(what: str, fields: dict[str, Any]) -> Bounds | None:
-    given = {name: fields[name] for name in _BOUNDS if name in fields}
-    if not given:
-        return None
-    if "max_per_slice" not in given:
-        raise ConfigError(f"{what} needs max_per_slice beside {', '.join(given)}.")
-    for name in ("max_per_slice", "max_per_unit"):
-        if name in given:
-            given[name] = check_finite(f"{what}: {name}", given[name])
-    with naming(what):
-        return Bounds(**given)
-
-
-def _base_bounds(what: str, fields: dict[str, Any]) -> Bounds | None:
-    if "base" not in fields:
-        return None
-    return _bounds(f"{what}: base", check_table(f"{what}: base", fields["base"], (), _BOUNDS))
-
-
-def _values(
-    what: str, fields: dict[str, Any], quantity: Quantity, columns: LogColumns
-) -> tuple[Amount, ...]:
-    if quantity not in {Quantity.VALUE, Quantity.AVERAGE}:
-        for name in ("clip", "values"):
-            if name in fields:
-                raise ConfigError(f"{what}: {name} is for value and average.")
-        return ()
-    if "values" not in fields:
-        if columns.value is None or "clip" not in fields:
-            raise ConfigError(
-                f"{what} needs clip, the most that one conversion counts for, and the value "
-                "column in [columns]."
-            )
-        clip = check_finite(f"{what}: clip", fields["clip"])
-        with naming(what):
-            return (Amount(name="value", column=columns.value, clip=clip),)
-    if "clip" in fields or not isinstance(fields["values"], list):
-        raise ConfigError(
-            f"{what}: values is a list of tables with column, clip and share, and stands in "
-            "place of clip."
-        )
-    return tuple(_amount(what, table) for table in fields["values"])
-
-
-def _amount(what: str, table: object) -> Amount:
-    fields = check_table(f"{what}: values", table, ("column", "clip", "share"), ("name",))
-    clip = check_finite(f"{what}: clip", fields["clip"])
-    share = check_finite(f"{what}: share", fields["share"])
-    name = fields.get("name", fields["column"])
-    with naming(what):
-        return Amount(name=name, column=fields["column"], clip=clip, share=share)
-
-
-def _levels(what: str, fields: dict[str, Any]) -> Levels | None:
-    if "levels" not in fields:
-        for name in ("split", "tau", "history"):
-            if name in fields:
-                raise ConfigError(f"{what}: {name} is for levels; name them too.")
-        return None
-    levels = fields["levels"]
-    if not isinstance(levels, list):
-        raise ConfigError(f"{what}: levels must be a list of lists of slices.")
-    columns = tuple(_texts(what, "levels", level) for level in levels)
-    split = fields.get("split", LevelSplit.UNIFORM.value)
-    if isinstance(split, list):
-        shares = tuple(check_finite(f"{what}: split", share) for share in split)
-        for name in ("history", "tau"):
-            if name in fields:
-                raise ConfigError(f"{what}: {name} goes with split cube-root and optimised.")
-        with naming(what):
-            return Levels(columns=columns, split=shares)
-    chosen = check_choice(f"{what}: split", split, LevelSplit)
-    if chosen.needs_history != ("history" in fields):
-        raise ConfigError(
-            f"{what}: history goes with split cube-root and optimised, which need it: counts of "
-            "an earlier measurement.json, or of a table that is public."
-        )
-    if "tau" in fields and not chosen.needs_history:
-        raise ConfigError(f"{what}: tau goes with split cube-root and optimised.")
-    tau = check_finite(f"{what}: tau", fields.get("tau", 5.0))
-    with naming(what):
-        return Levels(columns=columns, split=chosen, tau=tau)
-
-
-def _texts(what: str, name: str, values: object) -> tuple[str, ...]:
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ConfigError(f"{what}: {name}={values!r} must be a list of text.")
-    return tuple(values)
+@contextlib.contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """Puts the name of a table before what is wrong with its settings, unless it is there."""
+    try:
+        yield
+    except (ConfigError, DataError) as error:
+        message = str(error)
+        raise type(error)(message if what in message else f"{what}: {message}") from None

@@ -20,9 +20,8 @@ a slice still holds, and slices are only ever taken away after 3. Hence for ever
 import dataclasses
 
 from tulle.measure.engines.engine import Step
-from tulle.measure.engines.keyed_order import keyed_draw
 from tulle.measure.engines.log_tables import value_text
-from tulle.measure.engines.sql_text import column_list, equal_columns
+from tulle.measure.engines.sql_text import column_list, equal_columns, keyed_draw
 from tulle.measure.slice_jobs import Bounds
 
 

@@ -13,24 +13,27 @@ import polars as pl
 
 from tulle.errors import ConfigError
 from tulle.measure.ad_log import AdLog, Side
-from tulle.measure.attribution.attribution import Attribution
+from tulle.measure.attribution.rules import Attribution
 from tulle.measure.engines.engine import Engine, Program, Rows, Step
-from tulle.measure.engines.keyed_order import SALT, keyed_md5, salt_frame
 from tulle.measure.engines.log_tables import (
     MICROS,
     CarriedColumn,
     LogTables,
+    check_unit,
+    has_unit,
     log_sources,
     log_types,
+    role_columns,
+    unit_columns,
+    unit_select,
 )
 from tulle.measure.engines.matching import Matching
-from tulle.measure.engines.sql_text import column_list, equal_columns
-from tulle.measure.engines.unit_columns import check_unit, has_unit, unit_columns, unit_select
-from tulle.measure.engines.used_columns import role_columns
+from tulle.measure.engines.sql_text import SALT, column_list, equal_columns, keyed_md5, salt_frame
 from tulle.measure.slice_jobs import SliceColumn, Subject
 from tulle.privacy.units import Unit
 
 CHANNEL = "path_channel"
+"""Name of the channel among the carried columns."""
 
 
 def channel_sets(

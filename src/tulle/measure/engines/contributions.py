@@ -1,29 +1,39 @@
 """What every row brings to a job: the unit, the slice, and whole steps of each amount.
 
 Steps are made row by row, so that all sums that follow are exact and do not depend on the order
-in which an engine adds. Slices that nobody wants are dropped here, before anything is bounded.
+in which an engine adds. Slices that nobody wants are dropped here, before anything is bounded;
+wanted ones travel to the engine as a table, and come back by their number.
 """
 
 # ruff: noqa: S608 (names are quoted, values travel as tables or literals)
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+import polars as pl
+
 from tulle.errors import ConfigError
 from tulle.measure.ad_log import Side
-from tulle.measure.engines.engine import Step
-from tulle.measure.engines.log_tables import LogTables, is_finite, value_text
+from tulle.measure.engines.engine import Rows, Step
+from tulle.measure.engines.log_tables import (
+    LogTables,
+    has_unit,
+    is_finite,
+    unit_columns,
+    unit_select,
+    value_text,
+)
 from tulle.measure.engines.sql_text import (
     column_list,
     equal_columns,
     float_literal,
     text_literal,
 )
-from tulle.measure.engines.unit_columns import has_unit, unit_columns, unit_select
 from tulle.measure.slice_jobs import (
     NO_IMPRESSION,
     Amount,
     FrequencyJob,
+    IntArray,
     SliceColumn,
     SliceJob,
     Subject,
@@ -39,7 +49,7 @@ class Contributions:
     """Steps that make the rows of one job."""
 
     prefix: str
-    """Of the steps' names."""
+    """What the names of the steps begin with."""
     job: SliceJob
     tables: LogTables
     unit: Unit
@@ -179,6 +189,64 @@ def check_job(job: SliceJob, unit: Unit) -> None:
             raise ConfigError(f"{what} counts impressions; {needs[0]!r} is of conversions.")
 
 
+def check_keys(job: SliceJob | FrequencyJob) -> None:
+    """Refuses keys that are not exactly one distinct text for each slice column."""
+    names = [column.name for column in job.slices]
+    if len({name.casefold() for name in names}) < len(names):
+        raise ConfigError(
+            f"job {job.name!r} names a slice twice in {names}, where case makes no difference; "
+            "rename one."
+        )
+    if job.keys is None:
+        return
+    if list(job.keys.columns) != names:
+        raise ConfigError(
+            f"job {job.name!r}: its keys have columns {job.keys.columns}, its slices are {names}; "
+            "they must be the same, in the same order."
+        )
+    if not names:
+        return
+    if any(kind != pl.String for kind in job.keys.dtypes) or any(
+        column.null_count() for column in job.keys
+    ):
+        raise ConfigError(f"job {job.name!r}: keys must be text without nulls; cast them.")
+    if job.keys.height == 0 or job.keys.is_duplicated().any():
+        raise ConfigError(f"job {job.name!r}: keys must be distinct, and at least one.")
+
+
+def keys_frame(job: SliceJob | FrequencyJob) -> pl.DataFrame:
+    """Keys with their number, for the engine, under names of our own."""
+    check_keys(job)
+    if job.keys is None:
+        raise ConfigError(f"job {job.name!r} has no keys.")
+    texts = job.keys.rename(dict(zip(job.keys.columns, key_columns(job), strict=True)))
+    return texts.with_columns(pl.Series(KEY_NUMBER, np.arange(job.keys.height)))
+
+
+def result_slices(job: SliceJob | FrequencyJob, rows: Rows) -> tuple[pl.DataFrame, IntArray]:
+    """The slices of a result, and the place of each row among them.
+
+    With keys exactly these, else those that occur, sorted; without slices one place.
+    """
+    names = [column.name for column in job.slices]
+    if not names:
+        return pl.DataFrame(), np.zeros(len(next(iter(rows.values()))), np.int64)
+    if job.keys is not None:
+        return job.keys, np.asarray(rows[KEY_NUMBER], np.int64)
+    own = key_columns(job)
+    texts = pl.DataFrame(
+        {
+            name: pl.Series(name, list(rows[f"s{index}"]), pl.String)
+            for index, name in enumerate(own)
+        }
+    )
+    distinct = texts.unique().sort(own)
+    numbered = distinct.with_row_index(KEY_NUMBER)
+    places = texts.join(numbered, on=own, how="left", maintain_order="left")
+    slices = distinct.rename(dict(zip(own, names, strict=True)))
+    return slices, places[KEY_NUMBER].to_numpy().astype(np.int64)
+
+
 def slice_columns(job: SliceJob | FrequencyJob) -> tuple[str, ...]:
     """Names of the columns that tell a job's slices apart."""
     if not job.slices:
@@ -225,7 +293,13 @@ def slice_texts(job: SliceJob | FrequencyJob, *, table: str) -> list[str]:
 def wanted_steps(
     prefix: str, job: SliceJob | FrequencyJob, *, carried: tuple[str, ...]
 ) -> list[Step]:
-    """Keeps rows of wanted slices, with the number of each slice in place of its texts."""
+    """Keeps rows of wanted slices, with the number of each slice in place of its texts.
+
+    Args:
+      prefix: What the names of the steps begin with.
+      job: Its keys say which slices are wanted.
+      carried: Columns that go along.
+    """
     names = column_list((*carried, *(f"s{index}" for index in range(len(job.slices)))))
     if job.keys is None or not job.slices:
         return [Step(f"{prefix}_rows", f"SELECT {names} FROM {prefix}_found")]

@@ -6,18 +6,18 @@ Rules share the work: impressions are matched and ordered once.
 # ruff: noqa: S608 (names are quoted, values travel as tables or literals)
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import polars as pl
 
 from tulle.errors import ConfigError
 from tulle.measure.ad_log import AdLog, Side
-from tulle.measure.attribution.attribution import Attribution
-from tulle.measure.attribution.rules import LastTouch
+from tulle.measure.attribution.rules import Attribution, LastTouch
 from tulle.measure.engines.contributions import slice_select
 from tulle.measure.engines.credit import all_credit_steps
-from tulle.measure.engines.engine import Engine, Program, Step
+from tulle.measure.engines.engine import Engine, Program, Step, require_column
 from tulle.measure.engines.log_tables import (
     MICROS,
     CarriedColumn,
@@ -25,16 +25,96 @@ from tulle.measure.engines.log_tables import (
     carry,
     log_sources,
     log_types,
+    role_columns,
     value_text,
 )
 from tulle.measure.engines.matching import Matching
 from tulle.measure.engines.sql_text import column_list, equal_columns, identifier
-from tulle.measure.engines.used_columns import role_columns
 from tulle.measure.slice_jobs import SliceColumn
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ExactCredit:
+    """Exact credit by one or several rules. Not private: for those who may see the log itself."""
+
+    is_private: ClassVar[bool] = False
+
+    path: Path | None
+    """The file with one row for each impression with a share; None if none was asked for."""
+    row_key: tuple[str, ...]
+    """Columns of the rows that say what a row is about."""
+    missing_ids: tuple[str, ...]
+    """Ids that the log does not have: without them a row is known by its time."""
+    rows: pl.DataFrame | None = dataclasses.field(default=None, repr=False)
+    """The rows, where they stay in memory. Sensitive."""
+    totals: pl.DataFrame | None = dataclasses.field(default=None, repr=False)
+    """Credit by slice, one column for each rule; None if no slices were named. Sensitive."""
+
+    def to_polars(self) -> pl.DataFrame:
+        """The totals where slices were named, else the rows."""
+        if self.totals is not None:
+            return self.totals
+        if self.rows is not None:
+            return self.rows
+        raise ConfigError(f"the rows of credit are in {self.path}; read them from there.")
+
+
+def exact_credit(
+    engine: Engine,
+    log: AdLog,
+    attributions: Sequence[Attribution],
+    *,
+    by: Sequence[str] = (),
+    path: Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> ExactCredit:
+    """Shares credit by several rules at once, as rows, totals or both.
+
+    Args:
+      engine: Where it runs.
+      log: The tables, which `check_log` found right.
+      attributions: Rules with the same lookbacks and limits.
+      by: Columns of impressions to add up by.
+      path: Where rows are written; None keeps them in memory, or leaves them out for totals.
+      say: Is told what is being done.
+
+    Privacy:
+      Not private: exact rows and totals of users. Never let them out.
+    """
+    columns = log.columns
+    types = engine.column_types(log.impressions)
+    for name in by:
+        require_column(types, name, what="impressions (by)")
+        if list(by).count(name) > 1:
+            raise ConfigError(f"by names {name!r} twice; name each column once.")
+    rows = totals = None
+    if path is not None:
+        say("writing credits")
+        write_credit_rows(engine, log, attributions, path)
+    elif not by:
+        rows = credit_rows(engine, log, attributions)
+    if by:
+        say("adding up")
+        slices = [SliceColumn(name=name, side=Side.IMPRESSION, column=name) for name in by]
+        totals = credit_totals(engine, log, attributions, slices)
+    ids = {"conversion": columns.conversion_id, "impression": columns.impression_id}
+    known_by = [f"{side}_{'time' if own is None else 'id'}" for side, own in ids.items()]
+    return ExactCredit(
+        path=path,
+        row_key=(*columns.owners(), *known_by),
+        missing_ids=tuple(f"{side}_id" for side, own in ids.items() if own is None),
+        rows=rows,
+        totals=totals,
+    )
 
 
 def credit_rows(engine: Engine, log: AdLog, attributions: Sequence[Attribution]) -> pl.DataFrame:
     """One row for each impression with a share in a conversion, one column for each rule.
+
+    Args:
+      engine: Where it runs.
+      log: The tables, which `check_log` found right.
+      attributions: Rules with the same lookbacks and limits.
 
     Privacy:
       Not private: exact rows of users. Never let it out.
@@ -47,6 +127,12 @@ def write_credit_rows(
     engine: Engine, log: AdLog, attributions: Sequence[Attribution], path: Path
 ) -> None:
     """Writes what `credit_rows` returns to Parquet (on Spark, a folder of files).
+
+    Args:
+      engine: Where it runs.
+      log: The tables, which `check_log` found right.
+      attributions: Rules with the same lookbacks and limits.
+      path: The new file, or on Spark the new folder.
 
     Privacy:
       Not private: exact rows of users. Never let it out.
@@ -63,6 +149,13 @@ def credit_totals(
     counts_unattributed: bool = False,
 ) -> pl.DataFrame:
     """Exact credit of every rule, added up by slice and sorted; one column for each rule.
+
+    Args:
+      engine: Where it runs.
+      log: The tables, which `check_log` found right.
+      attributions: Rules with the same lookbacks and limits.
+      slices: Columns to add up by; none for one total.
+      counts_unattributed: Whether conversions without impression have a slice.
 
     Privacy:
       Not private: exact totals without bounds. Use `slice_totals` and a release instead.
@@ -111,9 +204,8 @@ def _credits_program(engine: Engine, log: AdLog, attributions: Sequence[Attribut
     rules = [attribution.rule for attribution in attributions]
     steps = all_credit_steps(matching, rules, has_asof_join=engine.has_asof_join)
     columns = log.columns
-    selected = [f"c.u AS {identifier(columns.user)}"]
-    if columns.advertiser is not None:
-        selected.append(f"c.a AS {identifier(columns.advertiser)}")
+    owners = zip(tables.match_keys, columns.owners(), strict=True)
+    selected = [f"c.{own} AS {identifier(name)}" for own, name in owners]
     source = "credited c"
     if columns.conversion_id is not None:
         same = equal_columns("v", "c", tables.match_keys)
@@ -179,6 +271,7 @@ def _shared_matching(attributions: Sequence[Attribution]) -> Attribution:
 def _tables(engine: Engine, log: AdLog, attributions: Sequence[Attribution]) -> LogTables:
     if log.conversions is None:
         raise ConfigError("attribution needs the table of conversions; name it.")
+    log.columns.needed_time(Side.IMPRESSION)
     columns = log.columns
     own_id = (
         ()

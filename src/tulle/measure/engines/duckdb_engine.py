@@ -1,8 +1,9 @@
-"""DuckDB in this process, over Parquet, CSV, tables in memory or a database file."""
+"""DuckDB in this process, over files, tables in memory or a database file."""
 
 # ruff: noqa: S608 (names are quoted, values travel as tables or literals)
 
 import contextlib
+import dataclasses
 import glob
 import importlib.util
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -17,14 +18,21 @@ import polars as pl
 
 from tulle.errors import ConfigError, DataError
 from tulle.measure.ad_log import DatabaseTable, FileTable, FrameTable, TableSource
-from tulle.measure.engines.column_types import source_name
-from tulle.measure.engines.engine import Program, Rows
-from tulle.measure.engines.keyed_order import SALT, SALT_VALUE
-from tulle.measure.engines.log_files import QUOTE, FileKind, check_files, csv_columns, file_kind
-from tulle.measure.engines.sql_text import identifier, text_literal
+from tulle.measure.engines.engine import UNREADABLE, Program, Rows, source_name
+from tulle.measure.engines.log_files import (
+    FileKind,
+    as_scanned,
+    check_files,
+    file_kind,
+    text_table,
+)
+from tulle.measure.engines.sql_text import SALT, SALT_VALUE, identifier, text_literal
 from tulle.scratch_folders import scratch_folder
 
 _FOLDER_PREFIX = "tulle-duckdb-"
+"""What the names of scratch folders begin with."""
+_SCANNED = (".parquet", ".pq", *(f"{t}{c}" for t in (".csv", ".tsv") for c in ("", ".gz", ".zst")))
+"""Endings of files that DuckDB scans in place."""
 _FIXED_SETTINGS = {
     "preserve_insertion_order": "false",
     "autoinstall_known_extensions": "false",
@@ -70,12 +78,13 @@ class DuckDBEngine:
             self._settings["memory_limit"] = memory_limit
         if num_threads is not None:
             self._settings["threads"] = num_threads
+        self._copies: dict[object, FileTable] = {}
         self._allowed: frozenset[Path] = frozenset()
         self._databases: dict[Path, str] = {}
         with contextlib.ExitStack() as stack:
             # DuckDB's own choice is the working directory; rows that spill are sensitive.
-            own_folder = stack.enter_context(scratch_folder(_FOLDER_PREFIX))
-            self._settings["temp_directory"] = str(spill_folder or own_folder)
+            self._folder = stack.enter_context(scratch_folder(_FOLDER_PREFIX))
+            self._settings["temp_directory"] = str(spill_folder or self._folder)
             try:
                 self._connection = self._locked_connection()
             except (duckdb.Error, TypeError) as error:
@@ -92,13 +101,18 @@ class DuckDBEngine:
 
     def column_types(self, source: TableSource) -> Mapping[str, str]:
         """Columns of a table and DuckDB's words for their types."""
+        source = self._scanned(source)
         self._allow(_paths_of([source]))
         with self._named("tulle_described", source), _plain_errors(source_name(source)):
             rows = self._connection.execute("DESCRIBE tulle_described").fetchall()
-        return {row[0]: row[1] for row in rows}
+        types = {row[0]: row[1] for row in rows}
+        if isinstance(source, FrameTable):
+            types |= {name: f"{UNREADABLE}{kind}" for name, kind in source.unreadable.items()}
+        return types
 
     def run(self, program: Program) -> list[Rows]:
         """Rows of each output."""
+        program = self._scanning(program)
         self._allow(_paths_of(program.tables.values()))
         with self._prepared(program), _plain_errors("the log"):
             return [
@@ -110,6 +124,7 @@ class DuckDBEngine:
         """Writes the only output to a Parquet file."""
         (output,) = program.outputs
         copy = f"COPY {output} TO {text_literal(str(path))} (FORMAT parquet)"
+        program = self._scanning(program)
         self._allow({*_paths_of(program.tables.values()), path})
         with self._prepared(program), _plain_errors("the log"):
             try:
@@ -130,6 +145,32 @@ class DuckDBEngine:
     ) -> None:
         self._connection.close()
         self._closing.close()
+
+    def _scanning(self, program: Program) -> Program:
+        tables = {name: self._scanned(source) for name, source in program.tables.items()}
+        return dataclasses.replace(program, tables=tables)
+
+    def _scanned(self, source: TableSource) -> TableSource:
+        """A table that DuckDB reads itself: files of other forms are copied, as they are now."""
+        if isinstance(source, FileTable):
+            file_kind(source)
+            check_files(source)
+            found = [(path, path.stat().st_mtime_ns, path.stat().st_size) for path in source.paths]
+            state: object = tuple(found)
+            if state not in self._copies:
+                self._copies[state] = as_scanned(source, _SCANNED, self._new_file())
+            return self._copies[state]
+        # Tables of polars reach DuckDB by pyarrow.
+        if isinstance(source, FrameTable) and importlib.util.find_spec("pyarrow") is None:
+            if source not in self._copies:
+                path = self._new_file()
+                source.table.write_parquet(path)
+                self._copies[source] = FileTable(paths=(path,))
+            return self._copies[source]
+        return source
+
+    def _new_file(self) -> Path:
+        return self._folder / f"table-{len(self._copies)}.parquet"
 
     def _allow(self, paths: Set[Path]) -> None:
         """Lets the database reach more files. It cannot be told so later: another takes its place.
@@ -166,7 +207,7 @@ class DuckDBEngine:
             for name, frame in program.frames.items():
                 # As numpy arrays: polars tables need pyarrow on their way to DuckDB.
                 arrays = {column.name: _array(column) for column in frame}
-                stack.enter_context(self._named(name, FrameTable(frame=arrays)))
+                stack.enter_context(self._registered(name, arrays))
             if SALT in program.frames:
                 # A variable is a constant of the plan; a table would be joined with every row.
                 with _plain_errors("the log"):
@@ -184,11 +225,8 @@ class DuckDBEngine:
     @contextlib.contextmanager
     def _named(self, name: str, source: TableSource) -> Iterator[None]:
         if isinstance(source, FrameTable):
-            self._register(name, source)
-            try:
+            with self._registered(name, source.table):
                 yield
-            finally:
-                self._connection.unregister(name)
             return
         with _plain_errors(source_name(source)):
             self._connection.execute(f"CREATE TEMP VIEW {name} AS {self._reader(source)}")
@@ -197,17 +235,14 @@ class DuckDBEngine:
         finally:
             self._connection.execute(f"DROP VIEW {name}")
 
-    def _register(self, name: str, source: FrameTable) -> None:
-        is_polars = isinstance(source.frame, (pl.DataFrame, pl.LazyFrame))
-        if is_polars and importlib.util.find_spec("pyarrow") is None:
-            raise ConfigError(
-                "polars tables reach DuckDB by pyarrow, which is missing; install it, or write "
-                "the table to Parquet."
-            )
+    @contextlib.contextmanager
+    def _registered(self, name: str, table: object) -> Iterator[None]:
+        with _plain_errors("the table in memory"):
+            self._connection.register(name, table)
         try:
-            self._connection.register(name, source.frame)
-        except (duckdb.Error, TypeError):
-            raise DataError("the table in memory is no polars, pandas or Arrow table.") from None
+            yield
+        finally:
+            self._connection.unregister(name)
 
     def _reader(self, source: FileTable | DatabaseTable) -> str:
         if isinstance(source, FileTable):
@@ -263,19 +298,17 @@ def _array(column: pl.Series) -> npt.NDArray[Any]:
 
 
 def _file_reader(source: FileTable) -> str:
-    kind = file_kind(source)
-    check_files(source)
     # Paths are files, not patterns, and names of folders are no columns.
     paths = ", ".join(text_literal(glob.escape(str(path))) for path in source.paths)
-    if kind is FileKind.PARQUET:
+    if file_kind(source) is FileKind.PARQUET:
         return f"SELECT * FROM read_parquet([{paths}], hive_partitioning = false)"
-    columns = csv_columns(source.paths, kind)
-    types = ", ".join(f"{text_literal(name)}: 'VARCHAR'" for name in columns)
-    quote = text_literal(QUOTE)
+    text = text_table(source)
+    types = ", ".join(f"{text_literal(name)}: 'VARCHAR'" for name in text.columns)
+    quote = text_literal(text.quote)
     # An empty text is no value, in quotes or not: Spark cannot tell the two apart.
     return (
         f"SELECT * FROM read_csv([{paths}], auto_detect = false, header = true, "
-        f"columns = {{{types}}}, delim = {text_literal(kind.separator)}, quote = {quote}, "
+        f"columns = {{{types}}}, delim = {text_literal(text.separator)}, quote = {quote}, "
         f"escape = {quote}, nullstr = '', allow_quoted_nulls = true, hive_partitioning = false)"
     )
 

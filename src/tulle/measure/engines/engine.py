@@ -1,10 +1,12 @@
 """What runs SQL: DuckDB in this process, or a Spark cluster.
 
 A program is a list of named steps, each one SELECT in DuckDB's dialect over earlier steps, and
-the names of those whose rows are wanted. An engine bounds and adds up; it never sees noise.
+the names of those whose rows are wanted. An engine bounds and adds up; it never sees noise. Types
+of columns are told apart by families, whatever words an engine has for them.
 """
 
 import dataclasses
+import enum
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,14 +15,17 @@ from typing import Any, Protocol, Self
 
 import polars as pl
 
-from tulle.errors import ConfigError
-from tulle.measure.ad_log import TableSource
+from tulle.data.tables.refusals import meant_column
+from tulle.errors import ConfigError, DataError
+from tulle.measure.ad_log import DatabaseTable, FileTable, TableSource
 from tulle.privacy.fields import did_you_mean
 
 Rows = Mapping[str, Any]
 """Columns by name: lists or arrays of one length."""
-
+UNREADABLE = "unreadable "
+"""Stands before the type of a column that no engine is given."""
 _SPARK_MASTER = re.compile(r"local(\[([1-9]\d{0,3}|\*)\])?|yarn|(spark|k8s)://.+")
+"""Addresses of Spark's own kind; everything else is a typing mistake."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +132,63 @@ def open_engine(
     from tulle.measure.engines.spark_engine import SparkEngine
 
     return SparkEngine(where)
+
+
+class Family(enum.Enum):
+    """What the values of a column are."""
+
+    WHOLE = "whole numbers"
+    FRACTION = "fractions"
+    TEXT = "text"
+    TIME = "dates or timestamps"
+    OTHER = "something else"
+
+
+_FAMILIES = (
+    (Family.WHOLE, r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|U?INTEGER|DECIMAL\(\d+, ?0\)"),
+    (Family.FRACTION, r"FLOAT|DOUBLE|REAL|DECIMAL\(.*\)"),
+    (Family.TEXT, r"VARCHAR.*|STRING|TEXT|ENUM\(.*\)|CHAR.*|UUID|BOOLEAN"),
+    (Family.TIME, r"DATE|TIMESTAMP.*"),
+)
+
+
+def family_of(type_text: str) -> Family:
+    """The family of what an engine calls a type, e.g. "bigint" or "TIMESTAMP_NS"."""
+    for family, pattern in _FAMILIES:
+        if re.fullmatch(pattern, type_text.strip(), re.IGNORECASE | re.DOTALL):
+            return family
+    return Family.OTHER
+
+
+def source_name(source: TableSource) -> str:
+    """How messages call a table."""
+    if isinstance(source, FileTable):
+        return str(source.paths[0])
+    return f"table {source.table!r}" if isinstance(source, DatabaseTable) else "the table in memory"
+
+
+def require_column(types: Mapping[str, str], column: str, *, what: str) -> Family:
+    """The family of a column that must be there.
+
+    Args:
+      types: Of one table.
+      column: The name that is wanted.
+      what: The table and the role, e.g. "impressions (user)".
+    """
+    if column not in types:
+        meant, listed = did_you_mean(column, types), f"columns are {', '.join(types)}."
+        if all(family_of(kind) is Family.TEXT for kind in types.values()):
+            # CSV without a header: its first row, taken for names, must not be shown.
+            meant = meant_column(column, types)
+            listed = "if it is CSV, its first line must be a header with the names of columns."
+        raise DataError(f"{what}: there is no column {column!r}{meant}; {listed}")
+    if types[column].startswith(UNREADABLE):
+        kind = types[column].removeprefix(UNREADABLE)
+        raise DataError(
+            f"{what}: column {column!r} has the type {kind}, but a value must be a number, a text "
+            "or a time; unfold it into columns first."
+        )
+    return family_of(types[column])
 
 
 def _reads(sql: str, name: str) -> int:

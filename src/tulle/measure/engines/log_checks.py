@@ -8,12 +8,23 @@ Messages name columns and limits, never rows: they end up in logs.
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
+from tulle.data.row_arrays import DOUBTFUL_TIME, MOST_DOUBTFUL_TIME
+from tulle.data.schema import Kind
+from tulle.data.tables.kinds import NO_FLAG
 from tulle.errors import ConfigError, DataError
-from tulle.measure.ad_log import AdLog, Side
-from tulle.measure.attribution.attribution import MAX_LOOKBACK_SECONDS, Attribution
-from tulle.measure.attribution.rules import ChannelWeights
-from tulle.measure.engines.column_types import Family, family_of, require_column, source_name
-from tulle.measure.engines.engine import Engine, Program, Rows, Step
+from tulle.measure.ad_log import DAY_SECONDS, MAX_SECONDS, AdLog, Side
+from tulle.measure.attribution.rules import MAX_LOOKBACK_SECONDS, Attribution, ChannelWeights
+from tulle.measure.engines.contributions import check_keys
+from tulle.measure.engines.engine import (
+    Engine,
+    Family,
+    Program,
+    Rows,
+    Step,
+    family_of,
+    require_column,
+    source_name,
+)
 from tulle.measure.engines.log_tables import (
     CONVERSIONS,
     IMPRESSIONS,
@@ -21,18 +32,20 @@ from tulle.measure.engines.log_tables import (
     NUMBERS,
     LogTables,
     LogTypes,
+    flag_text,
     is_finite,
     log_sources,
     log_types,
     number_or_null,
 )
 from tulle.measure.engines.sql_text import identifier
-from tulle.measure.engines.wanted_keys import check_keys
 from tulle.measure.slice_jobs import FrequencyJob, SliceJob
+from tulle.privacy.fields import did_you_mean
 
-MAX_SECONDS = 100_000_000_000
-"""Times above are milliseconds: as seconds they would lie after the year 5000."""
-_DAY_FAMILIES = (Family.TIME, Family.WHOLE, Family.TEXT)
+_MEND = "correct it, or change its kind in [columns] kinds"
+"""Way out of a value that is none of its kind."""
+_DAY_FAMILIES = (Family.TIME, *NUMBERS, Family.TEXT)
+"""Families of columns that days can be told from."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +87,7 @@ def check_log(
     for side in sides:
         used = values - {None} if side is Side.CONVERSION else set()
         checks = _checks(tables, side, sorted(name for name in used if name is not None))
-        checks += _day_checks(tables, side, jobs)
+        checks += _day_checks(tables, side, jobs) + _flag_checks(tables, side, jobs)
         facts[side] = _checked(engine, tables, side, checks)
     _check_overlap(facts, attributions)
     return LogFacts(
@@ -115,6 +128,7 @@ def _check_columns(
             raise DataError(
                 f"{side.value}s: {role} column {column!r} has {family.value}, not numbers."
             )
+    _check_kinds(log, types, jobs)
     for job in jobs:
         check_keys(job)
         for slice_column in job.slices:
@@ -136,12 +150,30 @@ def _check_columns(
             )
 
 
+def _check_kinds(log: AdLog, types: LogTypes, jobs: Sequence[SliceJob | FrequencyJob]) -> None:
+    """Refuses kinds of columns that are not there, or that a slice cannot have."""
+    known = [*types.impressions, *(types.conversions or ())]
+    for name in log.columns.kinds:
+        if name not in known:
+            raise DataError(
+                f"kinds names column {name!r}, which no table has{did_you_mean(name, known)}; "
+                "correct it or leave it out."
+            )
+    for column in (column for job in jobs for column in job.slices if not column.is_day):
+        kind = log.columns.kind_of(column.column)
+        if kind in (Kind.TIMESTAMP, Kind.INTEGER):
+            raise ConfigError(
+                f"slice {column.name!r}: column {column.column!r} is declared {kind.value}, which "
+                "is for times; a slice is categorical or boolean."
+            )
+
+
 def _roles(log: AdLog, attributions: Sequence[Attribution]) -> Iterable[tuple[Side, str, str]]:
     columns = log.columns
-    yield Side.IMPRESSION, "user", columns.user
-    yield Side.CONVERSION, "user", columns.user
-    yield Side.IMPRESSION, "time", columns.impression_time
-    yield Side.CONVERSION, "time", columns.conversion_time
+    for side in Side:
+        for role, column in (("user", columns.user), ("time", columns.time(side))):
+            if column is not None:
+                yield side, role, column
     for side, roles in (
         (Side.IMPRESSION, ("advertiser", "publisher", "impression_id", "kind", "priority")),
         (Side.CONVERSION, ("advertiser", "conversion_id", "value")),
@@ -159,7 +191,7 @@ def _checks(tables: LogTables, side: Side, values: Sequence[str]) -> list[_Check
     types = tables.types.of(side)
     is_impression = side is Side.IMPRESSION
     what = f"{side.value}s ({source_name(log_sources(tables.log)[_table(side)])})"
-    time = columns.impression_time if is_impression else columns.conversion_time
+    time = columns.time(side)
     keys = [("user", columns.user), ("advertiser", columns.advertiser)]
     if is_impression:
         keys += [("publisher", columns.publisher)]
@@ -167,8 +199,10 @@ def _checks(tables: LogTables, side: Side, values: Sequence[str]) -> list[_Check
     for role, column in (*keys, ("time", time), *_ids(tables, side)):
         if column is not None:
             family = require_column(types, column, what=what)
-            checks += _missing_checks(f"{what}: {role} column {column!r}", column, family)
-    checks += _time_checks(tables, side, time, what=what)
+            named = f"{what}: {role} column {column!r}"
+            checks += _missing_checks(named, column, family, is_time=role == "time")
+    if time is not None:
+        checks += _time_checks(tables, side, time, what=what)
     for column in values:
         checks += _number_checks(
             f"{what}: value column {column!r}", column, types, least="0", rest="must be >= 0"
@@ -184,19 +218,54 @@ def _checks(tables: LogTables, side: Side, values: Sequence[str]) -> list[_Check
 def _time_checks(tables: LogTables, side: Side, time: str, *, what: str) -> list[_Check]:
     family = require_column(tables.types.of(side), time, what=what)
     micros = f"({tables.micros(time, side)})"
+    counted, smaller = "seconds", "Milliseconds? Divide them by 1000 in all rows"
+    if tables.log.columns.kind_of(time) is Kind.INTEGER:
+        counted, smaller = "days", "Seconds? Declare them as kind timestamp"
     range_check = _Check(
         _seconds_range(tables, time, side, micros),
         f"{what}: time column {time!r} has times outside of the years 1970 to 5138 when read as "
-        "seconds. Milliseconds? Divide them by 1000 in all rows, or store timestamps.",
+        f"{counted}. {smaller}, or store timestamps.",
     )
+    checks = [range_check, *_doubt_checks(tables, side, time, f"{what}: time column {time!r}")]
     if family is not Family.TEXT:
-        return [range_check]
+        return checks
     unread = _Check(
         f"{identifier(time)} IS NOT NULL AND {micros} IS NULL",
-        f"{what}: time column {time!r} has text that is no time; it needs whole seconds since "
-        "1970 (not milliseconds), or dates and timestamps such as 2026-01-14 23:30:00+00:00.",
+        f"{what}: time column {time!r} has text that is no time; it needs {counted} since 1970 "
+        "(not milliseconds), or dates and timestamps such as 2026-01-14 23:30:00+00:00.",
     )
-    return [unread, range_check]
+    return [unread, *checks]
+
+
+def _doubt_checks(tables: LogTables, side: Side, time: str, what: str) -> list[_Check]:
+    """Numbers that may count days, where nothing says what they count."""
+    family = family_of(tables.types.of(side)[time])
+    if family is Family.TIME or tables.log.columns.kind_of(time) is not None:
+        return []
+    number = number_or_null(identifier(time), family)
+    return [
+        _Check(
+            f"ABS({number}) <= {MOST_DOUBTFUL_TIME}",
+            f'{what} {DOUBTFUL_TIME}; say which by kinds = {{{time} = "integer"}} for days, '
+            '"timestamp" for seconds ([columns] kinds, or --column-kind).',
+        )
+    ]
+
+
+def _flag_checks(
+    tables: LogTables, side: Side, jobs: Sequence[SliceJob | FrequencyJob]
+) -> list[_Check]:
+    """Slices that are declared boolean: each value must be one of the words, or be empty."""
+    slices = {column.column: column for job in jobs for column in job.slices if not column.is_day}
+    return [
+        _Check(
+            f"{identifier(name)} IS NOT NULL AND ({flag_text(identifier(name))}) IS NULL",
+            f"{side.value}s (slice {column.name!r}): column {name!r} {NO_FLAG} in some row; "
+            f"{_MEND}.",
+        )
+        for name, column in slices.items()
+        if column.side is side and tables.log.columns.kind_of(name) is Kind.BOOLEAN
+    ]
 
 
 def _number_checks(
@@ -225,36 +294,42 @@ def _number_checks(
 def _day_checks(
     tables: LogTables, side: Side, jobs: Sequence[SliceJob | FrequencyJob]
 ) -> list[_Check]:
-    """Days of text columns: each row must be read as a time, or be empty."""
+    """Days: each row must be read as a time, without a doubt, or be empty."""
     checks = []
     slices = {column.column: column for job in jobs for column in job.slices if column.is_day}
     for column in slices.values():
-        types = tables.types.of(column.side) if column.side is side else {}
-        if family_of(types.get(column.column, "")) is not Family.TEXT:
+        if column.side is not side:
+            continue
+        what = f"{side.value}s (slice {column.name!r})"
+        checks += _doubt_checks(tables, side, column.column, f"{what}: column {column.column!r}")
+        if family_of(tables.types.of(side)[column.column]) is not Family.TEXT:
             continue
         micros = tables.micros(column.column, side)
         checks.append(
             _Check(
                 f"{identifier(column.column)} IS NOT NULL AND ({micros}) IS NULL",
-                f"{side.value}s (slice {column.name!r}): days need a time, but there is text that "
-                "is none; use whole seconds since 1970, or dates such as 2026-01-14.",
+                f"{what}: days need a time, but there is text that is none; use seconds since "
+                "1970, or dates such as 2026-01-14.",
             )
         )
     return checks
 
 
-def _missing_checks(what: str, column: str, family: Family) -> list[_Check]:
+def _missing_checks(what: str, column: str, family: Family, *, is_time: bool) -> list[_Check]:
     quoted = identifier(column)
     checks = [
         _Check(f"{quoted} IS NULL", f"{what} has nulls; drop those rows first, each row needs one.")
     ]
     if family is Family.FRACTION:
         number = f"CAST({quoted} AS DOUBLE)"
-        is_whole = f"{number} >= -9e15 AND {number} <= 9e15 AND {number} = FLOOR({number})"
+        is_whole = f"{number} >= -9e15 AND {number} <= 9e15 AND {number} = FLOOR({number}) AND "
+        problem = "has infinite values or NaN; drop those rows first"
+        if not is_time:
+            problem = "has fractions or NaN; cast it to whole numbers first"
         checks.append(
             _Check(
-                f"{quoted} IS NOT NULL AND NOT ({is_whole} AND {is_finite(number)})",
-                f"{what} has fractions or NaN; cast it to whole numbers first.",
+                f"{quoted} IS NOT NULL AND NOT ({'' if is_time else is_whole}{is_finite(number)})",
+                f"{what} {problem}.",
             )
         )
     return checks
@@ -265,17 +340,20 @@ def _seconds_range(tables: LogTables, time: str, side: Side, micros: str) -> str
     if family in (Family.TIME, Family.TEXT):
         return f"NOT ({micros} >= 0 AND {micros} <= {MAX_SECONDS * MICROS})"
     number = f"CAST({identifier(time)} AS DOUBLE)"
-    return f"NOT ({number} >= 0 AND {number} <= {MAX_SECONDS})"
+    is_days = tables.log.columns.kind_of(time) is Kind.INTEGER
+    most = MAX_SECONDS // DAY_SECONDS if is_days else MAX_SECONDS
+    return f"NOT ({number} >= 0 AND {number} <= {most})"
 
 
 def _checked(engine: Engine, tables: LogTables, side: Side, checks: list[_Check]) -> _TableFacts:
     table = _table(side)
     source = log_sources(tables.log)[table]
-    counts = [
+    counts = ["COUNT(*) AS num_rows"]
+    counts += [
         f"CAST(SUM(CASE WHEN {check.bad} THEN 1 ELSE 0 END) AS BIGINT) AS bad{index}"
         for index, check in enumerate(checks)
     ]
-    scan = f"SELECT COUNT(*) AS num_rows, {', '.join(counts)} FROM {table}"
+    scan = f"SELECT {', '.join(counts)} FROM {table}"
     (rows,) = _run(engine, table, tables, [Step("scan", scan)])
     num_rows = int(rows["num_rows"][0])
     if num_rows == 0:
@@ -293,8 +371,9 @@ def _checked(engine: Engine, tables: LogTables, side: Side, checks: list[_Check]
                 f"{side.value}s ({source_name(source)}): {role} column {column!r} has the same id "
                 "more than once; keep one row of each, or leave the id out."
             )
-    columns = tables.log.columns
-    time = columns.impression_time if side is Side.IMPRESSION else columns.conversion_time
+    time = tables.log.columns.time(side)
+    if time is None:
+        return _TableFacts(num_rows, 0, 0)
     micros = tables.micros(time, side)
     span = f"SELECT MIN({micros}) AS first, MAX({micros}) AS last FROM {table}"
     (times,) = _run(engine, table, tables, [Step("span", span)])

@@ -1,32 +1,40 @@
-"""The log under names of our own: users, times in microseconds, and what the steps need.
+"""The log under names of our own: users, times in microseconds, units, and what the steps need.
 
-Steps after these know nothing of the user's column names. A column is carried as it is; what a
-slice is compared by is its text, which `slice_text` makes as late as possible.
+Steps after these know nothing of the user's column names, and only columns that a job, a rule or
+the unit needs are read. A column is carried as it is; what a slice is compared by is its text,
+which `slice_text` makes as late as possible.
 """
 
 # ruff: noqa: S608 (names are quoted, values travel as tables or literals)
-
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from tulle.data.schema import Kind
+from tulle.data.tables.kinds import FLAG_TEXTS, ISO_TIME
 from tulle.errors import ConfigError, DataError
 from tulle.measure.ad_log import AdLog, Side, TableSource
-from tulle.measure.engines.column_types import Family, family_of, require_column
-from tulle.measure.engines.engine import Engine, Step
-from tulle.measure.engines.sql_text import identifier, text_literal
-from tulle.measure.slice_jobs import SliceColumn
+from tulle.measure.attribution.rules import Attribution, ChannelWeights, PriorityTouch
+from tulle.measure.engines.engine import Engine, Family, Step, family_of, require_column
+from tulle.measure.engines.sql_text import float_literal, identifier, text_literal
+from tulle.measure.slice_jobs import Amount, FrequencyJob, SliceColumn, SliceJob, Subject
+from tulle.privacy.units import Owner, Unit
 
 MICROS = 1_000_000
+"""Microseconds of a second, in which steps count time."""
 DAY_MICROS = 86_400 * MICROS
 NULL_TEXT = "(null)"
 """The slice of rows that have no value in its column."""
-
 NUMBERS = (Family.WHOLE, Family.FRACTION)
-_SECONDS_TEXT = "^[0-9]{1,12}$"
-_DATE_TEXT = "^[0-9]{4}-[0-9]{2}-[0-9]{2}"
-
+"""Families of columns that hold numbers."""
+_ABSENT = "CAST(0 AS BIGINT)"
+"""What a column holds that the log does without: the same in every row."""
+_DIGITS = {MICROS: 12, DAY_MICROS: 7}
+"""Most digits before the point of a number in text, by what it counts: seconds or days. They
+reach beyond every year, and as microseconds fit 64 bits."""
 IMPRESSIONS = "tulle_impressions"
+"""What programs call the table of impressions."""
 CONVERSIONS = "tulle_conversions"
+"""What programs call the table of conversions."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,12 +97,13 @@ class LogTables:
 
     def step(self, side: Side, *, name: str) -> Step:
         """Rows of one table under our names: u, a (advertiser), t (microseconds), and carried."""
-        columns = self.log.columns
-        time = columns.impression_time if side is Side.IMPRESSION else columns.conversion_time
-        parts = [f"{self._key_sql(columns.user, side)} AS u"]
+        columns, time = self.log.columns, self.log.columns.time(side)
+        # What nobody asks for is the same in every row.
+        user = _ABSENT if columns.user is None else self._key_sql(columns.user, side)
+        parts = [f"{user} AS u"]
         if columns.advertiser is not None:
             parts.append(f"{self._key_sql(columns.advertiser, side)} AS a")
-        parts.append(f"{self.micros(time, side)} AS t")
+        parts.append(f"{_ABSENT if time is None else self.micros(time, side)} AS t")
         for carried in self.carried(side):
             is_time = carried.is_time
             value = self.micros(carried.column, side) if is_time else identifier(carried.column)
@@ -113,33 +122,48 @@ class LogTables:
 
     def slice_text(self, column: SliceColumn, expression: str) -> str:
         """What rows are compared by: text, with a text of its own for no value."""
-        return value_text(_date(expression) if column.is_day else expression)
+        return value_text(_date(expression) if column.is_day else self._plain(column, expression))
 
     def slice_value(self, column: SliceColumn, expression: str) -> str:
-        """The same, but a date or whole number as it is: narrower, and equal where its text is.
+        """What rows are compared by, but a date or whole number as it is, which is narrower.
 
         `value_text` makes the text of it.
         """
         if column.is_day:
             return _date(expression)
-        types = self.types.of(column.side)
-        is_whole = family_of(types.get(column.column, "")) is Family.WHOLE
-        return expression if is_whole else self.slice_text(column, expression)
+        is_plain = self.log.columns.kind_of(column.column) is not Kind.BOOLEAN
+        is_whole = self._family(column) is Family.WHOLE
+        return expression if is_whole and is_plain else self.slice_text(column, expression)
 
     def micros(self, column: str, side: Side) -> str:
         """A time as microseconds since 1970."""
         family = require_column(self.types.of(side), column, what=f"{side.value}s (time)")
         quoted = identifier(column)
-        if family is Family.TIME:
+        # What a number of the column counts.
+        size = DAY_MICROS if self.log.columns.kind_of(column) is Kind.INTEGER else MICROS
+        if family is Family.TIME and size == MICROS:
             return f"EPOCH_US({quoted})"
-        if family in NUMBERS:
-            return f"CAST({quoted} AS BIGINT) * {MICROS}"
+        if family is Family.WHOLE:
+            return f"CAST({quoted} AS BIGINT) * {size}"
+        if family is Family.FRACTION:
+            return f"CAST(ROUND(CAST({quoted} AS DOUBLE) * {size}) AS BIGINT)"
         if family is Family.TEXT:
-            return _text_micros(quoted)
+            return _text_micros(quoted, size)
+        wanted = "seconds since 1970, dates or timestamps"
+        if size == DAY_MICROS:
+            wanted = "numbers of days since 1970, as kinds says"
         raise DataError(
-            f"{side.value}s: time column {column!r} has {family.value}; it needs whole seconds "
-            "since 1970, dates or timestamps."
+            f"{side.value}s: time column {column!r} has {family.value}; it needs {wanted}."
         )
+
+    def _plain(self, column: SliceColumn, expression: str) -> str:
+        """A value whose text is that of its kind, whichever type carries it."""
+        if self.log.columns.kind_of(column.column) is Kind.BOOLEAN:
+            return flag_text(expression)
+        return _float_text(expression) if self._family(column) is Family.FRACTION else expression
+
+    def _family(self, column: SliceColumn) -> Family:
+        return family_of(self.types.of(column.side).get(column.column, ""))
 
     def _key_sql(self, column: str, side: Side) -> str:
         families = {
@@ -156,9 +180,155 @@ class LogTables:
         return quoted if are_numbers or len(types) == 1 else f"CAST({quoted} AS VARCHAR)"
 
 
+def tables_for(
+    log: AdLog,
+    types: LogTypes,
+    jobs: Sequence[SliceJob | FrequencyJob],
+    *,
+    attributions: Sequence[Attribution] = (),
+    unit: Unit | None = None,
+) -> LogTables:
+    """The log with the columns that jobs, rules and the unit need.
+
+    Args:
+      log: The tables.
+      types: Types of their columns.
+      jobs: What is added up.
+      attributions: How conversions are credited.
+      unit: Who is protected.
+    """
+    slices = [column for job in jobs for column in job.slices]
+    amounts = [amount for job in jobs if isinstance(job, SliceJob) for amount in job.amounts]
+    roles = role_columns(log, attributions, needs_kind=any(job.only_kinds for job in jobs))
+    if unit is not None and unit.owner is Owner.USER_PUBLISHER and log.columns.publisher:
+        roles.append(CarriedColumn("publisher", log.columns.publisher))
+    return LogTables(
+        log=log,
+        types=types,
+        impression_columns=(*roles, *_carried(slices, (), Side.IMPRESSION)),
+        conversion_columns=_carried(slices, amounts, Side.CONVERSION),
+    )
+
+
+def role_columns(
+    log: AdLog, attributions: Sequence[Attribution], *, needs_kind: bool = False
+) -> list[CarriedColumn]:
+    """Columns of impressions that rules and lookbacks look at.
+
+    Args:
+      log: The tables.
+      attributions: Rules and lookbacks.
+      needs_kind: Whether a job asks for kinds of impressions.
+    """
+    columns = log.columns
+    rules = [attribution.rule for attribution in attributions]
+    has_priority = any(isinstance(rule, PriorityTouch) for rule in rules)
+    has_kind_lookback = any(attribution.kind_lookback_seconds for attribution in attributions)
+    if columns.kind is None and (has_kind_lookback or needs_kind):
+        raise ConfigError(
+            "kind_lookback_seconds and only_kinds need the log's kind column; set kind=…."
+        )
+    if has_priority and columns.kind is None and columns.priority is None:
+        raise ConfigError(
+            "rule 'priority' needs the log's kind or priority column; set kind=… or priority=…."
+        )
+    roles = []
+    if columns.impression_id is not None and attributions:
+        roles.append(CarriedColumn("id", columns.impression_id))
+    if columns.kind is not None and (has_kind_lookback or needs_kind or has_priority):
+        roles.append(CarriedColumn("kind", columns.kind))
+    if columns.priority is not None and has_priority:
+        roles.append(CarriedColumn("priority", columns.priority))
+    channels = {rule.column for rule in rules if isinstance(rule, ChannelWeights)}
+    if len(channels) > 1:
+        raise ConfigError(f"rules weigh several channel columns ({sorted(channels)}); use one.")
+    return [*roles, *(CarriedColumn("channel", channel) for channel in channels)]
+
+
+def carry(columns: Sequence[tuple[str, bool]], *, prefix: str) -> tuple[CarriedColumn, ...]:
+    """Names for distinct (column, is_time) pairs, in their order."""
+    distinct = list(dict.fromkeys(columns))
+    return tuple(
+        CarriedColumn(f"{prefix}{index}", column, is_time)
+        for index, (column, is_time) in enumerate(distinct)
+    )
+
+
+def check_unit(unit: Unit, log: AdLog, subjects: Sequence[Subject]) -> None:
+    """Refuses a unit that the log cannot tell apart, or whose bounds could not hold.
+
+    Args:
+      unit: Who is protected.
+      log: The tables.
+      subjects: What is added up.
+    """
+    if unit.owner is Owner.EXAMPLE and Subject.CONVERSIONS in subjects:
+        raise ConfigError(
+            f"unit={unit} is a row of one table, and attribution has two; use Unit.user(), "
+            "Unit.impression() or another."
+        )
+    if unit.owner.is_one_row and unit.window_seconds is not None:
+        raise ConfigError(f"unit={unit} has a window; a single row needs none.")
+    if unit.owner is Owner.USER_ADVERTISER and log.columns.advertiser is None:
+        raise ConfigError(f"unit={unit} needs the log's advertiser column; set advertiser=….")
+    if unit.owner is Owner.USER_PUBLISHER:
+        if log.columns.publisher is None:
+            raise ConfigError(f"unit={unit} needs the log's publisher column; set publisher=….")
+        if Subject.CONVERSIONS in subjects:
+            raise ConfigError(
+                f"unit={unit} does not bound conversions: their credit depends on impressions "
+                "of other publishers. Use Unit.user()."
+            )
+    if unit.owner is Owner.CONVERSION and Subject.IMPRESSIONS in subjects:
+        raise ConfigError(f"unit={unit} does not protect impressions; use Unit.impression().")
+
+
+def unit_columns(unit: Unit) -> tuple[str, ...]:
+    """Names of the unit's columns in a job's rows; none if each row is a unit."""
+    owner = {
+        Owner.USER: ("u",),
+        Owner.USER_ADVERTISER: ("u", "a"),
+        Owner.USER_PUBLISHER: ("u", "publisher"),
+    }.get(unit.owner, ())
+    return owner if unit.window_seconds is None else (*owner, "w")
+
+
+def unit_select(unit: Unit, *, table: str, time: str) -> list[str]:
+    """The unit's columns from a table whose time column is `time`.
+
+    Args:
+      unit: Who is protected.
+      table: The table's name in the statement.
+      time: Its column with the time, for windows.
+    """
+    if not unit_columns(unit):
+        return []
+    selected = [f"{table}.{name} AS {name}" for name in unit_columns(unit) if name != "w"]
+    if unit.window_seconds is not None:
+        window = unit.window_seconds * MICROS
+        selected.append(f"{table}.{time} - {table}.{time} % {window} AS w")
+    return selected
+
+
+def has_unit(unit: Unit, *, table: str) -> str:
+    """That a row belongs to a unit at all: one without could escape every bound."""
+    names = [name for name in unit_columns(unit) if name != "w"]
+    return " AND ".join(f"{table}.{name} IS NOT NULL" for name in names) or "1 = 1"
+
+
 def value_text(expression: str) -> str:
     """The text of a slice's value."""
     return f"COALESCE(CAST({expression} AS VARCHAR), {text_literal(NULL_TEXT)})"
+
+
+def flag_text(expression: str) -> str:
+    """The text of a truth value, true or false; null for a text that is none."""
+    word = f"LOWER(CAST({expression} AS VARCHAR))"
+    true, false = (
+        ", ".join(text_literal(text) for text, flag in FLAG_TEXTS.items() if flag is wanted)
+        for wanted in (True, False)
+    )
+    return f"CASE WHEN {word} IN ({true}) THEN 'true' WHEN {word} IN ({false}) THEN 'false' END"
 
 
 def number_or_null(expression: str, family: Family) -> str:
@@ -177,12 +347,14 @@ def is_finite(number: str) -> str:
     return f"COALESCE({number} - {number} = 0, FALSE)"
 
 
-def carry(columns: Sequence[tuple[str, bool]], *, prefix: str) -> tuple[CarriedColumn, ...]:
-    """Names for distinct (column, is_time) pairs, in their order."""
-    distinct = list(dict.fromkeys(columns))
-    return tuple(
-        CarriedColumn(f"{prefix}{index}", column, is_time)
-        for index, (column, is_time) in enumerate(distinct)
+def _float_text(expression: str) -> str:
+    """A whole float as its digits: a gap makes floats of integers in many tables."""
+    number = f"CAST({expression} AS DOUBLE)"
+    is_whole = f"{number} = FLOOR({number}) AND ABS({number}) < {float_literal(2.0**63)}"
+    return (
+        f"CASE WHEN NOT {is_finite(number)} THEN NULL WHEN {is_whole} "
+        f"THEN CAST(CAST({expression} AS BIGINT) AS VARCHAR) "
+        f"ELSE CAST({expression} AS VARCHAR) END"
     )
 
 
@@ -192,15 +364,34 @@ def _date(micros: str) -> str:
     return f"CAST('1970-01-01' AS DATE) + CAST(ROUND({days}) AS INTEGER)"
 
 
-def _text_micros(column: str) -> str:
-    """Of whole seconds, or of an ISO date or timestamp (UTC where it names no zone).
+def _text_micros(column: str, size: int) -> str:
+    """Microseconds of a number, or of an ISO date or timestamp (UTC where it names no zone).
 
-    Each text by itself: null for all others. A cast alone would round '1.5' to seconds.
+    Each text by itself: null for all others.
+
+    Args:
+      column: The column, quoted.
+      size: Microseconds that a number counts, those of a second or of a day.
     """
     text = f"CAST({column} AS VARCHAR)"
-    seconds = f"TRY_CAST({text} AS BIGINT) * {MICROS}"
+    number = f"TRY_CAST({text} AS DOUBLE)"
+    # Whole seconds below 10^12 are exact as doubles, and so is each of them as a whole number.
+    whole = f"CAST({number} AS BIGINT) * {size}"
+    fraction = f"CAST(ROUND({number} * {size}) AS BIGINT)"
     moment = f"EPOCH_US(TRY_CAST({text} AS TIMESTAMPTZ))"
-    return (
-        f"CASE WHEN REGEXP_MATCHES({text}, {text_literal(_SECONDS_TEXT)}) THEN {seconds} "
-        f"WHEN REGEXP_MATCHES({text}, {text_literal(_DATE_TEXT)}) THEN {moment} END"
+    digits = f"^[+-]?[0-9]{{1,{_DIGITS[size]}}}"
+    cases = [(f"{digits}([.]0*)?$", whole), (f"{digits}[.][0-9]+$", fraction)]
+    cases += [(ISO_TIME, moment)] if size == MICROS else []
+    listed = " ".join(
+        f"WHEN REGEXP_MATCHES({text}, {text_literal(pattern)}) THEN {micros}"
+        for pattern, micros in cases
     )
+    return f"CASE {listed} END"
+
+
+def _carried(
+    slices: Iterable[SliceColumn], amounts: Iterable[Amount], side: Side
+) -> tuple[CarriedColumn, ...]:
+    wanted = [(column.column, column.is_day) for column in slices if column.side is side]
+    wanted += [(amount.column, False) for amount in amounts if amount.column is not None]
+    return carry(wanted, prefix="i" if side is Side.IMPRESSION else "c")

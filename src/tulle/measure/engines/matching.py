@@ -10,11 +10,16 @@ id, or else by an md5 of their columns: rows that are alike in all of them may s
 import dataclasses
 
 from tulle.measure.ad_log import Side
-from tulle.measure.attribution.attribution import Attribution
+from tulle.measure.attribution.rules import Attribution
 from tulle.measure.engines.engine import Step
-from tulle.measure.engines.keyed_order import keyed_md5, plain_md5
 from tulle.measure.engines.log_tables import MICROS, LogTables
-from tulle.measure.engines.sql_text import column_list, equal_columns, text_literal
+from tulle.measure.engines.sql_text import (
+    column_list,
+    equal_columns,
+    keyed_md5,
+    plain_md5,
+    text_literal,
+)
 
 IMPRESSION_ID = "id"
 """The name of the impressions' id among the carried columns."""

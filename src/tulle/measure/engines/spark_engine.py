@@ -16,17 +16,36 @@ import polars as pl
 
 from tulle.errors import ConfigError, DataError
 from tulle.measure.ad_log import DatabaseTable, FileTable, FrameTable, TableSource
-from tulle.measure.engines.column_types import source_name
-from tulle.measure.engines.engine import Program, Rows
-from tulle.measure.engines.log_files import QUOTE, FileKind, check_files, csv_columns, file_kind
-from tulle.measure.engines.translation import translate
+from tulle.measure.engines.engine import UNREADABLE, Program, Rows, source_name
+from tulle.measure.engines.log_files import (
+    FileKind,
+    as_scanned,
+    check_files,
+    file_kind,
+    text_table,
+)
+from tulle.measure.engines.sql_text import translate
 
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
 }
+"""Settings of every session: times in UTC, and errors in place of silent nulls."""
 
 
+_SCANNED = (".parquet", ".pq", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
+"""Endings of files that Spark scans in place."""
+_TEXT_OPTIONS: dict[str, Any] = {
+    "header": True,
+    "inferSchema": False,
+    "nullValue": "",
+    "emptyValue": "",
+    "multiLine": True,
+    "mode": "FAILFAST",
+    "unescapedQuoteHandling": "RAISE_ERROR",
+    "enforceSchema": False,
+}
+"""All columns as text and in one dialect: guesses would follow from all rows."""
 _PATTERN = re.compile(r"[*?\[\]{}\\]")
 """What Hadoop reads as a pattern in a path."""
 
@@ -78,7 +97,10 @@ class SparkEngine:
     def column_types(self, source: TableSource) -> Mapping[str, str]:
         """Columns of a table and Spark's words for their types."""
         with _plain_errors(source_name(source)):
-            return dict(self._read("described", source).dtypes)
+            types = dict(self._read("described", source).dtypes)
+        if isinstance(source, FrameTable):
+            types |= {name: f"{UNREADABLE}{kind}" for name, kind in source.unreadable.items()}
+        return types
 
     def run(self, program: Program) -> list[Rows]:
         """Rows of each output."""
@@ -108,14 +130,14 @@ class SparkEngine:
 
     @contextlib.contextmanager
     def _prepared(self, program: Program) -> Iterator[None]:
-        sources = dict(program.tables) | {
-            name: FrameTable(frame=frame) for name, frame in program.frames.items()
-        }
         shared = program.shared_steps
         with contextlib.ExitStack() as stack:
-            for name, source in sources.items():
+            for name, source in program.tables.items():
                 with _plain_errors(source_name(source)):
                     self._read(name, source).createOrReplaceTempView(name)
+                stack.callback(self._session.catalog.dropTempView, name)
+            for name, small in program.frames.items():
+                self._frame(name, small).createOrReplaceTempView(name)
                 stack.callback(self._session.catalog.dropTempView, name)
             for step in program.steps:
                 with _plain_errors("the log"):
@@ -129,7 +151,7 @@ class SparkEngine:
 
     def _read(self, name: str, source: TableSource) -> Any:
         if isinstance(source, FrameTable):
-            return self._frame(name, source.frame)
+            return self._frame(name, source.table)
         if isinstance(source, DatabaseTable):
             if source.database is not None:
                 raise ConfigError(
@@ -137,9 +159,9 @@ class SparkEngine:
                     "engine='duckdb', or write the table to Parquet."
                 )
             return self._session.table(source.table)
-        return self._files(source)
+        return self._files(name, source)
 
-    def _files(self, source: FileTable) -> Any:
+    def _files(self, name: str, source: FileTable) -> Any:
         kind = file_kind(source)
         for path in source.paths:
             if _PATTERN.search(str(path)):
@@ -147,62 +169,40 @@ class SparkEngine:
                     f"{path}: Spark takes the path for a pattern; rename it without any of "
                     "* ? [ ] { } and backslash."
                 )
-        if self.name.startswith("local"):
-            check_files(source)
+        if not self.name.startswith("local"):
+            return self._remote_files(source, kind)
+        check_files(source)
+        source = as_scanned(source, _SCANNED, Path(self._folder.name) / f"{name}.parquet")
+        paths = [str(path) for path in source.paths]
+        if file_kind(source) is FileKind.PARQUET:
+            return self._session.read.parquet(*paths)
+        text = text_table(source)
+        reader = self._session.read.options(**_TEXT_OPTIONS, sep=text.separator)
+        reader = reader.options(quote=text.quote, escape=text.quote)
+        return reader.csv(paths).toDF(*text.columns)
+
+    def _remote_files(self, source: FileTable, kind: FileKind) -> Any:
+        """Files that the workers of a cluster read and this machine may not even see."""
         paths = [str(path) for path in source.paths]
         if kind is FileKind.PARQUET:
             return self._session.read.parquet(*paths)
-        if self.name.startswith("local"):
-            csv_columns(source.paths, kind)
-        # All as text and in one dialect: guesses would follow from all rows.
-        reader = self._session.read.options(
-            header=True,
-            inferSchema=False,
-            sep=kind.separator,
-            quote=QUOTE,
-            escape=QUOTE,
-            nullValue="",
-            emptyValue="",
-            multiLine=True,
-            mode="FAILFAST",
-            unescapedQuoteHandling="RAISE_ERROR",
-            enforceSchema=False,
-        )
-        return reader.csv(paths)
+        if kind not in (FileKind.CSV, FileKind.TSV):
+            raise DataError(
+                f"{source.paths[0].name}: a Spark cluster reads Parquet and CSV; write "
+                f"{kind.value} files as one of them."
+            )
+        quote, separator = ('"', ",") if kind is FileKind.CSV else ("", "\t")
+        reader = self._session.read.options(**_TEXT_OPTIONS, sep=separator)
+        return reader.options(quote=quote, escape=quote).csv(paths)
 
-    def _frame(self, name: str, frame: Any) -> Any:
-        table = _as_polars(frame)
+    def _frame(self, name: str, frame: pl.DataFrame) -> Any:
+        # Spark knows no nanoseconds.
+        table = frame.with_columns(pl.selectors.datetime("ns").dt.cast_time_unit("us"))
         if self.name.startswith("local"):
             path = Path(self._folder.name) / f"{name}.parquet"
             table.write_parquet(path)
             return self._session.read.parquet(str(path))
         return self._session.createDataFrame(table.to_arrow())
-
-
-def _as_polars(frame: Any) -> pl.DataFrame:
-    try:
-        table = frame if isinstance(frame, pl.DataFrame) else pl.DataFrame(_with_texts(frame))
-    except Exception:
-        raise DataError("the table in memory is no polars, pandas or Arrow table.") from None
-    # Spark knows no nanoseconds.
-    return table.with_columns(pl.selectors.datetime("ns").dt.cast_time_unit("us"))
-
-
-def _with_texts(frame: Any) -> Any:
-    # Objects one by one as text: else the type of a column follows from all its rows.
-    if not hasattr(frame, "select_dtypes"):
-        return frame
-    objects = list(frame.select_dtypes(include=[object]).columns)
-    texts = {
-        name: pl.Series([None if _is_missing(value) else str(value) for value in frame[name]])
-        for name in objects
-    }
-    table = pl.DataFrame(frame.drop(columns=objects))
-    return table.with_columns(**{name: text.cast(pl.String) for name, text in texts.items()})
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
 
 
 @contextlib.contextmanager

@@ -1,34 +1,54 @@
-"""Exact totals per slice, bounded by unit: the only thing that releases are made from."""
+"""Exact totals and frequencies per slice, bounded by unit: what every release is made from.
+
+Frequencies are how many units saw 1, 2, … impressions: a unit's impressions in a slice are added
+up and capped, and its slices are cut to few; then each unit stands in one cell of each slice that
+it kept.
+"""
 
 # ruff: noqa: S608 (names are quoted, values travel as tables or literals)
-
 from collections.abc import Sequence
 
 import numpy as np
 
 from tulle.errors import ConfigError, DataError
 from tulle.measure.ad_log import AdLog, Side
-from tulle.measure.attribution.attribution import Attribution
+from tulle.measure.attribution.rules import Attribution
 from tulle.measure.engines.bounding import Bounding
 from tulle.measure.engines.contributions import (
     Contributions,
     check_job,
+    check_keys,
+    keys_frame,
+    result_slices,
     slice_columns,
     slice_texts,
 )
 from tulle.measure.engines.credit import all_credit_steps
 from tulle.measure.engines.engine import Engine, Program, Rows, Step
-from tulle.measure.engines.keyed_order import SALT, salt_frame
-from tulle.measure.engines.log_tables import LogTables, log_sources, log_types
+from tulle.measure.engines.log_tables import (
+    LogTables,
+    check_unit,
+    log_sources,
+    log_types,
+    tables_for,
+    unit_columns,
+)
 from tulle.measure.engines.matching import Matching
-from tulle.measure.engines.sql_text import column_list
-from tulle.measure.engines.unit_columns import check_unit, unit_columns
-from tulle.measure.engines.used_columns import tables_for
-from tulle.measure.engines.wanted_keys import keys_frame, result_slices
-from tulle.measure.slice_jobs import SliceJob, SliceTotals, Subject
+from tulle.measure.engines.sql_text import SALT, column_list, salt_frame
+from tulle.measure.slice_jobs import (
+    Amount,
+    Bounds,
+    Frequencies,
+    FrequencyJob,
+    SliceJob,
+    SliceTotals,
+    Subject,
+)
+from tulle.privacy.fields import check_count
 from tulle.privacy.units import Owner, Unit
 
 MAX_TOTAL_STEPS = 1 << 62
+"""Sums of steps must stay below it, so that none overflows 64 bits."""
 
 
 def slice_totals(
@@ -72,6 +92,29 @@ def slice_totals(
     return [_totals_of(job, rows) for job, rows in zip(jobs, results, strict=True)]
 
 
+def frequencies(
+    engine: Engine, log: AdLog, jobs: Sequence[FrequencyJob], *, unit: Unit, salt: bytes
+) -> list[Frequencies]:
+    """Frequency histograms of every job.
+
+    Args:
+      engine: Where it runs.
+      log: Its impressions are read alone.
+      jobs: What is counted.
+      unit: Who is reached, and whose rows are bounded together.
+      salt: At least 16 secret random bytes, new for every run. Sensitive: never log it.
+
+    Privacy:
+      Releases nothing: histograms are exact. Without one unit's rows at most
+      `max_slices_per_unit` cells change, each by 1. Relies on: `check_log`.
+    """
+    if not jobs:
+        return []
+    tables = tables_for(log, log_types(engine, log), jobs, unit=unit)
+    results = engine.run(frequency_program(tables, jobs, unit=unit, salt=salt))
+    return [_frequencies_of(job, rows) for job, rows in zip(jobs, results, strict=True)]
+
+
 def totals_program(
     tables: LogTables,
     attribution: Attribution | None,
@@ -82,7 +125,17 @@ def totals_program(
     has_asof_join: bool,
     keeps_steps: bool = True,
 ) -> Program:
-    """The steps of `slice_totals`; the last of each job is an output."""
+    """The steps of `slice_totals`; the last of each job is an output.
+
+    Args:
+      tables: The log.
+      attribution: Needed if any job counts conversions.
+      jobs: What is added up.
+      unit: Whose rows are bounded together.
+      salt: At least 16 secret random bytes. Sensitive: never log it.
+      has_asof_join: Whether the engine joins each row with the latest before it in one pass.
+      keeps_steps: Whether the engine runs a step once that is read several times.
+    """
     check_unit(unit, tables.log, [job.subject for job in jobs])
     frames = {SALT: salt_frame(salt)}
     steps: list[Step] = []
@@ -109,8 +162,46 @@ def totals_program(
     )
 
 
+def frequency_program(
+    tables: LogTables, jobs: Sequence[FrequencyJob], *, unit: Unit, salt: bytes
+) -> Program:
+    """The steps of `frequencies`; the last of each job is an output.
+
+    Args:
+      tables: The log.
+      jobs: What is counted.
+      unit: Who is reached, and whose rows are bounded together.
+      salt: At least 16 secret random bytes. Sensitive: never log it.
+    """
+    check_unit(unit, tables.log, [Subject.IMPRESSIONS])
+    if unit.owner.is_one_row:
+        raise ConfigError(f"unit={unit} is one row and has no frequency; use Unit.user().")
+    frames = {SALT: salt_frame(salt)}
+    steps = [tables.step(Side.IMPRESSION, name="imp")]
+    outputs = []
+    for index, job in enumerate(jobs):
+        prefix = f"job{index}"
+        check_keys(job)
+        steps += bounded_steps(prefix, _as_slice_job(job), tables, unit)
+        cells = column_list((*slice_columns(job), "x0"))
+        source = steps[-1].name
+        sql = f"SELECT {cells}, COUNT(*) AS num_units FROM {source} GROUP BY {cells}"
+        steps.append(Step(f"{prefix}_cells", sql))
+        outputs.append(steps[-1].name)
+        if job.keys is not None and job.slices:
+            frames[f"{prefix}_keys"] = keys_frame(job)
+    sources = log_sources(tables.log)
+    return Program(tables=sources, frames=frames, steps=tuple(steps), outputs=tuple(outputs))
+
+
 def matching_for(tables: LogTables, attribution: Attribution | None, *, unit: Unit) -> Matching:
-    """Who matches under this unit; refuses limits that do not bound it."""
+    """Who matches under this unit; refuses limits that do not bound it.
+
+    Args:
+      tables: The log.
+      attribution: Its lookbacks and limits.
+      unit: Who is protected.
+    """
     if tables.log.conversions is None or attribution is None:
         raise ConfigError("counting conversions needs their table and an attribution.")
     is_impression_unit = unit.owner is Owner.IMPRESSION
@@ -128,7 +219,14 @@ def matching_for(tables: LogTables, attribution: Attribution | None, *, unit: Un
 
 
 def job_steps(prefix: str, job: SliceJob, tables: LogTables, unit: Unit) -> list[Step]:
-    """From `credited` or `imp` to the totals of one job."""
+    """Steps from `credited` or `imp` to the totals of one job.
+
+    Args:
+      prefix: What the names of the steps begin with.
+      job: What is added up.
+      tables: The log.
+      unit: Whose rows are bounded together.
+    """
     steps = _bounded_values(prefix, job, tables, unit)
     amounts = [f"x{index}" for index in range(len(job.amount_names))]
     some = " + ".join(amounts)
@@ -144,7 +242,14 @@ def job_steps(prefix: str, job: SliceJob, tables: LogTables, unit: Unit) -> list
 
 
 def bounded_steps(prefix: str, job: SliceJob, tables: LogTables, unit: Unit) -> list[Step]:
-    """Up to the last bound: one row for each unit and slice, or each row if that is a unit."""
+    """Up to the last bound: one row for each unit and slice, or each row if that is a unit.
+
+    Args:
+      prefix: What the names of the steps begin with.
+      job: What is added up.
+      tables: The log.
+      unit: Whose rows are bounded together.
+    """
     steps = _bounded_values(prefix, job, tables, unit)
     if job.keys is not None or not job.slices:
         return steps
@@ -192,3 +297,32 @@ def _check_overflow(engine: Engine, log: AdLog, jobs: Sequence[SliceJob]) -> Non
             f"steps={largest} are too fine for a log of this size: totals could pass 2^62. "
             "Use fewer steps, or measure in parts."
         )
+
+
+def _as_slice_job(job: FrequencyJob) -> SliceJob:
+    check_count("max_frequency", job.max_frequency)
+    if any(column.side is Side.CONVERSION for column in job.slices):
+        raise ConfigError(f"job {job.name!r} counts impressions; slice it by their columns.")
+    if job.max_slices_per_unit is None and job.slices:
+        raise ConfigError(f"job {job.name!r}: set max_slices_per_unit; a unit may be in many.")
+    return SliceJob(
+        name=job.name,
+        subject=Subject.IMPRESSIONS,
+        slices=job.slices,
+        amounts=(Amount(name="impressions"),),
+        bounds=Bounds(
+            max_per_slice=job.max_frequency, max_slices_per_unit=job.max_slices_per_unit or 1
+        ),
+        steps=1,
+        keys=job.keys,
+        only_kinds=job.only_kinds,
+    )
+
+
+def _frequencies_of(job: FrequencyJob, rows: Rows) -> Frequencies:
+    slices, places = result_slices(job, rows)
+    num_slices = slices.height if job.slices else 1
+    raw_counts = np.zeros((num_slices, job.max_frequency), np.int64)
+    columns = np.asarray(rows["x0"], np.int64) - 1
+    raw_counts[places, columns] = np.asarray(rows["num_units"], np.int64)
+    return Frequencies(slices=slices, raw_counts=raw_counts)

@@ -1,1 +1,1 @@
-"""From a measurement's settings to a plan, its error, and its release."""
+"""Queries of a measurement: their plan, their error, and their release."""

@@ -4,15 +4,15 @@ import dataclasses
 
 from tulle.errors import ConfigError
 from tulle.measure.ad_log import AdLog
-from tulle.measure.attribution.attribution import Attribution
 from tulle.measure.attribution.data_driven import ChannelGame, DataDrivenConfig
-from tulle.measure.attribution.rules import ChannelWeights
+from tulle.measure.attribution.rules import Attribution, ChannelWeights
 from tulle.measure.queries.query import Query
-from tulle.mechanisms.intervals import check_confidence
-from tulle.privacy.fields import check_finite, check_text, did_you_mean
+from tulle.mechanisms.centred_noise import check_confidence
+from tulle.privacy.fields import check_epsilon, check_finite, check_text, did_you_mean
 from tulle.privacy.units import Unit
 
 NOISE_LAWS = ("laplace", "gaussian")
+"""Laws of noise that a measurement can have."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -26,24 +26,23 @@ class MeasureConfig:
     game: ChannelGame | None = None
     """Learns the weights of the attribution's channels from the log, privately."""
     game_share: float = 0.2
-    """Of the budget, for learning them."""
+    """Fraction of epsilon that is spent on learning weights of channels."""
     unit: Unit
     epsilon: float
     """What everything together may cost one unit."""
     delta: float = 0.0
-    """For Gaussian noise and for slices that are found privately."""
+    """Delta of the guarantee, for Gaussian noise and for slices that are found privately."""
     noise: str = "laplace"
     """Or gaussian: less noise where a unit is in many slices."""
     queries: tuple[Query, ...]
     confidence: float = 0.95
     key_share: float = 0.25
-    """Of a query's budget, for finding its slices privately."""
+    """Fraction of a query's budget that is spent on finding its slices privately."""
 
     def __post_init__(self) -> None:
         check_text("name", self.name)
         object.__setattr__(self, "queries", tuple(self.queries))
-        if not check_finite("epsilon", self.epsilon) > 0:
-            raise ConfigError(f"epsilon={self.epsilon} must be > 0, e.g. 1.")
+        check_epsilon(self.epsilon)
         if not 0 <= check_finite("delta", self.delta) < 1e-2:
             raise ConfigError(f"delta={self.delta} must be in [0, 0.01), e.g. 1e-9.")
         if self.noise not in NOISE_LAWS:
@@ -60,6 +59,7 @@ class MeasureConfig:
         if len(set(names)) < len(names):
             raise ConfigError("two queries have the same name; give each its own.")
         self._check_delta()
+        self._check_columns()
         self._check_attribution()
 
     @property
@@ -91,6 +91,21 @@ class MeasureConfig:
             raise ConfigError(
                 f"delta={self.delta:g} is not needed: noise is Laplace and all slices are given; "
                 "set it to 0."
+            )
+
+    def _check_columns(self) -> None:
+        """Refuses a log whose rows nobody can tell apart by user or time where that matters."""
+        columns, has_conversions = self.log.columns, self.log.conversions is not None
+        if columns.user is None and (has_conversions or not self.unit.owner.is_one_row):
+            raise ConfigError(
+                f"user is needed with unit='{self.unit}': the column that says whose a row is, "
+                "e.g. user='user_id'."
+            )
+        has_windows = self.unit.window_seconds is not None
+        if columns.impression_time is None and (has_conversions or has_windows):
+            raise ConfigError(
+                "time is needed for a unit with a window and for conversions: the column with "
+                "the time of a row, e.g. time='timestamp'."
             )
 
     def _check_attribution(self) -> None:

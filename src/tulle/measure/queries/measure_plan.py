@@ -6,20 +6,21 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from tulle.accounting.plan_check import verify_plan
+from tulle.measure.queries.answers import units_to_be_found
 from tulle.measure.queries.measure_config import MeasureConfig
-from tulle.measure.queries.planning import PlannedQuery, plan_queries
 from tulle.measure.queries.query import Quantity, Query
-from tulle.measure.queries.reach_query import ReachQuery
+from tulle.measure.queries.query_plans import PlannedQuery, plan_queries
+from tulle.measure.queries.slice_queries import ReachQuery
 from tulle.measure.slice_jobs import Bounds, FrequencyJob, SliceColumn, SliceJob
-from tulle.privacy.columns import ColumnRoles
-from tulle.privacy.conditions import Assumption, Bound, Status
 from tulle.privacy.events import Composed, Event
+from tulle.privacy.fields import Scalar
 from tulle.privacy.guarantee import Guarantee
-from tulle.privacy.plan import Plan
-from tulle.privacy.settings import Scalar
+from tulle.privacy.plan import Assumption, Bound, ColumnRoles, Plan, Status
 from tulle.privacy.units import Adjacency, Scope, TrustModel
-from tulle.runs.release_books import paid_once
+from tulle.runs.charging import ReleaseTerms, release_plan
+
+_ALL_COLUMNS = "(all columns)"
+"""What is protected where rows are counted and no column is named: rows come and go whole."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,6 +30,16 @@ class MeasurePlan:
     config: MeasureConfig
     queries: tuple[PlannedQuery, ...]
     plan: Plan
+
+    @property
+    def units_to_be_found(self) -> dict[str, tuple[int, int]]:
+        """Units with which a slice is found as often as not, and with which it always is, by query
+        whose slices are found privately."""
+        return {
+            planned.query.name: units_to_be_found(planned.selection)
+            for planned in self.queries
+            if planned.selection is not None
+        }
 
     @property
     def slice_jobs(self) -> list[SliceJob]:
@@ -47,8 +58,8 @@ class MeasurePlan:
 class Circumstances:
     """What the card says of a run beside its settings. Public."""
 
-    has_ledger: bool = False
-    noise_source: str = "operating-system entropy"
+    terms: ReleaseTerms = dataclasses.field(default_factory=ReleaseTerms)
+    """Who pays, and where the noise comes from."""
     has_public_history: bool = False
     """True if levels share by counts that somebody says are public."""
     history: str = ""
@@ -78,7 +89,7 @@ def make_measure_plan(
     events: tuple[Event, ...] = tuple(query.event() for query in queries)
     if config.data_driven is not None:
         events = (config.data_driven.event(), *events)
-    plan = Plan(
+    draft = Plan(
         name=config.name,
         mechanism=_sentence(config),
         settings=_settings(config, queries, circumstances),
@@ -93,9 +104,11 @@ def make_measure_plan(
         trust=TrustModel.CENTRAL,
         columns=_columns(config),
         bounds=_bounds(config),
-        assumptions=_assumptions(circumstances),
+        assumptions=_assumptions(config),
     )
-    verify_plan(plan)
+    plan = release_plan(
+        draft, circumstances.terms, what="measurement", assumed=_assumed(circumstances)
+    )
     return MeasurePlan(config=config, queries=queries, plan=plan)
 
 
@@ -125,8 +138,6 @@ def _settings(
     settings: dict[str, Scalar] = {
         "noise": config.noise,
         "confidence": config.confidence,
-        "charged to a ledger": circumstances.has_ledger,
-        "noise from": circumstances.noise_source,
         "random choices": f"MD5 keyed with {_salt_source(circumstances)}",
         "bounds and clips": "given, not read off the log",
     }
@@ -153,7 +164,7 @@ def _settings(
 def _salt_source(circumstances: Circumstances) -> str:
     if circumstances.has_exported_totals:
         return "the salt of the emitted script"
-    return circumstances.noise_source
+    return circumstances.terms.noise_source
 
 
 def _attribution_text(config: MeasureConfig) -> str:
@@ -218,12 +229,16 @@ def _short_sha256(text: str) -> str:
 
 def _columns(config: MeasureConfig) -> ColumnRoles:
     columns = config.log.columns
-    named = [columns.impression_time, columns.conversion_time, columns.advertiser]
+    named = [columns.impression_time, columns.advertiser]
+    if config.log.conversions is not None:
+        named.insert(1, columns.conversion_time)
     named += [columns.publisher, columns.kind, columns.priority, columns.value]
     for query in config.queries:
         named += [column.column for column in query.slices]
         named += [amount.column for amount in query.values]
     sensitive = [name for name in dict.fromkeys(named) if name is not None and name != columns.user]
+    if not sensitive:
+        sensitive = [_ALL_COLUMNS]
     return ColumnRoles(label=None, sensitive=tuple(sensitive), unit=columns.user)
 
 
@@ -263,13 +278,9 @@ def _bound(query: Query, what: str, limit: float) -> Bound:
     )
 
 
-def _assumptions(circumstances: Circumstances) -> tuple[Assumption, ...]:
+def _assumptions(config: MeasureConfig) -> tuple[Assumption, ...]:
+    """What the code enforces or checks."""
     made = [
-        Assumption(
-            statement="Rows without a user id are refused.",
-            status=Status.CHECKED,
-            evidence="They are counted before anything is spent, and one is too many.",
-        ),
         Assumption(
             statement="What one unit adds to the totals is within its bounds.",
             status=Status.ENFORCED,
@@ -281,8 +292,21 @@ def _assumptions(circumstances: Circumstances) -> tuple[Assumption, ...]:
             evidence="Integer totals, and samplers that no rounding changes.",
         ),
     ]
-    if circumstances.has_ledger:
-        made.append(paid_once("measurement"))
+    if config.log.columns.user is not None:
+        made.insert(
+            0,
+            Assumption(
+                statement="Rows without a user id are refused.",
+                status=Status.CHECKED,
+                evidence="They are counted before anything is spent, and one is too many.",
+            ),
+        )
+    return tuple(made)
+
+
+def _assumed(circumstances: Circumstances) -> tuple[Assumption, ...]:
+    """What somebody says and nobody checks."""
+    made = []
     if circumstances.has_exported_totals:
         made.append(
             Assumption(

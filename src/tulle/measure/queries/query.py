@@ -8,13 +8,14 @@ import polars as pl
 
 from tulle.errors import ConfigError
 from tulle.measure.ad_log import Side
-from tulle.measure.queries.answer_table import RESULT_COLUMNS
+from tulle.measure.queries.answers import RESULT_COLUMNS
 from tulle.measure.slice_jobs import Amount, Bounds, SliceColumn
 from tulle.privacy.fields import check_count, check_text
 
 MAX_SLICES = 2_000_000
-# The last two are columns of a release of frequencies.
-_TAKEN_NAMES = {*RESULT_COLUMNS, "metric", "k"}
+"""Most slices of one query: as many rows fit a page of no reader, and memory with ease."""
+_TAKEN_NAMES = {*RESULT_COLUMNS, "number", "k"}
+"""Names that no slice may have: columns of results, of earlier ones and of frequencies."""
 
 
 class Quantity(enum.Enum):
@@ -104,22 +105,22 @@ class Query:
     bounds: Bounds | None = None
     """What one unit may add; None where each row is a unit of its own, and for reach."""
     share: float = 1.0
-    """Of the budget, relative to the other queries."""
+    """Share of the budget, relative to the other queries."""
     values: tuple[Amount, ...] = ()
-    """For value and average: columns of the conversions with their clips."""
+    """Columns of the conversions with their clips, for value and average."""
     base_kinds: tuple[str, ...] = ()
-    """For rate, impressions and reach: only impressions of these kinds. Empty for all."""
+    """Kinds of impressions that count, for rate, impressions and reach. Empty for all."""
     base_bounds: Bounds | None = None
-    """For rate: what one unit may add to the impressions."""
+    """Bounds on what one unit adds to the impressions of a rate."""
     counts_unattributed: bool = False
     """Whether conversions without an impression make a slice of their own."""
     levels: Levels | None = None
     has_running_totals: bool = False
-    """For slices by consecutive days: totals from the first day on."""
+    """Whether there are totals from the first day on, for slices by consecutive days."""
     max_frequency: int = 10
-    """For reach: more impressions count as this many."""
+    """Highest frequency of reach; more impressions count as this many."""
     max_slices_per_unit: int | None = None
-    """For reach by slices."""
+    """Most slices of a unit that count, for reach by slices."""
 
     def __post_init__(self) -> None:
         check_text("name", self.name)
@@ -145,7 +146,7 @@ class Query:
         _check_structure(self)
 
     @property
-    def main_number(self) -> str:
+    def main_metric(self) -> str:
         """The number of its table that says how large a slice is."""
         if self.quantity is Quantity.VALUE:
             return self.values[0].name
@@ -198,7 +199,10 @@ def _check_values(query: Query) -> None:
             "need them."
         )
     if any(amount.column is None for amount in query.values):
-        raise ConfigError(f"query {query.name!r}: each of values needs its column.")
+        raise ConfigError(
+            f"query {query.name!r}: each of values needs its column; name it, or for a clip alone "
+            "the value column in [columns]."
+        )
     if query.quantity is Quantity.VALUE and (len(query.values) != 1 or query.values[0].share != 1):
         raise ConfigError(
             f"query {query.name!r}: value takes one column; ask for the average of several."

@@ -1,4 +1,7 @@
-"""Numbers of a hierarchy: every level is measured with its share, and then all add up."""
+"""Numbers of a hierarchy: every level is measured with its share, and then all add up.
+
+How much of a query's budget a level gets is given, or follows from earlier counts.
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -6,30 +9,43 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from tulle.measure.queries.answer_table import (
+from tulle.errors import ConfigError, DataError
+from tulle.measure.queries.answers import (
     MEASURED_COLUMNS,
-    Answer,
     AnswerTable,
     FloatArray,
+    SliceNumbers,
     answer_frame,
+    chosen_slices,
+    steps_of,
 )
-from tulle.measure.queries.private_slices import chosen_slices, steps_of
-from tulle.measure.queries.query import Query
-from tulle.measure.queries.step_noise import StepNoise
+from tulle.measure.queries.query import Levels, LevelSplit, Query
+from tulle.measure.queries.query_noise import LaplaceBudget, NoiseBudget, Sensitivity, StepNoise
 from tulle.measure.slice_jobs import IntArray, SliceJob, SliceTotals
 from tulle.measure.trees.consistency import (
     TreeEstimate,
     consistent_estimate,
     consistent_variances,
+    running_totals,
 )
-from tulle.measure.trees.day_tree import day_tree, running_totals
+from tulle.measure.trees.level_budgets import (
+    GaussianLevels,
+    LaplaceLevels,
+    TreeBudget,
+    TreeErrors,
+    closed_form_split,
+    optimised_split,
+)
 from tulle.measure.trees.nonnegative import NonnegativeEstimate, nonnegative_estimate
-from tulle.measure.trees.slice_tree import SliceTree
+from tulle.measure.trees.slice_tree import SliceTree, day_tree
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.key_selection import KeySelectionConfig
 from tulle.privacy.events import Composed, Event
 
+COUNT_COLUMN = "count"
+"""Column of earlier numbers, beside those of the slices."""
 _LEAST_STDDEV = 1e-12
+"""Least deviation of a number, in steps: an interval needs some width."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,9 +54,9 @@ class TreeQuery:
 
     query: Query
     job: SliceJob
-    """Of the leaves; the levels above are sums of them."""
+    """Totals of the leaves; the levels above are sums of them."""
     level_noise: tuple[StepNoise | None, ...]
-    """From the top; None for a level that is not measured."""
+    """Noise by level from the top; None for a level that is not measured."""
     selection: KeySelectionConfig | None
 
     @property
@@ -70,7 +86,7 @@ class TreeQuery:
         return running_totals(nothing)[1] * self._size**2
 
     def half_widths(self, stddev: FloatArray, confidence: float) -> FloatArray:
-        """Of the intervals of numbers with these standard deviations, after all add up."""
+        """Half-widths of intervals of numbers with these standard deviations, after all add up."""
         measured = [noise for noise in self.level_noise if noise is not None]
         noise = min(measured, key=lambda noise: noise.noise_stddev)
         return noise.combined_half_width(stddev / self._size, confidence) * self._size
@@ -87,14 +103,19 @@ class TreeQuery:
     ) -> AnswerTable:
         """The released table.
 
+        Args:
+          totals: Exact totals, in the order of the jobs.
+          confidence: Probability with which each interval holds its number.
+          rng: Source of the noise. Sensitive: never log or save its state.
+
         Privacy:
-          Unit: that of the plan, add-or-remove. Event: `event()`. Relies on: totals were
+          Unit: that of the plan, add-remove. Event: `event()`. Relies on: totals were
           bounded as the job says; sums over leaves keep the L1 bound at every level.
         """
         (found,) = totals
         slices = chosen_slices(found.slices, found.raw_unit_counts, self.selection, rng=rng)
         if slices.height == 0:  # no slice passed the private choice
-            frame = answer_frame(slices, [_no_answer(self._number)])
+            frame = answer_frame(slices, [_no_answer(self._metric)])
             floats = [pl.lit(0.0).alias(name) for name in ("nonnegative", *MEASURED_COLUMNS)]
             frame = frame.with_columns(pl.lit(0, pl.Int64).alias("level"), *floats)
         else:
@@ -105,7 +126,7 @@ class TreeQuery:
         )
 
     @property
-    def _number(self) -> str:
+    def _metric(self) -> str:
         return self.job.amounts[0].name
 
     def _estimate(
@@ -130,7 +151,7 @@ class TreeQuery:
         if self.query.has_running_totals:
             return self._day_frame(slices, unbiased, confidence)
         keys = unbiased.tree.keys
-        answer = self._answer(self._number, unbiased.values, unbiased.variances, confidence)
+        answer = self._answer(self._metric, unbiased.values, unbiased.variances, confidence)
         return answer_frame(slices if keys is None else keys, [answer]).with_columns(
             pl.Series("level", unbiased.tree.levels),
             pl.Series("nonnegative", estimate.values * self._size),
@@ -143,8 +164,8 @@ class TreeQuery:
         days = unbiased.tree.leaf_nodes
         by_day = unbiased.values[days], unbiased.variances[days]
         answers = [
-            self._answer(self._number, *by_day, confidence),
-            self._answer(f"running {self._number}", *running_totals(unbiased), confidence),
+            self._answer(self._metric, *by_day, confidence),
+            self._answer(f"running {self._metric}", *running_totals(unbiased), confidence),
         ]
         # Every other row is a running total, which nobody measured.
         noisy, variances = np.full(2 * len(days), np.nan), np.full(2 * len(days), np.inf)
@@ -162,17 +183,122 @@ class TreeQuery:
         return self.job.amounts[0].clip / self.job.steps
 
     def _answer(
-        self, number: str, steps: FloatArray, variances: FloatArray, confidence: float
-    ) -> Answer:
+        self, metric: str, steps: FloatArray, variances: FloatArray, confidence: float
+    ) -> SliceNumbers:
         stddev = np.sqrt(np.maximum(variances, _LEAST_STDDEV**2)) * self._size
-        return Answer.around(
-            number,
+        return SliceNumbers.around(
+            metric,
             steps * self._size,
             half_width=self.half_widths(stddev, confidence),
             noise_stddev=stddev,
         )
 
 
-def _no_answer(number: str) -> Answer:
+def level_shares(
+    query: Query,
+    levels: Levels,
+    job: SliceJob,
+    budget: TreeBudget,
+    history: pl.DataFrame | None,
+) -> tuple[float, ...]:
+    """Shares that add up to 1, one for each level from the top; some may be 0.
+
+    Args:
+      query: Whose levels they are.
+      levels: The levels.
+      job: Of its leaves.
+      budget: Of all levels together.
+      history: Earlier numbers by slice in the column "count", where the split needs them.
+
+    Privacy:
+      `history` is read as it is: it must be public, or an earlier release.
+    """
+    if not isinstance(levels.split, LevelSplit):
+        return levels.split
+    if levels.split is LevelSplit.UNIFORM:
+        return (1 / len(levels.columns),) * len(levels.columns)
+    if levels.split is LevelSplit.LEAVES:
+        return (*(0.0,) * (len(levels.columns) - 1), 1.0)
+    if history is None:
+        raise ConfigError(
+            f"query {query.name!r}: split {levels.split.value} follows from earlier counts; give "
+            "them as history."
+        )
+    errors = tree_errors(query, levels, job, history)
+    if levels.split is LevelSplit.CUBE_ROOT:
+        shares = closed_form_split(errors, budget)
+    else:
+        shares = optimised_split(errors, budget)
+    return tuple(float(share) for share in shares)
+
+
+def tree_budget(budget: NoiseBudget, sensitivity: Sensitivity, job: SliceJob) -> TreeBudget:
+    """The budget of all levels, for totals in contributions.
+
+    Args:
+      budget: Budget of the query.
+      sensitivity: The most that one unit changes the totals by.
+      job: Totals of the leaves.
+    """
+    if isinstance(budget, LaplaceBudget):
+        return LaplaceLevels(
+            epsilon=budget.epsilon, max_steps_per_unit=sensitivity.l1, steps=job.steps
+        )
+    return GaussianLevels(
+        rho=1 / (2 * budget.noise_multiplier**2),
+        max_steps_per_unit=float(sensitivity.l1),
+        steps=job.steps,
+    )
+
+
+def tree_errors(query: Query, levels: Levels, job: SliceJob, history: pl.DataFrame) -> TreeErrors:
+    """How errors at the nodes of a query weigh, by earlier numbers.
+
+    Args:
+      query: The query.
+      levels: Its levels.
+      job: Totals of the leaves.
+      history: Earlier numbers by slice in the column "count".
+    """
+    names = [column.name for column in query.slices]
+    _check_history(query, history)
+    keys = query.keys if query.keys is not None else history.select(names).cast(pl.String)
+    tree = SliceTree.from_keys(keys, levels.columns)
+    clip = job.amounts[0].clip  # errors are those of contributions, each worth up to the clip
+    counts = history_counts(query, keys, history)
+    return TreeErrors.from_history(tree, counts / clip, tau=levels.tau / clip)
+
+
+def history_counts(query: Query, keys: pl.DataFrame, history: pl.DataFrame) -> FloatArray:
+    """The earlier number of each key, 0 for those that were not there.
+
+    Args:
+      query: The query.
+      keys: Its slices.
+      history: Earlier numbers by slice in the column "count".
+    """
+    _check_history(query, history)
+    names = [column.name for column in query.slices]
+    known = history.select(*(pl.col(name).cast(pl.String) for name in names), COUNT_COLUMN)
+    joined = keys.join(known, on=names, how="left", maintain_order="left")
+    counts = joined[COUNT_COLUMN].cast(pl.Float64, strict=False).fill_null(0.0)
+    return np.asarray(counts.to_numpy()).clip(min=0.0)
+
+
+def _no_answer(metric: str) -> SliceNumbers:
     nothing = np.zeros(0)
-    return Answer.around(number, nothing, half_width=nothing, noise_stddev=nothing)
+    return SliceNumbers.around(metric, nothing, half_width=nothing, noise_stddev=nothing)
+
+
+def _check_history(query: Query, history: pl.DataFrame) -> None:
+    names = [*(column.name for column in query.slices), COUNT_COLUMN]
+    missing = [name for name in names if name not in history.columns]
+    if missing:
+        raise DataError(
+            f"query {query.name!r}: its history has no column {missing[0]!r}; it needs "
+            f"{', '.join(names)}."
+        )
+    if history.height and not history[COUNT_COLUMN].dtype.is_numeric():
+        raise DataError(f"query {query.name!r}: {COUNT_COLUMN!r} of its history is no number.")
+    if names[:-1] and history.select(names[:-1]).is_duplicated().any():
+        raise DataError(f"query {query.name!r}: its history has a slice twice.")

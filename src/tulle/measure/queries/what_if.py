@@ -6,7 +6,9 @@ these figures, because no public count tells it.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,13 +18,18 @@ from tulle.measure.expected_error import (
     root_mean_square,
     smallest_count_within,
 )
-from tulle.measure.queries.answer_table import FloatArray
-from tulle.measure.queries.level_shares import history_counts
+from tulle.measure.queries.answers import FloatArray
 from tulle.measure.queries.measure_plan import MeasurePlan
-from tulle.measure.queries.number_noise import NumberNoise, number_noises
-from tulle.measure.queries.planning import PlannedQuery
+from tulle.measure.queries.query import Quantity
+from tulle.measure.queries.query_plans import PlannedQuery
+from tulle.measure.queries.slice_queries import FlatQuery, ReachQuery
+from tulle.measure.queries.tree_query import TreeQuery, history_counts
+from tulle.measure.trees.slice_tree import SliceTree
 
 _WITHIN = 0.1
+"""Relative error from which on a number is called good enough."""
+TOTAL_LEVEL = "total"
+"""The name of the level that is one sum of all slices."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -30,11 +37,11 @@ class ExpectedErrors:
     """One kind of number of a query, over its slices. Public if the counts are."""
 
     query: str
-    number: str
+    metric: str
     level: str
-    """Of a hierarchy: the slice columns of the level. Empty for other queries."""
+    """Slice columns of the level of a hierarchy. Empty for other queries."""
     noise_stddev: float
-    """Of one slice; where slices differ, the largest."""
+    """Standard deviation of the noise of one slice; where slices differ, the largest."""
     least_noise_stddev: float
     """The smallest of all slices."""
     is_as_measured: bool
@@ -46,6 +53,57 @@ class ExpectedErrors:
     """Slices with the columns expected, noise_stddev and relative_error; None without counts."""
     rmsre: float | None = None
     """Root of the mean squared relative error over all slices."""
+
+    @property
+    def label(self) -> str:
+        """What is counted and at which level, e.g. "conversions by geo"."""
+        if not self.level:
+            return self.metric
+        return f"{self.metric} {'in' if self.level == TOTAL_LEVEL else 'by'} {self.level}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "query": self.query,
+            "metric": self.metric,
+            "level": self.level or None,
+            "noise_stddev": self.noise_stddev,
+            "least_noise_stddev": self.least_noise_stddev,
+            "is_as_measured": self.is_as_measured,
+            "within_10_percent_from": self.smallest_within,
+            "rmsre": self.rmsre,
+            "slices": None if self.slices is None else self.slices.to_dicts(),
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Nodes:
+    """The slices of one level of a hierarchy."""
+
+    tree: SliceTree
+    level: slice
+    slices: pl.DataFrame
+
+    def totals(self, leaf_counts: FloatArray) -> FloatArray:
+        """[nodes of the level], sums of what is below."""
+        return np.asarray(self.tree.node_totals(leaf_counts), np.float64)[self.level]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class NumberNoise:
+    """One kind of number, over all slices or over those of one level."""
+
+    metric: str
+    stddevs: FloatArray
+    """[slices], or [1] if all have the same."""
+    half_width: float
+    """The largest."""
+    is_main: bool = True
+    """Whether earlier numbers of the query are of this kind."""
+    level: str = ""
+    nodes: Nodes | None = None
+    """None if the slices are those of the query."""
+    is_as_measured: bool = False
 
 
 def expected_errors(
@@ -75,6 +133,28 @@ def expected_errors(
     return found
 
 
+def number_noises(
+    planned: PlannedQuery, keys: pl.DataFrame | None, confidence: float
+) -> list[NumberNoise]:
+    """The noise of every kind of number.
+
+    Args:
+      planned: The query.
+      keys: Its slices, if they are known.
+      confidence: Of the intervals.
+    """
+    if isinstance(planned, ReachQuery):
+        stddev, half_width = planned.reach_noise(confidence)
+        return [_same("reach", stddev, half_width)]
+    if isinstance(planned, FlatQuery):
+        return _flat_noises(planned, confidence)
+    if keys is None:
+        return _measured_noises(planned, confidence)
+    if planned.query.has_running_totals:
+        return _day_noises(planned, keys, confidence)
+    return _level_noises(planned, keys, confidence)
+
+
 def _expected(
     planned: PlannedQuery, noise: NumberNoise, frame: pl.DataFrame | None
 ) -> ExpectedErrors:
@@ -83,7 +163,7 @@ def _expected(
         rmsre = root_mean_square(frame["relative_error"].to_numpy())
     return ExpectedErrors(
         query=planned.query.name,
-        number=noise.number,
+        metric=noise.metric,
         level=noise.level,
         noise_stddev=float(noise.stddevs.max()),
         least_noise_stddev=float(noise.stddevs.min()),
@@ -118,3 +198,79 @@ def _frame(
     figures = {"expected": counts, "noise_stddev": stddevs, "relative_error": errors}
     columns = [pl.Series(name, values) for name, values in figures.items()]
     return pl.DataFrame(columns) if keys is None else keys.hstack(columns)
+
+
+def _same(metric: str, stddev: float, half_width: float, *, is_main: bool = True) -> NumberNoise:
+    return NumberNoise(
+        metric=metric, stddevs=np.array([stddev]), half_width=half_width, is_main=is_main
+    )
+
+
+def _level_noises(planned: TreeQuery, keys: pl.DataFrame, confidence: float) -> list[NumberNoise]:
+    tree = planned.tree(keys)
+    stddevs = np.sqrt(planned.node_variances(tree))
+    slices = keys if tree.keys is None else tree.keys
+    return [
+        NumberNoise(
+            metric=planned.job.amounts[0].name,
+            stddevs=stddevs[nodes],
+            half_width=float(planned.half_widths(stddevs[nodes], confidence).max()),
+            level=name,
+            nodes=Nodes(tree=tree, level=nodes, slices=slices[nodes]),
+        )
+        for name, nodes in zip(_level_names(planned), tree.level_slices, strict=True)
+    ]
+
+
+def _day_noises(planned: TreeQuery, keys: pl.DataFrame, confidence: float) -> list[NumberNoise]:
+    tree, metric = planned.tree(keys), planned.job.amounts[0].name
+    stddevs = np.sqrt(planned.node_variances(tree)[tree.leaf_nodes])
+    running = np.sqrt(planned.running_variances(tree))
+    return [
+        NumberNoise(
+            metric=name,
+            stddevs=found,
+            half_width=float(planned.half_widths(found, confidence).max()),
+            is_main=name == metric,
+        )
+        for name, found in ((metric, stddevs), (f"running {metric}", running))
+    ]
+
+
+def _measured_noises(planned: TreeQuery, confidence: float) -> list[NumberNoise]:
+    found = []
+    for level, name in enumerate(_level_names(planned)):
+        noise = planned.measured_noise(level, confidence)
+        if noise is not None:
+            same = _same(planned.job.amounts[0].name, *noise)
+            found.append(dataclasses.replace(same, level=name, is_as_measured=True))
+    return found
+
+
+def _level_names(planned: TreeQuery) -> list[str]:
+    levels = planned.query.levels
+    return (
+        [] if levels is None else ["+".join(columns) or TOTAL_LEVEL for columns in levels.columns]
+    )
+
+
+def _flat_noises(planned: FlatQuery, confidence: float) -> list[NumberNoise]:
+    found = []
+    main = planned.main
+    per_step = 1 / main.job.steps
+    if planned.query.quantity is Quantity.AVERAGE:
+        num_parts = len(main.job.amount_names)
+        stddev = main.noise.noise_stddev * math.sqrt(num_parts) * per_step
+        half_width = main.noise.sum_half_width(num_parts, confidence) * per_step
+        found.append(_same("conversions", stddev, half_width))
+    for amount in main.job.amounts:
+        size = amount.clip / amount.share * per_step
+        is_main = planned.query.quantity is not Quantity.AVERAGE
+        stddev, half_width = main.noise.noise_stddev, main.noise.half_width(confidence)
+        found.append(_same(amount.name, stddev * size, half_width * size, is_main=is_main))
+    if planned.base is not None:
+        noise, per_step = planned.base.noise, 1 / planned.base.job.steps
+        half_width = noise.half_width(confidence) * per_step
+        stddev = noise.noise_stddev * per_step
+        found.append(_same("impressions", stddev, half_width, is_main=False))
+    return found

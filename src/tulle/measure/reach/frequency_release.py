@@ -3,6 +3,9 @@
 Reach is the sum of the buckets, k+ reach a sum of the last ones, and frequencies are ratios of
 both: nothing but the histogram costs budget. With `reach_share`, reach is counted on its own as
 well, and both measurements are joined by weighted least squares.
+
+A unit is in one bucket of each of its slices, so it moves the histograms by one count a slice:
+`max_slices_per_unit` in L1 and its square root in L2.
 """
 
 import dataclasses
@@ -16,27 +19,116 @@ import polars as pl
 
 from tulle.errors import ConfigError, DataError
 from tulle.measure.noise_sums import CountNoise, NoisePart, sum_half_width, sum_stddev
-from tulle.measure.reach.frequency_config import FrequencyConfig
-from tulle.measure.reach.monotone_counts import monotone_counts
-from tulle.measure.reach.noisy_numbers import NoisyNumbers, Range, average_range, share_range
+from tulle.measure.reach.noisy_numbers import (
+    NoisyNumbers,
+    Range,
+    average_range,
+    monotone_counts,
+    share_range,
+)
 from tulle.measure.slice_jobs import Frequencies
+from tulle.mechanisms.analytic_gaussian import calibrate_gaussian
+from tulle.mechanisms.centred_noise import check_confidence
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_discrete_laplace
-from tulle.mechanisms.entropy import NoiseSource
-from tulle.mechanisms.gaussian import release_gaussian
-from tulle.mechanisms.intervals import check_confidence
+from tulle.mechanisms.entropy import NoiseSource, release_rng
+from tulle.mechanisms.gaussian import GaussianConfig, release_gaussian
+from tulle.privacy.events import Composed, Event, Gaussian
+from tulle.privacy.fields import check_count, check_epsilon, check_finite
 from tulle.privacy.release import Release
+from tulle.privacy.units import Adjacency
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-
+MAX_FREQUENCY_LIMIT = 100
+"""Most buckets: each adds its noise to reach."""
 _MOST_CENTRES = 8
+"""Most centres from which the average frequency is bounded; more cost confidence."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FrequencyConfig:
+    """Settings of one noisy frequency histogram a slice. Every field is public information."""
+
+    epsilon: float
+    max_frequency: int
+    """Buckets of a slice; the last one holds everybody with this many impressions or more."""
+    adjacency: Adjacency
+    max_slices_per_unit: int = 1
+    delta: float = 0.0
+    """0 for discrete Laplace noise. Above it noise is Gaussian: less where a unit is in
+    many slices, for it grows with the square root of their number."""
+    reach_share: float = 0.0
+    """Part of the budget for a count of reach of its own. Worth it above
+    2 / (max_frequency + 1) if reach matters more than the shape of the histogram."""
+
+    def __post_init__(self) -> None:
+        check_count("max_frequency", self.max_frequency)
+        check_count("max_slices_per_unit", self.max_slices_per_unit)
+        if self.max_frequency > MAX_FREQUENCY_LIMIT:
+            raise ConfigError(
+                f"max_frequency={self.max_frequency} must be at most {MAX_FREQUENCY_LIMIT}; "
+                "higher frequencies count as the last bucket."
+            )
+        check_epsilon(self.epsilon)
+        if not 0 <= check_finite("delta", self.delta) < 1:
+            raise ConfigError(
+                f"delta={self.delta} must be in [0, 1): 0 for discrete Laplace noise, "
+                "e.g. 1e-9 for Gaussian noise."
+            )
+        if not 0 <= check_finite("reach_share", self.reach_share) < 1:
+            raise ConfigError(
+                f"reach_share={self.reach_share} must be in [0, 1); 0 takes reach as the sum "
+                "of the buckets."
+            )
+        self.event()
+
+    @property
+    def bucket_noise(self) -> CountNoise:
+        """The noise on each bucket."""
+        return self._noise(1 - self.reach_share)
+
+    @property
+    def reach_noise(self) -> CountNoise | None:
+        """The noise on the count of reach, None if it gets no budget."""
+        return self._noise(self.reach_share) if self.reach_share else None
+
+    def event(self) -> Event:
+        """What all histograms together cost."""
+        if self.delta:
+            # Each count over its own noise: one vector with the L2 norm of the whole budget.
+            return Gaussian(
+                noise_multiplier=self._whole_multiplier(), replace_factor=math.sqrt(2.0)
+            )
+        buckets, reach = self.bucket_noise, self.reach_noise
+        return buckets.event() if reach is None else Composed((reach.event(), buckets.event()))
+
+    def _noise(self, share: float) -> CountNoise:
+        if self.delta:
+            return GaussianConfig(
+                # Rounded up, so that both parts together are not above the whole.
+                noise_multiplier=self._whole_multiplier() / math.sqrt(share) * (1 + 2.0**-50),
+                max_contribution=math.sqrt(self.max_slices_per_unit),
+                max_values_per_unit=self.max_slices_per_unit,
+                replace_factor=math.sqrt(2.0),
+            )
+        # Rounded down, so that both shares together do not exceed epsilon.
+        return DiscreteLaplaceConfig.for_epsilon(
+            share * self.epsilon * (1 - 2.0**-50),
+            adjacency=self.adjacency,
+            max_contribution=self.max_slices_per_unit,
+        )
+
+    def _whole_multiplier(self) -> float:
+        # A replaced unit leaves one bucket of a slice and enters another: sqrt(2) in L2.
+        distance = math.sqrt(2.0) if self.adjacency is Adjacency.REPLACE else 1.0
+        return _calibrated(self.epsilon, self.delta, distance)
 
 
 def release_frequencies(
     frequencies: Frequencies,
     config: FrequencyConfig,
     *,
-    rng: NoiseSource,
+    rng: NoiseSource | None = None,
     confidence: float = 0.95,
 ) -> "FrequencyRelease":
     """Adds noise to the frequency histograms of all slices.
@@ -44,7 +136,8 @@ def release_frequencies(
     Args:
       frequencies: Exact histograms after contribution bounding.
       config: Noise and contribution settings.
-      rng: Source of the noise. Sensitive: never log or save its state.
+      rng: Source of the noise; None: the operating system's. Sensitive: never log or save its
+        state.
       confidence: Of the intervals, each on its own.
 
     Privacy:
@@ -54,6 +147,7 @@ def release_frequencies(
       is in more than max_slices_per_unit slices, nor in two buckets of a slice; slices are
       public, or were chosen privately.
     """
+    rng = rng or release_rng()
     check_confidence(confidence)
     raw_counts = _checked_counts(frequencies, config)
     noisy_counts = _with_noise(raw_counts, config.bucket_noise, rng)
@@ -92,7 +186,7 @@ class FrequencyRelease:
 
     @functools.cached_property
     def consistent_counts(self) -> FloatArray:
-        """The same without negative counts: k+ reach made monotone by isotonic regression."""
+        """The counts without negative ones: k+ reach made monotone by isotonic regression."""
         return monotone_counts(self.counts)
 
     def reach(self, index: int) -> Release:
@@ -207,7 +301,7 @@ class FrequencyRelease:
     def _averages(self, rows: slice) -> NoisyNumbers:
         largest = self.config.max_frequency
         centres = np.unique(np.rint(np.geomspace(1, largest, _MOST_CENTRES)))
-        # Sums and reach share their noise, so the chances to miss one of them add up.
+        # Sums and reach share their noise, so the probabilities to miss one of them add up.
         each = 1 - (1 - self.confidence) / (len(centres) + 1)
         ones = np.ones(largest)
         frequencies = self._frequencies.astype(np.float64)
@@ -267,3 +361,8 @@ def _with_noise(raw_counts: IntArray, noise: CountNoise, rng: NoiseSource) -> Fl
     if isinstance(noise, DiscreteLaplaceConfig):
         return release_discrete_laplace(raw_counts, noise, rng=rng).astype(np.float64)
     return release_gaussian(raw_counts, noise, rng=rng)
+
+
+@functools.lru_cache(maxsize=64)
+def _calibrated(epsilon: float, delta: float, distance: float) -> float:
+    return calibrate_gaussian(epsilon, delta, distance=distance)

@@ -10,7 +10,13 @@ the constraint that children add up to their parent, exactly, for any tree and a
 With a child's share a = v / S, v its merged variance and S their sum over the children of p,
 x_child = a * x_p + e with e = z_child - a * s_p. The errors e of different groups of siblings are
 uncorrelated with each other and with x_p, which gives the variance of every weighted sum of nodes
-in one pass too.
+in one pass too. After consistency a running total is the sum of its days, whatever nodes it could
+be put together from.
+
+Where noise differs by level only, the variance of a node's estimate depends on the shape of the
+tree around it and not on data. Nodes with subtrees of equal shape under parents that are alike are
+alike, so that large trees cost little to plan for: a regular tree with a million leaves has one
+group of alike nodes for each level.
 """
 
 import dataclasses
@@ -22,6 +28,7 @@ from tulle.errors import ConfigError, DataError
 from tulle.measure.trees.slice_tree import NO_PARENT, FloatArray, IntArray, SliceTree
 
 BoolArray = npt.NDArray[np.bool_]
+_Words = npt.NDArray[np.uint64]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,6 +48,26 @@ class TreeEstimate:
     def variance_of(self, weights: npt.ArrayLike) -> float:
         """The variance of the sum of weights * values, [nodes] each."""
         return combination_variance(self.tree, self.noise_variances, weights)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunningTotal:
+    """The total of all days up to one, with the variance of its noise."""
+
+    value: float
+    variance: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class AlikeNodes:
+    """The groups of a tree, which make a tree themselves."""
+
+    tree: SliceTree
+    """One node for each group."""
+    copies: IntArray
+    """[groups], how many nodes of the group each parent has."""
+    groups: IntArray
+    """[nodes of the original tree], the group of each."""
 
 
 def consistent_estimate(
@@ -140,8 +167,41 @@ def combination_variance(
     return total
 
 
+def running_total(estimate: TreeEstimate, day: int) -> RunningTotal:
+    """The total of days 0 to `day`, `day` included.
+
+    Privacy:
+      Post-processing of noisy totals.
+    """
+    num_days = len(estimate.tree.leaf_nodes)
+    if not 0 <= day < num_days:
+        raise ConfigError(f"day={day} must be from 0 to {num_days - 1}, the last of the tree.")
+    weights = np.zeros(estimate.tree.num_nodes)
+    weights[estimate.tree.leaf_nodes[: day + 1]] = 1.0
+    return RunningTotal(
+        value=float(weights @ estimate.values), variance=estimate.variance_of(weights)
+    )
+
+
+def running_totals(estimate: TreeEstimate) -> tuple[FloatArray, FloatArray]:
+    """[days], the running total of each day, and its variance.
+
+    Privacy:
+      Post-processing of noisy totals.
+    """
+    days: IntArray = estimate.tree.leaf_nodes
+    # Values add up in one pass; each variance is a pass of its own over the tree.
+    variances = [running_total(estimate, day).variance for day in range(len(days))]
+    return np.cumsum(estimate.values[days]), np.array(variances)
+
+
 def least_squares(tree: SliceTree, noisy: FloatArray, variances: FloatArray) -> FloatArray:
     """[nodes], the values of the estimate. A leaf of variance 0 keeps its value as it is.
+
+    Args:
+      tree: The tree.
+      noisy: Noisy totals of all nodes.
+      variances: Variances of their noise; infinite for a node that was not measured.
 
     Privacy:
       Post-processing of noisy totals.
@@ -174,6 +234,35 @@ def checked_variances(tree: SliceTree, variances: npt.ArrayLike) -> FloatArray:
     return known
 
 
+def group_alike(tree: SliceTree) -> AlikeNodes:
+    """The groups of nodes that are alike. Shapes are compared by 64-bit hashes."""
+    shapes = _shape_hashes(tree)
+    groups = np.zeros(tree.num_nodes, dtype=np.int64)
+    num_groups = 0
+    for nodes in tree.level_slices:
+        level_parents = tree.parents[nodes]
+        above = np.where(level_parents == NO_PARENT, NO_PARENT, groups[level_parents])
+        distinct_shapes, shape_numbers = np.unique(shapes[nodes], return_inverse=True)
+        pairs = (above + 1) * len(distinct_shapes) + shape_numbers
+        distinct_pairs, places = np.unique(pairs, return_inverse=True)
+        groups[nodes] = num_groups + places
+        num_groups += len(distinct_pairs)
+    firsts = np.unique(groups, return_index=True)[1]
+    sizes = np.bincount(groups)
+    first_parents = tree.parents[firsts]
+    is_root = first_parents == NO_PARENT
+    parents = np.where(is_root, NO_PARENT, groups[first_parents])
+    return AlikeNodes(
+        tree=SliceTree(
+            parents=parents,
+            levels=tree.levels[firsts],
+            leaf_nodes=np.setdiff1d(np.arange(num_groups), parents),
+        ),
+        copies=np.where(is_root, 1, sizes // sizes[parents]),
+        groups=groups,
+    )
+
+
 class _Merge:
     """The upward pass for variances: nothing in it depends on measured values."""
 
@@ -195,7 +284,7 @@ class _Merge:
             self._add_to_parents(nodes)
 
     def children(self, nodes: slice) -> tuple[IntArray, BoolArray, FloatArray]:
-        """Of a level: parents of those that have one, which ones, and their shares.
+        """Parents of the nodes of a level that have one, which nodes those are, and their shares.
 
         A share is the part of a parent's difference to its children's sum that a child takes.
         """
@@ -229,3 +318,23 @@ class _Merge:
         is_measured = np.isfinite(own)
         np.add.at(self.finite_sums, parents[is_measured], (copies * own)[is_measured])
         np.add.at(self.num_unmeasured, parents[~is_measured], copies[~is_measured])
+
+
+def _shape_hashes(tree: SliceTree) -> _Words:
+    """[nodes], equal for subtrees that are equal up to the order of children."""
+    sums = np.zeros(tree.num_nodes, dtype=np.uint64)
+    for nodes in reversed(tree.level_slices):
+        sums[nodes] = _mixed(sums[nodes])
+        level_parents = tree.parents[nodes]
+        is_child = level_parents != NO_PARENT
+        np.add.at(sums, level_parents[is_child], sums[nodes][is_child])
+    return sums
+
+
+def _mixed(words: _Words) -> _Words:
+    """Steele, Lea, Flood 2014: the finaliser of SplitMix64."""
+    words = words + np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: _Words = words ^ (words >> np.uint64(31))
+    return mixed

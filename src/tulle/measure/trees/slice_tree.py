@@ -3,6 +3,9 @@
 Nodes are kept in arrays, level by level from the top, so that parents come before their
 children and a pass over the tree is a few numpy calls for each level. The tree may be irregular:
 any number of children, roots and leaves at any level.
+
+Consecutive days are grouped by `branching`, such groups again, and so on; only groups that are full
+make a node. A unit of one day is then in few nodes, and a running total is a sum of few of them.
 """
 
 import dataclasses
@@ -15,11 +18,12 @@ import numpy.typing as npt
 import polars as pl
 
 from tulle.errors import ConfigError, DataError
+from tulle.privacy.fields import check_count
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
-
 NO_PARENT = -1
+"""The parent of a node at the top."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -127,6 +131,27 @@ class SliceTree:
         return totals
 
 
+def day_tree(num_days: int, *, branching: int = 2) -> SliceTree:
+    """The tree of `num_days` days; its leaves are the days in their order."""
+    check_count("num_days", num_days)
+    check_count("branching", branching, least=2)
+    sizes = [num_days]
+    while sizes[-1] >= branching:
+        sizes.append(sizes[-1] // branching)
+    sizes.reverse()
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    parents = [np.full(sizes[0], NO_PARENT, dtype=np.int64)]
+    for level in range(1, len(sizes)):
+        above = np.arange(sizes[level]) // branching
+        is_full = above < sizes[level - 1]
+        parents.append(np.where(is_full, starts[level - 1] + above, NO_PARENT))
+    return SliceTree(
+        parents=np.concatenate(parents).astype(np.int64),
+        levels=np.repeat(np.arange(len(sizes)), sizes).astype(np.int64),
+        leaf_nodes=np.arange(starts[-2], starts[-1]),
+    )
+
+
 def _check_levels(keys: pl.DataFrame, levels: Sequence[Sequence[str]]) -> None:
     if keys.height == 0:
         raise DataError("a tree of slices needs at least one leaf; the table of keys is empty.")
@@ -145,7 +170,7 @@ def _check_levels(keys: pl.DataFrame, levels: Sequence[Sequence[str]]) -> None:
 
 
 def _distinct_rows(keys: pl.DataFrame, columns: Sequence[str]) -> tuple[IntArray, IntArray]:
-    """For each row the number of its key, and for each key its first row."""
+    """The number of the key of each row, and the first row of each key."""
     if not columns:
         return np.zeros(keys.height, dtype=np.int64), np.zeros(1, dtype=np.int64)
     rows = keys.select(columns).with_row_index("")

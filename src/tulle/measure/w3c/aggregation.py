@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tulle.errors import DataError
-from tulle.measure.w3c.limits import MAX_EPSILON
-from tulle.measure.w3c.rejections import range_error
+from tulle.measure.w3c.limits import MAX_EPSILON, range_error
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_discrete_laplace
-from tulle.mechanisms.entropy import NoiseSource
+from tulle.mechanisms.entropy import NoiseSource, release_rng
 from tulle.mechanisms.exact import IntArray
 from tulle.privacy.fields import check_count, check_finite
 
@@ -44,21 +43,23 @@ class AggregationConfig:
 
 
 def aggregate_reports(
-    raw_reports: ArrayLike, config: AggregationConfig, *, rng: NoiseSource
+    raw_reports: ArrayLike, config: AggregationConfig, *, rng: NoiseSource | None = None
 ) -> IntArray:
     """The noisy sum of histograms.
 
     Args:
       raw_reports: One histogram in each row.
       config: Settings that all of them were measured with.
-      rng: Source of the noise. Sensitive: never log or save its state.
+      rng: Source of the noise; None: the operating system's. Sensitive: never log or save its
+        state.
 
     Privacy:
       Unit: the impressions that one browser saved in one epoch, seen by one conversion site,
-      add-or-remove. L1 sensitivity: 2 * max_value for each report. Event: one DiscreteLaplace
+      add-remove. L1 sensitivity: 2 * max_value for each report. Event: one DiscreteLaplace
       for each report of a unit. Relies on: browsers, which stop reports of a unit when their
       epsilons add up to its budget, and on each report being aggregated once.
     """
+    rng = rng or release_rng()
     reports = np.asarray(raw_reports)
     if reports.ndim != 2 or reports.dtype.kind not in "iu":
         raise DataError(

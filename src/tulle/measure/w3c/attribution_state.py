@@ -2,16 +2,28 @@
 
 Calls must come in the order of time, because what a conversion gets depends on what earlier
 ones have spent.
+
+Credit is a whole value divided by weights, in whole parts. Shares are rounded in pairs: one of the
+two becomes whole, the other takes what that one lost or gained, and probabilities are such that
+each keeps its mean. So parts add up to the value, every part has the mean it should have, and none
+is off by one or more. Shares are kept as whole multiples of 1 / (sum of weights), which makes all
+of this exact.
 """
 
 import bisect
-from collections.abc import Iterable
+import functools
+import math
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tulle.measure.w3c.budgets import Deduction, EpochBudgets, Refusal, microepsilons
-from tulle.measure.w3c.credit import fairly_allocate_credit
-from tulle.measure.w3c.draws import Draws
-from tulle.measure.w3c.epochs import EpochClock
+from tulle.measure.w3c.budgets import (
+    BudgetRefusal,
+    Deduction,
+    Draws,
+    EpochBudgets,
+    EpochClock,
+    microepsilons,
+)
 from tulle.measure.w3c.limits import DAY_SECONDS, W3cLimits
 
 
@@ -37,7 +49,7 @@ class Conversion(NamedTuple):
     site: str
     caller: str
     lookback: int
-    """In seconds."""
+    """Longest time from an impression to the conversion, in seconds."""
     histogram_size: int
     epsilon: float
     value: int
@@ -48,7 +60,7 @@ class Conversion(NamedTuple):
     impression_callers: frozenset[str] = frozenset()
 
 
-class Attribution(NamedTuple):
+class BrowserCredit(NamedTuple):
     """Who gets how much of a conversion."""
 
     touches: list[SavedImpression]
@@ -57,7 +69,7 @@ class Attribution(NamedTuple):
     """What each of them gets; they add up to the value, or there are none."""
     matched: list[SavedImpression]
     """All impressions that match, also where budgets were too small for their epoch."""
-    refusals: list[Refusal]
+    refusals: list[BudgetRefusal]
     """One for each epoch with matching impressions that could not be used."""
 
 
@@ -66,26 +78,26 @@ class AttributionState:
 
     def __init__(self, limits: W3cLimits, draws: Draws) -> None:
         self.impressions: list[SavedImpression] = []
-        """In the order of time."""
+        """Impressions in the order of time."""
         self.budgets = EpochBudgets(limits)
         self._clock = EpochClock(limits.privacy_budget_epoch_days, draws)
         self._draws = draws
         self._max_lookback = limits.max_lookback_days * DAY_SECONDS
         self._last_clear: int | None = None
 
-    def attribute(self, conversion: Conversion) -> Attribution:
+    def attribute(self, conversion: Conversion) -> BrowserCredit:
         """Gives the value of a conversion to impressions, as far as budgets allow.
 
         Privacy:
           Unit: the impressions that one browser saved in one epoch, seen by one conversion
-          site, add-or-remove. Without them a histogram changes by its own L1 norm if the
+          site, add-remove. Without them a histogram changes by its own L1 norm if the
           lookback lies in one epoch, and else by at most 2 * value. This is what the budget
           pays for. Relies on: Laplace noise of scale 2 * max_value / epsilon on the sum.
         """
         current = self._clock.epoch_of(conversion.now)
         by_epoch = self._matching(conversion)
         if not by_epoch:
-            return Attribution([], [], [], [])
+            return BrowserCredit([], [], [], [])
         matched = [impression for group in by_epoch.values() for impression in group]
         is_single_epoch = current == self._clock.epoch_of(conversion.now - conversion.lookback)
         sensitivity = 2 * conversion.value
@@ -95,10 +107,10 @@ class AttributionState:
             sensitivity = _norm(touches, parts, conversion.histogram_size)
         granted, refusals = self._spend(by_epoch, conversion, sensitivity)
         if not granted:
-            return Attribution([], [], matched, refusals)
+            return BrowserCredit([], [], matched, refusals)
         if not is_single_epoch:
             touches, parts = self._give_credit(granted, conversion)
-        return Attribution(touches, parts, matched, refusals)
+        return BrowserCredit(touches, parts, matched, refusals)
 
     def use_up_budgets(self, sites: Iterable[str], now: int) -> None:
         """Leaves sites no budget in any epoch that they could still ask about."""
@@ -140,7 +152,7 @@ class AttributionState:
 
     def _spend(
         self, by_epoch: dict[int, list[SavedImpression]], conversion: Conversion, sensitivity: int
-    ) -> tuple[list[SavedImpression], list[Refusal]]:
+    ) -> tuple[list[SavedImpression], list[BudgetRefusal]]:
         """The impressions of epochs whose budgets suffice, and why others do not."""
         max_value, epsilon = conversion.max_value, conversion.epsilon
         deduction = Deduction(
@@ -148,7 +160,7 @@ class AttributionState:
             microepsilons(2 * conversion.value, max_value=max_value, epsilon=epsilon),
         )
         granted: list[SavedImpression] = []
-        refusals: list[Refusal] = []
+        refusals: list[BudgetRefusal] = []
         for epoch, group in by_epoch.items():
             sites = {impression.site for impression in group}
             refusal = self.budgets.spend(epoch, conversion.site, sites, deduction)
@@ -169,6 +181,35 @@ class AttributionState:
 def most_important(impressions: list[SavedImpression], most: int) -> list[SavedImpression]:
     """The first by priority, and the latest among equals."""
     return sorted(impressions, key=_importance)[:most]
+
+
+def fairly_allocate_credit(credit: Sequence[float], value: int, draws: Draws) -> list[int]:
+    """Whole parts of `value` in proportion to `credit`, in expectation.
+
+    Args:
+      credit: Weights.
+      value: The whole number to divide.
+      draws: What decides how parts are rounded.
+    """
+    if len(credit) == 1:
+        return [value]
+    weights, whole = _whole_weights(tuple(credit))
+    parts = [value * weight for weight in weights]
+    open_part = 0
+    for next_part in range(1, len(parts)):
+        open_rest, next_rest = parts[open_part] % whole, parts[next_part] % whole
+        if open_rest == next_rest == 0:
+            continue
+        rounds_up = open_rest + next_rest > whole
+        open_step = whole - open_rest if rounds_up else -open_rest
+        next_step = whole - next_rest if rounds_up else -next_rest
+        if draws.is_below(abs(next_step), abs(open_step + next_step)):
+            open_part, next_part, step = next_part, open_part, open_step
+        else:
+            step = next_step
+        parts[next_part] += step
+        parts[open_part] -= step
+    return [part // whole for part in parts]
 
 
 def _importance(impression: SavedImpression) -> tuple[int, int]:
@@ -198,3 +239,12 @@ def _norm(touches: list[SavedImpression], parts: list[int], histogram_size: int)
         for touch, part in zip(touches, parts, strict=True)
         if touch.histogram_index < histogram_size
     )
+
+
+@functools.lru_cache(maxsize=64)
+def _whole_weights(credit: tuple[float, ...]) -> tuple[tuple[int, ...], int]:
+    """Credit as whole numbers in the same proportion, and their sum."""
+    ratios = [weight.as_integer_ratio() for weight in credit]
+    denominator = math.lcm(*(below for _, below in ratios))
+    weights = tuple(above * (denominator // below) for above, below in ratios)
+    return weights, sum(weights)

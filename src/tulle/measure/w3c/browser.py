@@ -6,16 +6,17 @@ Encryption, permissions, user activation and the HTTP headers are left out.
 
 from tulle.errors import ConfigError
 from tulle.measure.w3c.attribution_state import AttributionState, Conversion, SavedImpression
-from tulle.measure.w3c.draws import Draws
+from tulle.measure.w3c.budgets import Draws
 from tulle.measure.w3c.limits import DAY_SECONDS, W3cLimits
 from tulle.measure.w3c.options import (
     ConversionOptions,
     ImpressionOptions,
+    PublicSuffixes,
     check_conversion,
     check_impression,
+    parse_site,
     parse_sites,
 )
-from tulle.measure.w3c.sites import PublicSuffixes, parse_site
 
 
 class Browser:
@@ -34,7 +35,14 @@ class Browser:
     def save_impression(
         self, site: str, options: ImpressionOptions, *, now: int, intermediary: str | None = None
     ) -> None:
-        """Keeps an impression that `site` shows; `intermediary` is the site of a frame in it."""
+        """Keeps an impression that `site` shows; `intermediary` is the site of a frame in it.
+
+        Args:
+          site: The page's site.
+          options: What the page passes.
+          now: Time in seconds.
+          intermediary: The site of a frame that makes the call in the page's place.
+        """
         self._advance(now)
         own_site, caller = self._callers(site, intermediary)
         check_impression(options, self._limits)
@@ -72,6 +80,12 @@ class Browser:
     ) -> tuple[int, ...]:
         """The histogram that goes, encrypted, into a report.
 
+        Args:
+          site: The page's site.
+          options: What the page passes.
+          now: Time in seconds.
+          intermediary: The site of a frame that makes the call in the page's place.
+
         Privacy:
           None by itself: a report may be read only as part of a sum with noise of scale
           2 * max_value / epsilon. What it takes from budgets is told at
@@ -102,6 +116,11 @@ class Browser:
 
         With `forget_visits` all traces of the sites go (of all sites if none is named), and no
         epoch up to this one can be asked about again. Without, the sites lose their budgets.
+
+        Args:
+          sites: Sites whose data go; empty for all.
+          forget_visits: Whether also that the sites were visited is forgotten.
+          now: Time in seconds.
         """
         self._advance(now)
         parsed = frozenset(parse_site(site, self._suffixes) for site in sites)

@@ -1,18 +1,29 @@
-"""Budgets of a browser: what each epoch's impressions may still give away.
+"""Budgets of a browser: what each epoch's impressions may still give away, and when epochs begin.
 
-There are three for each epoch: of the conversion site, of all sites together, and of each
-site that showed the impressions. A report takes from all of them or from none.
+There are three budgets for each epoch: of the conversion site, of all sites together, and of each
+site that showed the impressions. A report takes from all of them or from none. Epochs are weeks
+that start at an hour which each browser draws once for itself, so that the loss of a site whose
+budget runs out late in an epoch falls on other days in other browsers. How credit is rounded is
+the other thing that a browser draws.
 """
 
 import dataclasses
 import enum
 import math
 from collections.abc import Collection
+from fractions import Fraction
+from typing import Protocol
 
-from tulle.measure.w3c.limits import MICROEPSILONS, W3cLimits
+from tulle.errors import ConfigError
+from tulle.measure.w3c.limits import DAY_SECONDS, MICROEPSILONS, W3cLimits
+from tulle.mechanisms.entropy import NoiseSource
+from tulle.mechanisms.exact import WORD_BITS, sample_bernoulli
+from tulle.privacy.fields import check_finite
+
+_HOUR_SECONDS = 3600
 
 
-class Refusal(enum.Enum):
+class BudgetRefusal(enum.Enum):
     """Which budget was too small for a report."""
 
     CONVERSION_SITE = "conversion site budget"
@@ -25,9 +36,9 @@ class Deduction:
     """What a report takes from one epoch, in microepsilons."""
 
     site: int
-    """From the conversion site's budget."""
+    """What is taken from the conversion site's budget."""
     shared: int
-    """From the global budget and from the quota of each impression site."""
+    """What is taken from the global budget and from the quota of each impression site."""
 
 
 def microepsilons(sensitivity: int, *, max_value: int, epsilon: float) -> int:
@@ -35,8 +46,23 @@ def microepsilons(sensitivity: int, *, max_value: int, epsilon: float) -> int:
 
     In floating point and in the specification's order, so that ten reports of epsilon 0.1
     fit into a budget of 1.
+
+    Args:
+      sensitivity: The change in L1.
+      max_value: Most that a report of the aggregate may add up to.
+      epsilon: Epsilon of the conversion.
     """
     return math.ceil(sensitivity / (2 * max_value / epsilon) * MICROEPSILONS)
+
+
+class Draws(Protocol):
+    """Uniform numbers in [0, 1), asked for one decision at a time."""
+
+    def is_below(self, numerator: int, denominator: int) -> bool:
+        """Whether a fresh uniform number is below numerator / denominator."""
+
+    def epoch_start(self) -> float:
+        """How far into an epoch the browser is when it first needs one."""
 
 
 class EpochBudgets:
@@ -64,16 +90,23 @@ class EpochBudgets:
 
     def spend(
         self, epoch: int, site: str, impression_sites: Collection[str], deduction: Deduction
-    ) -> Refusal | None:
-        """Takes a deduction from every budget, or says which one is too small and takes none."""
+    ) -> BudgetRefusal | None:
+        """Takes a deduction from every budget, or says which one is too small and takes none.
+
+        Args:
+          epoch: Number of the epoch.
+          site: The conversion site.
+          impression_sites: Sites that showed the impressions.
+          deduction: What the report takes.
+        """
         site_left, all_left = self.left_for_site(epoch, site), self.left_for_all(epoch)
         if deduction.site > site_left:
-            return Refusal.CONVERSION_SITE
+            return BudgetRefusal.CONVERSION_SITE
         if deduction.shared > all_left:
-            return Refusal.GLOBAL
+            return BudgetRefusal.GLOBAL
         quotas = {name: self.left_for_impression_site(epoch, name) for name in impression_sites}
         if any(deduction.shared > left for left in quotas.values()):
-            return Refusal.IMPRESSION_SITE
+            return BudgetRefusal.IMPRESSION_SITE
         self._site[epoch, site] = site_left - deduction.site
         self._global[epoch] = all_left - deduction.shared
         for name, left in quotas.items():
@@ -95,3 +128,55 @@ class EpochBudgets:
         self._site.clear()
         self._global.clear()
         self._impression_site.clear()
+
+
+class EpochClock:
+    """Turns a time in seconds into the number of its epoch."""
+
+    def __init__(self, epoch_days: int, draws: Draws) -> None:
+        self._period = epoch_days * DAY_SECONDS
+        self._draws = draws
+        self._start: int | None = None
+
+    def epoch_of(self, seconds: int) -> int:
+        """The epoch of a time. The first call draws the start, within an epoch before it."""
+        if self._start is None:
+            drawn = seconds - self._draws.epoch_start() * self._period
+            self._start = math.floor(drawn / _HOUR_SECONDS) * _HOUR_SECONDS
+        return (seconds - self._start) // self._period
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FixedDraws:
+    """Draws that are one number every time, as conformance cases want it."""
+
+    credit_fraction: float = 0.5
+    epoch_fraction: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("credit_fraction", "epoch_fraction"):
+            if not 0 <= check_finite(name, getattr(self, name)) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} must be in [0, 1).")
+
+    def is_below(self, numerator: int, denominator: int) -> bool:
+        """Compares the fixed number."""
+        return Fraction(self.credit_fraction) * denominator < numerator
+
+    def epoch_start(self) -> float:
+        """The fixed number."""
+        return self.epoch_fraction
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomDraws:
+    """Exact draws from a source of random words."""
+
+    rng: NoiseSource
+
+    def is_below(self, numerator: int, denominator: int) -> bool:
+        """True with probability numerator / denominator, exactly."""
+        return bool(sample_bernoulli(Fraction(numerator, denominator), 1, rng=self.rng)[0])
+
+    def epoch_start(self) -> float:
+        """A multiple of 2^-53."""
+        return (int(self.rng.words(1)[0]) >> (WORD_BITS - 53)) * 2.0**-53

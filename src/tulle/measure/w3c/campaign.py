@@ -2,29 +2,33 @@
 
 Every user of a log is one browser. Reports of a conversion site are added up in one aggregate.
 Two things make it wrong: conversions for which a browser had no budget left, or not in every
-epoch, and noise. More epsilon for each conversion means less noise and fewer conversions.
+epoch, and noise. More epsilon for each conversion means less noise and fewer conversions. Both
+errors are told bucket by bucket.
 """
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from tulle.errors import ConfigError
 from tulle.measure.ad_log import AdLog
+from tulle.measure.expected_error import expected_relative_errors, root_mean_square
 from tulle.measure.w3c.aggregation import AggregationConfig
 from tulle.measure.w3c.attribution_state import (
-    Attribution,
     AttributionState,
+    BrowserCredit,
     Conversion,
     most_important,
 )
+from tulle.measure.w3c.budgets import BudgetRefusal, RandomDraws
 from tulle.measure.w3c.campaign_log import CampaignLog, load_campaign
-from tulle.measure.w3c.campaign_result import CampaignResult, ReportCounts
-from tulle.measure.w3c.draws import RandomDraws
 from tulle.measure.w3c.limits import DAY_SECONDS, MICROEPSILONS, W3cLimits
 from tulle.measure.w3c.options import ConversionOptions, check_conversion
-from tulle.mechanisms.entropy import NoiseSource
+from tulle.mechanisms.discrete_laplace import release_discrete_laplace
+from tulle.mechanisms.entropy import NoiseSource, release_rng
+from tulle.mechanisms.exact import FloatArray, IntArray
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,8 +65,107 @@ class CampaignSettings:
         return AggregationConfig(epsilon=self.epsilon, max_value=self.max_value)
 
 
+@dataclasses.dataclass(slots=True)
+class ReportCounts:
+    """How the reports of a campaign came about. Sensitive."""
+
+    num_conversions: int
+    num_attributable: int
+    """Conversions with a matching impression."""
+    num_short: int
+    """Credited without the impressions of an epoch that had no budget left."""
+    num_empty: int
+    """Not credited at all, because no epoch had budget left."""
+    attributable_value: int
+    limited_value: int
+    """The part of it that is not above max_value."""
+    reported_value: int
+    refusals: dict[BudgetRefusal, int]
+    """Epochs that could not be used, by the budget that was too small."""
+
+    @classmethod
+    def none(cls) -> "ReportCounts":
+        """Counts before there is any report: all are 0."""
+        return cls(0, 0, 0, 0, 0, 0, 0, dict.fromkeys(BudgetRefusal, 0))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class CampaignResult:
+    """Truth and reports, before noise. Sensitive: nothing here is protected."""
+
+    sites: tuple[str, ...]
+    epsilon: float
+    """Epsilon of each conversion."""
+    site_budget: float
+    """Budget of a conversion site for each epoch, as epsilon."""
+    aggregation: AggregationConfig
+    raw_true: FloatArray
+    """Credit without budgets and without max_value, for each site and bucket."""
+    raw_reported: IntArray
+    """Sums of reports."""
+    counts: ReportCounts
+
+    @property
+    def noise_stddev(self) -> float:
+        """Standard deviation of the noise on each bucket."""
+        return self.aggregation.noise_stddev
+
+    @property
+    def share_lost_to_budget(self) -> float:
+        """Share of the value up to max_value that no bucket got."""
+        counts = self.counts
+        lost = counts.limited_value - counts.reported_value
+        return lost / counts.limited_value if counts.limited_value else 0.0
+
+    @property
+    def share_lost_to_max_value(self) -> float:
+        """Share of the value that is above max_value."""
+        counts = self.counts
+        lost = counts.attributable_value - counts.limited_value
+        return lost / counts.attributable_value if counts.attributable_value else 0.0
+
+    def relative_errors(self, *, tau: float) -> FloatArray:
+        """Root mean squared error over the noise, relative to max(tau, truth), by bucket."""
+        return expected_relative_errors(
+            self.raw_true,
+            self.noise_stddev**2,
+            bias=self.raw_reported - self.raw_true,
+            tau=tau,
+        )
+
+    def rmsre(self, *, tau: float) -> float:
+        """Root mean square of the relative errors of all buckets of all sites."""
+        return root_mean_square(self.relative_errors(tau=tau))
+
+    def noisy_histograms(self, *, rng: NoiseSource) -> IntArray:
+        """What the aggregation service would answer, for each site and bucket.
+
+        Privacy:
+          As `aggregate_reports`; the budgets were those of the simulated browsers.
+        """
+        return release_discrete_laplace(self.raw_reported, self.aggregation.noise, rng=rng)
+
+    def to_dict(self, *, tau: float) -> dict[str, Any]:
+        """Figures for a table or for JSON. Not protected."""
+        counts = self.counts
+        return {
+            "epsilon": self.epsilon,
+            "site_budget": self.site_budget,
+            "num_conversions": counts.num_conversions,
+            "num_attributable": counts.num_attributable,
+            "num_short": counts.num_short,
+            "num_empty": counts.num_empty,
+            "refusals": {kind.value: count for kind, count in counts.refusals.items()},
+            "share_lost_to_budget": self.share_lost_to_budget,
+            "share_lost_to_max_value": self.share_lost_to_max_value,
+            "noise_stddev": self.noise_stddev,
+            "tau": tau,
+            "rmsre": self.rmsre(tau=tau),
+        }
+
+
 def simulate_campaign(
-    log: AdLog, settings: CampaignSettings, *, rng: NoiseSource
+    log: AdLog, settings: CampaignSettings, *, rng: NoiseSource | None = None
 ) -> CampaignResult:
     """Lets every user of a log be a browser, and compares reports with the truth.
 
@@ -75,6 +178,7 @@ def simulate_campaign(
     Privacy:
       None: the result is exact and shows what budgets would hide. Keep it with the data.
     """
+    rng = rng or release_rng()
     return _simulate(_load(log, settings), settings, rng)
 
 
@@ -84,15 +188,24 @@ def what_if(
     *,
     epsilons: Sequence[float],
     site_budgets: Sequence[float],
-    rng: NoiseSource,
+    rng: NoiseSource | None = None,
 ) -> tuple[CampaignResult, ...]:
-    """The same campaign for every epsilon of a conversion and every budget of a site, in epsilon.
+    """Simulates a campaign for every epsilon of a conversion and budget of a site, in epsilon.
 
     Budgets of all sites together and of impression sites keep their ratio to that of a site.
+
+    Args:
+      log: Impressions and conversions.
+      settings: The campaign.
+      epsilons: Epsilons of a conversion to try.
+      site_budgets: Budgets of a site to try, as epsilon.
+      rng: Source of the noise; None: the operating system's. Sensitive: never log or save its
+        state.
 
     Privacy:
       None: see `simulate_campaign`.
     """
+    rng = rng or release_rng()
     loaded = _load(log, settings)
     return tuple(
         _simulate(loaded, variant, rng) for variant in _variants(settings, epsilons, site_budgets)
@@ -158,8 +271,14 @@ class _Tally:
         self._reported = {site: [0] * size for site in sites}
         self._counts = ReportCounts.none()
 
-    def add(self, outcome: Attribution, conversion: Conversion, value: int) -> None:
-        """Adds one conversion; `value` is what it is worth, also above max_value."""
+    def add(self, outcome: BrowserCredit, conversion: Conversion, value: int) -> None:
+        """Adds one conversion; `value` is what it is worth, also above max_value.
+
+        Args:
+          outcome: What the browser credited.
+          conversion: The call.
+          value: The value of the conversion before it was limited.
+        """
         counts = self._counts
         counts.num_conversions += 1
         if not outcome.matched:

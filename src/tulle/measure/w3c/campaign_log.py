@@ -4,21 +4,26 @@ Users without a conversion report nothing, so their impressions are left out at 
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import polars as pl
 
+from tulle.data.tables.rows import RowTable, whole_numbers_of
 from tulle.errors import ConfigError, DataError
-from tulle.measure.ad_log import AdLog, DatabaseTable, FileTable, TableSource
+from tulle.measure.ad_log import AdLog, DatabaseTable, FileTable, LogColumns, Side, TableSource
+from tulle.measure.small_tables import present_texts_of, read_rows, seconds_of
 from tulle.measure.w3c.attribution_state import SavedImpression
 from tulle.measure.w3c.limits import DAY_SECONDS
-from tulle.privacy.fields import did_you_mean
 
 _USERS_AT_ONCE = 20_000
+"""Users whose rows are objects at once, which bounds the memory."""
 _DEFAULTS: dict[str, str | int] = {"site": "all", "for_site": "all", "priority": 0, "value": 1}
+"""Values of roles that a log has no column for."""
 _WHOLE = ("time", "value", "priority", "bucket")
+"""Roles that hold whole numbers."""
 _MOST_VALUE = 2**32 - 1
+"""Largest value that the specification allows, 32 bits."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,14 +74,15 @@ def load_campaign(log: AdLog, *, bucket: str, histogram_size: int) -> CampaignLo
       bucket: Column of impressions with the bucket that gets their credit.
       histogram_size: Number of buckets.
     """
-    columns = log.columns
+    columns, user = log.columns, log.columns.owners()[0]
     if log.conversions is None:
         raise ConfigError("conversions=None; a campaign is measured by its conversions.")
     conversions = _table(
         log.conversions,
         "conversions",
+        columns,
         {
-            "user": columns.user,
+            "user": user,
             "time": columns.conversion_time,
             "site": columns.advertiser,
             "value": columns.value,
@@ -85,9 +91,10 @@ def load_campaign(log: AdLog, *, bucket: str, histogram_size: int) -> CampaignLo
     impressions = _table(
         log.impressions,
         "impressions",
+        columns,
         {
-            "user": columns.user,
-            "time": columns.impression_time,
+            "user": user,
+            "time": columns.needed_time(Side.IMPRESSION),
             "for_site": columns.advertiser,
             "site": columns.publisher,
             "priority": columns.priority,
@@ -96,11 +103,6 @@ def load_campaign(log: AdLog, *, bucket: str, histogram_size: int) -> CampaignLo
     )
     _check_range(impressions["bucket"], bucket, 0, histogram_size - 1)
     _check_range(conversions["value"], columns.value, 0, _MOST_VALUE)
-    if impressions["user"].dtype != conversions["user"].dtype:
-        raise DataError(
-            f"column {columns.user!r} has type {impressions['user'].dtype} in the impressions and "
-            f"{conversions['user'].dtype} in the conversions; make them the same."
-        )
     return _in_order(conversions.filter(pl.col("value") > 0), impressions)
 
 
@@ -136,54 +138,33 @@ def _saved(impressions: pl.DataFrame, lifetime: int) -> list[SavedImpression]:
     ]
 
 
-def _frame(source: TableSource, name: str) -> pl.LazyFrame:
+def _table(
+    source: TableSource, name: str, columns: LogColumns, roles: dict[str, str | None]
+) -> pl.DataFrame:
+    """The columns of a table under the names of their roles, without nulls."""
     if isinstance(source, DatabaseTable):
         raise ConfigError(
             f"{name} is a table of a database; write it to a Parquet file and name that."
         )
-    if not isinstance(source, FileTable):
-        frame = source.frame
-        is_polars = isinstance(frame, pl.DataFrame | pl.LazyFrame)
-        lazy: pl.LazyFrame = (frame if is_polars else pl.DataFrame(frame)).lazy()
-        return lazy
-    scans = [
-        pl.scan_csv(path) if path.suffix == ".csv" else pl.scan_parquet(path)
-        for path in source.paths
-    ]
-    return pl.concat(scans)
+    pieces: Sequence[object] = source.paths if isinstance(source, FileTable) else [source.table]
+    wanted = [column for column in roles.values() if column is not None]
+    return pl.concat(_typed(read_rows(piece, wanted), columns, roles) for piece in pieces)
 
 
-def _table(source: TableSource, name: str, roles: dict[str, str | None]) -> pl.DataFrame:
-    """The columns of a table under the names of their roles, without nulls."""
-    frame = _frame(source, name)
-    known = frame.collect_schema().names()
-    for column in roles.values():
-        if column is not None and column not in known:
-            raise DataError(f"{name} have no column {column!r}{did_you_mean(column, known)}.")
-    chosen = [
-        (pl.lit(_DEFAULTS[role]) if column is None else pl.col(column)).alias(role)
-        for role, column in roles.items()
-    ]
-    table = frame.select(chosen).collect()
+def _typed(rows: RowTable, columns: LogColumns, roles: dict[str, str | None]) -> pl.DataFrame:
+    found = []
     for role, column in roles.items():
-        if table[role].null_count():
-            raise DataError(f"column {column!r} of the {name} has nulls; drop those rows first.")
-        if role in _WHOLE:
-            table = table.with_columns(_whole_numbers(table[role], f"{column} of the {name}"))
-        elif role != "user":
-            table = table.with_columns(pl.col(role).cast(pl.String))
-    return table
-
-
-def _whole_numbers(values: pl.Series, what: str) -> pl.Series:
-    """Whole numbers; of times those of seconds since 1970."""
-    if values.dtype.is_temporal() and values.dtype not in (pl.Time, pl.Duration):
-        return values.dt.epoch("s").cast(pl.Int64)
-    if values.dtype.is_integer() or values.dtype == pl.Boolean:
-        return values.cast(pl.Int64)
-    if values.dtype.is_float() and values.is_finite().all() and (values == values.round()).all():
-        return values.cast(pl.Int64)
-    raise DataError(f"column {what} must hold whole numbers, or dates if it is a time.")
+        if column is None:
+            default = pl.lit(_DEFAULTS[role]).cast(pl.Int64 if role in _WHOLE else pl.String)
+            values = pl.select(pl.repeat(default, len(rows.table))).to_series()
+        elif role == "time":
+            values = seconds_of(rows, column, columns.kind_of(column))
+        elif role in _WHOLE:
+            values = whole_numbers_of(rows, column)
+        else:
+            values = present_texts_of(rows, column)
+        found.append(values.alias(role))
+    return pl.DataFrame(found)
 
 
 def _check_range(values: pl.Series, column: str | None, least: int, most: int) -> None:

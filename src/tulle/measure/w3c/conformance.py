@@ -7,21 +7,112 @@ specification: a folder with CONFIG.json for limits and one JSON file for each c
 import dataclasses
 import itertools
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 from tulle.errors import ConfigError, DataError, TulleError
 from tulle.measure.w3c.browser import Browser
-from tulle.measure.w3c.draws import FixedDraws
-from tulle.measure.w3c.events import Event, read_event
-from tulle.measure.w3c.json_names import COMMENT
-from tulle.measure.w3c.limits import W3cLimits
-from tulle.measure.w3c.rejections import RejectedCallError
-from tulle.privacy.fields import check_fields, check_list
+from tulle.measure.w3c.budgets import FixedDraws
+from tulle.measure.w3c.limits import COMMENT, RejectedCallError, W3cLimits
+from tulle.measure.w3c.options import ConversionOptions, ImpressionOptions
+from tulle.privacy.fields import check_count, check_fields, check_list, check_text, did_you_mean
 
 CONFIG_NAME = "CONFIG.json"
+"""Name of the file with the limits of all cases."""
 _SCHEMA_ENDING = ".schema.json"
+"""Ending of files that describe cases and are none."""
 _DRAWS = {"fairlyAllocateCreditFraction": "credit_fraction", "epochStart": "epoch_fraction"}
+"""The specification's names of what is drawn, and ours."""
+ExpectedError = tuple[str, str]
+"""Kind and name of an error; both are the same but for a DOMException."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SaveImpression:
+    """A page saves an impression."""
+
+    seconds: int
+    site: str
+    options: ImpressionOptions
+    intermediary: str | None = None
+    expected_error: ExpectedError | None = None
+
+    @property
+    def expected(self) -> ExpectedError | None:
+        """None for a call that works."""
+        return self.expected_error
+
+    def happen(self, browser: Browser) -> None:
+        """Makes the call."""
+        browser.save_impression(
+            self.site, self.options, now=self.seconds, intermediary=self.intermediary
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeasureConversion:
+    """A page measures a conversion."""
+
+    seconds: int
+    site: str
+    options: ConversionOptions
+    expected: tuple[int, ...] | ExpectedError
+    """The histogram, or the error."""
+    intermediary: str | None = None
+
+    def happen(self, browser: Browser) -> tuple[int, ...]:
+        """Makes the call."""
+        return browser.measure_conversion(
+            self.site, self.options, now=self.seconds, intermediary=self.intermediary
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClearImpressionsForSite:
+    """A site clears its own data."""
+
+    seconds: int
+    site: str
+    expected: None = None
+
+    def happen(self, browser: Browser) -> None:
+        """Clears."""
+        browser.clear_impressions_for_site(self.site, now=self.seconds)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClearBrowsingHistory:
+    """A person clears data of sites, or of all."""
+
+    seconds: int
+    sites: tuple[str, ...]
+    forget_visits: bool
+    expected: None = None
+
+    def happen(self, browser: Browser) -> None:
+        """Clears."""
+        browser.clear_browsing_history(
+            self.sites, forget_visits=self.forget_visits, now=self.seconds
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SwitchApi:
+    """A person turns the API on or off."""
+
+    seconds: int
+    is_enabled: bool
+    expected: None = None
+
+    def happen(self, browser: Browser) -> None:
+        """Turns it."""
+        browser.is_enabled = self.is_enabled
+
+
+BrowserEvent = (
+    SaveImpression | MeasureConversion | ClearImpressionsForSite | ClearBrowsingHistory | SwitchApi
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,7 +147,7 @@ class CaseResult:
         return not self.failures
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Plain data."""
         return {
             "case": self.name,
             "passed": self.is_passed,
@@ -65,7 +156,7 @@ class CaseResult:
         }
 
 
-def run_folder(folder: Path) -> tuple[CaseResult, ...]:
+def run_w3c_cases(folder: Path) -> tuple[CaseResult, ...]:
     """Runs every case of a folder, in the order of names."""
     if not (folder / CONFIG_NAME).is_file():
         raise DataError(f"{folder} has no {CONFIG_NAME}; give a folder of conformance cases.")
@@ -89,7 +180,7 @@ def run_file(path: Path, setup: CaseSetup) -> CaseResult:
     return run_case(path.stem, events, setup)
 
 
-def read_case(data: object) -> tuple[Event, ...]:
+def read_case(data: object) -> tuple[BrowserEvent, ...]:
     """Events of a case, which must come one after another."""
     fields = check_fields("case", data, ("events",), (COMMENT,))
     events = tuple(read_event(entry) for entry in check_list("events", fields["events"]))
@@ -102,8 +193,14 @@ def read_case(data: object) -> tuple[Event, ...]:
     return events
 
 
-def run_case(name: str, events: tuple[Event, ...], setup: CaseSetup) -> CaseResult:
-    """Lets events happen in a new browser and compares."""
+def run_case(name: str, events: tuple[BrowserEvent, ...], setup: CaseSetup) -> CaseResult:
+    """Lets events happen in a new browser and compares.
+
+    Args:
+      name: Name of the case.
+      events: What happens, in the order of time.
+      setup: Limits and draws of the browser.
+    """
     browser = Browser(setup.limits, setup.draws)
     failures = []
     for event in events:
@@ -120,6 +217,17 @@ def run_case(name: str, events: tuple[Event, ...], setup: CaseSetup) -> CaseResu
                 f"at {event.seconds} s: expected {_shown(event.expected)}, got {_shown(actual)}"
             )
     return CaseResult(name=name, num_events=len(events), failures=tuple(failures))
+
+
+def read_event(data: object) -> BrowserEvent:
+    """An event from JSON; refuses unknown kinds and unknown keys."""
+    kind = data.get("event") if isinstance(data, Mapping) else None
+    if kind not in _READERS:
+        raise ConfigError(
+            f"event={kind!r} is unknown{did_you_mean(kind, _READERS)}; "
+            f"use one of {', '.join(_READERS)}."
+        )
+    return _READERS[kind](data)
 
 
 def _shown(outcome: Any) -> str:
@@ -153,3 +261,87 @@ def _without_comments(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ConfigError(f"{name} is not JSON; write a finite number.")
+
+
+def _save_impression(data: object) -> SaveImpression:
+    fields = _fields(data, ("site", "options"), ("intermediarySite", "expectedError"))
+    error = fields.get("expectedError")
+    return SaveImpression(
+        seconds=fields["seconds"],
+        site=check_text("site", fields["site"]),
+        options=ImpressionOptions.from_json(fields["options"]),
+        intermediary=_intermediary(fields),
+        expected_error=None if error is None else _error(error),
+    )
+
+
+def _measure_conversion(data: object) -> MeasureConversion:
+    fields = _fields(data, ("site", "options", "expected"), ("intermediarySite",))
+    expected = fields["expected"]
+    return MeasureConversion(
+        seconds=fields["seconds"],
+        site=check_text("site", fields["site"]),
+        options=ConversionOptions.from_json(fields["options"]),
+        expected=(
+            tuple(check_count("expected", count, least=0) for count in expected)
+            if isinstance(expected, list)
+            else _error(expected)
+        ),
+        intermediary=_intermediary(fields),
+    )
+
+
+def _clear_impressions(data: object) -> ClearImpressionsForSite:
+    fields = _fields(data, ("site",))
+    return ClearImpressionsForSite(
+        seconds=fields["seconds"], site=check_text("site", fields["site"])
+    )
+
+
+def _clear_history(data: object) -> ClearBrowsingHistory:
+    fields = _fields(data, ("sites", "forgetVisits"))
+    if not isinstance(fields["forgetVisits"], bool):
+        raise ConfigError(f"forgetVisits={fields['forgetVisits']!r} must be true or false.")
+    sites = tuple(check_text("sites", site) for site in check_list("sites", fields["sites"]))
+    return ClearBrowsingHistory(
+        seconds=fields["seconds"], sites=sites, forget_visits=fields["forgetVisits"]
+    )
+
+
+def _enable(data: object) -> SwitchApi:
+    return SwitchApi(seconds=_fields(data)["seconds"], is_enabled=True)
+
+
+def _disable(data: object) -> SwitchApi:
+    return SwitchApi(seconds=_fields(data)["seconds"], is_enabled=False)
+
+
+def _fields(
+    data: object, required: tuple[str, ...] = (), optional: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    fields = check_fields("event", data, ("event", "seconds", *required), (*optional, COMMENT))
+    if isinstance(fields["seconds"], bool) or not isinstance(fields["seconds"], int):
+        raise ConfigError(f"seconds={fields['seconds']!r} must be a whole number.")
+    return fields
+
+
+def _intermediary(fields: Mapping[str, Any]) -> str | None:
+    site = fields.get("intermediarySite")
+    return None if site is None else check_text("intermediarySite", site)
+
+
+def _error(data: object) -> ExpectedError:
+    if isinstance(data, str):
+        return data, data
+    fields = check_fields("expected error", data, ("error", "name"))
+    return check_text("error", fields["error"]), check_text("name", fields["name"])
+
+
+_READERS: dict[Any, Callable[[object], BrowserEvent]] = {
+    "saveImpression": _save_impression,
+    "measureConversion": _measure_conversion,
+    "clearImpressionsForSite": _clear_impressions,
+    "clearBrowsingHistoryForAttribution": _clear_history,
+    "enableAPI": _enable,
+    "disableAPI": _disable,
+}

@@ -1,29 +1,33 @@
-"""What a browser fixes for everybody: budgets of each epoch and limits on calls.
+"""What a browser fixes for everybody: budgets of each epoch, limits on calls, and its refusals.
 
 The specification leaves most of these to browsers. Sizes default to its minima where it has
 some. No browser has chosen budgets: those here are one epsilon for a site, and the multiples of
-it that the conformance cases use.
+it that the conformance cases use. Settings are read in the spelling of the specification: camelCase
+keys, none unknown. Calls are refused by the kinds of error that it names.
 """
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from tulle.errors import ConfigError
-from tulle.measure.w3c.json_names import fields_from_json
-from tulle.privacy.fields import check_count
+from tulle.privacy.fields import check_count, check_fields
 
 MICROEPSILONS = 1_000_000
-"""In one epsilon."""
+"""Microepsilons in one epsilon."""
 MAX_EPSILON = 4294
 """Budgets are 32-bit numbers of microepsilons."""
 DAY_SECONDS = 86_400
-
+COMMENT = "$comment"
+"""A key of JSON objects that is no setting."""
 _PROTOCOLS = ("dap-18-histogram",)
+"""Protocols of aggregation services that are known."""
 _BUDGETS = (
     "per_site_privacy_budget",
     "global_privacy_budget_per_epoch",
     "impression_site_quota_per_epoch",
 )
+"""Limits that are budgets."""
 _MAY_BE_ZERO = (
     "max_conversion_sites_per_impression",
     "max_conversion_callers_per_impression",
@@ -31,6 +35,8 @@ _MAY_BE_ZERO = (
     "max_impression_callers_for_conversion",
     "max_match_values",
 )
+"""Limits that may be 0."""
+_Kind = TypeVar("_Kind")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,3 +91,59 @@ class W3cLimits:
     def from_json(cls, data: object) -> "W3cLimits":
         """Reads limits in the spelling of the specification; refuses unknown keys."""
         return fields_from_json(cls, "limits", data)
+
+
+class RejectedCallError(ConfigError):
+    """A call that a browser would reject. Nothing was stored and nothing was spent."""
+
+    def __init__(self, error: str, name: str, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        """RangeError, ReferenceError or DOMException."""
+        self.name = name
+        """The kind of error again, or for a DOMException its name."""
+
+
+def range_error(message: str) -> RejectedCallError:
+    """A number, or the length of a list, is outside its limits."""
+    return RejectedCallError("RangeError", "RangeError", message)
+
+
+def reference_error(message: str) -> RejectedCallError:
+    """The aggregation service is unknown."""
+    return RejectedCallError("ReferenceError", "ReferenceError", message)
+
+
+def syntax_error(message: str) -> RejectedCallError:
+    """A site is none."""
+    return RejectedCallError("DOMException", "SyntaxError", message)
+
+
+def fields_from_json(kind: type[_Kind], what: str, data: object) -> _Kind:
+    """A settings class from a JSON object; lists become tuples and comments are dropped.
+
+    Args:
+      kind: The class.
+      what: How messages name the data.
+      data: A JSON object.
+    """
+    names: dict[str, str] = {}
+    required = []
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        names[camel_case(field.name)] = field.name
+        if field.default is field.default_factory is dataclasses.MISSING:
+            required.append(camel_case(field.name))
+    optional = [name for name in names if name not in required]
+    checked = check_fields(what, data, required, [*optional, COMMENT])
+    values: dict[str, Any] = {
+        names[key]: tuple(value) if isinstance(value, list) else value
+        for key, value in checked.items()
+        if key != COMMENT
+    }
+    return kind(**values)
+
+
+def camel_case(name: str) -> str:
+    """`histogram_index` as `histogramIndex`."""
+    first, *others = name.split("_")
+    return first + "".join(other.capitalize() for other in others)

@@ -1,17 +1,34 @@
-"""What a page passes to the two calls of the API, and the checks a browser makes on it."""
+"""What a page passes to the two calls of the API, and the checks a browser makes on it.
+
+A site is the registrable domain of a host, which is what impressions and budgets are kept by. What
+counts as a public suffix ("com", "co.uk") is data that changes. Without a list the last label is
+the suffix, which is the list's own rule for names it does not know.
+"""
 
 import dataclasses
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
-from tulle.errors import ConfigError
-from tulle.measure.w3c.json_names import fields_from_json
-from tulle.measure.w3c.limits import MAX_EPSILON, W3cLimits
-from tulle.measure.w3c.rejections import range_error, reference_error
-from tulle.measure.w3c.sites import PublicSuffixes, parse_site
+from tulle.errors import ConfigError, DataError
+from tulle.measure.w3c.limits import (
+    MAX_EPSILON,
+    W3cLimits,
+    fields_from_json,
+    range_error,
+    reference_error,
+    syntax_error,
+)
 from tulle.privacy.fields import check_finite, check_text
 
 _UNSIGNED_LONG = (0, 2**32 - 1)
+"""Range of an unsigned long of Web IDL."""
 _LONG = (-(2**31), 2**31 - 1)
+"""Range of a long of Web IDL."""
+_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+"""A label of a host name."""
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+"""The last label of an address in numbers, which is no site."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,6 +100,44 @@ class ConversionOptions:
         return fields_from_json(cls, "options of measureConversion", data)
 
 
+@dataclasses.dataclass(frozen=True)
+class PublicSuffixes:
+    """Rules in the notation of the Public Suffix List: "co.uk", "*.ck", "!www.ck"."""
+
+    rules: frozenset[str] = frozenset()
+
+    @classmethod
+    def from_file(cls, path: Path) -> "PublicSuffixes":
+        """Reads a copy of the Public Suffix List."""
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(
+                f"{path} cannot be read as a list of public suffixes ({type(error).__name__}); "
+                "give a copy of public_suffix_list.dat."
+            ) from None
+        rules = (line.split()[0] for line in lines if line.strip() and not line.startswith("//"))
+        return cls(frozenset(_ascii_rule(rule) for rule in rules))
+
+    def registrable_domain(self, host: str) -> str | None:
+        """The public suffix of a host and the label before it; None for a bare suffix."""
+        labels = host.split(".")
+        suffix_size = 1
+        for start in range(len(labels)):
+            name = ".".join(labels[start:])
+            size = len(labels) - start
+            if f"!{name}" in self.rules:
+                suffix_size = size - 1
+                break
+            parent = ".".join(labels[start + 1 :])
+            if name in self.rules or (parent and f"*.{parent}" in self.rules):
+                suffix_size = size
+                break
+        if len(labels) <= suffix_size:
+            return None
+        return ".".join(labels[-suffix_size - 1 :])
+
+
 def check_impression(options: ImpressionOptions, limits: W3cLimits) -> None:
     """Refuses an impression outside the limits, as a browser does."""
     if options.histogram_index >= limits.max_histogram_size:
@@ -128,10 +183,30 @@ def check_conversion(options: ConversionOptions, limits: W3cLimits) -> None:
 def parse_sites(
     name: str, hosts: Sequence[str], max_sites: int, suffixes: PublicSuffixes
 ) -> frozenset[str]:
-    """The sites of a list of hosts that must not be too long."""
+    """The sites of a list of hosts that must not be too long.
+
+    Args:
+      name: Name of the list, for messages.
+      hosts: What the page passed.
+      max_sites: Most sites of the list.
+      suffixes: Known public suffixes.
+    """
     if len(hosts) > max_sites:
         raise range_error(f"{name} has {len(hosts)} entries; give at most {max_sites}.")
     return frozenset(parse_site(host, suffixes) for host in hosts)
+
+
+def parse_site(text: str, suffixes: PublicSuffixes) -> str:
+    """The site that a host belongs to; refuses what is no domain name, and localhost."""
+    host = _ascii_host(text)
+    site = None if host is None else suffixes.registrable_domain(host)
+    is_local = host is not None and host.split(".")[-1] == "localhost"
+    if site is None or is_local:
+        raise syntax_error(
+            f"site {text!r} is not usable: name a host below a public suffix, without scheme or "
+            'port and not localhost, e.g. "shop.example".'
+        )
+    return site
 
 
 def _check_integer(name: str, value: object, allowed: tuple[int, int]) -> None:
@@ -150,3 +225,22 @@ def _check_site_list(name: str, hosts: object) -> None:
 def _check_tuple(name: str, values: object) -> None:
     if not isinstance(values, tuple):
         raise ConfigError(f"{name}={values!r} must be a tuple, and in JSON a list.")
+
+
+def _ascii_host(text: str) -> str | None:
+    try:
+        host = text.encode("idna").decode("ascii").lower().removesuffix(".")
+    except UnicodeError:
+        return None
+    if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in host.split(".")):
+        return None
+    # Whatever ends in a number is read as an address.
+    return None if _NUMBER.fullmatch(host.split(".")[-1]) else host
+
+
+def _ascii_rule(rule: str) -> str:
+    mark = "!" if rule.startswith("!") else "*." if rule.startswith("*.") else ""
+    try:
+        return mark + rule.removeprefix(mark).encode("idna").decode("ascii").lower()
+    except UnicodeError:
+        raise DataError(f"rule {rule!r} is no public suffix; take it out of the list.") from None

@@ -3,7 +3,7 @@
 import collections
 
 from tulle.measure.ad_log import Side
-from tulle.measure.attribution.attribution import Attribution
+from tulle.measure.attribution.rules import Attribution
 from tulle.measure.slice_jobs import SliceJob
 from tulle.privacy.units import Unit
 from unit.measure.attribution.tiny_logs import (

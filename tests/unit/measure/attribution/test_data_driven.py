@@ -7,9 +7,7 @@ import pytest
 from statistical.noise_checks import assert_discrete
 from tulle.errors import ConfigError
 from tulle.measure.ad_log import AdLog, FrameTable, Side
-from tulle.measure.attribution.attribution import Attribution
-from tulle.measure.attribution.channel_cells import ChannelCells, raw_cell_counts
-from tulle.measure.attribution.coalition_values import CoalitionValue
+from tulle.measure.attribution.channel_effects import ChannelCells, CoalitionValue, raw_cell_counts
 from tulle.measure.attribution.data_driven import (
     LEAST_WEIGHT,
     ChannelGame,
@@ -17,8 +15,7 @@ from tulle.measure.attribution.data_driven import (
     fit_channel_weights,
     weights_from_public_history,
 )
-from tulle.measure.attribution.reference import Touch, credit_by_rule
-from tulle.measure.attribution.rules import Linear
+from tulle.measure.attribution.rules import Attribution, Linear
 from tulle.measure.engines.channel_paths import channel_sets
 from tulle.measure.engines.engine import open_engine
 from tulle.measure.slice_jobs import SliceColumn
@@ -27,6 +24,7 @@ from tulle.mechanisms.entropy import NoiseSource, SeededNoise
 from tulle.privacy.events import DiscreteLaplace
 from tulle.privacy.units import Unit
 from unit.measure.attribution.exposures import CHANNELS, EFFECTS, table_of, units_of
+from unit.measure.attribution.reference import Touch, credit_by_rule
 
 MANY = table_of(units_of({1: 40_000, 2: 20_000, 3: 10_000}))
 

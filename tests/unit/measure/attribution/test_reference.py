@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tulle.errors import DataError
-from tulle.measure.attribution.attribution import Attribution
-from tulle.measure.attribution.reference import Touch, credit_by_rule, credits_of_conversion
 from tulle.measure.attribution.rules import (
+    Attribution,
     ChannelWeights,
     FirstTouch,
     LastN,
@@ -20,6 +19,7 @@ from tulle.measure.attribution.rules import (
     Rule,
     TimeDecay,
 )
+from unit.measure.attribution.reference import Touch, credit_by_rule, credits_of_conversion
 
 DAY = 86_400
 RULES = [

@@ -12,8 +12,14 @@ import polars as pl
 import pytest
 
 from tulle.measure.ad_log import AdLog, FrameTable, LogColumns
-from tulle.measure.attribution.attribution import Attribution
-from tulle.measure.attribution.rules import LastTouch, Linear, PositionBased, Rule, TimeDecay
+from tulle.measure.attribution.rules import (
+    Attribution,
+    LastTouch,
+    Linear,
+    PositionBased,
+    Rule,
+    TimeDecay,
+)
 from tulle.measure.attribution.sensitivity import sensitivity_steps
 from tulle.measure.engines.engine import open_engine
 from tulle.measure.engines.totals import slice_totals

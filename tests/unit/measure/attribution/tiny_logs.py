@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from tulle.measure.ad_log import LogColumns, Side
-from tulle.measure.attribution.attribution import Attribution
-from tulle.measure.attribution.reference import Touch, credits_of_conversion
+from tulle.measure.attribution.rules import Attribution
 from tulle.measure.slice_jobs import NO_IMPRESSION, Amount, Bounds, SliceColumn, SliceJob, Subject
 from tulle.privacy.units import Owner, Unit
+from unit.measure.attribution.reference import Touch, credits_of_conversion
 
 COLUMNS = LogColumns(advertiser="advertiser", publisher="publisher", kind="kind", value="value")
 CAMPAIGN = SliceColumn(name="campaign", side=Side.IMPRESSION, column="campaign")

@@ -5,6 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from tulle import measure
 from tulle.errors import ConfigError, DataError, TulleError
 from tulle.measure.ad_log import DatabaseTable, FileTable, Side
 from tulle.measure.config.config_file import read_config
@@ -93,17 +94,17 @@ class TestKeys:
         [
             ("{}", "'campaign'"),
             ("{ campaign = [] }", "not empty"),
-            ('{ campaign = "a" }', "list of values"),
+            ('{ campaign = "a" }', "must be a list"),
             ('{ campaign = ["a", "a"] }', "twice"),
-            ("{ campaign = [true] }", "text, a whole number or a date"),
+            ("{ campaign = [1.5] }", "text, a whole number or a date"),
             ("{ campaign = [[1]] }", "text, a whole number or a date"),
             ('{ campaign = ["a"], geo = ["n"] }', "'geo'"),
             ("{ campaign = { first = 2026-01-02, last = 2026-01-01 } }", "later"),
             ('{ campaign = { first = "soon", last = 2026-01-01 } }', "date"),
             ("{ campaign = { first = 2026-01-02 } }", "last"),
-            ("5", "table of settings"),
+            ("5", "text or a table"),
             ('"gone.csv"', "gone.csv"),
-            ('"lacking.csv"', "no column 'campaign'"),
+            ('"lacking.csv"', "none of the columns campaign"),
             ('"empty.csv"', "empty.csv"),
         ],
         ids=lambda value: str(value),
@@ -130,9 +131,9 @@ class TestMistakes:
             ("max_per_slice", "max_per_slices", "did you mean 'max_per_slice'"),
             ('unit = "user"', "", "needs the setting 'unit'"),
             ('unit = "user"', "unit = 5", "unit=5"),
-            ("epsilon = 1.0", 'epsilon = "one"', "epsilon='one' must be a finite number"),
+            ("epsilon = 1.0", 'epsilon = "one"', "epsilon='one' must be a number"),
             ("epsilon = 1.0", "epsilon = nan", "finite"),
-            ("epsilon = 1.0", "epsilon = true", "finite"),
+            ("epsilon = 1.0", "epsilon = true", "epsilon=True must be a number"),
             ("epsilon = 1.0", "epsilon = 1.0\ndelta = 1e-6", "not needed"),
             ("epsilon = 1.0", 'epsilon = 1.0\nnoise = "gaussian"', "delta=0"),
             ("epsilon = 1.0", 'epsilon = 1.0\nnoise = "cauchy"', "laplace or gaussian"),
@@ -144,16 +145,16 @@ class TestMistakes:
             ('value = "value"', "", "clip"),
             ('rule = "last-touch"', 'rule = "last touch"', "did you mean 'last-touch'"),
             ('rule = "last-touch"', "rule = [1]", "unknown"),
-            ('rule = "last-touch"', 'rule = "last-touch"\nweights = [1]', "not a setting of rule"),
+            ('rule = "last-touch"', 'rule = "last-touch"\nweights = [1]', "no setting 'weights'"),
             ('lookback = "3 days"', 'lookback = "3 moons"', "lookback"),
             ('lookback = "3 days"', "lookback = -1", "lookback"),
             ('lookback = "3 days"', "", "needs the setting 'lookback'"),
             ('measure = "value"', 'measure = "worth"', "'value'"),
-            ('measure = "value"', 'measure = "conversions"', "clip is for value"),
+            ('measure = "value"', 'measure = "conversions"', "(with their clip) are for value"),
             ("clip = 20", "clip = 0", "clip=0"),
             ("max_slices_per_unit = 3", "max_slices_per_unit = 0", "max_slices_per_unit=0"),
             ("max_slices_per_unit = 3", "max_slices_per_unit = 1.5", "whole number"),
-            ("max_per_slice = 2", 'max_per_slice = "2"', "finite number"),
+            ("max_per_slice = 2", 'max_per_slice = "2"', "max_per_slice='2' must be a number"),
             ("max_per_slice = 2\n", "", "max_per_slice"),
             ("clip = 20", "clip = 20\nshare = -1", "share"),
             ("clip = 20", 'clip = 20\nrunning_totals = "yes"', "true or false"),
@@ -161,7 +162,11 @@ class TestMistakes:
             ("clip = 20", "clip = 20\nmax_frequency = 3", "max_frequency"),
             ("clip = 20", "clip = 20\nrunning_totals = true", "slice day"),
             ("clip = 20", 'clip = 20\nhistory = "h.csv"', "is for levels"),
-            ("clip = 20", 'clip = 20\nlevels = ["campaign"]', "list of text"),
+            (
+                "clip = 20",
+                'clip = 20\nlevels = ["campaign"]',
+                "levels[0]='campaign' must be a list",
+            ),
             ("clip = 20", 'clip = 20\nlevels = [["campaign"]]', "at least two"),
             ("clip = 20", 'clip = 20\nlevels = [[], ["geo"]]', "must have all slices"),
             (
@@ -272,9 +277,10 @@ class TestHistory:
         [
             ("geo,count\nn,4\n", "no column 'campaign'"),
             ("geo,campaign\nn,a\n", "no column 'count'"),
-            ("geo,campaign,count\nn,a,many\n", "no number"),
+            ("geo,campaign,count\nn,a,many\n", "'count' holds no number in h.csv, row 1"),
             ("geo,campaign,count\nn,a,4\nn,a,5\n", "twice"),
-            ("geo,campaign,count\nn,a,NaN\n", "finite"),
+            ("geo,campaign,count\nn,a,NaN\n", "'count' is no finite number in h.csv, row 1"),
+            ("geo,campaign,count\nn,a,\n", "'count' is no finite number in h.csv, row 1"),
         ],
     )
     @pytest.mark.parametrize("name", ["levels", "found levels"])
@@ -283,10 +289,9 @@ class TestHistory:
     ) -> None:
         (tmp_path / "h.csv").write_text(table)
         text = changed(name, old="levels =", new='split = "cube-root"\nhistory = "h.csv"\nlevels =')
-        file = read_config(write_settings(tmp_path, text))
-        history = read_history(file.history_paths[name], file.config.queries[0])
+        file = write_settings(tmp_path, text)
         with pytest.raises(DataError, match=said):
-            make_measure_plan(file.config, history={name: history.counts})
+            measure.plan(file)
 
 
 class TestLearntWeights:
@@ -309,8 +314,8 @@ class TestLearntWeights:
     @pytest.mark.parametrize(
         ("old", "new", "said"),
         [
-            ('channels = ["click", "view"]', "", "needs channel"),
-            ('channels = ["click", "view"]', "channels = 5", "list of text"),
+            ('channels = ["click", "view"]', "", "needs the setting 'channels'"),
+            ('channels = ["click", "view"]', "channels = 5", "channels=5 must be a list"),
             ('channels = ["click", "view"]', 'channels = ["click", "click"]', "click"),
             ("share = 0.25", "share = 1", "game_share"),
             ("share = 0.25", 'model = "magic"', "magic"),

@@ -7,11 +7,10 @@ import math
 from collections import defaultdict
 
 from tulle.measure.ad_log import LogColumns, Side
-from tulle.measure.attribution.attribution import Attribution
-from tulle.measure.attribution.reference import Touch, credit_by_rule
-from tulle.measure.attribution.rules import ChannelWeights, PriorityTouch, TimeDecay
+from tulle.measure.attribution.rules import Attribution, ChannelWeights, PriorityTouch, TimeDecay
 from tulle.measure.slice_jobs import NO_IMPRESSION, SliceJob, Subject
 from tulle.privacy.units import Owner, Unit
+from unit.measure.attribution.reference import Touch, credit_by_rule
 from unit.measure.engines.small_logs import Row
 
 MICROS = 1_000_000

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tulle.measure.attribution.attribution import Attribution
-from tulle.measure.attribution.rules import LastTouch, Linear, PositionBased, TimeDecay
+from tulle.measure.attribution.rules import Attribution, LastTouch, Linear, PositionBased, TimeDecay
 from tulle.measure.engines.bounding import Bounding
 from tulle.measure.engines.duckdb_engine import DuckDBEngine
 from tulle.measure.engines.engine import Step

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tulle.errors import ConfigError
-from tulle.measure.attribution.attribution import Attribution
-from tulle.measure.attribution.rules import Linear
+from tulle.measure.attribution.rules import Attribution, Linear
 from tulle.measure.engines.channel_paths import channel_sets
 from tulle.measure.engines.duckdb_engine import DuckDBEngine
 from tulle.privacy.units import Unit

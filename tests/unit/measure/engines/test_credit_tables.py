@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tulle.errors import ConfigError
-from tulle.measure.attribution.attribution import Attribution
-from tulle.measure.attribution.reference import Touch, credit_by_rule
 from tulle.measure.attribution.rules import (
+    Attribution,
     ChannelWeights,
     FirstTouch,
     LastN,
@@ -24,6 +23,7 @@ from tulle.measure.attribution.rules import (
 )
 from tulle.measure.engines.credit_tables import credit_rows, credit_totals, write_credit_rows
 from tulle.measure.engines.duckdb_engine import DuckDBEngine
+from unit.measure.attribution.reference import Touch, credit_by_rule
 from unit.measure.engines.log_oracle import slice_of, touches_of
 from unit.measure.engines.small_logs import (
     CAMPAIGN,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tulle.errors import ConfigError
 from tulle.measure.engines.duckdb_engine import DuckDBEngine
-from tulle.measure.engines.frequency import frequencies
+from tulle.measure.engines.totals import frequencies
 from tulle.measure.slice_jobs import FrequencyJob
 from tulle.privacy.units import Unit
 from unit.measure.engines.log_oracle import md5, slice_of, unit_of

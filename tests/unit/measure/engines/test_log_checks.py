@@ -11,8 +11,7 @@ import pytest
 
 from tulle.errors import ConfigError, DataError, TulleError
 from tulle.measure.ad_log import AdLog, FileTable, FrameTable, LogColumns, Side
-from tulle.measure.attribution.attribution import Attribution
-from tulle.measure.attribution.rules import ChannelWeights, LastTouch
+from tulle.measure.attribution.rules import Attribution, ChannelWeights, LastTouch
 from tulle.measure.engines.duckdb_engine import DuckDBEngine
 from tulle.measure.engines.log_checks import check_log
 from tulle.measure.slice_jobs import Amount, SliceColumn
@@ -39,6 +38,7 @@ COLUMNS = LogColumns(
     value="value",
     impression_id="impression_id",
     conversion_id="conversion_id",
+    kinds={"timestamp": "timestamp"},
 )
 ATTRIBUTION = Attribution(rule=LastTouch(), lookback_seconds=100)
 
@@ -88,10 +88,11 @@ def test_times_of_every_kind_pass(engine: DuckDBEngine, times: list[Any]) -> Non
     ("impressions", "conversions", "message"),
     [
         ({"user": [1, None, 987654321]}, {}, "user column 'user' has nulls"),
-        ({"user": [1.0, math.nan, 2.0]}, {}, "fractions or NaN"),
+        ({"user": [1.0, math.inf, 2.0]}, {}, "fractions or NaN"),
+        ({"user": [1.0, math.nan, 2.0]}, {}, "has nulls"),
         ({}, {"user": [1.5, 2.0]}, "fractions or NaN"),
         ({"timestamp": [1, None, 2]}, {}, "time column 'timestamp' has nulls"),
-        ({"timestamp": [1.5, 2.0, 3.0]}, {}, "fractions"),
+        ({"timestamp": [1.5, math.inf, 3.0]}, {}, "infinite values or NaN"),
         ({"timestamp": [-1, 2, 3]}, {}, "outside"),
         ({"timestamp": [1768366800, 1768366800000, 1768366801]}, {}, "Milliseconds"),
         ({"timestamp": ["then", "now", "later"]}, {}, "has text"),
@@ -99,18 +100,19 @@ def test_times_of_every_kind_pass(engine: DuckDBEngine, times: list[Any]) -> Non
         ({"timestamp": [1768366800] * 3}, {}, "before the first impression"),
         ({}, {"timestamp": [1768366800, 1768366801]}, "lookback_seconds=100 after"),
         ({}, {"value": [1.0, -987654321.0]}, "negative, infinite or NaN"),
-        ({}, {"value": [1.0, math.nan]}, "negative, infinite or NaN"),
         ({}, {"value": [math.inf, 1.0]}, "negative, infinite or NaN"),
         ({}, {"value": ["1", "secret"]}, "not numbers"),
         ({}, {"value": ["1", "nan"]}, "negative, infinite or NaN"),
         ({}, {"value": ["inf", "1"]}, "negative, infinite or NaN"),
         ({}, {"value": [True, False]}, "not numbers"),
         ({"timestamp": ["5", "secret", "7"]}, {}, "has text that is no time"),
-        ({"timestamp": ["5", "1.5", "7"]}, {}, "has text that is no time"),
+        ({"timestamp": ["5", "1,5", "7"]}, {}, "has text that is no time"),
+        ({"timestamp": ["5", "2026-01-14 25:00", "7"]}, {}, "has text that is no time"),
+        ({"timestamp": ["5", "2026-01-14 noon", "7"]}, {}, "has text that is no time"),
         ({"timestamp": ["1768366800000"] * 3}, {}, "not milliseconds"),
         ({"timestamp": [60, 60, 61]}, {"timestamp": [60, 60]}, "or at its time"),
         ({"priority": ["1", "secret", "2"]}, {}, "not numbers"),
-        ({"priority": [1.0, math.nan, 0.0]}, {}, "priority column"),
+        ({"priority": [1.0, math.inf, 0.0]}, {}, "priority column"),
         ({"impression_id": [1, 2, 1]}, {}, "same id"),
         ({"impression_id": [1, 2, None]}, {}, "impression_id column 'impression_id' has nulls"),
         ({}, {"conversion_id": ["p", "p"]}, "same id"),
@@ -137,6 +139,7 @@ def test_a_table_without_rows_is_refused(engine: DuckDBEngine, side: str) -> Non
     [
         ({"user": "usr"}, "no column 'usr' .did you mean 'user'."),
         ({"impression_time": "time"}, "no column 'time'"),
+        ({"kinds": {"timestmp": "timestamp"}}, "did you mean 'timestamp'"),
         ({"conversion_time": "time"}, "conversions .time.: there is no column 'time'"),
         ({"advertiser": "advertiser"}, "no column 'advertiser'"),
         ({"kind": "kin"}, "did you mean 'kind'"),
@@ -178,6 +181,102 @@ def test_times_and_numbers_as_text_pass(engine: DuckDBEngine) -> None:
     log = log_with({"timestamp": times}, {"timestamp": ["6", "7"], "value": ["1e2", None]})
     facts = check_log(engine, log)
     assert (facts.first_second, facts.last_second) == (0, 86_400)
+
+
+UNDECLARED = dataclasses.replace(COLUMNS, kinds={})
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [20_467, 20_468, 20_469],
+        [20_467.0, 20_468.0, 20_469.0],
+        ["2026-01-14", "20467", "2026-01-15"],
+        ["1768366800", "100000", "1768366801"],
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("side", ["impressions", "conversions"])
+def test_small_numbers_that_may_be_days_are_refused(
+    engine: DuckDBEngine, side: str, times: list[Any]
+) -> None:
+    later = [datetime.datetime(2026, 1, 14, 6)] * 3
+    tables = {
+        name: {"timestamp": (times if name == side else later)[:size]}
+        for name, size in (("impressions", 3), ("conversions", 2))
+    }
+    log = log_with(tables["impressions"], tables["conversions"], columns=UNDECLARED)
+    message = "'timestamp' has a number that may count days as well as seconds; say which"
+    with pytest.raises(DataError, match=message):
+        check_log(engine, log)
+
+
+def test_larger_numbers_are_seconds_and_dates_are_no_numbers(engine: DuckDBEngine) -> None:
+    log = log_with(
+        {"timestamp": ["100001", "1970-01-02", "1970-01-03"]},
+        {"timestamp": [datetime.date(1970, 1, 5)] * 2},
+        columns=UNDECLARED,
+    )
+    facts = check_log(engine, log)
+    assert (facts.first_second, facts.last_second) == (86_400, 4 * 86_400)
+
+
+@pytest.mark.parametrize("kind", [pl.Int32, pl.Float64, pl.String], ids=str)
+def test_days_are_days_where_the_kinds_say_so(engine: DuckDBEngine, kind: Any) -> None:
+    days = pl.Series([20_467, 20_468, 20_469]).cast(kind).to_list()
+    columns = dataclasses.replace(COLUMNS, kinds={"timestamp": "integer"})
+    log = log_with({"timestamp": days}, {"timestamp": days[1:]}, columns=columns)
+    facts = check_log(engine, log)
+    assert (facts.first_second, facts.last_second) == (20_467 * 86_400, 20_469 * 86_400)
+    with pytest.raises(DataError, match="read as days"):
+        check_log(engine, log_with({"timestamp": [1_768_366_800] * 3}, columns=columns))
+
+
+@pytest.mark.parametrize("kind", [pl.List(pl.Int64), pl.Object], ids=str)
+def test_a_column_that_holds_no_values_is_named_with_its_type(
+    engine: DuckDBEngine, kind: Any
+) -> None:
+    values = pl.Series([[1], [2], [3]]) if kind != pl.Object else pl.Series([{1}, {2}, {3}])
+    assert values.dtype == kind
+    log = log_with({"campaign": values})
+    assert check_log(engine, log).num_impressions == 3
+    with pytest.raises(DataError, match=r"column 'campaign' has the type (List|Object)"):
+        check_log(engine, log, jobs=[job_of(CAMPAIGN)])
+
+
+def test_days_of_dates_need_no_kind(engine: DuckDBEngine) -> None:
+    columns = dataclasses.replace(COLUMNS, kinds={"timestamp": "integer"})
+    dates = [datetime.date(2026, 1, 14)] * 3
+    with pytest.raises(DataError, match="dates or timestamps; it needs numbers of days"):
+        check_log(engine, log_with({"timestamp": dates}, columns=columns))
+
+
+@pytest.mark.parametrize("kind", [pl.Float64, pl.String], ids=str)
+def test_fractions_of_seconds_are_read(engine: DuckDBEngine, kind: Any) -> None:
+    times = pl.Series([1_768_383_000.5, 1_768_383_000.25, 1_768_383_001.0]).cast(kind).to_list()
+    log = log_with({"timestamp": times}, {"timestamp": times[1:]}, columns=UNDECLARED)
+    facts = check_log(engine, log)
+    assert (facts.first_second, facts.last_second) == (1_768_383_000, 1_768_383_001)
+
+
+@pytest.mark.parametrize("kinds", [{"campaign": "real"}, {"timestamp": "boolean"}, {"kind": "b"}])
+def test_kinds_that_a_log_has_no_use_for_are_refused(kinds: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="kind"):
+        LogColumns(kinds=kinds)
+
+
+def test_a_slice_that_is_declared_boolean_holds_truth_values(engine: DuckDBEngine) -> None:
+    columns = dataclasses.replace(COLUMNS, kinds={**COLUMNS.kinds, "campaign": "boolean"})
+    job = job_of(CAMPAIGN)
+    fine = log_with({"campaign": ["yes", "TRUE", None]}, columns=columns)
+    assert check_log(engine, fine, jobs=[job]).num_impressions == 3
+    wrong = log_with({"campaign": ["yes", "secret", None]}, columns=columns)
+    with pytest.raises(DataError, match="'campaign' holds no truth value: true, false") as caught:
+        check_log(engine, wrong, jobs=[job])
+    assert "secret" not in str(caught.value)
+    times = dataclasses.replace(COLUMNS, kinds={**COLUMNS.kinds, "campaign": "integer"})
+    with pytest.raises(ConfigError, match="which is for times"):
+        check_log(engine, log_with(columns=times), jobs=[job])
 
 
 @pytest.mark.parametrize("column", ["user", "timestamp", "priority", "value"])

@@ -1,16 +1,16 @@
 """Slices that are numbers or days are the same slices as their texts, down to who is kept."""
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pytest
 
 from tulle.measure.ad_log import AdLog, FrameTable, LogColumns, Side
-from tulle.measure.attribution.attribution import Attribution
-from tulle.measure.attribution.rules import LastTouch, Linear
+from tulle.measure.attribution.rules import Attribution, LastTouch, Linear
 from tulle.measure.engines.credit_tables import credit_totals
 from tulle.measure.engines.duckdb_engine import DuckDBEngine
-from tulle.measure.engines.frequency import frequencies
-from tulle.measure.engines.totals import slice_totals
+from tulle.measure.engines.totals import frequencies, slice_totals
 from tulle.measure.slice_jobs import Bounds, FrequencyJob, SliceColumn, Subject
 from tulle.privacy.units import Unit
 from unit.measure.engines.small_logs import SALT, job_of
@@ -92,6 +92,43 @@ def test_frequencies_by_number_and_day_are_those_by_text(engine: DuckDBEngine) -
     )
     assert result.slices.equals(expected.slices)
     np.testing.assert_array_equal(result.raw_counts, expected.raw_counts)
+
+
+def counted_by(engine: DuckDBEngine, values: pl.Series, columns: LogColumns) -> dict[str, int]:
+    """Rows of each value of a slice."""
+    frame = pl.DataFrame({"user": range(len(values)), "timestamp": 200_000, "number": values})
+    log = AdLog(impressions=FrameTable(frame=frame), conversions=None, columns=columns)
+    job = job_of(NUMBER, subject=Subject.IMPRESSIONS)
+    (result,) = slice_totals(engine, log, None, [job], unit=Unit.impression(), salt=SALT)
+    texts, counts = result.slices["number"].to_list(), result.raw_steps[:, 0].tolist()
+    return dict(zip(texts, counts, strict=True))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pl.Series([True, False, None, True]),
+        pl.Series(["yes", "No", None, "TRUE"]),
+        pl.Series(["1", "0", None, "t"]),
+        pl.Series([1, 0, None, 1], dtype=pl.Int8),
+        pl.Series([1.0, 0.0, None, 1.0]),
+    ],
+    ids=lambda values: str(values.dtype),
+)
+def test_truth_values_of_every_form_are_one_slice(engine: DuckDBEngine, values: pl.Series) -> None:
+    columns = LogColumns(kinds={"number": "boolean"})
+    assert counted_by(engine, values, columns) == {"true": 2, "false": 1, "(null)": 1}
+
+
+@pytest.mark.parametrize("kind", [pl.Float64, pl.Float32, pl.Decimal(10, 2)], ids=str)
+def test_whole_floats_are_the_slices_of_their_digits(engine: DuckDBEngine, kind: Any) -> None:
+    values = pl.Series([5.0, 0.5, -7.0, None, 5.0]).cast(kind)
+    found = counted_by(engine, values, LogColumns())
+    half = "0.50" if kind == pl.Decimal(10, 2) else "0.5"
+    assert found == {"5": 2, half: 1, "-7": 1, "(null)": 1}
+    if kind != pl.Decimal(10, 2):
+        odd = pl.Series([float("nan"), float("inf")]).cast(kind)
+        assert counted_by(engine, odd, LogColumns()) == {"(null)": 2}
 
 
 @pytest.mark.parametrize("counts_unattributed", [False, True])

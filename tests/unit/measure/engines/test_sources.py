@@ -7,10 +7,15 @@ import polars as pl
 import pytest
 
 from tulle.errors import ConfigError, DataError
-from tulle.measure.ad_log import AdLog, DatabaseTable, FileTable, FrameTable, TableSource
-from tulle.measure.attribution.attribution import Attribution
-from tulle.measure.attribution.rules import LastTouch
-from tulle.measure.engines.column_types import table_columns
+from tulle.measure.ad_log import (
+    AdLog,
+    DatabaseTable,
+    FileTable,
+    FrameTable,
+    LogColumns,
+    TableSource,
+)
+from tulle.measure.attribution.rules import Attribution, LastTouch
 from tulle.measure.engines.duckdb_engine import DuckDBEngine
 from tulle.measure.engines.engine import open_engine
 from tulle.measure.engines.log_checks import check_log
@@ -58,6 +63,7 @@ def test_every_source_gives_the_same_totals(kind: str, tmp_path: Path) -> None:
     log = AdLog(
         impressions=as_source(kind, IMPRESSIONS, tmp_path),
         conversions=as_source(kind, CONVERSIONS, tmp_path),
+        columns=LogColumns(kinds={"timestamp": "timestamp"}),
     )
     attribution = Attribution(rule=LastTouch(), lookback_seconds=1000)
     with open_engine(num_threads=1) as engine:
@@ -79,7 +85,7 @@ def test_users_as_text_and_as_numbers_are_the_same() -> None:
 
 def test_columns_of_a_table_are_listed() -> None:
     with open_engine() as engine:
-        columns = table_columns(engine, FrameTable(frame=IMPRESSIONS))
+        columns = engine.column_types(FrameTable(frame=IMPRESSIONS))
     assert columns == {"user": "BIGINT", "timestamp": "BIGINT", "campaign": "VARCHAR"}
 
 
@@ -87,15 +93,19 @@ def test_columns_of_a_table_are_listed() -> None:
 def test_unreadable_tables_are_named(kind: str, tmp_path: Path) -> None:
     (tmp_path / "log.parquet").write_bytes(b"no table")
     (tmp_path / "log.txt").write_text("user\n1\n")
-    source = {
-        "missing": FileTable(paths=(tmp_path / "none.parquet",)),
-        "no table": FileTable(paths=(tmp_path / "log.parquet",)),
-        "folder": FileTable(paths=(tmp_path,)),
-        "wrong ending": FileTable(paths=(tmp_path / "log.txt",)),
-        "no database": DatabaseTable(table="log", database=tmp_path / "none.db"),
+    (tmp_path / "folder.csv").mkdir()
+    source, said = {
+        "missing": (FileTable(paths=(tmp_path / "none.parquet",)), "none.parquet does not exist"),
+        "no table": (FileTable(paths=(tmp_path / "log.parquet",)), "log.parquet is Parquet by its"),
+        "folder": (FileTable(paths=(tmp_path / "folder.csv",)), "folder.csv is a folder"),
+        "wrong ending": (FileTable(paths=(tmp_path / "log.txt",)), "the name log.txt does not say"),
+        "no database": (
+            DatabaseTable(table="log", database=tmp_path / "none.db"),
+            "none.db is not there",
+        ),
     }[kind]
-    with open_engine() as engine, pytest.raises(DataError, match=str(tmp_path)):
-        table_columns(engine, source)
+    with open_engine() as engine, pytest.raises(DataError, match=said):
+        engine.column_types(source)
 
 
 def test_a_table_that_a_database_does_not_have_is_named(tmp_path: Path) -> None:
@@ -103,12 +113,12 @@ def test_a_table_that_a_database_does_not_have_is_named(tmp_path: Path) -> None:
         pass
     source = DatabaseTable(table="impressions", database=tmp_path / "log.db")
     with open_engine() as engine, pytest.raises(DataError, match="table 'impressions'"):
-        table_columns(engine, source)
+        engine.column_types(source)
 
 
 def test_what_is_no_table_is_refused() -> None:
-    with open_engine() as engine, pytest.raises(DataError, match="no polars, pandas or Arrow"):
-        table_columns(engine, FrameTable(frame=7))
+    with open_engine() as engine, pytest.raises(DataError, match="pass a table of polars, pandas"):
+        engine.column_types(FrameTable(frame=7))
 
 
 @pytest.mark.parametrize(

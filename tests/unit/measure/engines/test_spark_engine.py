@@ -11,10 +11,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from contract.table_inputs import TIMES, in_form
 from tulle.errors import ConfigError, DataError
 from tulle.measure.ad_log import AdLog, DatabaseTable, FileTable, FrameTable, LogColumns
-from tulle.measure.attribution.attribution import Attribution
 from tulle.measure.attribution.rules import (
+    Attribution,
     FirstTouch,
     LastTouch,
     Linear,
@@ -26,10 +27,9 @@ from tulle.measure.engines.channel_paths import channel_sets
 from tulle.measure.engines.credit_tables import credit_totals
 from tulle.measure.engines.emitted_sql import emit_sql
 from tulle.measure.engines.engine import Engine, open_engine
-from tulle.measure.engines.frequency import frequencies
 from tulle.measure.engines.log_checks import check_log
 from tulle.measure.engines.spark_engine import SparkEngine
-from tulle.measure.engines.totals import slice_totals
+from tulle.measure.engines.totals import frequencies, slice_totals
 from tulle.measure.slice_jobs import Bounds, FrequencyJob, Subject
 from tulle.privacy.units import Unit
 from unit.measure.engines.small_logs import (
@@ -187,6 +187,38 @@ def test_the_emitted_script_runs(spark, duckdb, log, tmp_path) -> None:
     assert sum(row["num_units"] for row in rows) == expected.raw_unit_counts.sum()
 
 
+def test_every_form_and_time_is_read_as_duckdb_reads_it(spark, duckdb, tmp_path) -> None:
+    texts = [times for times in TIMES.values() if times.dtype == pl.String]
+    times = pl.concat([*texts, pl.Series(["1e9", "5.", "2026-01-14T24:00", None])])
+    frame = pl.DataFrame(
+        {
+            "user": [f"u{number}" for number in range(len(times))],
+            "timestamp": times,
+            "campaign": ["yes", "No", "1", "t", 'a "b"', None, "0"] * (len(times) // 7),
+            "price": [0.5, 2.0, None, -3.0, 1e3, 7.0, 1.0] * (len(times) // 7),
+        }
+    )
+    price = dataclasses.replace(CAMPAIGN, name="price", column="price")
+    seen = dataclasses.replace(CAMPAIGN, name="seen", column="timestamp", is_day=True)
+    job = job_of(CAMPAIGN, price, seen, subject=Subject.IMPRESSIONS)
+    columns = LogColumns(kinds={"timestamp": "timestamp", "campaign": "boolean"})
+    for form in ("csv with semicolons", "tsv", "zstd csv", "json lines", "arrow", "pandas"):
+        folder = tmp_path / form
+        folder.mkdir()
+        with in_form(form, frame, folder) as data:
+            source = FileTable(paths=(data,)) if isinstance(data, Path) else FrameTable(frame=data)
+            log = AdLog(impressions=source, conversions=None, columns=columns)
+            ours, theirs = (
+                slice_totals(engine, log, None, [job], unit=Unit.impression(), salt=SALT)[0]
+                for engine in (spark, duckdb)
+            )
+        assert ours.slices.equals(theirs.slices), form
+        assert ours.raw_steps.tolist() == theirs.raw_steps.tolist(), form
+        assert {"true", "false", "(null)"} == set(theirs.slices["campaign"])
+        # What is no time has no day; `check_log` refuses such a log.
+        assert set(theirs.slices["seen"]) == {"2026-01-14", "2026-01-15", "1970-01-01", "(null)"}
+
+
 def test_text_files_are_read_as_duckdb_reads_them(spark, duckdb, tmp_path, capfd) -> None:
     folder = tmp_path / "user=zz"
     folder.mkdir()
@@ -194,7 +226,10 @@ def test_text_files_are_read_as_duckdb_reads_them(spark, duckdb, tmp_path, capfd
         'user,timestamp,campaign,price\r\n07,5,01,1.5\r\n7,1970-01-02,"a ""b""\nc",2\r\n'
         '8,1970-01-01 02:00:00+02:00, x,\r\n9,86400,,3\r\nNULL,5,"",nan\r\n'
     )
-    log = AdLog(impressions=FileTable(paths=(folder / "log.csv",)), conversions=None)
+    seconds = LogColumns(kinds={"timestamp": "timestamp"})
+    log = AdLog(
+        impressions=FileTable(paths=(folder / "log.csv",)), conversions=None, columns=seconds
+    )
     seen = dataclasses.replace(CAMPAIGN, name="seen", column="timestamp", is_day=True)
     job = job_of(
         CAMPAIGN,
@@ -210,7 +245,7 @@ def test_text_files_are_read_as_duckdb_reads_them(spark, duckdb, tmp_path, capfd
     assert theirs.slices.height == 5
     assert ours.raw_steps.tolist() == theirs.raw_steps.tolist()
     assert check_log(spark, log, jobs=[job]) == check_log(duckdb, log, jobs=[job])
-    bad = AdLog(impressions=log.impressions, conversions=None, columns=LogColumns(priority="price"))
+    bad = dataclasses.replace(log, columns=dataclasses.replace(seconds, priority="price"))
     for engine in (spark, duckdb):
         with pytest.raises(DataError, match=r"priority column 'price' .* NaN"):
             check_log(engine, bad)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tulle.errors import ConfigError, DataError
 from tulle.measure.ad_log import LogColumns
-from tulle.measure.attribution.attribution import Attribution
 from tulle.measure.attribution.rules import (
+    Attribution,
     ChannelWeights,
     FirstTouch,
     LastN,
@@ -184,7 +184,9 @@ def test_every_unit_agrees_with_the_oracle(
     )
 
 
-@pytest.mark.parametrize("unit", [Unit.user(), Unit.user_publisher(), Unit.impression()], ids=str)
+@pytest.mark.parametrize(
+    "unit", [Unit.user(), Unit.user_publisher(), Unit.impression(), Unit.example()], ids=str
+)
 @settings(max_examples=8)
 @given(data=st.data(), impression_rows=impressions())
 def test_counts_of_impressions_agree_with_the_oracle(engine, unit, data, impression_rows) -> None:
@@ -301,7 +303,7 @@ CAPPED = dataclasses.replace(ATTRIBUTIONS[0], max_conversions_per_user=3)
         (CAPPED, job_of(CAMPAIGN, bounds=BOUNDS[0]), Unit.user(), "bounds nothing"),
         (ATTRIBUTIONS[0], job_of(bounds=BOUNDS[0]), Unit.user_advertiser(), "advertiser"),
         (ATTRIBUTIONS[0], job_of(bounds=BOUNDS[0]), Unit.user_publisher(), "publishers"),
-        (ATTRIBUTIONS[0], job_of(bounds=BOUNDS[0]), Unit.example(), "not one of a log"),
+        (ATTRIBUTIONS[0], job_of(bounds=BOUNDS[0]), Unit.example(), "row of one table"),
         (ATTRIBUTIONS[0], job_of(subject=Subject.IMPRESSIONS), Unit.conversion(), "protect"),
         (None, job_of(bounds=BOUNDS[0]), Unit.user(), "attribution"),
         (

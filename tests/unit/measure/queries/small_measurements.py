@@ -11,10 +11,13 @@ from tulle.measure.config.config_file import read_config
 from tulle.measure.engines.engine import open_engine
 from tulle.measure.queries.measure_config import MeasureConfig
 from tulle.measure.queries.measure_plan import MeasurePlan, make_measure_plan
-from tulle.measure.queries.releasing import MeasureOptions, MeasureResult, measure
+from tulle.measure.queries.measure_record import MeasureRecord
+from tulle.measure.queries.measuring import MeasureOptions, measure
 from tulle.mechanisms.entropy import NoiseSource, release_rng
+from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency, Unit
-from tulle.runs.release_books import ReleaseCharge
+from tulle.runs.charging import ReleaseCharge
+from tulle.runs.record import Result
 
 NUM_DAYS = 8
 DAY = 86_400
@@ -25,6 +28,7 @@ conversions = "conversions.parquet"
 [columns]
 kind = "kind"
 value = "value"
+kinds = {{ timestamp = "timestamp" }}
 [privacy]
 unit = "user"
 epsilon = {epsilon}
@@ -145,7 +149,7 @@ def run_measure(
     options: MeasureOptions | None = None,
     *,
     rng: NoiseSource | None = None,
-) -> MeasureResult:
+) -> Result[MeasureRecord, Plan]:
     """Measures with DuckDB on one thread."""
     out.mkdir(exist_ok=True)
     with open_engine(num_threads=1) as engine:

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from tulle.measure.queries.answer_table import AnswerTable
-from tulle.measure.queries.step_noise import (
+from tulle.measure.queries.answers import AnswerTable
+from tulle.measure.queries.query_noise import (
     GaussianBudget,
     LaplaceBudget,
     Sensitivity,
@@ -36,7 +36,7 @@ def assert_covered(is_inside: Any, *, most: float = 0.999, confidence: float = C
 
 
 def is_inside(frame: pl.DataFrame, number: str, raw: Any) -> Any:
-    rows = frame.filter(pl.col("number") == number)
+    rows = frame.filter(pl.col("metric") == number)
     return (rows["low"].to_numpy() <= raw + 1e-9) & (raw - 1e-9 <= rows["high"].to_numpy())
 
 

@@ -8,15 +8,14 @@ import polars as pl
 import pytest
 
 from tulle.errors import ConfigError, DataError
-from tulle.measure.queries.answer_table import MEASURED_COLUMNS, AnswerTable
-from tulle.measure.queries.measure_record import MeasureRecord, read_measurement
-from tulle.measure.queries.table_files import write_tables
+from tulle.measure.queries.answers import MEASURED_COLUMNS, AnswerTable
+from tulle.measure.queries.measure_record import MeasureRecord, read_measurement, write_tables
 from unit.measure.queries.small_measurements import plan_of, settings
 
 FRAME = pl.DataFrame(
     {
         "campaign": ["a", None, 'quoted "ü"\n', "", "null", "a"],
-        "number": ["conversions"] * 6,
+        "metric": ["conversions"] * 6,
         "value": [1.5, math.nan, -3.0, 0.1 + 0.2, 1e300, 5e-324],
         "low": [0.0, -math.inf, -9.0, 0.0, -math.inf, 0.0],
         "high": [3.0, math.inf, 9.0, 1.0, math.inf, 1.0],
@@ -58,15 +57,24 @@ def test_a_file_of_the_first_version_is_read_without_what_it_lacks(tmp_path: Pat
     frame = FRAME.drop(MEASURED_COLUMNS)
     table = AnswerTable(name="one", frame=frame, event=plan.event, confidence=0.9)
     text = MeasureRecord(plan=plan, tables=(table,), randomness="dice", is_secure=True).to_json()
-    first = text.replace('"tulle measurement 2"', '"tulle measurement 1"')
+    first = text.replace('"tulle measurement 3"', '"tulle measurement 1"')
     assert first != text
     (read,) = MeasureRecord.from_json(first).tables
     assert read.frame.equals(frame, null_equal=True)
 
 
+def test_a_metric_of_earlier_versions_was_called_a_number(tmp_path: Path) -> None:
+    record = record_of(tmp_path, "one")
+    text = record.to_json()
+    assert '"metric"' in text
+    earlier = text.replace("measurement 3", "measurement 2").replace('"metric"', '"number"')
+    read = MeasureRecord.from_json(earlier)
+    assert read.to_json() == text
+
+
 def test_a_file_of_a_later_version_is_refused_with_a_way_out(tmp_path: Path) -> None:
     path = tmp_path / "measurement.json"
-    text = record_of(tmp_path, "one").to_json().replace("measurement 2", "measurement 3")
+    text = record_of(tmp_path, "one").to_json().replace("measurement 3", "measurement 4")
     path.write_text(text, encoding="utf-8")
     with pytest.raises(DataError, match="read it with the tulle that wrote it"):
         read_measurement(path)

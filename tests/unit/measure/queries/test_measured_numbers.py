@@ -50,7 +50,7 @@ def last_touches() -> pl.DataFrame:
 
 
 def by_slice(frame: pl.DataFrame, number: str, *columns: str) -> dict[tuple[str, ...], float]:
-    rows = frame.filter(pl.col("number") == number)
+    rows = frame.filter(pl.col("metric") == number)
     return {tuple(row[name] for name in columns): row["value"] for row in rows.to_dicts()}
 
 

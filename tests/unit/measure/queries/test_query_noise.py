@@ -10,15 +10,14 @@ import polars as pl
 import pytest
 
 from statistical.noise_checks import assert_discrete, assert_gaussian, assert_laplace
-from tulle.accounting.plan_check import claim_epsilon, verify_plan
+from tulle.accounting.accountant import claim_epsilon, verify_plan
 from tulle.errors import ConfigError
-from tulle.measure.queries.flat_query import FlatQuery
-from tulle.measure.queries.reach_query import ReachQuery
-from tulle.measure.queries.step_noise import GaussianSteps, LaplaceSteps
+from tulle.measure.queries.query_noise import GaussianSteps, LaplaceSteps
+from tulle.measure.queries.slice_queries import FlatQuery, ReachQuery
 from tulle.measure.queries.tree_query import TreeQuery
 from tulle.measure.slice_jobs import FINE_STEPS, Frequencies, SliceTotals
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
-from tulle.privacy.plan import Claim
+from tulle.privacy.guarantee import Claim
 from unit.measure.queries.small_measurements import (
     PRIVATE_QUERIES,
     QUERIES,
@@ -53,7 +52,7 @@ def numbers(query: FlatQuery, name: str, size: float) -> Any:
 
     def sampler(rng: NoiseSource, num_slices: int) -> Any:
         table = query.answer(nothing(query, num_slices), confidence=0.9, rng=rng)
-        return table.frame.filter(pl.col("number") == name)["value"].to_numpy() / size
+        return table.frame.filter(pl.col("metric") == name)["value"].to_numpy() / size
 
     return sampler
 
@@ -124,7 +123,7 @@ class TestLaplaceNoise:
                 raw_counts=np.zeros((num_slices, 4), np.int64),
             )
             frame = query.answer(found, confidence=0.9, rng=rng).frame
-            return frame.filter(pl.col("number") == "4+ reach")["value"].to_numpy()
+            return frame.filter(pl.col("metric") == "4+ reach")["value"].to_numpy()
 
         assert_discrete(sampler, discrete_laplace_pmf, scale=2 / 0.5, num_draws=60_000)
 

@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tulle.measure.queries import flat_query, raw_totals, reach_query
-from tulle.measure.queries.step_noise import GaussianSteps, LaplaceSteps
+from tulle.measure.queries import measuring, slice_queries
+from tulle.measure.queries.query_noise import GaussianSteps, LaplaceSteps
 from unit.measure.queries.small_measurements import (
     CAMPAIGNS,
     PRIVATE_QUERIES,
@@ -28,8 +28,8 @@ class Spy:
         self.totals: list[tuple[int, Any]] = []
         self.histograms: list[Any] = []
         self.unit_counts: list[tuple[int, pl.DataFrame]] = []
-        release, frequencies = LaplaceSteps.release, reach_query.release_frequencies
-        chosen = flat_query.chosen_slices
+        release, frequencies = LaplaceSteps.release, slice_queries.release_frequencies
+        chosen = slice_queries.chosen_slices
 
         def seen_release(noise: LaplaceSteps, raw_steps: Any, *, rng: Any) -> Any:
             self.totals.append((noise.config.max_contribution, raw_steps.copy()))
@@ -46,11 +46,10 @@ class Spy:
             return chosen(slices, counts, selection, rng=rng)
 
         monkeypatch.setattr(LaplaceSteps, "release", seen_release)
-        monkeypatch.setattr(reach_query, "release_frequencies", seen_frequencies)
-        for module in (flat_query, reach_query):
-            monkeypatch.setattr(module, "chosen_slices", seen_choice)
+        monkeypatch.setattr(slice_queries, "release_frequencies", seen_frequencies)
+        monkeypatch.setattr(slice_queries, "chosen_slices", seen_choice)
         # The same random choices for both neighbours: privacy holds for each key on its own.
-        monkeypatch.setattr(raw_totals.secrets, "token_bytes", lambda size: b"k" * size)
+        monkeypatch.setattr(measuring.secrets, "token_bytes", lambda size: b"k" * size)
 
     def take(self) -> tuple[list[Any], list[Any], list[Any]]:
         found = (self.totals, self.histograms, self.unit_counts)

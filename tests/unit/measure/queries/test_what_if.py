@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tulle.measure.queries.answers import units_to_be_found
 from tulle.measure.queries.measure_plan import make_measure_plan
-from tulle.measure.queries.private_slices import units_to_be_found
 from tulle.measure.queries.what_if import ExpectedErrors, expected_errors
 from tulle.mechanisms.key_selection import KeySelectionConfig
 from unit.measure.queries.small_measurements import config_of, run_measure, settings, write_log
@@ -46,10 +46,10 @@ def test_levels_have_the_noise_of_the_release(tmp_path: Path, name: str, privacy
 def test_running_totals_have_the_noise_of_the_release(tmp_path: Path) -> None:
     text = settings("running")
     stated = planned(tmp_path, text)
-    assert [found.number for found in stated] == ["conversions", "running conversions"]
+    assert [found.metric for found in stated] == ["conversions", "running conversions"]
     frame = released(tmp_path, text)
     for found in stated:
-        stddevs = frame.filter(pl.col("number") == found.number)["noise_stddev"]
+        stddevs = frame.filter(pl.col("metric") == found.metric)["noise_stddev"]
         assert found.noise_stddev == pytest.approx(stddevs.max(), rel=1e-12)
         assert found.least_noise_stddev == pytest.approx(stddevs.min(), rel=1e-12)
 

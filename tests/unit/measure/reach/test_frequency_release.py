@@ -9,10 +9,13 @@ import pytest
 
 from statistical.noise_checks import assert_discrete, assert_gaussian
 from tulle.accounting.accountant import pld_epsilon
-from tulle.accounting.pure_epsilon import pure_epsilon
+from tulle.accounting.event_rules import pure_epsilon
 from tulle.errors import ConfigError, DataError
-from tulle.measure.reach.frequency_config import FrequencyConfig
-from tulle.measure.reach.frequency_release import FrequencyRelease, release_frequencies
+from tulle.measure.reach.frequency_release import (
+    FrequencyConfig,
+    FrequencyRelease,
+    release_frequencies,
+)
 from tulle.measure.slice_jobs import Frequencies
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tulle.errors import ConfigError
 from tulle.measure.w3c.browser import Browser
+from tulle.measure.w3c.budgets import FixedDraws
 from tulle.measure.w3c.conformance import CaseSetup
-from tulle.measure.w3c.draws import FixedDraws
 from tulle.measure.w3c.limits import MICROEPSILONS, W3cLimits
 from tulle.measure.w3c.options import ConversionOptions, ImpressionOptions
 from unit.measure.w3c.browser_timelines import (

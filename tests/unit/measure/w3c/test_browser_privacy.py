@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tulle.measure.w3c import attribution_state
 from tulle.measure.w3c.browser import Browser
+from tulle.measure.w3c.budgets import FixedDraws
 from tulle.measure.w3c.conformance import CaseSetup
-from tulle.measure.w3c.draws import FixedDraws
 from tulle.measure.w3c.limits import MICROEPSILONS
 from unit.measure.w3c.browser_timelines import (
     CONFIG,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tulle.errors import ConfigError, DataError
-from tulle.measure.w3c.conformance import CaseSetup, read_case, run_case, run_file, run_folder
+from tulle.measure.w3c.conformance import CaseSetup, read_case, run_case, run_file, run_w3c_cases
 
 OWN_CASES = Path(__file__).parent / "cases"
 W3C_CASES = Path(
@@ -51,13 +51,13 @@ def run(case: object) -> tuple[str, ...]:
     reason="no folder of W3C cases; set TULLE_W3C_CASES to one",
 )
 def test_every_case_of_the_working_group_passes() -> None:
-    results = run_folder(W3C_CASES)
+    results = run_w3c_cases(W3C_CASES)
     assert len(results) >= 26
     assert {result.name: result.failures for result in results if not result.is_passed} == {}
 
 
 def test_every_case_of_our_own_passes() -> None:
-    results = run_folder(OWN_CASES)
+    results = run_w3c_cases(OWN_CASES)
     assert len(results) == 6
     assert sum(result.num_events for result in results) > 40
     assert {result.name: result.failures for result in results if not result.is_passed} == {}
@@ -139,11 +139,11 @@ def test_comments_may_be_repeated(tmp_path: Path) -> None:
 
 def test_a_folder_without_settings_or_cases_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no CONFIG\.json"):
-        run_folder(tmp_path)
+        run_w3c_cases(tmp_path)
     (tmp_path / "CONFIG.json").write_text(json.dumps(CONFIG))
     (tmp_path / "e2e.schema.json").write_text("{}")
     with pytest.raises(DataError, match="no cases"):
-        run_folder(tmp_path)
+        run_w3c_cases(tmp_path)
 
 
 @pytest.mark.parametrize(

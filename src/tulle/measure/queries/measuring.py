@@ -1,0 +1,393 @@
+"""Measures a log, once for one payment.
+
+The log is checked and its bounded totals are made first, so that data which cannot be measured cost
+nothing. Then the release protocol (`runs.release_once`) charges the ledger, and only then noise is
+drawn. What tells one log from another is a hash of its files, so that a ledger knows a measurement
+again.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import io
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import polars as pl
+
+from tulle.accounting.refusal import SpendRefusedError
+from tulle.data.source_files import SourceFile, content_sha256, inspect_sources
+from tulle.errors import BudgetExceededError, ConfigError, DataError
+from tulle.measure.ad_log import AdLog, DatabaseTable, FileTable, Side, TableSource
+from tulle.measure.attribution.data_driven import ChannelModel, fit_channel_weights
+from tulle.measure.attribution.rules import Attribution
+from tulle.measure.engines.channel_paths import channel_sets
+from tulle.measure.engines.emitted_sql import ExportedTotals, check_result_names
+from tulle.measure.engines.engine import Engine
+from tulle.measure.engines.log_checks import check_log
+from tulle.measure.engines.totals import frequencies, slice_totals
+from tulle.measure.queries.answers import AnswerTable
+from tulle.measure.queries.measure_config import MeasureConfig
+from tulle.measure.queries.measure_plan import Circumstances, MeasurePlan, make_measure_plan
+from tulle.measure.queries.measure_record import MeasureRecord, channel_table
+from tulle.measure.queries.slice_queries import ReachQuery
+from tulle.measure.slice_jobs import Frequencies, SliceColumn, SliceTotals
+from tulle.mechanisms.entropy import NoiseSource
+from tulle.privacy.guarantee import round_down
+from tulle.privacy.plan import Plan
+from tulle.runs.charging import ReleaseCharge, ReleaseKind, ReleaseTerms
+from tulle.runs.record import Result
+from tulle.runs.release_files import ReleaseFiles
+from tulle.runs.release_once import OneRelease, ReleaseOptions, release_once
+
+MEASUREMENT_FILE = "measurement.json"
+"""Name of the file with the record, in the folder of a measurement."""
+MEASUREMENTS = ReleaseKind(name="measurement", key_ending="measure-key")
+"""How the ledger knows measurements."""
+_SALT_BYTES = 16
+"""Bytes of the salt: 128 bits, which nobody guesses."""
+Watch = Callable[[str], None]
+"""Takes what is being done, in a few words."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class MeasureOptions:
+    """Bookkeeping of a measurement. None of it changes what is promised."""
+
+    charge: ReleaseCharge | None = None
+    again: bool = False
+    """Pay and draw again although the ledger has this measurement already."""
+    history: Mapping[str, pl.DataFrame] = dataclasses.field(default_factory=dict)
+    """Earlier counts for queries whose levels share by them."""
+    has_public_history: bool = False
+    history_source: str = ""
+    """Source of the earlier counts, for the card."""
+    watch: Watch | None = None
+
+    def say(self, what: str) -> None:
+        """Reports progress."""
+        if self.watch is not None:
+            self.watch(what)
+
+
+def measure(
+    config: MeasureConfig,
+    folder: Path,
+    source: Engine | ExportedTotals,
+    *,
+    rng: NoiseSource,
+    options: MeasureOptions | None = None,
+) -> Result[MeasureRecord, Plan]:
+    """Answers all queries of a measurement into measurement.json.
+
+    Args:
+      config: The log, the queries and their budget.
+      folder: A folder that exists.
+      source: What adds up, or totals that another engine added up by the emitted script.
+      rng: Source of the noise. Sensitive: never log or save its state.
+      options: Ledger, history and progress.
+
+    Privacy:
+      Unit: that of the config, add-remove, whole rows. Event: that of the plan, charged
+      before the first draw. Relies on: the hidden file is not looked at before it is in place.
+
+    Raises:
+      DataError: The log cannot be measured. Nothing was spent.
+      SpendRefusedError: A budget does not cover it. Nothing was spent.
+      RunStateError: The file exists, or an earlier release of the same is gone.
+    """
+    options = options or MeasureOptions()
+    plan = make_measure_plan(
+        config,
+        history=options.history,
+        circumstances=Circumstances(
+            terms=ReleaseTerms(has_ledger=options.charge is not None, noise_source=rng.description),
+            has_public_history=options.has_public_history,
+            history=options.history_source,
+            has_exported_totals=isinstance(source, ExportedTotals),
+        ),
+    )
+    if not folder.is_dir():
+        raise ConfigError(f"output={str(folder)!r} is no folder that exists; make it first.")
+    release = OneRelease(
+        plan=plan.plan,
+        kind=MEASUREMENTS,
+        out=folder / MEASUREMENT_FILE,
+        record_type=MeasureRecord,
+        options=ReleaseOptions(charge=options.charge, again=options.again),
+    )
+    return release_once(release, _NumberDraw(plan, source, rng, options))
+
+
+class _NumberDraw:
+    """Adds up everything before it is paid, and draws once."""
+
+    def __init__(
+        self,
+        plan: MeasurePlan,
+        source: Engine | ExportedTotals,
+        rng: NoiseSource,
+        options: MeasureOptions,
+    ) -> None:
+        self._plan, self._source, self._rng, self._options = plan, source, rng, options
+        self._totals: RawTotals | None = None
+
+    def check(self) -> None:
+        """Adds up within bounds, and refuses a log that cannot be measured."""
+        self._totals = RawTotals(
+            self._plan,
+            self._source,
+            charge=self._options.charge,
+            salt=fresh_salt(self._rng),
+            say=self._options.say,
+        )
+
+    def digest(self) -> bytes:
+        """What tells the log, or the exported totals, from others."""
+        return data_digest(self._plan, self._source)
+
+    def write(self, files: ReleaseFiles[MeasureRecord]) -> MeasureRecord:
+        """Draws the noise of all tables into the hidden file."""
+        if self._totals is None:
+            raise ConfigError("a log is added up first and then measured.")
+        record = self._totals.released(self._rng)
+        files.hide_record(record)
+        return record
+
+
+class RawTotals:
+    """Exact totals of all queries, which become one released record. Sensitive.
+
+    Privacy:
+      Unit: that of the plan, add-remove. Nothing is released before `released`, whose event
+      is that of the plan. Relies on: it was paid by then, and `released` is called once.
+    """
+
+    def __init__(
+        self,
+        plan: MeasurePlan,
+        source: Engine | ExportedTotals,
+        *,
+        charge: ReleaseCharge | None,
+        salt: bytes,
+        say: Callable[[str], None],
+    ) -> None:
+        self._plan, self._source, self._say = plan, source, say
+        self._salt = salt
+        self._slices: list[SliceTotals] = []
+        self._frequencies: list[Frequencies] = []
+        config = plan.config
+        if isinstance(source, ExportedTotals):
+            self._take_exported(source, charge)
+            return
+        has_times = config.log.columns.impression_time is not None
+        if charge is not None and charge.at is not None and not has_times:
+            raise ConfigError(
+                "at (--at) charges budgets that renew and is held against the times of the log; "
+                "name the column with the time of a row, or use a budget that does not renew."
+            )
+        self._state = log_state(config.log)
+        say("checking the log")
+        facts = check_log(
+            source,
+            config.log,
+            jobs=[*plan.slice_jobs, *plan.frequency_jobs],
+            attributions=[] if config.attribution is None else [config.attribution],
+        )
+        if charge is not None:
+            charge.check_span(facts.first_second, facts.last_second, of="the log")
+        if config.game is None:
+            # Found wrong now, nothing is spent; weights that are learnt must be paid before.
+            self._add_up(source, config.attribution)
+
+    def released(self, rng: NoiseSource) -> MeasureRecord:
+        """Draws the noise of every table.
+
+        Privacy:
+          Unit and event: those of the plan, which is paid before. Relies on: drawn once, and
+          totals whose contributions are bounded as the plan says.
+        """
+        tables: list[AnswerTable] = []
+        confidence = self._plan.config.confidence
+        if self._plan.config.data_driven is not None:
+            model, attribution = self._learnt(rng)
+            tables.append(channel_table(model, confidence=confidence))
+            if not isinstance(self._source, ExportedTotals):
+                self._add_up(self._source, attribution)
+        self._say("adding noise")
+        slices, frequency_tables = iter(self._slices), iter(self._frequencies)
+        for query in self._plan.queries:
+            if isinstance(query, ReachQuery):
+                found = next(frequency_tables)
+                tables.append(query.answer(found, confidence=confidence, rng=rng))
+            else:
+                totals = [next(slices) for _ in query.jobs]
+                tables.append(query.answer(totals, confidence=confidence, rng=rng))
+        return MeasureRecord(
+            plan=self._plan.plan,
+            tables=tuple(tables),
+            randomness=rng.description,
+            is_secure=rng.is_secure,
+        )
+
+    def _learnt(self, rng: NoiseSource) -> tuple[ChannelModel, Attribution]:
+        """Weights of channels, and the attribution that uses them."""
+        config = self._plan.config
+        attribution, data_driven = config.attribution, config.data_driven
+        if attribution is None or data_driven is None or isinstance(self._source, ExportedTotals):
+            raise ConfigError("there are no channels to learn weights of.")
+        self._say("learning the weights of channels")
+        channel = SliceColumn(name="channel", side=Side.IMPRESSION, column=data_driven.game.column)
+        raw_sets = channel_sets(
+            self._source, config.log, attribution, channel, unit=config.unit, salt=self._salt
+        )
+        model = fit_channel_weights(raw_sets, data_driven, rng=rng)
+        return model, dataclasses.replace(attribution, rule=model.rule)
+
+    def _add_up(self, engine: Engine, attribution: Attribution | None) -> None:
+        config = self._plan.config
+        self._say("adding up within bounds")
+        if self._plan.slice_jobs:
+            self._slices = slice_totals(
+                engine,
+                config.log,
+                attribution,
+                self._plan.slice_jobs,
+                unit=config.unit,
+                salt=self._salt,
+            )
+        if self._plan.frequency_jobs:
+            self._frequencies = frequencies(
+                engine, config.log, self._plan.frequency_jobs, unit=config.unit, salt=self._salt
+            )
+        if log_state(config.log) != self._state:
+            raise DataError("a file of the log changed while it was read; measure it again.")
+
+    def _take_exported(self, source: ExportedTotals, charge: ReleaseCharge | None) -> None:
+        refuse_learnt_weights(self._plan.config)
+        if charge is not None and charge.at is not None:
+            raise ConfigError(
+                "at (--at) cannot be held against totals without their log; charge a budget that "
+                "does not renew."
+            )
+        check_result_names([*self._plan.slice_jobs, *self._plan.frequency_jobs])
+        self._say("reading totals")
+        self._slices = [source.slice_totals(job) for job in self._plan.slice_jobs]
+        self._frequencies = [source.frequencies(job) for job in self._plan.frequency_jobs]
+
+
+def data_digest(plan: MeasurePlan, source: Engine | ExportedTotals) -> bytes:
+    """A hash of what is measured. As sensitive as raw data.
+
+    Raises:
+      DataError: A file cannot be read.
+      ConfigError: Nothing says which state of a table it is.
+    """
+    if not isinstance(source, ExportedTotals):
+        return log_digest(plan.config.log)
+    files = source.sha256([*plan.slice_jobs, *plan.frequency_jobs])
+    return hashlib.sha256(repr((plan.config.log.columns, files)).encode()).digest()
+
+
+def log_digest(log: AdLog) -> bytes:
+    """A hash of both tables and of the meaning of their columns. As sensitive as raw data.
+
+    Raises:
+      DataError: A file cannot be read.
+      ConfigError: Nothing says which state of a table it is.
+    """
+    digest = hashlib.sha256(repr(log.columns).encode())
+    if log.columns.kinds:  # which are not in the text above
+        digest.update(repr(sorted(log.columns.kinds.items(), key=str)).encode())
+    sources = (log.impressions, log.conversions)
+    parts = [None if source is None else _source_digest(source) for source in sources]
+    digest.update(repr(parts).encode())
+    return digest.digest()
+
+
+def log_state(log: AdLog) -> tuple[SourceFile, ...]:
+    """What shows that a file of the log changed since; tables without files show nothing."""
+    paths: list[Path] = []
+    for source in (log.impressions, log.conversions):
+        if isinstance(source, FileTable):
+            paths += source.paths
+        elif isinstance(source, DatabaseTable) and source.database is not None:
+            _refuse_open_changes(source.database)
+            paths.append(source.database)
+    return inspect_sources(paths) if paths else ()
+
+
+def fresh_salt(rng: NoiseSource) -> bytes:
+    """What random choices of rows are keyed with; repeatable where the noise is. Sensitive."""
+    if rng.is_secure:
+        return secrets.token_bytes(_SALT_BYTES)
+    return rng.words(_SALT_BYTES // 8).tobytes()
+
+
+def refuse_learnt_weights(config: MeasureConfig) -> None:
+    """Refuses what the emitted script cannot do.
+
+    Raises:
+      ConfigError: Weights of channels are to be learnt.
+    """
+    if config.game is not None:
+        raise ConfigError(
+            "weights of channels are learnt between two passes over the log; run it on an "
+            "engine of tulle, or give the weights."
+        )
+
+
+@contextlib.contextmanager
+def advising(config: MeasureConfig, setting: str) -> Iterator[None]:
+    """Says with which epsilon a measurement that a budget refuses would fit.
+
+    Args:
+      config: The measurement.
+      setting: What its user calls epsilon, e.g. "[privacy] epsilon".
+
+    Raises:
+      BudgetExceededError: A budget refused it. Nothing was spent.
+    """
+    try:
+        yield
+    except SpendRefusedError as error:
+        raise BudgetExceededError(f"{error} {_advice(config, error, setting)}") from None
+
+
+def _source_digest(source: TableSource) -> str:
+    if isinstance(source, FileTable):
+        return ",".join(sorted(content_sha256(path) for path in source.paths))
+    if isinstance(source, DatabaseTable):
+        if source.database is not None:
+            _refuse_open_changes(source.database)
+            return repr((source.table, content_sha256(source.database)))
+        if source.version is None:
+            raise ConfigError(
+                f"table {source.table!r} is no file, so the ledger cannot tell its states apart; "
+                "set version in [log], e.g. to the date of the data."
+            )
+        return repr((source.table, source.version))
+    buffer = io.BytesIO()
+    source.table.write_ipc(buffer)
+    return hashlib.sha256(buffer.getbuffer()).hexdigest()
+
+
+def _refuse_open_changes(database: Path) -> None:
+    """Changes in the write-ahead log are part of the tables and not of the file."""
+    if database.with_name(f"{database.name}.wal").exists():
+        raise DataError(
+            f"{database.name} has changes that are not in the file yet (.wal); close it, or run "
+            "CHECKPOINT in it."
+        )
+
+
+def _advice(config: MeasureConfig, error: SpendRefusedError, setting: str) -> str:
+    """What to do, e.g. "Set epsilon to 0.5 or less in place of 1."."""
+    factor = error.least_noise_factor
+    if factor is None:
+        return f"Lower {setting}={config.epsilon:g}, ask for fewer slices, or raise the budget."
+    # Laplace noise is in inverse proportion to epsilon; other plans are near that.
+    epsilon = round_down(config.epsilon / factor, 3)
+    about = "" if config.delta == 0 else "about "
+    return f"Set {setting} to {about}{epsilon:g} or less in place of {config.epsilon:g}."

@@ -1,1 +1,0 @@
-"""Summary reports of a browser, and the noise of their aggregation."""

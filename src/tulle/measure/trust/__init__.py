@@ -1,1 +1,0 @@
-"""Counts by trust model: central, shuffled, local."""
