@@ -1,7 +1,8 @@
-"""The algorithm end to end: a server offers, devices choose, the server observes and bills.
+"""Selection in production: a server offers, devices choose, the server observes and bills.
 
-Each object holds what its party knows. An `Offer` goes down and `Choices` go up; nothing else
-crosses. Prices are fixed before an offer leaves, so no choice can move them.
+`tulle.select.decide` stands in for devices and sees what they predict. Here each device decides for
+itself, and each object holds what its party knows. An `Offer` goes down and `Choices` go up;
+nothing else crosses. Prices are fixed before an offer leaves, so no choice can move them.
 (Laro et al. 2024, algorithm 2.)
 """
 
@@ -11,16 +12,26 @@ from typing import Protocol
 import numpy as np
 
 from tulle.errors import ConfigError, DataError
-from tulle.mechanisms.entropy import NoiseSource
-from tulle.select.ad_prices import AdPrices, PaidEvent
-from tulle.select.auctions import Auctions, BoolArray, DeviceClicks, IntArray
-from tulle.select.billing.bill import Bill, bill_clicks, bill_impressions
-from tulle.select.billing.choices import Choices
-from tulle.select.billing.prices import PricingRule, price_candidates
-from tulle.select.billing.reserve import above_reserve, check_reserve, keep_candidates
-from tulle.select.floors.shortlist import AllCandidates, Shortlist
-from tulle.select.mechanism import SelectionMechanism
-from tulle.select.server_ranks import server_ranks
+from tulle.mechanisms.entropy import NoiseSource, release_rng
+from tulle.select.auctions import (
+    Auctions,
+    BoolArray,
+    DeviceClicks,
+    IntArray,
+    above_reserve,
+    check_reserve,
+    keep_candidates,
+    server_ranks,
+)
+from tulle.select.billing.bill import Bill, Choices, bill_clicks, bill_impressions
+from tulle.select.billing.prices import AdPrices, PaidEvent, PricingRule, price_candidates
+from tulle.select.inputs import Selection, selection_of
+from tulle.select.mechanisms.floors import FloorMechanism
+from tulle.select.mechanisms.mechanism import SelectionMechanism
+from tulle.select.mechanisms.noisy_max import NoisyMax
+from tulle.select.mechanisms.shortlists import AllCandidates, Shortlist
+from tulle.select.mechanisms.slots import SlotMechanism
+from tulle.select.selection_config import SelectionConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,20 +59,39 @@ class OpenRequests:
 
     offer: Offer
     prices: AdPrices
-    """Of all finalists."""
+    """Prices of all finalists."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Server:
-    """Knows public data alone: context, candidates, bids and its own predictions."""
+    """A server, which knows public data alone: context, candidates, bids and its predictions."""
 
     rule: PricingRule
+    """How prices follow from bids and predictions."""
     reserve: float
+    """Least server score that takes part."""
     shortlist: Shortlist = dataclasses.field(default_factory=AllCandidates)
     """Who is offered at all. The law of a choice is that of a mechanism with this shortlist."""
 
     def __post_init__(self) -> None:
         check_reserve(self.reserve)
+
+    @classmethod
+    def of(cls, selection: Selection) -> "Server":
+        """The server of a selection.
+
+        Args:
+          selection: What `plan` gave, a config, a settings file, or its tables.
+
+        Raises:
+          ConfigError: The selection is one that single devices cannot carry out.
+        """
+        config, mechanism = _served(selection)
+        return cls(
+            rule=config.pricing.price_rule,
+            reserve=config.pricing.reserve,
+            shortlist=mechanism.shortlist or AllCandidates(),
+        )
 
     def open_requests(self, auctions: Auctions) -> OpenRequests:
         """Drops what is below the reserve, prices what is left, and only then shortens it.
@@ -110,7 +140,7 @@ class ClickModel(Protocol):
     """A model that runs on devices and reads their private data."""
 
     def click_probs(self, offer: Offer) -> DeviceClicks:
-        """Of all finalists of the offer. Sensitive."""
+        """Predictions for all finalists of the offer. Sensitive."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,9 +148,36 @@ class Devices:
     """One device for each request. Only what `choose` returns leaves them."""
 
     mechanism: SelectionMechanism
+    """How an ad is drawn from the finalists of an offer."""
     click_model: ClickModel = dataclasses.field(repr=False)
+    """Model that predicts clicks from private data."""
+    least_finalists: int = 1
+    """Fewest finalists of a personalised decision; with fewer the server's winner is shown."""
 
-    def choose(self, offer: Offer, *, has_consent: BoolArray, rng: NoiseSource) -> Choices:
+    @classmethod
+    def of(cls, selection: Selection, click_model: ClickModel) -> "Devices":
+        """The devices of a selection.
+
+        Args:
+          selection: What `plan` gave, a config, a settings file, or its tables.
+          click_model: Model that predicts clicks from private data.
+
+        Raises:
+          ConfigError: The selection is one that single devices cannot carry out.
+        """
+        config, mechanism = _served(selection)
+        # The server has shortened the list: all that a device is offered are finalists.
+        if isinstance(mechanism, FloorMechanism | NoisyMax):
+            mechanism = dataclasses.replace(mechanism, shortlist=AllCandidates())
+        return cls(
+            mechanism=mechanism,
+            click_model=click_model,
+            least_finalists=config.privacy.least_finalists,
+        )
+
+    def choose(
+        self, offer: Offer, *, has_consent: BoolArray, rng: NoiseSource | None = None
+    ) -> Choices:
         """The ad that each device shows, by number of the request.
 
         Without consent it is the server's winner, and the click model is not asked.
@@ -129,24 +186,45 @@ class Devices:
           offer: What the server sent.
           has_consent: [offers], whether the user agreed to personalised ads. Public: a device
             without consent answers as the server would.
-          rng: Source of the draws. Sensitive: never log or save its state.
+          rng: Source of the draws; None: the operating system. Sensitive: never log or save its
+            state.
 
         Privacy:
           Unit: one decision, whose private data are replaced by any others. Event: that of the
-          mechanism for the fewest finalists. Relies on: finalists and consent that follow from
+          mechanism for `least_finalists`. Relies on: finalists and consent that follow from
           no private data; nothing but the choice leaves the device.
         """
+        rng = rng or release_rng()
         if has_consent.shape != offer.requests.shape:
             raise ConfigError("has_consent must have one entry for each of the offers.")
         finalists = offer.finalists
         ads = finalists.ads[server_winners(finalists)]
-        agreed = keep_candidates(finalists, np.repeat(has_consent, finalists.sizes))
+        is_asked = has_consent & (finalists.sizes >= self.least_finalists)
+        agreed = keep_candidates(finalists, np.repeat(is_asked, finalists.sizes))
         if len(agreed.auctions):
             part = Offer(requests=offer.requests[agreed.kept_auctions], finalists=agreed.auctions)
             raw_scores = self.click_model.click_probs(part).scores(agreed.auctions)
             places = self.mechanism.choose(agreed.auctions, raw_scores, rng=rng)
             ads[agreed.kept_auctions] = agreed.auctions.ads[places]
         return Choices(auctions=offer.requests, ads=ads)
+
+
+def _served(selection: Selection) -> tuple[SelectionConfig, SelectionMechanism]:
+    """A selection that devices carry out one by one, and its mechanism."""
+    config = selection_of(selection)
+    if config.privacy.is_by_user:
+        raise ConfigError(
+            "unit='user' limits the decisions of a user, which each device must count for itself; "
+            "serve with unit='impression', and stop after as many decisions."
+        )
+    if config.pricing.is_posted:
+        raise ConfigError(
+            "posted prices are means over a batch; decide and bill whole batches with decide() "
+            "and bill()."
+        )
+    if isinstance(config.mechanism, SlotMechanism):
+        raise ConfigError("several slots are decided in batches, with decide(); serve one slot.")
+    return config, config.mechanism
 
 
 def server_winners(auctions: Auctions) -> IntArray:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tulle.errors import ConfigError, DataError
-from tulle.select.auctions import Auctions, DeviceClicks
-from unit.select.floors.tiny_auctions import random_auctions
+from tulle.select.auctions import Auctions, DeviceClicks, check_raw_scores, ranks_of, server_ranks
+from unit.select.mechanisms.tiny_auctions import auctions_of, random_auctions
 
 
 def test_size_groups_hold_every_candidate_once() -> None:
@@ -101,3 +101,53 @@ def test_predictions_that_are_no_chances_or_of_other_candidates_are_refused() ->
     assert "1.75" not in str(error.value)
     with pytest.raises(ConfigError, match="same candidates"):
         DeviceClicks(click_probs=np.array([0.5])).scores(random_auctions([3], seed=2))
+
+
+def test_ranks_are_those_of_each_auction() -> None:
+    auctions = auctions_of([0.1, 0.9, 0.5], [0.3], [0.2, 0.2, 0.4])
+    assert server_ranks(auctions).tolist() == [2, 0, 1, 0, 1, 2, 0]
+
+
+def test_ranks_agree_with_a_loop_over_auctions_with_many_ties() -> None:
+    auctions = random_auctions([5, 1, 3, 5, 2] * 40, seed=1, num_levels=2)
+    scores = np.random.default_rng(2).integers(-1, 2, auctions.num_candidates).astype(float)
+    ranks = ranks_of(auctions, scores)
+    for first, last in zip(auctions.offsets[:-1], auctions.offsets[1:], strict=True):
+        order = sorted(range(first, last), key=lambda place: (-scores[place], place))
+        assert [ranks[place] for place in order] == list(range(last - first))
+
+
+def test_bids_and_clicks_both_count() -> None:
+    auctions = random_auctions([4], seed=3)
+    best = int((auctions.bids * auctions.server_click_probs).argmax())
+    assert server_ranks(auctions).tolist().index(0) == best
+
+
+AUCTIONS = auctions_of([0.1, 0.2], [0.3])
+
+
+def test_finite_scores_of_all_candidates_are_taken_as_float64() -> None:
+    checked = check_raw_scores(AUCTIONS, np.array([1, -2, 3], np.float32))
+    assert checked.dtype == np.float64
+    assert checked.tolist() == [1, -2, 3]
+
+
+@pytest.mark.parametrize("bad", [None, np.nan, np.inf, -np.inf])
+def test_a_hard_exclusion_is_refused_with_reason_and_way_out(bad: float | None) -> None:
+    with pytest.raises(DataError, match="hard private exclusion") as error:
+        check_raw_scores(AUCTIONS, [0.123456, bad, 1.0])  # type: ignore[list-item]
+    assert "e^-epsilon" in str(error.value)
+    assert "'no ad' as a candidate" in str(error.value)
+    assert "0.123456" not in str(error.value)
+
+
+@pytest.mark.parametrize("scores", [[0.1, 0.2], [0.1] * 4, [[0.1, 0.2, 0.3]], []])
+def test_scores_of_other_candidates_are_refused(scores: list[float]) -> None:
+    with pytest.raises(DataError, match="depends on private data"):
+        check_raw_scores(AUCTIONS, scores)
+
+
+def test_what_is_no_number_is_refused_and_not_shown() -> None:
+    with pytest.raises(DataError, match="one row of numbers") as error:
+        check_raw_scores(AUCTIONS, ["0.1", "secret", "0.3"])
+    assert "secret" not in str(error.value)

@@ -13,22 +13,22 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tulle.accounting.accountant import privacy_curve
-from tulle.accounting.shuffle_blanket import blanket_delta
+from tulle.accounting.shuffling import blanket_delta
 from tulle.errors import ConfigError
 from tulle.privacy import events
 from tulle.privacy.units import Adjacency, Scope, TrustModel, Unit
 from tulle.select.auctions import Auctions
-from tulle.select.baselines.greedy import Greedy, NonPersonalised
-from tulle.select.baselines.noisy_max import NoiseKind, NoisyMax
-from tulle.select.baselines.score_bounds import ScaledScores
-from tulle.select.cells import finalist_cells
 from tulle.select.decision_accounting import (
     DecisionAccounting,
     Shuffle,
     UserReports,
     enough_finalists,
+    finalist_cells,
 )
-from tulle.select.floors.floor_mechanism import FloorMechanism
+from tulle.select.mechanisms.floors import FloorMechanism
+from tulle.select.mechanisms.mechanism import Greedy, NonPersonalised
+from tulle.select.mechanisms.noisy_max import NoisyMax, ScaledScores
+from tulle.select.mechanisms.noisy_max_probs import NoiseKind
 
 FloatArray = NDArray[np.float64]
 

@@ -1,6 +1,5 @@
 """A plan of a selection claims what its accounting gives, and says what the server sees."""
 
-import dataclasses
 import math
 from typing import Any
 
@@ -8,24 +7,23 @@ import pytest
 from scipy import optimize
 
 from tulle.accounting.accountant import privacy_curve
-from tulle.data.auction_files import AuctionColumns
-from tulle.errors import TulleError
+from tulle.errors import ConfigError, TulleError
 from tulle.privacy import events
-from tulle.privacy.conditions import Status
-from tulle.privacy.plan import Plan
-from tulle.privacy.units import Adjacency, Scope, Unit
+from tulle.privacy.plan import Plan, Status
+from tulle.privacy.units import Adjacency, Scope, TrustModel, Unit
+from tulle.runs.charging import ReleaseTerms
 from tulle.select import selection_plan
-from tulle.select.baselines.greedy import NonPersonalised
 from tulle.select.billing.prices import PricingRule
-from tulle.select.decision_accounting import Shuffle
-from tulle.select.floors.floor_mechanism import FloorMechanism
+from tulle.select.files.auction_files import AuctionColumns
+from tulle.select.mechanisms.floors import FloorMechanism
+from tulle.select.mechanisms.mechanism import NonPersonalised
 from tulle.select.selection_config import Consent, Pricing, SelectionConfig
-from tulle.select.selection_plan import make_selection_plan
-from unit.select.deciding.auction_tables import COLUMNS, by_user, selection
+from tulle.select.selection_plan import UserData, make_selection_plan, what_the_server_observes
+from unit.select.decisions.auction_tables import COLUMNS, by_user, selection
 
 SHUFFLED: dict[str, Any] = {
-    "shuffle": Shuffle(min_cell_size=10_000),
-    "pricing": Pricing(is_posted=True),
+    "min_cell_size": 10_000,
+    "pricing": Pricing(rule="posted"),
     "delta": 1e-6,
     "least_finalists": 4,
 }
@@ -151,8 +149,7 @@ def test_consent_pricing_and_draws_are_said() -> None:
     plan = make_selection_plan(
         selection(pricing=Pricing(rule=PricingRule.FIRST_PRICE, reserve=0.25)),
         COLUMNS,
-        has_ledger=True,
-        noise_source="dice",
+        ReleaseTerms(has_ledger=True, noise_source="dice"),
     )
     assert plan.settings["pricing"] == "first-price"
     assert plan.settings["reserve"] == 0.25
@@ -187,14 +184,14 @@ def test_data_of_type_one_and_type_two_are_told_apart() -> None:
         {"mechanism": FloorMechanism(epsilon=2.0)},
         {"least_finalists": 3},
         {"pricing": Pricing(reserve=0.5)},
-        {"pricing": Pricing(is_posted=True)},
+        {"pricing": Pricing(rule="posted")},
         {"consent": Consent.COLUMN},
         {"name": "other"},
     ],
 )
 def test_another_selection_has_another_fingerprint(change: dict[str, Any]) -> None:
     config = selection()
-    other = dataclasses.replace(config, **change)
+    other = selection(**change)
     assert plan_of(config).fingerprint() == plan_of(selection()).fingerprint()
     assert plan_of(config).fingerprint() != plan_of(other).fingerprint()
 
@@ -202,3 +199,50 @@ def test_another_selection_has_another_fingerprint(change: dict[str, Any]) -> No
 def test_a_plan_is_read_back_from_plain_data() -> None:
     plan = plan_of(by_user(4, delta=1e-6))
     assert Plan.from_dict(plan.to_dict()) == plan
+
+
+LOCAL, SHUFFLE = TrustModel.LOCAL, TrustModel.SHUFFLE
+
+
+@pytest.mark.parametrize("rule", PricingRule)
+@pytest.mark.parametrize("trust_model", [LOCAL, SHUFFLE])
+def test_only_what_follows_from_the_choice_is_protected(
+    rule: PricingRule, trust_model: TrustModel
+) -> None:
+    seen = what_the_server_observes(rule, trust_model, is_posted=True)
+    assert {row.user_data for row in seen if row.is_protected} == {UserData.TYPE_I}
+    assert [row.user_data for row in seen] == [
+        UserData.BOTH,
+        UserData.TYPE_I,
+        UserData.TYPE_I,
+        UserData.TYPE_II,
+        UserData.NONE,
+    ]
+
+
+def test_paid_clicks_are_said_to_be_seen() -> None:
+    for rule, is_needed in (
+        (PricingRule.SECOND_PRICE, False),
+        (PricingRule.SECOND_PRICE_PER_CLICK, True),
+    ):
+        seen = what_the_server_observes(rule, LOCAL, is_posted=False)
+        clicks = next(row for row in seen if row.user_data is UserData.TYPE_II)
+        assert not clicks.is_protected
+        assert ("every paid click is known" in clicks.protection) == is_needed
+
+
+def test_a_shuffler_leaves_counts_of_cells() -> None:
+    choice = what_the_server_observes(PricingRule.SECOND_PRICE, SHUFFLE, is_posted=True)[1]
+    assert "how often" in choice.what
+    choice = what_the_server_observes(PricingRule.SECOND_PRICE, LOCAL, is_posted=True)[1]
+    assert "every request" in choice.what
+
+
+def test_shuffling_needs_posted_prices() -> None:
+    with pytest.raises(ConfigError, match="posted prices"):
+        what_the_server_observes(PricingRule.SECOND_PRICE, SHUFFLE, is_posted=False)
+
+
+def test_a_central_server_is_refused() -> None:
+    with pytest.raises(ConfigError, match="central"):
+        what_the_server_observes(PricingRule.SECOND_PRICE, TrustModel.CENTRAL, is_posted=True)

@@ -3,25 +3,28 @@
 import dataclasses
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tulle
 from tulle.errors import ConfigError, DataError
 from tulle.mechanisms.entropy import SeededNoise
-from tulle.select.ad_prices import AdPrices
-from tulle.select.auctions import Auctions, DeviceClicks
-from tulle.select.billing.bill import bill_counts, bill_impressions
-from tulle.select.billing.choices import Choices
-from tulle.select.billing.money import to_micros
-from tulle.select.billing.posted_prices import post_prices
-from tulle.select.billing.prices import PricingRule, price_candidates
-from tulle.select.billing.reserve import above_reserve
-from tulle.select.floors.floor_mechanism import FloorMechanism
-from tulle.select.floors.shortlist import Cutoff, TopCandidates
-from tulle.select.serving import Devices, Offer, OpenRequests, Server
+from tulle.select.auctions import Auctions, DeviceClicks, above_reserve
+from tulle.select.billing.bill import Choices, bill_counts, bill_impressions
+from tulle.select.billing.prices import (
+    AdPrices,
+    PricingRule,
+    post_prices,
+    price_candidates,
+    to_micros,
+)
+from tulle.select.mechanisms.floors import FloorMechanism
+from tulle.select.mechanisms.shortlists import Cutoff, TopCandidates
+from tulle.select.serving import Devices, Offer, OpenRequests, Server, server_winners
 from unit.select.billing.small_auctions import (
     auctions_of,
     counts_of,
@@ -283,3 +286,45 @@ def test_settings_that_do_not_fit_are_refused() -> None:
     offer = Server(rule=SECOND, reserve=0.0).open_requests(auctions).offer
     with pytest.raises(ConfigError, match="has_consent"):
         devices.choose(offer, has_consent=np.ones(4, np.bool_), rng=SeededNoise(1))
+
+
+def test_a_served_selection_has_the_law_of_its_mechanism() -> None:
+    auctions = random_auctions(40, seed=1)
+    device = random_clicks(auctions, seed=2)
+    selection = tulle.select.selection(epsilon=2.0, gamma=0.6, least_finalists=3)
+    opened = Server.of(selection).open_requests(auctions)
+    devices = Devices.of(selection, LookUp(auctions, device))
+    whole = FloorMechanism(epsilon=2.0, shortlist=Cutoff(gamma=0.6))
+    offered = opened.offer.finalists
+    places = [
+        next(p for p in rows_of(auctions)[number] if auctions.ads[p] == ad)
+        for number, ad in zip(
+            np.repeat(opened.offer.requests, offered.sizes), offered.ads, strict=True
+        )
+    ]
+    raw = device.scores(auctions)
+    expected = whole.selection_probs(auctions, raw)[places]
+    assert devices.mechanism.selection_probs(offered, raw[places]) == pytest.approx(expected)
+    # With fewer finalists than stated a choice would cost more, so the server's winner is shown.
+    consents = np.ones(len(opened.offer.requests), np.bool_)
+    choices = devices.choose(opened.offer, has_consent=consents)
+    few = offered.sizes < 3
+    assert 0 < few.sum() < len(few)
+    assert (choices.ads[few] == offered.ads[server_winners(offered)][few]).all()
+    assert sorted(devices.click_model.asked) == np.flatnonzero(~few).tolist()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("settings_of_selection", "problem"),
+    [
+        ({"unit": "user", "max_decisions_per_user": 3}, "each device must count"),
+        ({"pricing": "posted"}, "means over a batch"),
+        ({"num_slots": 2}, "serve one slot"),
+    ],
+)
+def test_what_single_devices_cannot_carry_out_is_not_served(
+    settings_of_selection: dict[str, Any], problem: str
+) -> None:
+    selection = tulle.select.selection(epsilon=2.0, **settings_of_selection)
+    with pytest.raises(ConfigError, match=problem):
+        Server.of(selection)

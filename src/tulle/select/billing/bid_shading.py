@@ -3,7 +3,7 @@
 A second price is truthful only if a lower bid can lose and never change the price. A private
 choice breaks both: no finalist falls below its floor, so a low bid still wins impressions, and
 the price falls with the rank. Expectations are exact over the draws of the mechanism, with
-every chance and price computed again for the changed bid.
+every probability and price computed again for the changed bid.
 """
 
 import dataclasses
@@ -12,13 +12,20 @@ import math
 import numpy as np
 
 from tulle.errors import ConfigError
-from tulle.select.ad_prices import PaidEvent
-from tulle.select.auctions import Auctions, BoolArray, DeviceClicks, FloatArray, IntArray
-from tulle.select.billing.prices import PricingRule, price_candidates
-from tulle.select.billing.reserve import above_reserve, check_reserve
-from tulle.select.mechanism import SelectionMechanism
+from tulle.select.auctions import (
+    Auctions,
+    BoolArray,
+    DeviceClicks,
+    FloatArray,
+    IntArray,
+    above_reserve,
+    check_reserve,
+)
+from tulle.select.billing.prices import PaidEvent, PricingRule, price_candidates
+from tulle.select.mechanisms.mechanism import SelectionMechanism
 
 BID_FACTORS = (0.0, 0.05, *(round(0.1 * step, 1) for step in range(1, 16)))
+"""Factors on its bids that an advertiser tries, from not bidding to one and a half times."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,19 +54,19 @@ class ShadingCurve:
 
     @property
     def truthful_utility(self) -> float:
-        """Of bids that are left as they are."""
+        """Utility of bids that are left as they are."""
         return self.utilities[self.factors.index(1.0)]
 
     @property
     def best_factor(self) -> float:
-        """With the largest utility; 1 if none is better than truth."""
+        """Factor with the largest utility; 1 if none is better than truth."""
         best = int(np.argmax(self.utilities))
         is_better = self.utilities[best] > self.truthful_utility
         return self.factors[best] if is_better else 1.0
 
     @property
     def gain(self) -> float:
-        """Of the best factor, as a share of the truthful utility; infinite if that is no gain."""
+        """Gain of the best factor, as a share of the truthful utility; infinite if that is 0."""
         difference = max(self.utilities) - self.truthful_utility
         if difference <= 0:
             return 0.0
@@ -80,7 +87,7 @@ def shading_curve(
 
     Args:
       auctions: A sample, with bids that are taken for what a click is worth.
-      device: Predictions that are taken as the true chances of a click.
+      device: Predictions that are taken as the true probabilities of a click.
       selection: How ads are chosen and paid for.
       ads: The advertisers that try a factor, one at a time.
       factors: What they try; 1 must be one of them.
@@ -125,7 +132,7 @@ def _tried_bids(auctions: Auctions, device: DeviceClicks, ads: IntArray) -> _Tri
 
 
 def _outcome(tried: _TriedBids, selection: PricedSelection, factor: float) -> FloatArray:
-    """Sums of utility and of chances to win over all copies."""
+    """Sums of utility and of probabilities to win over all copies."""
     auctions = tried.auctions
     shaded_bids = np.where(tried.is_own, factor * auctions.bids, auctions.bids)
     shaded = above_reserve(dataclasses.replace(auctions, bids=shaded_bids), selection.reserve)

@@ -10,12 +10,57 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tulle.errors import ConfigError
-from tulle.select.ad_prices import AdPrices, PaidEvent
+from tulle.errors import ConfigError, DataError
 from tulle.select.auctions import Auctions, BoolArray, FloatArray, IntArray
-from tulle.select.billing.choices import Choices
-from tulle.select.billing.money import money_text, sum_by_group, to_micros
-from tulle.select.billing.posted_prices import CellCounts, PostedPrices
+from tulle.select.billing.prices import (
+    AdPrices,
+    CellCounts,
+    PaidEvent,
+    PostedPrices,
+    money_text,
+    sum_by_group,
+    to_micros,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Choices:
+    """One chosen ad for each of some auctions. Released by a mechanism of selection."""
+
+    auctions: IntArray
+    """[choices], the number of each auction; none twice."""
+    ads: IntArray
+    """[choices], the ad that was chosen."""
+
+    def __post_init__(self) -> None:
+        if self.auctions.ndim != 1 or self.auctions.shape != self.ads.shape:
+            raise DataError("choices need one auction and one ad each.")
+        if len(np.unique(self.auctions)) < len(self.auctions):
+            raise DataError(
+                "an auction is there twice; it can be billed once. Keep one choice of each."
+            )
+
+    def __len__(self) -> int:
+        return len(self.auctions)
+
+    def places(self, auctions: Auctions) -> IntArray:
+        """[choices], where each chosen ad is in the arrays of all candidates."""
+        if np.any((self.auctions < 0) | (self.auctions >= len(auctions))):
+            raise DataError(
+                f"a choice is of an auction that is not there; they are 0 to {len(auctions) - 1}. "
+                "Bill a choice with the batch it was made in."
+            )
+        places, offsets = auctions.places_of(self.auctions)
+        sizes = np.diff(offsets)
+        is_chosen = auctions.ads[places] == np.repeat(self.ads, sizes)
+        choice_of_place = np.repeat(np.arange(len(self)), sizes)
+        if np.any(np.bincount(choice_of_place[is_chosen], minlength=len(self)) != 1):
+            raise DataError(
+                "a choice is no candidate of its auction, or one twice; "
+                "nothing is billed before every choice is one of the ads that were offered."
+            )
+        chosen_places: IntArray = places[is_chosen]
+        return chosen_places
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,7 +75,7 @@ class BillLine:
 
     @property
     def amount(self) -> str:
-        """In the currency, with all digits."""
+        """Amount in the currency, with all digits."""
         return money_text(self.amount_micros)
 
 
@@ -43,17 +88,17 @@ class Bill:
 
     @property
     def num_impressions(self) -> int:
-        """Of all ads together."""
+        """Number of impressions of all ads together."""
         return sum(line.impressions for line in self.lines)
 
     @property
     def total_micros(self) -> int:
-        """Of all ads together."""
+        """Amount of all ads together, in millionths of the currency."""
         return sum(line.amount_micros for line in self.lines)
 
     @property
     def total(self) -> str:
-        """In the currency, with all digits."""
+        """Amount of all ads together, in the currency, with all digits."""
         return money_text(self.total_micros)
 
 

@@ -13,20 +13,27 @@ import numpy as np
 
 from tulle.errors import ConfigError
 from tulle.privacy.fields import check_count
-from tulle.select.ad_prices import AdPrices, PaidEvent
-from tulle.select.auctions import Auctions, DeviceClicks, FloatArray, IntArray
+from tulle.select.auctions import (
+    Auctions,
+    DeviceClicks,
+    FloatArray,
+    IntArray,
+    above_reserve,
+    server_ranks,
+)
 from tulle.select.billing.bid_shading import PricedSelection, ShadingCurve, shading_curve
-from tulle.select.billing.prices import PricingRule, price_candidates
-from tulle.select.billing.reserve import above_reserve
-from tulle.select.metrics import expected_metrics
-from tulle.select.server_ranks import server_ranks
+from tulle.select.billing.metrics import expected_metrics
+from tulle.select.billing.prices import AdPrices, PaidEvent, PricingRule, price_candidates
 
 SMALL_SHADING_GAIN = 0.02
 """Share of utility below which a bid is not worth changing."""
 SMALL_OVERPAID_SHARE = 0.005
+"""Share of impressions sold above their worth below which nobody will object."""
 
 _ROUNDING_NOISE = 1e-12
+"""Relative difference of two sums that rounding alone may make."""
 _TRIED_AUCTIONS = 10_000
+"""Auctions that changed bids are tried on; each is computed once for every factor."""
 
 
 class Severity(enum.Enum):
@@ -45,7 +52,7 @@ class Finding:
     severity: Severity
     text: str
     way_out: str
-    """Empty if nothing need be done."""
+    """What to do about it; empty if nothing need be done."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,14 +63,14 @@ class IncentiveReport:
     """Share of impressions won at an expected price above the value of the impression."""
     shading: ShadingCurve
     revenue: float
-    """An impression, by the mechanism."""
+    """Revenue of an impression, by the mechanism."""
     non_personalised_revenue: float
-    """An impression, if the best server score always wins."""
+    """Revenue of an impression, if the best server score always wins."""
     findings: tuple[Finding, ...]
 
     @property
     def revenue_change(self) -> float:
-        """Against the non-personalised selection, as a share of its revenue."""
+        """Change against the non-personalised selection, as a share of its revenue."""
         if self.non_personalised_revenue == 0:
             return 0.0 if self.revenue == 0 else math.inf
         return self.revenue / self.non_personalised_revenue - 1
@@ -80,7 +87,7 @@ def report_incentives(
 
     Args:
       auctions: All candidates; those below the reserve are dropped here.
-      device: Predictions that are taken as the true chances of a click.
+      device: Predictions that are taken as the true probabilities of a click.
       selection: How ads are chosen and paid for.
       num_advertisers: How many ads, those in most auctions first, try other bids; None: as
         many as it takes for thousands of auctions, since a few flatter the best bid in them.
@@ -125,14 +132,14 @@ def _most_seen(auctions: Auctions, num_ads: int | None) -> IntArray:
 def overpaid_share(
     auctions: Auctions, device: DeviceClicks, selection_probs: FloatArray, prices: AdPrices
 ) -> float:
-    """Share of impressions, by their chance, whose expected price is above their value.
+    """Share of impressions, by their probability, whose expected price is above their value.
 
-    The value of an impression is the bid times the device's click chance. A price of a click
+    The value of an impression is the bid times the device's click probability. A price of a click
     that is at most the bid is never above it.
 
     Args:
       auctions: The public side.
-      device: Predictions that are taken as the true chances of a click.
+      device: Predictions that are taken as the true probabilities of a click.
       selection_probs: [candidates], adding up to 1 in each auction.
       prices: Of all candidates.
 
@@ -140,7 +147,7 @@ def overpaid_share(
       None: the share follows from private predictions.
     """
     if selection_probs.shape != auctions.ads.shape or prices.amounts.shape != auctions.ads.shape:
-        raise ConfigError("chances and prices must be those of the same candidates.")
+        raise ConfigError("probabilities and prices must be those of the same candidates.")
     values = device.scores(auctions)
     is_per_click = prices.paid_event is PaidEvent.CLICK
     costs = prices.amounts * (device.click_probs if is_per_click else 1.0)
@@ -175,9 +182,11 @@ def _rationality(report: IncentiveReport, rule: PricingRule) -> Finding:
     return Finding(
         topic="rationality",
         severity=severity if share > 0 else Severity.FINE,
-        text=f"{share:.2%} of impressions are sold above what they are worth by the device's "
-        f"prediction ({rule.value}).",
-        way_out="Charge for clicks: such a price is never above the bid." if share > 0 else "",
+        text=f"{share:.2%} of impressions cost more than the value that the device predicts "
+        f"({rule.value}).",
+        way_out="Charge for clicks: the price of a click is never above the bid."
+        if share > 0
+        else "",
     )
 
 
@@ -209,13 +218,13 @@ def _share_text(gain: float) -> str:
 
 def _free_impressions(report: IncentiveReport, selection: PricedSelection) -> Finding:
     least = min(range(len(report.shading.factors)), key=report.shading.factors.__getitem__)
-    chance = report.shading.win_probs[least]
-    is_free = chance > 0 and selection.reserve == 0
+    win_prob = report.shading.win_probs[least]
+    is_free = win_prob > 0 and selection.reserve == 0
     return Finding(
         topic="reserve",
         severity=Severity.PROBLEM if is_free else Severity.FINE,
         text=f"With reserve={selection.reserve:g} an advertiser that bids "
-        f"{report.shading.factors[least]:g} times its value wins {chance:.2%} of its auctions.",
+        f"{report.shading.factors[least]:g} times its value wins {win_prob:.2%} of its auctions.",
         way_out="Set a positive reserve: it keeps bids of nothing out of the auction."
         if is_free
         else "",

@@ -1,7 +1,7 @@
 """Whether a logged rule can tell about another one, decided from public data alone.
 
 Only ads that the logging rule may show say anything. What a device finds missing in its own
-chances must not stop an evaluation: that it stopped would be a release.
+probabilities must not stop an evaluation: that it stopped would be a release.
 """
 
 import math
@@ -13,10 +13,9 @@ import numpy as np
 from tulle.errors import ConfigError
 from tulle.mechanisms.thresholds import WORD_VALUES
 from tulle.select.auctions import Auctions, BoolArray, FloatArray, IntArray
-from tulle.select.floors.finalists import finalist_sizes
-from tulle.select.floors.floor_mechanism import FloorMechanism
-from tulle.select.floors.shortlist import Shortlist
-from tulle.select.mechanism import SelectionMechanism
+from tulle.select.mechanisms.floors import FloorMechanism
+from tulle.select.mechanisms.mechanism import SelectionMechanism
+from tulle.select.mechanisms.shortlists import Shortlist, finalist_sizes
 
 
 def check_support(
@@ -33,7 +32,7 @@ def check_support(
     shortlist = _shortlist(logging)
     if shortlist is None:
         raise ConfigError(
-            f"logging={logging.name!r} gives no public chance to every finalist, so it tells "
+            f"logging={logging.name!r} gives no public probability to every finalist, so it tells "
             "nothing about other choices; log with a FloorMechanism."
         )
     missing = _target_sizes(target, auctions) > finalist_sizes(auctions, shortlist)
@@ -48,9 +47,14 @@ def check_support(
 def weight_limits(
     logging: SelectionMechanism, target: SelectionMechanism, auctions: Auctions
 ) -> FloatArray | None:
-    """[auctions], what no weight target chance / logging chance exceeds; None if unknown.
+    """[auctions], what no weight target probability / logging probability exceeds; None if unknown.
 
-    Known where floors are: no finalist's chance is below its floor.
+    Known where floors are: no finalist's probability is below its floor.
+
+    Args:
+      logging: The rule that decided.
+      target: The rule to evaluate.
+      auctions: The public side.
     """
     if not isinstance(logging, FloorMechanism):
         return None
@@ -62,20 +66,17 @@ def weight_limits(
 
 
 def _shortlist(mechanism: SelectionMechanism) -> Shortlist | None:
-    """The public rule for finalists, each of which has a chance; None if there is none."""
-    shortlist: Shortlist | None = getattr(mechanism, "shortlist", None)
-    return shortlist if mechanism.epsilon < math.inf else None
+    """The public rule for finalists, each of which has a probability; None if there is none."""
+    return mechanism.shortlist if 0 < mechanism.epsilon < math.inf else None
 
 
 def _target_sizes(target: SelectionMechanism, auctions: Auctions) -> IntArray:
-    if target.epsilon == 0:  # The server's winner, whatever a device knows.
-        return np.ones(len(auctions), np.int64)
-    shortlist: Shortlist | None = getattr(target, "shortlist", None)
+    shortlist = target.shortlist
     return auctions.sizes if shortlist is None else finalist_sizes(auctions, shortlist)
 
 
 def _by_size(sizes: IntArray, chance: Callable[[int], float]) -> FloatArray:
-    """[auctions], a chance that follows from the number of finalists."""
+    """[auctions], a probability that follows from the number of finalists."""
     chances = np.ones(int(sizes.max(initial=0)) + 1)
     for size in np.unique(sizes).tolist():
         chances[size] = chance(size)

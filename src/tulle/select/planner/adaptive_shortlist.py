@@ -2,24 +2,34 @@
 
 Randomized response over the k best by server score is worth
 V_k = (sum of their server scores + (e^epsilon - 1) E max of their device scores)
-/ (k - 1 + e^epsilon). A further finalist may turn out best, and takes chance from the others
+/ (k - 1 + e^epsilon). A further finalist may turn out best, and takes probability from the others
 if not. Only public data decide, so the choice of k costs no budget.
+
+For independent scores, what candidate k adds to the best of those before it is the integral of
+P(best of those before <= s) P(score of k > s) over s. The sum starts at the first candidate,
+whose mean is its server score; with k = 1 nothing is integrated.
 """
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 
 from tulle.errors import ConfigError
 from tulle.select.auctions import Auctions, FloatArray, IntArray
 from tulle.select.planner.click_prior import LogitNormalPrior
-from tulle.select.planner.expected_max import best_scores
-from tulle.select.planner.ranked_rows import RankedRows, map_ranked_rows
-from tulle.select.planner.score_nodes import COARSE_STEP
+from tulle.select.planner.score_nodes import (
+    COARSE_STEP,
+    FINE_STEP,
+    RankedRows,
+    ScoreNodes,
+    map_ranked_rows,
+    score_nodes,
+)
 
 _LARGEST_EPSILON = 500.0
-"""Beyond it e^epsilon leaves the range of floats, and chances are those without privacy."""
+"""Beyond it e^epsilon leaves the range of floats, and probabilities are those without privacy."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,7 +37,7 @@ class AdaptiveTop:
     """A shortlist of the size with the largest expected score in each auction. Public."""
 
     epsilon: float
-    """Of the randomized response that chooses from the shortlist."""
+    """Epsilon of the randomized response that chooses from the shortlist."""
     prior: LogitNormalPrior
     """If it is wrong the sizes are not the best ones; privacy does not depend on it."""
 
@@ -39,7 +49,7 @@ class AdaptiveTop:
 
     @property
     def name(self) -> str:
-        """With its settings."""
+        """The shortlist with its settings."""
         return f"adaptive, private stddev {self.prior.private_stddev:g}"
 
     def sizes(self, auctions: Auctions) -> IntArray:
@@ -48,6 +58,19 @@ class AdaptiveTop:
         for rows, best in map_ranked_rows(self._sizes_of_rows, auctions, self.prior):
             sizes[rows.auctions] = best
         return sizes
+
+    def settings(self, epsilon: float) -> dict[str, Any]:
+        """The standard deviation of the prior; its epsilon must be that of the mechanism.
+
+        Raises:
+          ConfigError: It was planned for another epsilon.
+        """
+        if self.epsilon != epsilon:
+            raise ConfigError(
+                f"the shortlist is for epsilon={self.epsilon} and the mechanism has "
+                f"epsilon={epsilon}; plan both for the same."
+            )
+        return {"private_stddev": self.prior.private_stddev}
 
     def _sizes_of_rows(self, rows: RankedRows) -> IntArray:
         # What rank k adds to V is at most e^epsilon times its server score, and V_1 is the first
@@ -72,3 +95,37 @@ def shortlist_values(rows: RankedRows, best: FloatArray, epsilon: float) -> Floa
     odds = math.exp(epsilon)
     sums = np.cumsum(rows.server_scores[:, : best.shape[1]], axis=1)
     return np.asarray((sums + (odds - 1) * best) / (num_finalists - 1 + odds))
+
+
+def best_scores(
+    rows: RankedRows,
+    prior: LogitNormalPrior,
+    *,
+    num_ranks: int | None = None,
+    step: float = FINE_STEP,
+) -> FloatArray:
+    """[rows, ranks], E max of the first k scores, for every k.
+
+    Args:
+      rows: Auctions of equal size.
+      prior: What devices may find.
+      num_ranks: The largest k; by default all.
+      step: Distance of the nodes, see `score_nodes`.
+    """
+    best = np.empty((len(rows.auctions), num_ranks or rows.bids.shape[1]))
+    for numbers, nodes in score_nodes(rows, prior, step=step):
+        best[numbers] = _best_at_nodes(nodes, best.shape[1])
+    return best
+
+
+def _best_at_nodes(nodes: ScoreNodes, num_ranks: int) -> FloatArray:
+    best = np.empty((len(nodes.steps), num_ranks))
+    best[:, 0] = nodes.rows.server_scores[:, 0]
+    all_below = nodes.cdf(0)
+    for rank in range(1, num_ranks):
+        below = nodes.cdf(rank)
+        # d score = score d log score.
+        gain = nodes.integral(all_below * (1 - below) * nodes.scores)
+        best[:, rank] = best[:, rank - 1] + gain
+        all_below *= below
+    return best

@@ -1,7 +1,7 @@
-"""What the server may believe about a device's click chances.
+"""What the server may believe about a device's click probabilities.
 
-The logit of a device's chance is a public part plus a normal private part, independent across
-candidates. The server's prediction is the mean of the device's chance given the public part.
+The logit of a device's probability is a public part plus a normal private part, independent across
+candidates. The server's prediction is the mean of the device's probability given the public part.
 So one number, the standard deviation of the private part, turns public predictions into the law
 of what devices will find: how much there is to gain from personalisation.
 """
@@ -15,16 +15,20 @@ from tulle.errors import ConfigError, DataError
 from tulle.select.auctions import Auctions, DeviceClicks, FloatArray
 
 LEAST_STDDEV, LARGEST_STDDEV = 0.01, 2.5
-
+"""Bounds of the private standard deviation: with less there is nothing to gain, with more the
+integrals over a prior would need more points."""
 _LARGEST_LOGIT = 30.0
+"""Logit beyond which a probability is 1 as far as floats can tell."""
 _LOGIT_STEP = 1 / 64
+"""Distance of the points between which the shift of a logit is interpolated, to 1e-5."""
 _DEVIATE_STEP = 0.25
 _LARGEST_DEVIATE = 8.5
+"""Sums over normal deviates: their step leaves an error of 1e-12, and less is beyond their end."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LogitNormalPrior:
-    """The law of a device's click chance given the server's. Public."""
+    """The law of a device's click probability given the server's. Public."""
 
     private_stddev: float
     """Standard deviation of the part of the logit that only the device knows."""
@@ -48,15 +52,15 @@ class LogitNormalPrior:
         return means
 
     def public_logits(self, server_click_probs: FloatArray) -> FloatArray:
-        """The public part behind a calibrated prediction, to 1e-5; -infinity for a chance of 0,
-        and 30 for those too near to 1 to tell."""
+        """The public part behind a calibrated prediction, to 1e-5; -infinity for a probability of
+        0, and 30 for those too near to 1 to tell."""
         knots, shifts = _logit_shifts(self.private_stddev)
         with np.errstate(divide="ignore"):
             logits = np.log(server_click_probs) - np.log1p(-server_click_probs)
         return np.asarray(np.minimum(logits + np.interp(logits, knots, shifts), _LARGEST_LOGIT))
 
     def score_cdf(self, scores: FloatArray, bids: FloatArray, logits: FloatArray) -> FloatArray:
-        """Chance that a device's score (bid times click chance) is at most `scores`.
+        """Probability that a device's score (bid times click probability) is at most `scores`.
 
         Args:
           scores: > 0.
@@ -68,15 +72,42 @@ class LogitNormalPrior:
         return np.asarray(ndtr(self.deviates(scores, bids, logits)))
 
     def deviates(self, scores: FloatArray, bids: FloatArray, logits: FloatArray) -> FloatArray:
-        """The private part, in standard deviations, that leads to each score."""
+        """The private part, in standard deviations, that leads to each score.
+
+        Args:
+          scores: > 0.
+          bids: > 0.
+          logits: Public parts.
+        """
         probs = np.minimum(scores / bids, 1 - 1e-16)
         return np.asarray((np.log(probs / (1 - probs)) - logits) / self.private_stddev)
 
     def score_quantiles(
         self, deviates: FloatArray | float, bids: FloatArray, logits: FloatArray
     ) -> FloatArray:
-        """Scores of devices whose private part is so many standard deviations."""
+        """Scores of devices whose private part is so many standard deviations.
+
+        Args:
+          deviates: Private parts, in standard deviations.
+          bids: >= 0.
+          logits: Public parts.
+        """
         return np.asarray(bids * logistic(logits + self.private_stddev * deviates))
+
+
+def draw_devices(auctions: Auctions, prior: LogitNormalPrior, *, seed: int) -> DeviceClicks:
+    """One device for each auction, drawn from public data: nobody's predictions.
+
+    Args:
+      auctions: The public side.
+      prior: What devices may find.
+      seed: Fixes the draw.
+    """
+    generator = np.random.Generator(np.random.PCG64(seed))
+    deviates = generator.standard_normal(auctions.num_candidates)
+    logits = prior.public_logits(auctions.server_click_probs)
+    probs = prior.score_quantiles(deviates, np.ones(auctions.num_candidates), logits)
+    return DeviceClicks(click_probs=probs)
 
 
 def private_stddev_of_sample(auctions: Auctions, device: DeviceClicks) -> float:
@@ -96,7 +127,7 @@ def private_stddev_of_sample(auctions: Auctions, device: DeviceClicks) -> float:
     for probs in (auctions.server_click_probs, device.click_probs):
         if np.any((probs <= 0) | (probs >= 1)):
             raise DataError(
-                "a click chance of 0 or 1 has no logit; leave out these candidates first."
+                "a click probability of 0 or 1 has no logit; leave out these candidates first."
             )
     from scipy.optimize import minimize_scalar
 
@@ -112,7 +143,7 @@ def private_stddev_of_sample(auctions: Auctions, device: DeviceClicks) -> float:
 
 
 def logistic(logits: FloatArray) -> FloatArray:
-    """Chances of logits."""
+    """Probabilities that logits stand for."""
     from scipy.special import expit
 
     return np.asarray(expit(logits))
@@ -123,6 +154,6 @@ def _logit_shifts(private_stddev: float) -> tuple[FloatArray, FloatArray]:
     """Logits of server predictions, and what to add for the public part; constant beyond."""
     prior = LogitNormalPrior(private_stddev=private_stddev)
     public = np.arange(-_LARGEST_LOGIT, _LARGEST_LOGIT + _LOGIT_STEP, _LOGIT_STEP)
-    # 1 - E p is the mean chance at the opposite logit: nothing cancels near 1.
+    # 1 - E p is the mean probability at the opposite logit: nothing cancels near 1.
     knots = np.log(prior.mean_click_probs(public)) - np.log(prior.mean_click_probs(-public))
     return knots, public - knots

@@ -1,8 +1,8 @@
 """How often each candidate wins by noisy score, and its clicks, in expectation over devices.
 
 Clipped scores and their noise are independent across candidates, so a candidate wins with the
-integral of its own noisy score's law times the chances that the others are below. The law of a
-noisy score is a mixture over a few private parts: those that are clipped away count as one.
+integral of its own noisy score's law times the probabilities that the others are below. The law of
+a noisy score is a mixture over a few private parts: those that are clipped away count as one.
 """
 
 import dataclasses
@@ -12,29 +12,33 @@ import math
 import numpy as np
 
 from tulle.select.auctions import FloatArray
-from tulle.select.baselines.noisy_max_probs import NoiseKind
-from tulle.select.baselines.unit_nodes import unit_nodes
+from tulle.select.mechanisms.noisy_max_probs import NoiseKind, unit_nodes
 from tulle.select.planner.click_prior import LogitNormalPrior, logistic
-from tulle.select.planner.ranked_rows import RankedRows
+from tulle.select.planner.score_nodes import RankedRows
 
 _NUM_PARTS = 16
+"""Private parts that stand for those inside the box of a score."""
 _NUM_NODES = 128
+"""Values at which the laws of noisy scores are taken; the error is about 1e-3."""
 _FARTHEST_DEVIATE = 6.0
+"""Private parts beyond it, in standard deviations, are less than 1e-8 of all."""
 _LARGEST_EXPONENT = 50.0
+"""Exponent beyond which exp(-exp(x)) is 0 as a float."""
 _ABOVE_NOISE = 12.0
+"""Noise above it, at rate 1, is less than 1e-5 of all."""
 _BELOW_NOISE = {NoiseKind.GUMBEL: 4.0, NoiseKind.EXPONENTIAL: 0.0, NoiseKind.LAPLACE: 10.0}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ScoreMixture:
-    """What a candidate's bounded score may be: a few values with their chances."""
+    """What a candidate's bounded score may be: a few values with their probabilities."""
 
     scores: FloatArray
     """[parts, rows, candidates], times the rate of the noise."""
     chances: FloatArray
     """[parts, rows, candidates], 1 together."""
     clicks: FloatArray
-    """[parts, rows, candidates], mean click chance there times chance to be there."""
+    """[parts, rows, candidates], mean click probability there times probability to be there."""
 
     @classmethod
     def of_box(
@@ -44,7 +48,14 @@ class ScoreMixture:
         box: tuple[FloatArray, FloatArray],
         rates: FloatArray,
     ) -> "ScoreMixture":
-        """Scores clipped to a box [rows, candidates], with noise of a rate for each row."""
+        """Scores clipped to a box, with noise of a rate for each row.
+
+        Args:
+          rows: Auctions of equal size.
+          prior: What devices may find.
+          box: [rows, candidates] each, least and largest score.
+          rates: [rows], one over the scale of the noise.
+        """
         ends = [_deviates(rows, prior, end) for end in box]
         farthest = np.full_like(rows.bids, _FARTHEST_DEVIATE)
         edges = [-farthest, *ends, farthest]
@@ -64,7 +75,7 @@ class ScoreMixture:
 
 
 def noisy_winners(mixture: ScoreMixture, noise: NoiseKind) -> tuple[FloatArray, FloatArray]:
-    """[rows, candidates] each: the chance to win, and clicks, to about 1e-3.
+    """[rows, candidates] each: the probability to win, and clicks, to about 1e-3.
 
     Args:
       mixture: Scores times the rate of their noise.
@@ -96,7 +107,7 @@ def noisy_winners(mixture: ScoreMixture, noise: NoiseKind) -> tuple[FloatArray, 
 def _cdfs(
     mixture: ScoreMixture, noise: NoiseKind, values: FloatArray
 ) -> tuple[list[FloatArray], list[FloatArray]]:
-    """For each candidate [nodes, rows]: chance to be below, and clicks there."""
+    """Laws of each candidate [nodes, rows]: probability to be below, and clicks there."""
     below, clicks_below = [], []
     for rank in range(mixture.scores.shape[2]):
         law, clicks = np.zeros_like(values), np.zeros_like(values)
@@ -130,7 +141,8 @@ def _deviates(rows: RankedRows, prior: LogitNormalPrior, scores: FloatArray) -> 
 def _panel(
     rows: RankedRows, prior: LogitNormalPrior, left: FloatArray, right: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """[parts, rows, candidates] each: chances, clicks and private parts between two of them."""
+    """[parts, rows, candidates] each: probabilities, clicks and private parts between two of
+    them."""
     nodes, weights = (array[:, np.newaxis, np.newaxis] for array in unit_nodes(_NUM_PARTS))
     widths = right - left
     deviates = left + widths * nodes

@@ -1,26 +1,102 @@
-"""Points between which the best of several device scores lies, for sums that stand for integrals.
+"""Integrals over the best of several device scores, as sums over a few points of each auction.
+
+Auctions come as rectangles small enough for the cache, each ordered by server score, so that the
+first k columns are the finalists of a shortlist of k.
 
 Points are equally spaced in the logarithm of the score. What is summed falls to 0 at both ends
 and is smooth, so that the error falls exponentially in the number of points. About 32 of them do
-where click chances are small; chances near 1 crowd below the bid and take more. How many follows
-from each auction alone, so that what is found for it does not depend on those around it.
+where click probabilities are small; those near 1 crowd below the bid and take more. How many
+follows from each auction alone, so that what is found for it does not depend on those around it.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from tulle.select.auctions import FloatArray, IntArray
+from tulle.data.threads import map_in_order
+from tulle.select.auctions import Auctions, FloatArray, IntArray
 from tulle.select.planner.click_prior import LogitNormalPrior, logistic
-from tulle.select.planner.ranked_rows import RankedRows
 
 FINE_STEP, COARSE_STEP = 0.3, 0.6
 """Widths of a step, in standard deviations of a score's logarithm: errors below 1e-4 and 1e-3."""
-
 _LOWEST_DEVIATE, _HIGHEST_DEVIATE = -4.5, 4.2
+"""Private parts, in standard deviations, beyond which too little lies to change 1e-4 of a mean."""
 _MIN_NODES, _MAX_NODES = 16, 4096
+"""Fewest and most points of an auction."""
 _SQRT_TAU = float(np.sqrt(2 * np.pi))
+_LEAST_BID = 1e-200
+"""Divisor in place of a bid of 0."""
+Result = TypeVar("Result")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class RankedRows:
+    """Auctions of equal size, one a row, best server score first; ties by their order."""
+
+    auctions: IntArray
+    """[rows], the number of each auction."""
+    places: IntArray
+    """[rows, candidates], where each is in the arrays of all auctions."""
+    bids: FloatArray
+    """[rows, candidates]"""
+    click_probs: FloatArray
+    """[rows, candidates], the server's."""
+    logits: FloatArray
+    """[rows, candidates], public parts."""
+
+    @property
+    def server_scores(self) -> FloatArray:
+        """[rows, candidates], not rising along a row."""
+        return self.bids * self.click_probs
+
+    @property
+    def bids_above_zero(self) -> FloatArray:
+        """[rows, candidates], to divide by: a bid of 0 is as good as the least bid there is."""
+        return np.maximum(self.bids, _LEAST_BID)
+
+    def take(self, numbers: IntArray) -> "RankedRows":
+        """Some of the rows."""
+        fields = [field.name for field in dataclasses.fields(self)]
+        return RankedRows(**{name: getattr(self, name)[numbers] for name in fields})
+
+
+RowFunction: TypeAlias = Callable[[RankedRows], Result]
+
+
+def map_ranked_rows(
+    function: RowFunction[Result],
+    auctions: Auctions,
+    prior: LogitNormalPrior,
+    *,
+    rows_per_chunk: int = 512,
+) -> Iterator[tuple[RankedRows, Result]]:
+    """Applies a function to all auctions, some at a time, on all cores.
+
+    Args:
+      function: Must be safe to call from several threads.
+      auctions: The public side.
+      prior: What devices may find.
+      rows_per_chunk: So many auctions that what the function keeps for them fits the cache.
+    """
+    logits = prior.public_logits(auctions.server_click_probs)
+    scores = auctions.server_scores
+
+    def ranked(chunk: tuple[IntArray, IntArray]) -> tuple[RankedRows, Result]:
+        numbers, places = chunk
+        order = np.argsort(-scores[places], axis=1, kind="stable")
+        places = np.take_along_axis(places, order, axis=1)
+        rows = RankedRows(
+            auctions=numbers,
+            places=places,
+            bids=auctions.bids[places],
+            click_probs=auctions.server_click_probs[places],
+            logits=logits[places],
+        )
+        return rows, function(rows)
+
+    return map_in_order(ranked, _chunks(auctions, rows_per_chunk))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,7 +117,7 @@ class ScoreNodes:
         )
 
     def cdf(self, rank: int) -> FloatArray:
-        """[nodes, rows], chance that one candidate's score is at most that of the node."""
+        """[nodes, rows], probability that one candidate's score is at most that of the node."""
         return self.prior.score_cdf(
             self.scores, self.rows.bids_above_zero[:, rank], self.rows.logits[:, rank]
         )
@@ -56,7 +132,7 @@ class ScoreNodes:
         return np.asarray(ndtr(deviates)), density
 
     def click_probs(self, rank: int) -> FloatArray:
-        """[nodes, rows], the click chance of one candidate that has the score of the node."""
+        """[nodes, rows], the click probability of one candidate that has the score of the node."""
         return np.minimum(self.scores / self.rows.bids_above_zero[:, rank], 1.0)
 
     def integral(self, values: FloatArray) -> FloatArray:
@@ -111,9 +187,16 @@ def _ends(
 
 
 def _nums_nodes(num_steps: FloatArray, rows: RankedRows, prior: LogitNormalPrior) -> IntArray:
-    """[rows], enough for d log score = (1 - click chance) d logit; few different numbers."""
+    """[rows], enough for d log score = (1 - click probability) d logit; few different numbers."""
     stddev = prior.private_stddev
     likely = logistic(rows.logits.max(axis=1) + max(2.0, 2 * stddev) * stddev)
     needed = num_steps / (stddev * np.maximum(1 - likely, 1e-6)) + 1
     doublings = np.log2(np.clip(needed, _MIN_NODES, _MAX_NODES) / _MIN_NODES)
     return np.asarray(np.ceil(_MIN_NODES * 2 ** (np.ceil(doublings * 3) / 3)), np.int64)
+
+
+def _chunks(auctions: Auctions, step: int) -> Iterator[tuple[IntArray, IntArray]]:
+    for group in auctions.size_groups():
+        for start in range(0, len(group.auctions), step):
+            part = slice(start, start + step)
+            yield group.auctions[part], group.places[part]

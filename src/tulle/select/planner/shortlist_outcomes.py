@@ -13,12 +13,11 @@ import math
 import numpy as np
 
 from tulle.errors import ConfigError
-from tulle.select.ad_prices import AdPrices, PaidEvent
 from tulle.select.auctions import Auctions, FloatArray, IntArray
-from tulle.select.metrics import MarketMetrics
+from tulle.select.billing.metrics import MarketMetrics
+from tulle.select.billing.prices import AdPrices, PaidEvent
 from tulle.select.planner.click_prior import LogitNormalPrior
-from tulle.select.planner.ranked_rows import RankedRows, map_ranked_rows
-from tulle.select.planner.score_nodes import ScoreNodes, score_nodes
+from tulle.select.planner.score_nodes import RankedRows, ScoreNodes, map_ranked_rows, score_nodes
 
 _CLICKS, _PAYMENTS, _VALUES = range(3)
 
@@ -28,7 +27,7 @@ class ShortlistOutcomes:
     """What choices among the first k candidates bring, for every k. From public data."""
 
     offsets: IntArray
-    """[auctions + 1], of the auctions."""
+    """[auctions + 1], offsets of the auctions."""
     favourite: FloatArray
     """[candidates, 3], clicks, payments and value of the favourite of the first k candidates of
     an auction, in line k - 1 of the auction."""
@@ -36,7 +35,7 @@ class ShortlistOutcomes:
     """The same if each of the first k is shown equally often."""
 
     def response_metrics(self, sizes: IntArray, epsilon: float) -> MarketMetrics:
-        """Of randomized response over the first candidates of each auction.
+        """Metrics of randomized response over the first candidates of each auction.
 
         Args:
           sizes: [auctions], number of finalists, from 1 to all.
@@ -51,7 +50,7 @@ class ShortlistOutcomes:
 
 
 def market_metrics(means: FloatArray) -> MarketMetrics:
-    """From mean clicks, payments and value."""
+    """Metrics from mean clicks, payments and value."""
     clicks, payments, values = means.tolist()
     return MarketMetrics(click_rate=clicks, revenue=payments, welfare=values)
 
@@ -93,11 +92,11 @@ class Worth:
     of_click: FloatArray
     """[rows, candidates, 3], those of a click."""
     mean: FloatArray
-    """[rows, candidates, 3], expected by the server's chance of a click."""
+    """[rows, candidates, 3], expected by the server's probability of a click."""
 
     @classmethod
     def of_rows(cls, rows: RankedRows, prices: AdPrices) -> "Worth":
-        """Of all candidates of some auctions."""
+        """Worth of all candidates of some auctions."""
         amounts = prices.amounts[rows.places]
         zeros = np.zeros_like(amounts)
         is_click = prices.paid_event is PaidEvent.CLICK
@@ -107,7 +106,7 @@ class Worth:
         return cls(sure=sure, of_click=of_click, mean=mean)
 
     def take(self, numbers: IntArray) -> "Worth":
-        """Of some of the rows."""
+        """Worth of some of the rows."""
         return Worth(
             sure=self.sure[numbers], of_click=self.of_click[numbers], mean=self.mean[numbers]
         )
@@ -130,7 +129,7 @@ def _favourite_at_nodes(nodes: ScoreNodes, worth: Worth) -> FloatArray:
     outcomes = np.empty_like(worth.mean)
     outcomes[:, 0] = worth.mean[:, 0]
     below, density = nodes.cdf_and_density(0)
-    # By node: chance that all so far are below, and density times worth of the favourite there.
+    # By node: probability that all so far are below, and density times worth of the favourite.
     all_below = below
     at_node = [density * _worth_at(nodes, worth, 0, kind) for kind in (_CLICKS, _PAYMENTS)]
     for rank in range(1, outcomes.shape[1]):

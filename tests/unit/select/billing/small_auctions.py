@@ -5,12 +5,12 @@ from collections import Counter
 import numpy as np
 
 from tulle.select.auctions import Auctions, DeviceClicks, FloatArray, IntArray
-from tulle.select.billing.choices import Choices
-from tulle.select.billing.posted_prices import CellCounts
+from tulle.select.billing.bill import Choices
+from tulle.select.billing.prices import CellCounts
 
 
 def auctions_of(*auctions: list[tuple[int, float, float]]) -> Auctions:
-    """One list of (ad, bid, server's click chance) for each auction."""
+    """One list of (ad, bid, server's click probability) for each auction."""
     rows = [row for auction in auctions for row in auction]
     return Auctions(
         offsets=np.cumsum([0, *(len(auction) for auction in auctions)]),
@@ -23,7 +23,7 @@ def auctions_of(*auctions: list[tuple[int, float, float]]) -> Auctions:
 def random_auctions(
     num_auctions: int, *, seed: int, sizes: tuple[int, int] = (1, 6), num_ads: int = 9
 ) -> Auctions:
-    """Auctions of mixed sizes, with some equal scores and some chances of 0."""
+    """Auctions of mixed sizes, with some equal scores and some probabilities of 0."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(sizes[0], sizes[1] + 1, num_auctions)
     ads = [rng.choice(num_ads, length, replace=False) for length in lengths]

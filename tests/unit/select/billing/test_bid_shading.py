@@ -14,8 +14,8 @@ from tulle.select.billing.bid_shading import (
     shading_curve,
 )
 from tulle.select.billing.prices import PricingRule
-from tulle.select.floors.floor_mechanism import FloorMechanism
-from tulle.select.floors.shortlist import Cutoff
+from tulle.select.mechanisms.floors import FloorMechanism
+from tulle.select.mechanisms.shortlists import Cutoff
 from unit.select.billing.small_auctions import (
     auctions_of,
     calibrated_market,
@@ -48,7 +48,7 @@ def outcome_by_hand(
     ad: int,
     factor: float,
 ) -> tuple[float, float]:
-    """Mean utility and chance to win of randomized response over all eligible candidates."""
+    """Mean utility and probability to win of randomized response over all eligible candidates."""
     utility, chance, num_auctions = 0.0, 0.0, 0
     for places in rows_of(auctions):
         own = [p for p in places if auctions.ads[p] == ad]

@@ -16,8 +16,8 @@ from tulle.select.billing.incentives import (
     report_incentives,
 )
 from tulle.select.billing.prices import PricingRule, price_candidates
-from tulle.select.floors.floor_mechanism import FloorMechanism
-from tulle.select.floors.shortlist import Cutoff
+from tulle.select.mechanisms.floors import FloorMechanism
+from tulle.select.mechanisms.shortlists import Cutoff
 from unit.select.billing.small_auctions import (
     auctions_of,
     calibrated_market,

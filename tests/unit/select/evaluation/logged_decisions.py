@@ -6,10 +6,9 @@ import numpy as np
 
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
 from tulle.privacy.events import Composed, Event
-from tulle.select.auctions import Auctions, FloatArray, IntArray
-from tulle.select.evaluation.decision_log import DecisionLog
-from tulle.select.mechanism import SelectionMechanism
-from tulle.select.server_ranks import server_ranks
+from tulle.select.auctions import Auctions, FloatArray, IntArray, server_ranks
+from tulle.select.evaluation.device_terms import DecisionLog
+from tulle.select.mechanisms.mechanism import SelectionMechanism
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,6 +18,9 @@ class ShowRank:
     rank: int | None
     epsilon: float = 0.5
     name: str = "one rank"
+
+    num_slots = 1
+    shortlist = None
 
     def event(self, num_finalists: int) -> Event:
         del num_finalists
@@ -48,7 +50,7 @@ def same_auctions(num_auctions: int, server_click_probs: FloatArray) -> Auctions
 def private_clicks(
     auctions: Auctions, private_stddev: float, rng: np.random.Generator
 ) -> FloatArray:
-    """True chances of a click: the server's logit and a private normal number."""
+    """True probabilities of a click: the server's logit and a private normal number."""
     public = np.log(auctions.server_click_probs / (1 - auctions.server_click_probs))
     logits = public + private_stddev * rng.standard_normal(auctions.num_candidates)
     return np.asarray(1 / (1 + np.exp(-logits)))
@@ -62,7 +64,8 @@ def logged(
     seed: int,
     users: IntArray | None = None,
 ) -> DecisionLog:
-    """What devices remember that decide by true chances; a user for each auction if not said."""
+    """What devices remember that decide by true probabilities; a user for each auction if not
+    said."""
     raw_scores = auctions.bids * click_probs
     choices = logging.choose(auctions, raw_scores, rng=SeededNoise(seed))
     # Another stream than that of the choices.

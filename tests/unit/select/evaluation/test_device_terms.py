@@ -1,27 +1,33 @@
 """Terms have the right mean over every choice and click, exactly."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
-from tulle.errors import ConfigError
+from tulle.errors import ConfigError, DataError
 from tulle.select.auctions import Auctions, FloatArray
-from tulle.select.baselines.greedy import Greedy, NonPersonalised
-from tulle.select.evaluation.decision_log import DecisionLog
 from tulle.select.evaluation.device_terms import (
+    NUM_STEPS,
+    DecisionLog,
     Estimator,
     TermRange,
     device_terms,
+    square_step,
+    squares_on_grid,
     term_range,
+    term_step,
+    terms_on_grid,
 )
 from tulle.select.evaluation.support import weight_limits
-from tulle.select.floors.floor_mechanism import FloorMechanism
-from tulle.select.floors.shortlist import TopCandidates
-from tulle.select.mechanism import SelectionMechanism
-from unit.select.evaluation.logged_decisions import ShowRank
+from tulle.select.mechanisms.floors import FloorMechanism
+from tulle.select.mechanisms.mechanism import Greedy, NonPersonalised, SelectionMechanism
+from tulle.select.mechanisms.shortlists import TopCandidates
+from unit.select.evaluation.logged_decisions import ShowRank, logged, same_auctions
 
 LOGGING = FloorMechanism(epsilon=1.5, shortlist=TopCandidates(num_finalists=4))
 TARGETS: list[SelectionMechanism] = [
@@ -82,7 +88,7 @@ def test_the_mean_term_is_the_value_of_the_target(
     model: FloatArray,
     values: FloatArray,
 ) -> None:
-    """For any model, any scores, and clicks whose true chance nobody knows."""
+    """For any model, any scores, and clicks whose true probability nobody knows."""
     auction, scores = auction_of(server), device
     repeated, log = outcomes(auction, scores, model)
     terms = device_terms(
@@ -212,3 +218,82 @@ def test_ranges_are_those_of_the_terms() -> None:
     assert term_range(Estimator.DOUBLY_ROBUST, 6.0, 2.0) == TermRange(low=-6.0, high=8.0)
     with pytest.raises(ConfigError, match="nothing to estimate"):
         term_range(Estimator.INVERSE_PROPENSITY, 0.0, 0.0)
+
+
+AUCTIONS = same_auctions(4, np.array([0.2, 0.5, 0.4]))
+LOG = logged(AUCTIONS, AUCTIONS.server_click_probs, FloorMechanism(epsilon=1.0), seed=1)
+
+
+def test_the_chance_of_a_choice_tells_the_favourite() -> None:
+    """Why no propensity is written beside a choice: one look at both undoes randomized response."""
+    mechanism = FloorMechanism(epsilon=1.0)
+    chances = mechanism.selection_probs(AUCTIONS, LOG.raw_scores)[LOG.choices]
+    best = LOG.raw_scores.reshape(4, 3).argmax(axis=1)
+    assert ((chances > 1 / 3) == (AUCTIONS.ads[LOG.choices] == best)).all()
+
+
+def test_sensitive_columns_are_not_printed() -> None:
+    for field in dataclasses.fields(DecisionLog):
+        assert field.repr == (not field.name.startswith("raw_")), field.name
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"choices": LOG.choices[::-1]}, "a candidate of its own auction"),
+        ({"raw_scores": LOG.raw_scores[1:]}, "raw_scores must have one entry"),
+        ({"raw_model_clicks": np.ones(2)}, "raw_model_clicks must have one entry"),
+    ],
+)
+def test_a_log_of_other_auctions_is_refused(wrong: dict[str, Any], message: str) -> None:
+    log = dataclasses.replace(LOG, **wrong)
+    with pytest.raises(DataError, match=message):
+        log.check(AUCTIONS)
+    with pytest.raises(DataError, match="one decision for each auction"):
+        LOG.check(same_auctions(5, np.array([0.2, 0.5])))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"raw_clicks": LOG.raw_clicks[1:]}, "raw_clicks must have one entry for each decision"),
+        ({"raw_clicks": np.ones(4)}, "raw_clicks must be True or False, not float64"),
+        ({"is_personalised": np.ones(4)}, "is_personalised must be True or False"),
+        ({"raw_model_clicks": np.full(12, 1.5)}, "raw_model_clicks must be probabilities"),
+    ],
+)
+def test_a_malformed_log_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        dataclasses.replace(LOG, **wrong)
+
+
+LIMITS = TermRange(low=-3.0, high=5.0)
+
+
+@given(hnp.arrays(np.float64, 6, elements=st.floats(allow_nan=True, allow_infinity=True)))
+def test_every_term_is_bounded_even_where_a_computation_went_wrong(terms: FloatArray) -> None:
+    with np.errstate(over="ignore"):
+        steps = terms_on_grid(terms, LIMITS)
+    assert steps.dtype == np.int64
+    assert steps.min() >= 0
+    assert steps.max() <= NUM_STEPS
+
+
+@given(hnp.arrays(np.float64, 6, elements=st.floats(-3.0, 5.0)))
+def test_terms_are_kept_up_to_half_a_step(terms: FloatArray) -> None:
+    back = LIMITS.low + term_step(LIMITS) * terms_on_grid(terms, LIMITS)
+    assert np.abs(back - terms).max() <= term_step(LIMITS) * 0.5000001
+
+
+def test_squares_are_those_of_users_rounded_up() -> None:
+    steps = terms_on_grid(np.array([5.0, -3.0, 5.0, 1.0]), LIMITS)
+    squares = squares_on_grid(steps, np.array([0, 1, 0, 2]), LIMITS, 2)
+    unit = square_step(LIMITS, 2)
+    assert squares * unit == pytest.approx([100.0, 9.0, 1.0], abs=unit)
+    assert squares[0] == NUM_STEPS
+    assert np.all(squares * unit >= np.array([100.0, 9.0, 1.0]) * (1 - 1e-12))
+
+
+def test_a_square_is_bounded_for_a_user_with_too_many_terms() -> None:
+    steps = np.full(9, NUM_STEPS)
+    assert squares_on_grid(steps, np.zeros(9, np.int64), LIMITS, 2).tolist() == [NUM_STEPS]

@@ -13,23 +13,28 @@ import numpy as np
 import pytest
 
 from tulle.accounting.accountant import guarantee
-from tulle.accounting.pure_epsilon import pure_epsilon
+from tulle.accounting.event_rules import pure_epsilon
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.privacy.events import Composed
 from tulle.privacy.units import Adjacency, Unit
 from tulle.select.auctions import FloatArray, IntArray
 from tulle.select.decision_accounting import DecisionAccounting, Shuffle, UserReports
-from tulle.select.evaluation import on_device_evaluation
-from tulle.select.evaluation.decision_log import DecisionLog
-from tulle.select.evaluation.device_terms import Estimator, TermRange, device_terms
-from tulle.select.evaluation.on_device_evaluation import (
+from tulle.select.evaluation import estimate
+from tulle.select.evaluation.device_terms import (
+    NUM_STEPS,
+    DecisionLog,
+    Estimator,
+    TermRange,
+    device_terms,
+    term_step,
+)
+from tulle.select.evaluation.estimate import (
     OnDeviceEvaluation,
     release_estimate,
     user_event,
 )
-from tulle.select.evaluation.term_grid import NUM_STEPS, term_step
-from tulle.select.floors.floor_mechanism import FloorMechanism
+from tulle.select.mechanisms.floors import FloorMechanism
 from unit.select.evaluation.logged_decisions import ShowRank, same_auctions
 
 AUCTIONS = same_auctions(7, np.array([0.3, 0.4, 0.5, 0.2]))
@@ -102,7 +107,7 @@ def largest_loss(settings: OnDeviceEvaluation, monkeypatch: pytest.MonkeyPatch) 
         recorded[-1].append((int(raw_count), config))
         return int(raw_count)
 
-    monkeypatch.setattr(on_device_evaluation, "release_discrete_laplace", record)
+    monkeypatch.setattr(estimate, "release_discrete_laplace", record)
     worst = Fraction(0)
     for seed in range(5):
         recorded.clear()
@@ -158,7 +163,7 @@ def fault_every_decision_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         del most
         return np.ones(len(log.users), np.bool_)
 
-    monkeypatch.setattr(on_device_evaluation, "_counted", all_of)
+    monkeypatch.setattr(estimate, "_counted", all_of)
 
 
 def fault_terms_are_not_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,8 +175,8 @@ def fault_terms_are_not_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     def uncut(*args: Any, **settings: Any) -> FloatArray:
         return device_terms(*args, **settings | {"max_weight": 1e9})
 
-    monkeypatch.setattr(on_device_evaluation, "terms_on_grid", unbounded)
-    monkeypatch.setattr(on_device_evaluation, "device_terms", uncut)
+    monkeypatch.setattr(estimate, "terms_on_grid", unbounded)
+    monkeypatch.setattr(estimate, "device_terms", uncut)
 
 
 def fault_squares_are_free(monkeypatch: pytest.MonkeyPatch) -> None:

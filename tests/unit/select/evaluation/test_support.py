@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 from tulle.errors import ConfigError
-from tulle.select.baselines.greedy import Greedy, NonPersonalised
-from tulle.select.baselines.noisy_max import NoiseKind, NoisyMax
-from tulle.select.baselines.score_bounds import ScaledScores
 from tulle.select.evaluation.support import check_support, weight_limits
-from tulle.select.floors.floor_mechanism import FloorMechanism
-from tulle.select.floors.shortlist import TopCandidates
-from tulle.select.mechanism import SelectionMechanism
+from tulle.select.mechanisms.floors import FloorMechanism
+from tulle.select.mechanisms.mechanism import Greedy, NonPersonalised, SelectionMechanism
+from tulle.select.mechanisms.noisy_max import NoisyMax, ScaledScores
+from tulle.select.mechanisms.noisy_max_probs import NoiseKind
+from tulle.select.mechanisms.shortlists import TopCandidates
 from unit.select.evaluation.logged_decisions import ShowRank, same_auctions
 
 AUCTIONS = same_auctions(3, np.array([0.2, 0.5, 0.4, 0.1]))
@@ -41,7 +40,7 @@ def test_only_decisions_that_count_need_support() -> None:
 
 @pytest.mark.parametrize("logging", [Greedy(), NonPersonalised(), ShowRank(rank=None)])
 def test_a_log_without_public_finalists_is_refused(logging: SelectionMechanism) -> None:
-    with pytest.raises(ConfigError, match="gives no public chance to every finalist"):
+    with pytest.raises(ConfigError, match="gives no public probability to every finalist"):
         check_support(logging, top(1), AUCTIONS, ALL)
 
 

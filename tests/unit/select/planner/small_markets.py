@@ -70,7 +70,8 @@ def exact_expected_max(bids: Values, logits: Values, private_stddev: float) -> f
 def exact_top(
     bids: Values, logits: Values, private_stddev: float, num_top: int = 1
 ) -> tuple[Values, Values]:
-    """Chances to be among the best and clicks there, by integration over the own private part."""
+    """Probabilities to be among the best and clicks there, by integration over the own private
+    part."""
     results = np.array(
         [
             [

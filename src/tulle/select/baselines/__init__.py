@@ -1,1 +1,0 @@
-"""Rules of selection that floors are compared with."""

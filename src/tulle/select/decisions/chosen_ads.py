@@ -1,0 +1,173 @@
+"""Finds the choices of a file again in the auctions that they were made in."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tulle.errors import DataError
+from tulle.select.auctions import BoolArray, IntArray
+from tulle.select.billing.bill import Choices
+from tulle.select.files.auction_blocks import AuctionBlock
+from tulle.select.files.choice_files import read_choices, read_clicks
+
+IdArray = npt.NDArray[Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class FoundChoices:
+    """Choices of one slot in the auctions of a block."""
+
+    choices: Choices
+    """Choices by number of the auction in the block."""
+    raw_is_clicked: BoolArray | None
+    """[choices], None if clicks were not given. Type II data."""
+
+
+class ChosenAds:
+    """All choices of a file, by auction. Those of a file are held in memory."""
+
+    def __init__(
+        self, auction_ids: IdArray, ads: IdArray, slots: IntArray, raw_is_clicked: BoolArray | None
+    ) -> None:
+        order = np.argsort(auction_ids, kind="stable")
+        self._auction_ids, self._ads = auction_ids[order], ads[order]
+        self._slots = slots[order]
+        self._raw_is_clicked = None if raw_is_clicked is None else raw_is_clicked[order]
+        self._num_found = 0
+
+    @classmethod
+    def read(cls, choices: Path, clicks: Path | None, *, like: AuctionBlock) -> "ChosenAds":
+        """Reads the files whole.
+
+        Args:
+          choices: As `decide` wrote them, or a copy of them in another form.
+          clicks: None if they are not needed.
+          like: A block of the auctions, which says whether ids are numbers or text.
+
+        Raises:
+          DataError: A file cannot be used, or a click is of no choice.
+        """
+        parts = list(read_choices(choices))
+        if not parts:
+            raise DataError(f"{choices.name} has no choices.")
+        auction_ids = ids_like(
+            np.concatenate([part.auction_ids for part in parts]), like.rows.auction_ids, choices
+        )
+        own_ads = like.rows.original_ads(like.rows.ads[:1])
+        ads = ids_like(np.concatenate([part.ads for part in parts]), own_ads, choices)
+        slots = np.concatenate(
+            [np.zeros(len(p), np.int64) if p.slots is None else p.slots for p in parts]
+        )
+        clicked = None
+        if clicks is not None:
+            found = _clicked_pairs(clicks, auction_ids, ads)
+            clicked = _is_clicked(found, clicks, auction_ids, ads)
+        return cls(auction_ids, ads, slots, clicked)
+
+    def of_block(self, block: AuctionBlock) -> Iterator[FoundChoices]:
+        """The choices in the auctions of a block, slot by slot.
+
+        Raises:
+          DataError: One is no candidate of its auction.
+        """
+        ids = block.rows.auction_ids[block.kept]
+        if not len(ids):
+            return
+        order = np.argsort(ids, kind="stable")
+        rows = np.searchsorted(ids[order], self._auction_ids)
+        is_inside = rows < len(ids)
+        rows = order[np.where(is_inside, rows, 0)]
+        found = np.flatnonzero(is_inside & (ids[rows] == self._auction_ids))
+        self._num_found += len(found)
+        for slot in np.unique(self._slots[found]).tolist():
+            part = found[self._slots[found] == slot]
+            clicked = None if self._raw_is_clicked is None else self._raw_is_clicked[part]
+            ads = _codes(block, rows[part], self._ads[part])
+            yield FoundChoices(
+                choices=Choices(auctions=rows[part], ads=ads), raw_is_clicked=clicked
+            )
+
+    @property
+    def num_auctions(self) -> int:
+        """Number of auctions that have a choice."""
+        return len(np.unique(self._auction_ids))
+
+    def check_all_found(self, path: Path) -> None:
+        """Refuses choices of auctions that no block had."""
+        if self._num_found != len(self._auction_ids):
+            raise DataError(
+                f"{path.name} has choices of auctions that are not there or show no ad by the "
+                "reserve; bill choices with the auctions and settings they were made by."
+            )
+
+
+def ids_like(ids: IdArray, others: IdArray, path: Path) -> IdArray:
+    """Ids as whole numbers or text, as those they are compared with: text files have text alone.
+
+    An id that only looks like another stays another: 7 is no 007, and is not found.
+
+    Args:
+      ids: Ids of a file.
+      others: Ids of the auctions that they are compared with.
+      path: The file, for messages.
+    """
+    if (ids.dtype.kind in "iu") == (others.dtype.kind in "iu"):
+        return ids
+    if others.dtype.kind not in "iu":
+        return np.array([str(number) for number in ids.tolist()], dtype=object)
+    try:
+        return np.array([int(text) for text in ids.tolist()], np.int64)
+    except ValueError:
+        raise DataError(
+            f"{path.name} has other ids than the auctions: whole numbers in one, text in the "
+            "other; write them alike."
+        ) from None
+
+
+def _clicked_pairs(path: Path, auction_ids: IdArray, ads: IdArray) -> set[tuple[Any, Any]]:
+    """Auction and ad of each click; None for the ad where the file has none."""
+    clicked: set[tuple[Any, Any]] = set()
+    for part in read_clicks(path):
+        auctions = ids_like(part.auction_ids, auction_ids, path).tolist()
+        names = [None] * len(part)
+        if part.ads is not None:
+            names = ids_like(part.ads, ads, path).tolist()
+        pairs = zip(auctions, names, part.clicked.tolist(), strict=True)
+        clicked |= {(auction, ad) for auction, ad, is_clicked in pairs if is_clicked}
+    return clicked
+
+
+def _is_clicked(
+    clicked: set[tuple[Any, Any]], path: Path, auction_ids: IdArray, ads: IdArray
+) -> BoolArray:
+    found = [
+        (auction, ad) in clicked or (auction, None) in clicked
+        for auction, ad in zip(auction_ids.tolist(), ads.tolist(), strict=True)
+    ]
+    if sum(found) != len(clicked):
+        raise DataError(
+            f"{path.name} has clicks that are of no choice, or of several; name the ad of a click "
+            "where an auction shows several."
+        )
+    return np.array(found, np.bool_)
+
+
+def _codes(block: AuctionBlock, rows: IntArray, ads: IdArray) -> IntArray:
+    """The ads as the block numbers them."""
+    auctions = block.auctions
+    places, offsets = auctions.places_of(rows)
+    sizes = np.diff(offsets)
+    names: IdArray = block.rows.original_ads(auctions.ads[places])
+    is_chosen = np.asarray(names == np.repeat(ads, sizes), np.bool_)
+    owners = np.repeat(np.arange(len(rows)), sizes)
+    if np.any(np.bincount(owners[is_chosen], minlength=len(rows)) != 1):
+        raise DataError(
+            "a choice is no eligible candidate of its auction; bill choices with the auctions and "
+            "settings that they were made by."
+        )
+    chosen: IntArray = auctions.ads[places[is_chosen]]
+    return chosen

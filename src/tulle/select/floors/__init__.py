@@ -1,1 +1,0 @@
-"""Mechanisms as public floors: no candidate ever falls below its own."""

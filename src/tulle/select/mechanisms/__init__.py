@@ -1,0 +1,1 @@
+"""Mechanisms that choose ads, each with its law, its cost and its draw in whole words."""
