@@ -13,13 +13,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tulle.accounting.curve import PrivacyCurve
-from tulle.errors import ConfigError, DataError
-from tulle.privacy.fields import check_count, check_finite
+from tulle.errors import DataError
+from tulle.privacy.fields import check_count, check_delta, check_prob
 
 FloatArray = NDArray[np.float64]
 
 LEAST_RUNS = 100
+"""Fewer runs prove nothing."""
 _NUM_EPSILONS = 401
+"""Points of the claim that rates are held against; points left out can only hide a fault."""
 _PLACING_SHARE = 10
 """One run of so many places the thresholds; the others are counted."""
 _RUNS_BEYOND = 3
@@ -31,18 +33,16 @@ class ProfileAuditConfig:
     """Settings of a profile audit. Every field is public information."""
 
     false_alarm_prob: float = 1e-6
-    """Largest chance that a right mechanism is called wrong."""
+    """Largest probability that a right mechanism is called wrong."""
     num_thresholds: int = 100
-    """From the lower tail to the upper; with fewer than 3 nothing lies between the tails."""
+    """Thresholds from the lower tail to the upper; fewer than 3 leave nothing in between."""
     delta: float = 1e-5
-    """Where a lower bound on epsilon is given."""
+    """The delta at which a lower bound on epsilon is given."""
 
     def __post_init__(self) -> None:
-        if not 0 < check_finite("false_alarm_prob", self.false_alarm_prob) < 1:
-            raise ConfigError(f"false_alarm_prob={self.false_alarm_prob} must be in (0, 1).")
+        check_prob("false_alarm_prob", self.false_alarm_prob)
         check_count("num_thresholds", self.num_thresholds, least=3)
-        if not 0 <= check_finite("delta", self.delta) < 1:
-            raise ConfigError(f"delta={self.delta} must be in [0, 1); choose e.g. 1e-5.")
+        check_delta(self.delta)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class ProfileAuditResult:
     threshold_quantile: float
     """The share of all scores below the threshold of `worst_excess`."""
     num_runs: int
-    """Of both data sets together."""
+    """Number of runs on both data sets together."""
     false_alarm_prob: float
     epsilon_lower_bound: float
     """No mechanism with these scores has a smaller epsilon at `delta`."""
@@ -64,7 +64,7 @@ class ProfileAuditResult:
 
     @property
     def is_violated(self) -> bool:
-        """True if the claim is wrong, but for the chance of a false alarm."""
+        """True if the claim is wrong, but for the probability of a false alarm."""
         return self.worst_excess > 0
 
 
@@ -84,7 +84,7 @@ def audit_profile(
       config: How sure to be, and how many thresholds to try.
 
     Privacy:
-      For data sets made up for the audit: its result is exact and not private.
+      For synthetic data sets: the result is exact and not private.
     """
     config = config or ProfileAuditConfig()
     first, second = _checked("scores", scores), _checked("neighbour_scores", neighbour_scores)
@@ -109,14 +109,14 @@ def audit_profile(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Rates:
-    """Between what bounds the chance of an event lies, for one event a threshold."""
+    """Bounds of the probability of an event, for one event a threshold."""
 
     low: FloatArray
     high: FloatArray
 
     @classmethod
     def above(cls, scores: FloatArray, thresholds: FloatArray, alarm: float) -> "_Rates":
-        """Of a score above each threshold (Clopper and Pearson 1934)."""
+        """Bounds for a score above each threshold (Clopper and Pearson 1934)."""
         from scipy.special import betaincinv
 
         total = scores.size
@@ -128,7 +128,7 @@ class _Rates:
 
     @property
     def opposite(self) -> "_Rates":
-        """Of a score that is not above."""
+        """Bounds for a score that is not above."""
         return _Rates(1 - self.high, 1 - self.low)
 
 

@@ -13,11 +13,11 @@ import tulle.measure
 import tulle.mechanisms
 import tulle.select
 from contract import test_randomizers
-from tulle.audit.mechanism_audit import LEAST_DRAWS, audit_randomizer
-from tulle.audit.mechanism_scores import learnt_scores
+from tulle.audit.mechanism_audit import LEAST_DRAWS, audit_randomizer, learnt_scores
 from tulle.audit.randomizers.catalogue import RANDOMIZERS, find_randomizer
 from tulle.audit.randomizers.trial import Randomizer, Trial
 from tulle.errors import ConfigError
+from tulle.lab.audited_randomizers import LAB_RANDOMIZERS
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise, release_rng
 from tulle.privacy.events import RandomizedResponse
 from tulle.privacy.units import Adjacency
@@ -25,7 +25,8 @@ from tulle.privacy.units import Adjacency
 NUM_DRAWS = 20_000
 FALSE_ALARM = 1e-9
 
-each_randomizer = pytest.mark.parametrize("randomizer", RANDOMIZERS, ids=lambda each: each.name)
+EVERY = (*RANDOMIZERS, *LAB_RANDOMIZERS)
+each_randomizer = pytest.mark.parametrize("randomizer", EVERY, ids=lambda each: each.name)
 
 
 @each_randomizer
@@ -75,9 +76,7 @@ def test_every_randomizer_of_the_contract_is_audited() -> None:
 INGREDIENTS = {
     "mechanisms.entropy",
     "mechanisms.exact",
-    "mechanisms.lazy_uniform",
-    "mechanisms.rounded_normal",
-    "mechanisms.uniform",
+    "mechanisms.thresholds",
 }
 
 
@@ -90,40 +89,29 @@ def test_every_module_of_mechanisms_that_draws_is_audited_or_an_ingredient() -> 
 
 # What passes on the draws of others, chooses rows, or says what a mechanism can do.
 NO_RANDOMIZERS = {
-    "labels.release.drawing",
-    "labels.release.releasing",
-    "labels.response_stages",
-    "labels.row_mechanism",
-    "labels.unbiased.rounding",
+    "labels.label_mechanism",
+    "labels.label_noise",
+    "labels.mechanisms.rounding",
+    "labels.mechanisms.unit_noise",
+    "labels.releases.label_release",
     "measure.attribution.data_driven",
-    "measure.queries.flat_query",
-    "measure.queries.private_slices",
-    "measure.queries.raw_totals",
-    "measure.queries.reach_query",
-    "measure.queries.releasing",
+    "measure.queries.answers",
+    "measure.queries.measuring",
+    "measure.queries.slice_queries",
     "measure.queries.tree_query",
-    "measure.reports.event_reports",
-    "measure.reports.event_states",
-    "measure.reports.summary_reports",
     "measure.w3c.campaign",
     "measure.w3c.campaign_result",
-    "select.baselines.chance_words",
-    "select.baselines.greedy",
-    "select.deciding.deciding",
-    "select.deciding.drawing",
-    "select.deciding.evaluating",
-    "select.evaluation.on_device_evaluation",
-    "select.floors.floor_vector",
-    "select.mechanism",
+    "select.decisions.draws",
+    "select.evaluation.estimate",
+    "select.evaluation.evaluate_files",
+    "select.mechanisms.mechanism",
+    "select.mechanisms.words",
     "select.serving",
 }
 
 # Reach adds the noise of audited randomizers to counts of its own; not audited as a whole.
 REACH = {
     "measure.reach.frequency_release",
-    "measure.reach.private_union",
-    "measure.reach.sketch_frequency",
-    "measure.reach.sketch_release",
 }
 
 
@@ -137,7 +125,7 @@ def test_every_release_of_labels_totals_and_choices_is_audited(package: ModuleTy
 
 
 def test_names_are_distinct_and_lead_to_their_randomizers() -> None:
-    assert len({randomizer.name for randomizer in RANDOMIZERS}) == len(RANDOMIZERS)
+    assert len({randomizer.name for randomizer in EVERY}) == len(EVERY)
     assert all(find_randomizer(each.name) is each for each in RANDOMIZERS)
     with pytest.raises(ConfigError, match="did you mean 'laplace'"):
         find_randomizer("laplase")

@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tulle.audit.randomizers.trial import Draw, Outputs, Randomizer, Trial
+from tulle.mechanisms.centred_noise import CentredNoise
 from tulle.mechanisms.discrete_gaussian import DiscreteGaussianConfig, release_discrete_gaussian
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_discrete_laplace
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.gaussian import GaussianConfig, release_gaussian
-from tulle.mechanisms.intervals import CentredNoise
 from tulle.mechanisms.key_selection import KeySelectionConfig, select_keys
 from tulle.mechanisms.key_thresholds import (
     GaussianKeyThresholdConfig,
@@ -32,9 +32,13 @@ from tulle.privacy.events import DiscreteLaplace
 from tulle.privacy.units import Adjacency
 
 _NUM_PARTIES = 19
+"""Users of split-and-mix: the fewest for which its bound is proven."""
 _SUMS_AT_ONCE = 5000
+"""Sums that are drawn at once, so that the messages of all users fit into memory."""
 _KEY_DELTA = 0.01
+"""Delta of a key, large enough to be seen in some ten thousand draws."""
 _MANY_UNITS, _SOME_UNITS = 30, 3
+"""Units of a key: so many that it passes almost surely, and so few that it passes sometimes."""
 
 
 def _laplace(noise_factor: float) -> Trial:

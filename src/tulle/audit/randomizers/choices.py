@@ -10,12 +10,12 @@ from tulle.audit.randomizers.trial import MakeTrial, Randomizer, Trial
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.privacy.units import Adjacency
 from tulle.select.auctions import Auctions
-from tulle.select.baselines.noisy_max import Calibration, NoiseKind, NoisyMax
-from tulle.select.baselines.prior_response import PriorResponse
-from tulle.select.baselines.score_bounds import ScaledScores
-from tulle.select.floors.floor_mechanism import FloorMechanism
-from tulle.select.mechanism import SelectionMechanism
-from tulle.select.slots import SlotMechanism
+from tulle.select.mechanisms.floors import FloorMechanism
+from tulle.select.mechanisms.mechanism import SelectionMechanism
+from tulle.select.mechanisms.noisy_max import Calibration, NoisyMax, ScaledScores
+from tulle.select.mechanisms.noisy_max_probs import NoiseKind
+from tulle.select.mechanisms.prior_choice import PriorChoice
+from tulle.select.mechanisms.slots import SlotMechanism
 
 _NUM_ADS = 3
 _RAW_SCORES = ((1.0, 0.0, 0.0), (0.0, 1.0, 1.0))
@@ -64,25 +64,25 @@ def _equal_winners(auctions: Auctions) -> NDArray[np.float64]:
 CHOICES = (
     Randomizer(
         name="floor-choice",
-        modules=("select.floors.floor_mechanism",),
+        modules=("select.mechanisms.floors",),
         make=_choices(lambda epsilon: FloorMechanism(epsilon=epsilon)),
     ),
     *(
         Randomizer(
             name=f"noisy-max-{noise.value}",
-            modules=("select.baselines.noisy_max",),
+            modules=("select.mechanisms.noisy_max",),
             make=_noisy_max(noise),
         )
         for noise in NoiseKind
     ),
     Randomizer(
         name="prior-choice",
-        modules=("select.baselines.prior_response",),
-        make=_choices(lambda epsilon: PriorResponse(epsilon=epsilon, winner_probs=_equal_winners)),
+        modules=("select.mechanisms.prior_choice",),
+        make=_choices(lambda epsilon: PriorChoice(epsilon=epsilon, winner_probs=_equal_winners)),
     ),
     Randomizer(
         name="slot-choice",
-        modules=("select.slots",),
+        modules=("select.mechanisms.slots",),
         make=_choices(lambda epsilon: SlotMechanism(epsilon=epsilon, num_slots=2)),
     ),
 )

@@ -1,22 +1,26 @@
 """Randomizers of one value out of a few, each on two values."""
 
-from types import ModuleType
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tulle.audit.randomizers.trial import Randomizer, Trial
-from tulle.mechanisms import randomized_response, rappor, subset_selection
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.finite_channel import FiniteChannel
 from tulle.mechanisms.joint_response import (
     JointResponseConfig,
     JointSubsetConfig,
-    respond_jointly,
+    release_joint_response,
 )
-from tulle.mechanisms.report_states import ReportSpec
-from tulle.mechanisms.source_noise import SourceNoise, noise_sources
+from tulle.mechanisms.randomized_response import (
+    RandomizedResponseConfig,
+    release_randomized_bits,
+    release_randomized_response,
+)
+from tulle.mechanisms.rappor import RapporConfig, release_rappor
+from tulle.mechanisms.subset_selection import SubsetSelectionConfig, release_subset_selection
 from tulle.privacy.events import EpsilonDelta
 from tulle.privacy.units import Adjacency
 
@@ -25,38 +29,33 @@ _NUM_ROWS = 3
 
 
 def _randomized_response(noise_factor: float) -> Trial:
-    config = randomized_response.RandomizedResponseConfig(
-        epsilon=1 / noise_factor, num_values=_NUM_VALUES
-    )
-    return _of_values(randomized_response, config)
+    config = RandomizedResponseConfig(epsilon=1 / noise_factor, num_values=_NUM_VALUES)
+    return _of_values(release_randomized_response, config)
 
 
 def _bits(noise_factor: float) -> Trial:
-    config = randomized_response.RandomizedResponseConfig(epsilon=1 / noise_factor)
+    config = RandomizedResponseConfig(epsilon=1 / noise_factor)
 
     def draw(is_neighbour: bool, num_draws: int, rng: NoiseSource) -> NDArray[Any]:
         raw_bits = np.full(num_draws, is_neighbour, np.uint8)
-        return randomized_response.randomize_bits(raw_bits, config, rng=rng)
+        return release_randomized_bits(raw_bits, config, rng=rng)
 
     return Trial(event=config.event(), adjacency=Adjacency.REPLACE, draw=draw)
 
 
 def _rappor(noise_factor: float) -> Trial:
-    config = rappor.RapporConfig(epsilon=1 / noise_factor, num_values=_NUM_VALUES)
-    return _of_values(rappor, config)
+    config = RapporConfig(epsilon=1 / noise_factor, num_values=_NUM_VALUES)
+    return _of_values(release_rappor, config)
 
 
 def _subset_selection(noise_factor: float) -> Trial:
-    config = subset_selection.SubsetSelectionConfig(
-        epsilon=1 / noise_factor, num_values=_NUM_VALUES
-    )
-    return _of_values(subset_selection, config)
+    config = SubsetSelectionConfig(epsilon=1 / noise_factor, num_values=_NUM_VALUES)
+    return _of_values(release_subset_selection, config)
 
 
-def _of_values(module: ModuleType, config: Any) -> Trial:
+def _of_values(release: Callable[..., NDArray[Any]], config: Any) -> Trial:
     def draw(is_neighbour: bool, num_draws: int, rng: NoiseSource) -> NDArray[Any]:
-        reports: NDArray[Any] = module.randomize(np.full(num_draws, +is_neighbour), config, rng=rng)
-        return reports
+        return release(np.full(num_draws, +is_neighbour), config, rng=rng)
 
     return Trial(event=config.event(), adjacency=Adjacency.REPLACE, draw=draw)
 
@@ -64,8 +63,8 @@ def _of_values(module: ModuleType, config: Any) -> Trial:
 def _finite_channel(noise_factor: float) -> Trial:
     epsilon = 1 / noise_factor
     odds = np.exp(epsilon * np.array([[1, 0.5, 0], [0, 0.5, 1]]))
-    chances = odds / odds.sum(axis=1, keepdims=True)
-    channel = FiniteChannel.from_chances(chances, outputs=(0, 1, 2), epsilon=epsilon)
+    probs = odds / odds.sum(axis=1, keepdims=True)
+    channel = FiniteChannel.from_probs(probs, outputs=(0, 1, 2), epsilon=epsilon)
 
     def draw(is_neighbour: bool, num_draws: int, rng: NoiseSource) -> NDArray[Any]:
         return channel.draw(np.full(num_draws, +is_neighbour), rng=rng)
@@ -91,19 +90,9 @@ def _of_vectors(config: JointResponseConfig | JointSubsetConfig) -> Trial:
     def draw(is_neighbour: bool, num_draws: int, rng: NoiseSource) -> NDArray[Any]:
         raw_vectors = np.zeros((num_draws, _NUM_ROWS), np.uint8)
         raw_vectors[:, 1] = is_neighbour
-        return respond_jointly(raw_vectors, config, rng=rng)
+        return release_joint_response(raw_vectors, config, rng=rng)
 
     return Trial(event=config.event(), adjacency=Adjacency.REPLACE, draw=draw)
-
-
-def _source_noise(noise_factor: float) -> Trial:
-    noise = SourceNoise(spec=ReportSpec.event(), epsilon=1 / noise_factor)
-
-    def draw(is_neighbour: bool, num_draws: int, rng: NoiseSource) -> NDArray[Any]:
-        raw_states = noise.spec.states_at(np.full(num_draws, +is_neighbour))
-        return noise_sources(raw_states, noise, rng=rng)
-
-    return Trial(event=noise.event(), adjacency=Adjacency.REPLACE, draw=draw)
 
 
 RESPONSES = (
@@ -120,5 +109,4 @@ RESPONSES = (
     Randomizer(name="finite-channel", modules=("mechanisms.finite_channel",), make=_finite_channel),
     Randomizer(name="joint-response", modules=("mechanisms.joint_response",), make=_joint_response),
     Randomizer(name="joint-subset", modules=("mechanisms.joint_response",), make=_joint_subset),
-    Randomizer(name="source-noise", modules=("mechanisms.source_noise",), make=_source_noise),
 )

@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tulle.audit.randomizers.trial import Outputs, Randomizer, Trial
-from tulle.measure.queries.step_noise import (
+from tulle.measure.central_counts import CentralGaussianConfig, CentralLaplaceConfig
+from tulle.measure.queries.query_noise import (
     GaussianBudget,
     LaplaceBudget,
     Sensitivity,
     StepNoise,
 )
-from tulle.measure.trust.central import CentralGaussianConfig, CentralLaplaceConfig
 from tulle.measure.w3c.aggregation import AggregationConfig, aggregate_reports
 from tulle.mechanisms.analytic_gaussian import gaussian_epsilon
 from tulle.mechanisms.entropy import NoiseSource
@@ -99,10 +99,10 @@ def _pairs_of_counts(
 
 TOTALS = (
     Randomizer(
-        name="laplace-totals", modules=("measure.queries.step_noise",), make=_laplace_totals
+        name="laplace-totals", modules=("measure.queries.query_noise",), make=_laplace_totals
     ),
     Randomizer(
-        name="gaussian-totals", modules=("measure.queries.step_noise",), make=_gaussian_totals
+        name="gaussian-totals", modules=("measure.queries.query_noise",), make=_gaussian_totals
     ),
     Randomizer(
         name="aggregated-reports",
@@ -111,12 +111,12 @@ TOTALS = (
     ),
     Randomizer(
         name="central-laplace-counts",
-        modules=("measure.trust.central", "measure.trust.value_counts"),
+        modules=("measure.central_counts",),
         make=_central_laplace,
     ),
     Randomizer(
         name="central-gaussian-counts",
-        modules=("measure.trust.central", "measure.trust.value_counts"),
+        modules=("measure.central_counts",),
         make=_central_gaussian,
     ),
 )

@@ -25,17 +25,17 @@ class Outputs(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A randomizer with its settings on two neighbouring inputs, all made up."""
+    """A randomizer with its settings on two neighbouring inputs, all synthetic."""
 
     event: Event
     """What one draw is claimed to cost."""
     adjacency: Adjacency
-    """Under which the two inputs are neighbours."""
+    """Adjacency under which the two inputs are neighbours."""
     draw: Draw
     """Independent outputs on the first input, or, if True is given, on its neighbour."""
     outputs: Outputs = Outputs.FINITE
     delta: float = 1e-5
-    """Where epsilon is quoted. All of the claim is audited."""
+    """Delta at which epsilon is quoted. All of the claim is audited."""
 
 
 MakeTrial = Callable[[float], Trial]
@@ -47,6 +47,6 @@ class Randomizer:
 
     name: str
     modules: tuple[str, ...]
-    """Where it is, below tulle."""
+    """Modules that it is in, below tulle."""
     make: MakeTrial
     """The trial with all noise times a factor; noise set by an epsilon gets epsilon / factor."""

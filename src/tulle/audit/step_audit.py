@@ -5,6 +5,7 @@ is what a run releases: its weights, after every step where they are private the
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -12,27 +13,33 @@ import torch
 from numpy.typing import NDArray
 
 from tulle.accounting.accountant import privacy_curve
+from tulle.audit.audited_steps import (
+    AuditedSteps,
+    Background,
+    NeighbourRows,
+    Turns,
+    along_canaries,
+    turns_of,
+)
 from tulle.audit.profile import ProfileAuditConfig, ProfileAuditResult, audit_profile
-from tulle.audit.steps.engines import AuditedEngine, turns_of
-from tulle.audit.steps.neighbours import Background, NeighbourRows, along_canaries
-from tulle.audit.steps.scores import label_scores
 from tulle.errors import ConfigError
-from tulle.mechanisms.entropy import NoiseSource
+from tulle.mechanisms.entropy import NoiseSource, noise_source
 from tulle.privacy.fields import check_count, check_finite
 from tulle.privacy.units import Adjacency
-from tulle.runs.interruption import StopRequest
-from tulle.train.engine_choice import start_engine
+from tulle.runs.records import StopRequest
 from tulle.train.fitting import make_plan
-from tulle.train.journal import MemoryJournal
-from tulle.train.methods.private_steps import tower_method
-from tulle.train.private_training import step_settings
-from tulle.train.run_context import RunContext
-from tulle.train.train_plan import TrainPlan
+from tulle.train.methods.private_steps import start_plan_steps, tower_method
+from tulle.train.methods.private_training import step_settings
+from tulle.train.methods.train_plan import TrainPlan
+from tulle.train.models.building import build_model
+from tulle.train.steps.journal import MemoryJournal
+from tulle.train.steps.step_context import StepContext
 
 FloatArray = NDArray[np.float64]
-
 LEAST_RUNS = 1000
+"""Fewer runs show next to nothing."""
 _RATE = 1.0
+"""Learning rate of the audited steps, by which weights are turned back into sums."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,14 +47,14 @@ class StepAuditConfig:
     """Settings of an audit of private steps. Every field is public information."""
 
     num_runs: int = 50_000
-    """On each of two neighbouring data sets."""
+    """Number of runs on each of two neighbouring data sets."""
     epsilon: float = 4.0
-    """What the plan is calibrated to."""
+    """Epsilon that the plan is calibrated to."""
     delta: float = 1e-5
     noise_factor: float = 1.0
-    """Times the noise of the steps; the claim stays that of 1. Less plants a fault."""
+    """Factor on the noise of the steps; the claim stays that of 1. Less plants a fault."""
     false_alarm_prob: float = 1e-6
-    """Largest chance that a right engine is called wrong."""
+    """Largest probability that right steps are called wrong."""
 
     def __post_init__(self) -> None:
         check_count("num_runs", self.num_runs, least=LEAST_RUNS)
@@ -59,17 +66,17 @@ class StepAuditConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepAudit:
-    """What was found about one engine."""
+    """What was found about the steps of one engine."""
 
     engine: str
     noise_multiplier: float
-    """Of the plan."""
+    """Noise multiplier of the plan."""
     num_steps: int
     profiles: Mapping[Background, ProfileAuditResult]
 
     @property
     def is_violated(self) -> bool:
-        """True if the claim is wrong, but for the chance of a false alarm."""
+        """True if the claim is wrong, but for the probability of a false alarm."""
         return any(profile.is_violated for profile in self.profiles.values())
 
     @property
@@ -84,7 +91,7 @@ class StepAudit:
 
     @property
     def verdict(self) -> str:
-        """In one word for tables."""
+        """The result in one word for tables."""
         return "VIOLATED" if self.is_violated else "holds"
 
     def to_dict(self) -> dict[str, object]:
@@ -112,24 +119,26 @@ class StepAudit:
 
 
 def audit_step(
-    engine: AuditedEngine,
-    config: StepAuditConfig,
+    engine: AuditedSteps,
+    config: StepAuditConfig | None = None,
     *,
-    rng: NoiseSource,
+    rng: NoiseSource | None = None,
     say: Callable[[str], None] | None = None,
 ) -> StepAudit:
-    """Runs an engine on two neighbouring data sets and holds the runs against its plan.
+    """Takes private steps on two neighbouring data sets and holds the runs against their plan.
 
     Args:
-      engine: What to audit.
+      engine: The steps to audit.
       config: How many runs, of which plan, and how sure to be.
-      rng: Source of batches and noise.
+      rng: Source of batches and noise; None: entropy of the operating system.
       say: Is told what is run next.
 
     Privacy:
-      Data sets are made up: no data are read, and nothing is charged.
+      Data sets are synthetic: no data are read, and nothing is charged.
     """
     tell = say or (lambda _: None)
+    config = config or StepAuditConfig()
+    source = noise_source(None) if rng is None else rng
     tell(f"{engine.name}: plan")
     rows = {each: NeighbourRows(num_runs=config.num_runs, background=each) for each in Background}
     any_rows = rows[Background.APART]
@@ -144,7 +153,7 @@ def audit_step(
     profiles = {}
     for background, each in rows.items():
         tell(f"{engine.name}: {config.num_runs:,} runs a data set, other rows {background.value}")
-        one, other = (_scores(engine, plan, each, label, config, rng) for label in (0, 1))
+        one, other = (_scores(engine, plan, each, label, config, source) for label in (0, 1))
         profiles[background] = audit_profile(one, other, claim, profile_config)
     settings = step_settings(plan)
     return StepAudit(
@@ -155,8 +164,35 @@ def audit_step(
     )
 
 
+def label_scores(
+    sums: FloatArray, whitening: FloatArray, turns: Turns, noise_stddev: float
+) -> FloatArray:
+    """[runs]: the log likelihood ratio of label 1 against label 0.
+
+    A canary adds 1 to the sum of a step that it is in, with label 1, and -1 with label 0. Over
+    all batches that it may be in, what is seen has a mixture of normal laws.
+
+    Args:
+      sums: [looks, runs]: sums of the steps along the canaries in clip norms, times `whitening`.
+      whitening: [looks, steps]: see `AuditedSteps.whitening`.
+      turns: When a canary may be in a batch.
+      noise_stddev: Standard deviation of the noise of each look, in clip norms.
+    """
+    patterns = np.array(list(itertools.product([0, 1], repeat=len(turns.steps))))
+    probs = np.prod(np.where(patterns == 1, turns.prob, 1 - turns.prob), axis=1)
+    means = patterns[probs > 0] @ whitening[:, list(turns.steps)].T
+    logs = np.log(probs[probs > 0])[:, None]
+
+    def log_density(sign: int) -> FloatArray:
+        distances = np.square(sums - sign * means[:, :, None]).sum(axis=1)
+        density = np.logaddexp.reduce(logs - distances / (2 * noise_stddev**2), axis=0)
+        return np.asarray(density, dtype=np.float64)
+
+    return log_density(1) - log_density(-1)
+
+
 def _scores(
-    engine: AuditedEngine,
+    engine: AuditedSteps,
     plan: TrainPlan,
     rows: NeighbourRows,
     canary_label: int,
@@ -173,7 +209,7 @@ def _scores(
 
 
 def _looks(
-    engine: AuditedEngine,
+    engine: AuditedSteps,
     plan: TrainPlan,
     rows: NeighbourRows,
     canary_label: int,
@@ -184,15 +220,15 @@ def _looks(
     settings = step_settings(plan)
     drawn = dataclasses.replace(settings, noise_multiplier=noise_factor * settings.noise_multiplier)
     towers = tower_method(plan)
-    model = towers.model.build(plan.shape.features, seed=towers.initial_seed)
-    context = RunContext(
+    model = build_model(towers.model, plan.shape.features, seed=towers.initial_seed)
+    context = StepContext(
         device=torch.device("cpu"),
         rng=rng,
         journal=MemoryJournal(),
         stop=StopRequest(),
         noise_placement=engine.placement,
     )
-    taking = start_engine(model, rows.examples(canary_label), plan, drawn, context)
+    taking = start_plan_steps(model, rows.examples(canary_label), plan, drawn, context)
     taking.begin(0)
     steps_a_look = 1 if engine.sees_every_step else settings.num_steps
     seen = [along_canaries(model.parameters)]

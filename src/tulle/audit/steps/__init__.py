@@ -1,1 +1,0 @@
-"""The profile audit of private training steps, engine by engine."""
