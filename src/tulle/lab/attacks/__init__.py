@@ -1,0 +1,1 @@
+"""Attacks on synthetic data, whose truth is known, beside what privacy allows any attacker."""

@@ -1,0 +1,233 @@
+"""Membership: a model that learned its examples by heart says who was among them.
+
+A coin decides for every candidate whether a model is trained on it. The attacker sees the model
+and one candidate; a margin that is larger than under models of other people (a smaller loss) is a
+sign that it was there. Being in or out is add-or-remove, so a private model keeps all attackers
+under true positives <= e^epsilon false positives + delta.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tulle.errors import ConfigError, DataError
+from tulle.lab.attacks.bounds import NOT_PRIVATE, true_positive_ceilings
+from tulle.lab.attacks.small_classifiers import (
+    NoisyGradientSteps,
+    PlainGradientSteps,
+    train_plainly,
+    train_privately,
+)
+from tulle.mechanisms.entropy import SeededNoise
+from tulle.privacy.fields import check_count, check_prob, null_if_infinite
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+Trainer = Callable[[FloatArray, FloatArray, int], FloatArray]
+"""Features, labels and a seed to weights."""
+
+FALSE_POSITIVE_RATES = tuple(float(rate) for rate in np.geomspace(3e-3, 1.0, 31))
+"""False-positive rates at which curves are kept."""
+_PECULIAR_NORM = 4.0
+"""Norm of what is peculiar to one person, where what can be learned has size 1."""
+_WRONG_LABEL_PROB = 0.1
+"""Labels that follow from nothing, which only a model that learns by heart gets right."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MembershipConfig:
+    """Settings of the attack. Every field is public information."""
+
+    num_candidates: int = 200
+    num_features: int = 1000
+    """More than candidates: enough to learn all of them by heart."""
+    epsilons: tuple[float, ...] = (1.0, 4.0)
+    """Epsilons of the private models."""
+    delta: float = 1e-5
+    low_false_positive_rate: float = 0.01
+    """Rate at which true positives are named: of an attacker who is rarely wrong."""
+    num_models: int = 40
+    """Models of each kind, each on other candidates; the others are the attacker's comparison."""
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        check_count("num_candidates", self.num_candidates, least=10)
+        check_count("num_features", self.num_features)
+        check_count("num_models", self.num_models, least=2)
+        if not all(0 < epsilon < math.inf for epsilon in self.epsilons):
+            raise ConfigError(f"epsilons={self.epsilons} must be > 0 and finite, e.g. (1.0,).")
+        check_prob("delta", self.delta, example=1e-5)
+        check_prob("low_false_positive_rate", self.low_false_positive_rate, example=0.01)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttackedModel:
+    """What the attacker found out about one kind of model."""
+
+    epsilon: float
+    """math.inf for the model without noise."""
+    delta: float
+    true_positive_rates: tuple[float, ...]
+    """Share of members found at each of FALSE_POSITIVE_RATES."""
+    area_under_curve: float
+    """0.5 by chance, 1 if members are always told from others."""
+    true_positive_rate: float
+    """Share of members found at the low false-positive rate."""
+    ceiling: float
+    """Largest share that any attacker can find there."""
+    member_accuracy: float
+    """Accuracy of the model on examples that it was trained on."""
+    fresh_accuracy: float
+    """Accuracy of the model on examples that it was not trained on."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data; an infinite epsilon is null."""
+        return dataclasses.asdict(self) | {"epsilon": null_if_infinite(self.epsilon)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MembershipResult:
+    """A model without noise, and private ones."""
+
+    config: MembershipConfig
+    models: tuple[AttackedModel, ...]
+    """The one without noise first."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            "attack": "membership",
+            "privacy": NOT_PRIVATE,
+            "config": dataclasses.asdict(self.config),
+            "false_positive_rates": list(FALSE_POSITIVE_RATES),
+            "models": [model.to_dict() for model in self.models],
+        }
+
+    def lines(self) -> list[str]:
+        """What was found, in lines to print."""
+        rate = self.config.low_false_positive_rate
+        lines = [f"membership: members found where {rate:g} of the others are taken for members"]
+        for index, model in enumerate(self.models):
+            name = f"epsilon {model.epsilon:g}" if index else "no noise"
+            limit = f"any attacker at most {model.ceiling:.1%}" if index else "nothing limits it"
+            lines.append(
+                f"  {name:<12}{model.true_positive_rate:6.1%}; {limit}; "
+                f"right on fresh examples {model.fresh_accuracy:.1%}"
+            )
+        return lines
+
+
+def attack_by_membership(config: MembershipConfig | None = None) -> MembershipResult:
+    """Trains models on synthetic examples and asks them who was there.
+
+    Privacy:
+      For synthetic examples, with seeded noise: the result is exact and not private.
+    """
+    config = config or MembershipConfig()
+    plain = PlainGradientSteps()
+    models = [_attack(config, lambda x, y, _: train_plainly(x, y, plain), math.inf)]
+    for epsilon in config.epsilons:
+        settings = NoisyGradientSteps.for_epsilon(
+            epsilon, config.delta, expected_examples=config.num_candidates // 2
+        )
+        models.append(_attack(config, _private_trainer(settings), epsilon))
+    return MembershipResult(config=config, models=tuple(models))
+
+
+def true_positive_rates(
+    member_scores: FloatArray, other_scores: FloatArray, false_positive_rates: FloatArray
+) -> FloatArray:
+    """The largest share of members above a threshold that few enough others are above.
+
+    Args:
+      member_scores: Higher for those the attacker takes for members.
+      other_scores: Of those who are none.
+      false_positive_rates: Largest share of others above the threshold.
+    """
+    if not member_scores.size or not other_scores.size:
+        raise DataError("a curve needs scores of members and of others, at least one of each.")
+    ordered = np.sort(other_scores)[::-1]
+    num_allowed = np.floor(false_positive_rates * ordered.size + 1e-9).astype(np.int64)
+    # Above the first score that may not be taken for a member.
+    thresholds = np.append(ordered, -math.inf)[num_allowed]
+    above = np.searchsorted(np.sort(member_scores), thresholds, side="right")
+    return np.asarray(1 - above / member_scores.size, dtype=np.float64)
+
+
+def area_under_curve(member_scores: FloatArray, other_scores: FloatArray) -> float:
+    """Probability that a member has a higher score than another; ties count half."""
+    ordered = np.sort(other_scores)
+    below = np.searchsorted(ordered, member_scores, side="left")
+    up_to = np.searchsorted(ordered, member_scores, side="right")
+    return float(np.mean(below + up_to) / (2 * ordered.size))
+
+
+def _private_trainer(settings: NoisyGradientSteps) -> Trainer:
+    return lambda features, labels, seed: train_privately(
+        features, labels, settings, rng=SeededNoise(seed)
+    )
+
+
+def _attack(config: MembershipConfig, train: Trainer, epsilon: float) -> AttackedModel:
+    drawn = [_draw_candidates(config, number) for number in range(config.num_models)]
+    weights = np.stack([train(*one.members(), one.seed) for one in drawn])
+    is_member = np.concatenate([one.is_member for one in drawn])
+    margins = np.concatenate([one.margins(own) for one, own in zip(drawn, weights, strict=True)])
+    scores = np.concatenate(
+        [one.margins(own) for one, own in zip(drawn, _peculiar(weights), strict=True)]
+    )
+    of_members, of_others = scores[is_member], scores[~is_member]
+    low_rate = np.array([config.low_false_positive_rate])
+    delta = 1.0 if math.isinf(epsilon) else config.delta
+    curve = true_positive_rates(of_members, of_others, np.array(FALSE_POSITIVE_RATES))
+    return AttackedModel(
+        epsilon=epsilon,
+        delta=delta,
+        true_positive_rates=tuple(float(rate) for rate in curve),
+        area_under_curve=area_under_curve(of_members, of_others),
+        true_positive_rate=float(true_positive_rates(of_members, of_others, low_rate)[0]),
+        ceiling=float(true_positive_ceilings(low_rate, epsilon, delta)[0]),
+        member_accuracy=float(np.mean(margins[is_member] > 0)),
+        fresh_accuracy=float(np.mean(margins[~is_member] > 0)),
+    )
+
+
+def _peculiar(weights: FloatArray) -> FloatArray:
+    """What each model has that the mean of the others has not: they saw other people."""
+    num_others = len(weights) - 1
+    of_others = (weights.sum(axis=0) - weights) / num_others
+    return np.asarray(weights - of_others, dtype=np.float64)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class _Candidates:
+    features: FloatArray
+    labels: FloatArray
+    is_member: BoolArray
+    seed: int
+
+    def members(self) -> tuple[FloatArray, FloatArray]:
+        return self.features[self.is_member], self.labels[self.is_member]
+
+    def margins(self, weights: FloatArray) -> FloatArray:
+        """How sure a model is of each candidate's label."""
+        return np.asarray(self.labels * (self.features @ weights), dtype=np.float64)
+
+
+def _draw_candidates(config: MembershipConfig, number: int) -> _Candidates:
+    rng = np.random.default_rng([config.seed, number])
+    size = config.num_candidates
+    features = rng.standard_normal((size, config.num_features))
+    features *= _PECULIAR_NORM / math.sqrt(config.num_features)
+    # One direction that can be learned, and labels that are sometimes against it.
+    features[:, 0] = rng.standard_normal(size)
+    labels = np.where(features[:, 0] > 0, 1.0, -1.0)
+    return _Candidates(
+        features=features,
+        labels=np.where(rng.random(size) < _WRONG_LABEL_PROB, -labels, labels),
+        is_member=rng.random(size) < 0.5,
+        seed=int(rng.integers(2**62)),
+    )

@@ -1,0 +1,1 @@
+"""Published experiments run again, and their claims judged by what came out."""

@@ -1,0 +1,50 @@
+"""Which function runs which target."""
+
+from collections.abc import Mapping
+
+from tulle.lab.reproduction.label_runs import run_debiasing, run_units
+from tulle.lab.reproduction.market_runs import (
+    run_epsilon_sweep,
+    run_gamma_sweep,
+    run_mixing_grid,
+    run_pricing,
+    run_synthetic_scores,
+)
+from tulle.lab.reproduction.reproducing import Experiment
+from tulle.lab.reproduction.training_runs import (
+    run_attribution_table,
+    run_budget_ratio,
+    run_display_figure,
+    run_display_table,
+    run_long_display_table,
+    run_model_size,
+    run_search_figure,
+    run_user_table,
+    run_vocabulary,
+)
+from tulle.lab.reproduction.tree_runs import run_hierarchy
+
+_COMPUTED: Mapping[str, Experiment] = {
+    "apple-fig3": run_epsilon_sweep,
+    "apple-fig4": run_gamma_sweep,
+    "apple-fig10": run_synthetic_scores,
+    "apple-fig13": run_mixing_grid,
+    "apple-pricing": run_pricing,
+    "tutorial-hierarchy": run_hierarchy,
+}
+TRAINED: Mapping[str, Experiment] = {
+    "patcg-debias": run_debiasing,
+    "labeldp-units": run_units,
+    "ppai24-table1": run_display_table,
+    "ppai24-table2": run_attribution_table,
+    "ppai24-table3": run_user_table,
+    "ppai24-table5": run_long_display_table,
+    "adkdd24-fig1": run_display_figure,
+    "adkdd24-fig2": run_search_figure,
+    "adkdd24-fig3": run_budget_ratio,
+    "adkdd24-fig4": run_model_size,
+    "adkdd24-fig5": run_vocabulary,
+}
+"""Those that train models and so need torch."""
+EXPERIMENTS: Mapping[str, Experiment] = {**_COMPUTED, **TRAINED}
+"""By the name of the target."""
