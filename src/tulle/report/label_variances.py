@@ -5,84 +5,73 @@ The numbers come from the planners of `tulle labels plan`: exact, and from setti
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tulle.errors import ConfigError
+from tulle.labels.label_mechanism import DescribedMechanism, Description, LabelKind
 from tulle.report.html.charts import Axis, Bar, BarChart, Curve, CurveChart
 from tulle.report.html.page import Block, Figure, Paragraph, Section
 from tulle.report.html.tables import Table
-from tulle.report.label_channels import (
-    Facts,
-    is_binary,
-    is_of_units,
-    label_grid,
-    unit_mechanism,
-    unit_sizes,
-)
 
 if TYPE_CHECKING:
     from tulle.labels.label_grid import FloatArray, LabelGrid
-    from tulle.labels.numeric_planner import NumericOption, NumericPlan
-    from tulle.labels.units.unit_response import UnitMechanism
+    from tulle.labels.mechanisms.unit_response import UnitResponse
+    from tulle.labels.numeric_planner import NumericMechanism, NumericOption, NumericPlan
 
 _MOST_VALUES = 401
-"""Of a grid that mechanisms are compared on; finer ones are compared on so many."""
+"""Most values of a grid that mechanisms are compared on; finer grids are thinned to that many."""
 _EPSILONS = tuple(0.25 * number for number in range(2, 33))
 _LEAST_BIAS = 1e-6
-"""In ranges of the label; what is below comes from rounding."""
+"""Bias in ranges of the label; what is below comes from rounding."""
 _SAME = 1e-3
+"""Relative difference below which a stated variance is that of the planner."""
 _TITLE = "Variance by mechanism"
 _VALUE = "variance of the noise in a target"
+_PLAIN_CLASSES = "class-rr"
 _TRUTH = "prior-rr says more where its prior is sure; its reports lean towards the prior."
 
 
-def variance_section(mechanism: Facts) -> Section:
+def variance_section(described: Description) -> Section:
     """What each mechanism for such labels leaves, at the epsilon of the release.
 
     Args:
-      mechanism: What the released one says of itself.
+      described: The released mechanism in plain data, from the record.
     """
-    if is_of_units(mechanism):
-        return Section(_TITLE, (_by_unit_rows(mechanism),))
-    if is_binary(mechanism):
-        return Section(_TITLE, _of_bits(mechanism))
-    if "num_classes" in mechanism:
-        return Section(_TITLE, _of_classes(mechanism))
-    grid = label_grid(mechanism)
-    blocks = [] if grid is None else _of_numbers(mechanism, grid)
+    from tulle.labels.mechanisms.catalogue import mechanism_class
+
+    known = mechanism_class(described)
+    blocks: Sequence[Block] = ()
+    if known is not None:
+        blocks = _BLOCKS[known.label_kind](known, described)
     return Section(_TITLE, tuple(blocks) or (Paragraph("The record states no variance."),))
 
 
-def stated_variance(mechanism: Facts) -> float | None:
-    """What the record of a release says about its own noise; None for labels that were cut."""
-    if mechanism.get("clip"):
-        return None
-    for name in ("noise_variance", "expected_variance"):
-        if isinstance(mechanism.get(name), float):
-            return float(mechanism[name])
-    scale = mechanism.get("noise_scale")
-    return 2 * scale**2 if isinstance(scale, float) else None
+def _of_numbers(known: type[DescribedMechanism], described: Description) -> list[Block]:
+    numeric = cast("type[NumericMechanism]", known)
+    grid = numeric.grid_of(described)
+    shown, prior, about = _weights(described, grid)
+    plan = _numeric_plan(shown, float(described["epsilon"]), prior)
+    if plan is None:
+        return []
+    stated = known.channel_facts(described).variance
+    return _numeric_blocks(described, plan, grid.high - grid.low, about, stated)
 
 
-def _of_numbers(mechanism: Facts, grid: "LabelGrid") -> list[Block]:
-    shown, prior, about = _weights(mechanism, grid)
-    plan = _numeric_plan(shown, float(mechanism["epsilon"]), prior)
-    return [] if plan is None else _numeric_blocks(mechanism, plan, grid.high - grid.low, about)
-
-
-def _weights(mechanism: Facts, grid: "LabelGrid") -> "tuple[LabelGrid, FloatArray | None, str]":
+def _weights(
+    described: Description, grid: "LabelGrid"
+) -> "tuple[LabelGrid, FloatArray | None, str]":
     """The values to compare on, how likely they are, and both in words."""
     import numpy as np
 
     from tulle.labels.label_grid import LabelGrid
-    from tulle.labels.label_prior import LabelPriorConfig, PrivatePrior
+    from tulle.labels.mechanisms.label_prior import LabelPriorConfig, PrivatePrior
 
     about = ""
     if grid.num_values > _MOST_VALUES:
         step = (grid.high - grid.low) / (_MOST_VALUES - 1)
         about = f" Compared on {_MOST_VALUES} of {grid.num_values:,} values."
         grid = LabelGrid(low=grid.low, high=grid.high, step=step)
-    learnt = mechanism.get("prior_release")
+    learnt = described.get("prior_release")
     if learnt is None:
         return grid, None, f"Averaged over the range, all labels alike.{about}"
     counts = np.array(learnt["noisy_counts"], np.int64)
@@ -102,8 +91,19 @@ def _numeric_plan(
         return None
 
 
-def _numeric_blocks(mechanism: Facts, plan: "NumericPlan", width: float, about: str) -> list[Block]:
-    name = str(mechanism["mechanism"])
+def _numeric_blocks(
+    described: Description, plan: "NumericPlan", width: float, about: str, stated: float | None
+) -> list[Block]:
+    """Bars of all mechanisms for numbers, and the same as a table.
+
+    Args:
+      described: The released mechanism.
+      plan: What the planner says of all of them.
+      width: The range of the label.
+      about: What the comparison is averaged over.
+      stated: Variance that the record states; None for labels that were cut.
+    """
+    name = str(described["mechanism"])
     bars = [
         Bar(
             label=_option_label(option, name, width),
@@ -112,7 +112,6 @@ def _numeric_blocks(mechanism: Facts, plan: "NumericPlan", width: float, about: 
         )
         for option in plan.options
     ]
-    stated = stated_variance(mechanism)
     planned = next((option.variance for option in plan.options if option.name == name), None)
     if stated is not None and (planned is None or abs(stated - planned) > _SAME * stated):
         prior = "" if planned is None else ", for its own prior"
@@ -141,23 +140,23 @@ def _is_biased(option: "NumericOption", width: float) -> bool:
     return option.is_clipped or option.squared_bias > (_LEAST_BIAS * width) ** 2
 
 
-def _of_bits(mechanism: Facts) -> tuple[Block, ...]:
+def _of_bits(known: type[DescribedMechanism], described: Description) -> tuple[Block, ...]:
     """Randomized response beside the mechanisms for numbers on a range of 0 and 1."""
     from tulle.labels.label_grid import LabelGrid
 
-    epsilon = float(mechanism["epsilon"])
+    epsilon, stated = float(described["epsilon"]), known.channel_facts(described).variance
     plan = _numeric_plan(LabelGrid(low=0.0, high=1.0), epsilon, None)
     about = "Labels 0 and 1, the same for both where there is no bias."
-    blocks = [] if plan is None else _numeric_blocks(mechanism, plan, 1.0, about)
+    blocks = [] if plan is None else _numeric_blocks(described, plan, 1.0, about, stated)
     return (*blocks[:1], Figure(_over_epsilon(epsilon)), *blocks[1:])
 
 
 def _over_epsilon(epsilon: float) -> CurveChart:
-    """Of bits: the best channel, the best added noise, and plain Laplace noise."""
-    from tulle.labels.additive_noise import LaplaceLabels
-    from tulle.labels.binary_response import BinaryResponse
+    """Curves for bits: the best channel, the best added noise, and plain Laplace noise."""
     from tulle.labels.label_grid import LabelGrid
-    from tulle.labels.staircase import StaircaseLabels
+    from tulle.labels.mechanisms.added_noise import LaplaceLabels
+    from tulle.labels.mechanisms.binary_response import BinaryResponse
+    from tulle.labels.mechanisms.stepped_noise import StaircaseLabels
 
     grid = LabelGrid(low=0.0, high=1.0)
     response = [BinaryResponse(epsilon=x).variance(0) for x in _EPSILONS]
@@ -180,110 +179,96 @@ def _own_point(epsilon: float, variance: float) -> Curve:
     return Curve(label="this release", xs=(epsilon,), ys=(variance,))
 
 
-def _of_classes(mechanism: Facts) -> tuple[Block, ...]:
+def _of_classes(known: type[DescribedMechanism], described: Description) -> tuple[Block, ...]:
     """The mark of one class, and how often a report is the truth."""
-    epsilon, num_classes = float(mechanism["epsilon"]), int(mechanism["num_classes"])
+    epsilon, num_classes = float(described["epsilon"]), int(described["num_classes"])
+    name = str(described["mechanism"])
     curves = [
         Curve(
-            label="class-rr",
+            label=_PLAIN_CLASSES,
             xs=_EPSILONS,
             ys=tuple(_mark_variance(x, num_classes) for x in _EPSILONS),
         )
     ]
-    name = str(mechanism["mechanism"])
-    if name == "class-rr" or mechanism.get("is_invertible"):
+    about = (
+        "Variance of the mark of one class. Reports of this release lean towards the prior, which "
+        "cannot be undone: its marks are biased and have no such variance."
+    )
+    if name == _PLAIN_CLASSES or described.get("is_invertible"):
         curves.append(_own_point(epsilon, _mark_variance(epsilon, num_classes)))
-        about = "Of the mark of one class, for a row of another class."
-    else:
-        about = (
-            "Of the mark of one class. Reports of this release lean towards the prior, which "
-            "cannot be undone: its marks are biased and have no such variance."
-        )
+        about = "Variance of the mark of one class, for a row of another class."
     chart = CurveChart(
         name="Variance over epsilon",
         x_axis=Axis(name="epsilon"),
         y_axis=Axis(name=_VALUE, is_log=True),
         curves=tuple(curves),
     )
-    return (Figure(_truths(mechanism, name), _TRUTH), Figure(chart, about))
+    truth = known.channel_facts(described).true_report_prob
+    return (Figure(_truths(name, epsilon, num_classes, truth), _TRUTH), Figure(chart, about))
 
 
-def _truths(mechanism: Facts, name: str) -> BarChart:
-    from tulle.labels.class_response import ClassResponse
+def _truths(name: str, epsilon: float, num_classes: int, own: float | None) -> BarChart:
+    """How often a report is the truth, beside plain randomized response and a guess.
 
-    epsilon, num_classes = float(mechanism["epsilon"]), int(mechanism["num_classes"])
-    plain = ClassResponse(epsilon=epsilon, num_classes=num_classes).describe()
-    found = [("class-rr", float(plain["prob_of_the_truth"]))]
-    if "true_report_prob" in mechanism:
-        found.append(("prior-rr, if labels follow the prior", mechanism["true_report_prob"]))
-    bars = [
-        Bar(label=label, value=value, is_muted=not label.startswith(name))
-        for label, value in [*found, ("a guess among all classes", 1 / num_classes)]
-    ]
+    Args:
+      name: The word for the released mechanism.
+      epsilon: What it costs.
+      num_classes: Number of classes.
+      own: Probability of a true report of the released mechanism.
+    """
+    from tulle.labels.mechanisms.class_response import ClassResponse
+
+    plain = ClassResponse(epsilon=epsilon, num_classes=num_classes).response.support_probs
+    bars = [Bar(label=_PLAIN_CLASSES, value=float(plain.if_held), is_muted=name != _PLAIN_CLASSES)]
+    if name != _PLAIN_CLASSES:
+        bars.append(Bar(label=f"{name}, if labels follow the prior", value=own))
+    bars.append(Bar(label="a guess among all classes", value=1 / num_classes, is_muted=True))
     return BarChart(
         name="Reports that are the truth",
-        value_name="chance that a noisy label is the label",
+        value_name="probability that a noisy label is the label",
         bars=tuple(bars),
         is_percent=True,
     )
 
 
 def _mark_variance(epsilon: float, num_classes: int) -> float:
-    from tulle.labels.class_response import ClassResponse
-    from tulle.mechanisms.frequency import variance_per_report
+    from tulle.labels.mechanisms.class_response import ClassResponse
+    from tulle.mechanisms.noisy_reports import variance_per_report
 
     return variance_per_report(ClassResponse(epsilon=epsilon, num_classes=num_classes).response)
 
 
-def _by_unit_rows(mechanism: Facts) -> Figure:
+def _of_units(known: type[DescribedMechanism], described: Description) -> tuple[Block, ...]:
     """Every way to share the epsilon of a unit, by the rows it has."""
-    base_rate = float(mechanism.get("assumed_base_rate", 0.05))
-    sizes = unit_sizes(mechanism)
-    curves = [
-        _unit_curve(label, other, sizes, base_rate)
-        for label, other in _unit_ways(mechanism, base_rate)
+    own = cast("type[UnitResponse]", known).from_description(described)
+    base_rate, sizes = own.guessed_rate, own.sizes_shown()
+    ways: list[tuple[str, UnitResponse]] = [
+        (f"this release ({described['mechanism']})", own),
+        *((_way_name(way), way) for way in own.other_ways()),
     ]
     chart = CurveChart(
         name=f"{_TITLE}, by the rows of the unit",
         x_axis=Axis(name="rows of the unit"),
         y_axis=Axis(name=_VALUE, is_log=True),
-        curves=tuple(curves),
+        curves=tuple(_unit_curve(label, way, sizes, base_rate) for label, way in ways),
     )
-    return Figure(chart, f"Where a share of {base_rate:g} of labels is 1.")
+    return (Figure(chart, f"Where a share of {base_rate:g} of labels is 1."),)
 
 
-def _unit_ways(mechanism: Facts, base_rate: float) -> "list[tuple[str, UnitMechanism]]":
-    """The released one first, then the others with its caps."""
-    from tulle.labels.units.unit_response import JointResponse, PerRowResponse, RowShare
-
-    epsilon, max_rows = float(mechanism["epsilon"]), mechanism["max_rows_per_unit"]
-    cap = int(mechanism.get("max_conversions_per_unit", 1))
-    others: list[UnitMechanism] = [
-        PerRowResponse(epsilon=epsilon, max_rows_per_unit=max_rows),
-        *(
-            JointResponse(
-                epsilon=epsilon,
-                max_conversions_per_unit=cap,
-                max_rows_per_unit=max_rows,
-                subset=subset,
-                assumed_base_rate=base_rate,
-            )
-            for subset in ((False, True) if cap == 1 else (False,))
-        ),
-    ]
-    if max_rows is not None:
-        share = RowShare.EQUAL
-        others.append(PerRowResponse(epsilon=epsilon, max_rows_per_unit=max_rows, share=share))
-    own = unit_mechanism(mechanism)
-    ways = [(f"this release ({own.name})", own)]
-    return [*ways, *((_way_name(way), way) for way in others if way.describe() != own.describe())]
-
-
-def _way_name(way: "UnitMechanism") -> str:
+def _way_name(way: "UnitResponse") -> str:
     share = way.describe().get("row_share")
     return f"{way.name}, equal shares" if share == "equal" else way.name
 
 
-def _unit_curve(label: str, way: "UnitMechanism", sizes: Sequence[int], base_rate: float) -> Curve:
+def _unit_curve(label: str, way: "UnitResponse", sizes: Sequence[int], base_rate: float) -> Curve:
     ys = tuple(float(way.row_channel(size).mean_variance(base_rate)) for size in sizes)
     return Curve(label=label, xs=tuple(map(float, sizes)), ys=ys)
+
+
+_BLOCKS = {
+    LabelKind.BITS: _of_bits,
+    LabelKind.CLASSES: _of_classes,
+    LabelKind.NUMBERS: _of_numbers,
+    LabelKind.UNITS: _of_units,
+}
+"""What a page compares, by what the labels are."""

@@ -6,15 +6,16 @@ Everything comes from the record beside the table, which is public. The table is
 import math
 from typing import TYPE_CHECKING
 
-from tulle.report.card import Card
+from tulle.labels.label_mechanism import ChannelFacts
 from tulle.report.html.card_sections import card_page
 from tulle.report.html.page import Page, Paragraph, Section
 from tulle.report.html.tables import Table, short_number
-from tulle.report.label_channels import Facts, channel_figures, is_binary
-from tulle.report.label_variances import stated_variance, variance_section
+from tulle.report.label_channels import channel_facts, channel_figures
+from tulle.report.label_variances import variance_section
+from tulle.runs.card import Card
 
 if TYPE_CHECKING:
-    from tulle.labels.release.release_record import ReleaseRecord
+    from tulle.labels.releases.label_release import ReleaseRecord
 
 
 def labels_page(record: "ReleaseRecord", card: Card) -> Page:
@@ -27,33 +28,28 @@ def labels_page(record: "ReleaseRecord", card: Card) -> Page:
     Privacy:
       The record is public; nothing else is read.
     """
+    facts = channel_facts(record.mechanism)
     return card_page(
         card,
         title=f"Noisy labels: {record.table}",
-        sections=(_channel(record.mechanism), variance_section(record.mechanism), _columns(record)),
-        facts=_facts(record),
+        sections=(_channel(facts), variance_section(record.mechanism), _columns(record)),
+        facts=_facts(record, facts),
     )
 
 
-def _facts(record: "ReleaseRecord") -> list[tuple[str, str]]:
-    mechanism = record.mechanism
-    facts = [("rows", f"{record.num_rows:,}"), ("mechanism", str(mechanism["mechanism"]))]
-    if is_binary(mechanism):
-        truth = (1 - mechanism["prob_if_negative"] + mechanism["prob_if_positive"]) / 2
-        facts.append(("reports that are the truth", f"{truth:.1%}"))
-    elif "true_report_prob" in mechanism or "prob_of_the_truth" in mechanism:
-        truth = mechanism.get("true_report_prob", mechanism.get("prob_of_the_truth"))
-        facts.append(("reports that are the truth", f"{truth:.1%}"))
-    variance = stated_variance(mechanism)
-    if variance is not None:
-        facts.append(("noise in a target, standard deviation", short_number(math.sqrt(variance))))
+def _facts(record: "ReleaseRecord", known: ChannelFacts) -> list[tuple[str, str]]:
+    facts = [("rows", f"{record.num_rows:,}"), ("mechanism", str(record.mechanism["mechanism"]))]
+    if known.true_report_prob is not None:
+        facts.append(("reports that are the truth", f"{known.true_report_prob:.1%}"))
+    if known.variance is not None:
+        stddev = short_number(math.sqrt(known.variance))
+        facts.append(("noise in a target, standard deviation", stddev))
     return facts
 
 
-def _channel(mechanism: Facts) -> Section:
-    figures = tuple(channel_figures(mechanism))
+def _channel(facts: ChannelFacts) -> Section:
     nothing = Paragraph("There is no picture of this mechanism; its settings are below.")
-    return Section("Channel", figures or (nothing,))
+    return Section("Channel", tuple(channel_figures(facts)) or (nothing,))
 
 
 def _columns(record: "ReleaseRecord") -> Section:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from tulle.accounting.accountant import pld_epsilon
 from tulle.privacy.fields import null_if_infinite
-from tulle.report.card import Card
 from tulle.report.html.card_sections import card_page
 from tulle.report.html.charts import Axis, Bar, BarChart, Curve, CurveChart
 from tulle.report.html.page import Block, Figure, Page, Paragraph, Section
 from tulle.report.html.tables import Table
 from tulle.report.tree_figures import SUM, slice_name, tree_figures
+from tulle.runs.card import Card
 
 if TYPE_CHECKING:
-    from tulle.measure.queries.answer_table import AnswerTable
+    from tulle.measure.queries.answers import AnswerTable
     from tulle.measure.queries.measure_record import MeasureRecord
 
 _ALL = "(all)"
@@ -69,12 +69,12 @@ def _table_sections(table: "AnswerTable") -> list[Section]:
     blocks: list[Block] = [
         Paragraph(f"Intervals hold the bounded number with a chance of {table.confidence:.0%}.")
     ]
-    numbers = list(dict.fromkeys(row["number"] for row in rows))
+    numbers = list(dict.fromkeys(row["metric"] for row in rows))
     if len(numbers) == len(rows) >= _LEAST_TOGETHER:
         blocks.append(Figure(_one_slice_chart(table.name, rows)))
     else:
         for number in numbers[:_MOST_NUMBERS]:
-            own = [row for row in rows if row["number"] == number]
+            own = [row for row in rows if row["metric"] == number]
             blocks.append(Figure(_value_chart(number, own, slices)))
             blocks += tree_figures(number, own, slices)
         if more := len(numbers[_MOST_NUMBERS:]):
@@ -95,7 +95,7 @@ def _value_chart(number: str, rows: Sequence[Mapping[str, Any]], slices: Sequenc
 def _one_slice_chart(name: str, rows: Sequence[dict[str, Any]]) -> BarChart:
     """Many numbers of one slice, such as frequencies."""
     bars = tuple(
-        Bar(label=row["number"], value=row["value"], low=row["low"], high=row["high"])
+        Bar(label=row["metric"], value=row["value"], low=row["low"], high=row["high"])
         for row in rows
     )
     return BarChart(name=name, value_name="released numbers", bars=bars)
@@ -108,11 +108,11 @@ def _slice_name(row: Mapping[str, Any], slices: Sequence[str]) -> str:
 def _error_figures(rows: Sequence[dict[str, Any]]) -> list[Block]:
     """Relative error over released size, one cloud for each kind of number."""
     curves = []
-    for number in dict.fromkeys(row["number"] for row in rows):
+    for number in dict.fromkeys(row["metric"] for row in rows):
         points = [
             (row["value"], error)
             for row in rows
-            if row["number"] == number and (error := _relative_error(row)) is not None
+            if row["metric"] == number and (error := _relative_error(row)) is not None
         ]
         xs, ys = tuple(x for x, _ in points), tuple(y for _, y in points)
         curves.append(Curve(label=number, xs=xs, ys=ys, has_line=False))
@@ -128,7 +128,7 @@ def _error_figures(rows: Sequence[dict[str, Any]]) -> list[Block]:
 
 
 def _released_table(rows: Sequence[dict[str, Any]], slices: Sequence[str]) -> Table:
-    head = (*slices, "number", "value", "low", "high", "noise_stddev")
+    head = (*slices, "metric", "value", "low", "high", "noise_stddev")
     shown = tuple(
         tuple(SUM if name in slices and row[name] is None else row[name] for name in head)
         for row in rows[:_MOST_ROWS]

@@ -8,18 +8,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tulle.atomic_files import read_whole, reporting_disk_errors, write_text
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.privacy.fields import parse_json
 from tulle.report.html.page import Page
 from tulle.report.html.page_html import render_html
 from tulle.report.html.page_markdown import render_markdown
-from tulle.report.stored_card import stored_card
+from tulle.report.notebook import record_page
+from tulle.runs.card import stored_card
+from tulle.runs.record import Record, card_of
 from tulle.runs.release_files import record_path
-from tulle.runs.whole_files import read_whole, reporting_disk_errors, write_text
 
 _RECORD_ENDING = ".release.json"
 _FOLDER_FILES = ("measurement.json", "simulation.json")
 _LABELS, _CHOICES = "tulle label release", "tulle selection"
+_ESTIMATE = "tulle selection evaluation"
 _KINDS = (
     "a run folder, a folder with measurement.json or simulation.json, a released table with its "
     ".release.json, or the JSON of `tulle select plan`"
@@ -93,11 +96,11 @@ def write_report(page: Page, path: Path) -> list[Path]:
 def _run_page(path: Path, compared: Sequence[Path], baseline: Path | None) -> Page:
     from tulle.report.run_report import run_page
     from tulle.report.run_utility import CardedRun
-    from tulle.report.training_card import training_card
     from tulle.runs.folder import RunFolder
+    from tulle.runs.training_record import read_training
 
     def opened(folder: RunFolder) -> CardedRun:
-        card = stored_card(folder.path, folder.plan, lambda: training_card(folder))
+        card = stored_card(folder.path, folder.plan, lambda: card_of(read_training(folder)))
         return CardedRun(folder=folder, card=card)
 
     return run_page(
@@ -134,12 +137,8 @@ def _file_page(path: Path) -> Page:
 
 def _measure_page(path: Path) -> Page:
     from tulle.measure.queries.measure_record import read_measurement
-    from tulle.report.measure_card import measure_card
-    from tulle.report.measure_report import measure_page
 
-    record = read_measurement(path)
-    card = stored_card(path.parent, record.plan, lambda: measure_card(record))
-    return measure_page(record, card)
+    return _page_beside(read_measurement(path), path, "card")
 
 
 def _released_page(path: Path) -> Page:
@@ -147,22 +146,24 @@ def _released_page(path: Path) -> Page:
     found = str(_read_object(path).get("format"))
     name = f"{path.name.removesuffix(_RECORD_ENDING)}.card"
     if found.startswith(_LABELS):
-        from tulle.labels.release.release_record import ReleaseRecord
-        from tulle.report.labels_card import labels_card
-        from tulle.report.labels_report import labels_page
+        from tulle.labels.releases.label_release import ReleaseRecord
 
-        labels = _read(path, ReleaseRecord.from_json)
-        card = stored_card(path.parent, labels.plan, lambda: labels_card(labels), name=name)
-        return labels_page(labels, card)
+        return _page_beside(_read(path, ReleaseRecord.from_json), path, name)
+    if found.startswith(_ESTIMATE):
+        from tulle.select.evaluation.evaluation_record import EvaluationRecord
+
+        return _page_beside(_read(path, EvaluationRecord.from_json), path, name)
     if found.startswith(_CHOICES):
-        from tulle.report.select_card import select_card
-        from tulle.report.select_report import choices_page
-        from tulle.select.deciding.selection_record import SelectionRecord
+        from tulle.select.decisions.selection_record import SelectionRecord
 
-        choices = _read(path, SelectionRecord.from_json)
-        card = stored_card(path.parent, choices.plan, lambda: select_card(choices), name=name)
-        return choices_page(choices, card)
+        return _page_beside(_read(path, SelectionRecord.from_json), path, name)
     raise DataError(f"{path.name} is no record of a release; name {_KINDS}.")
+
+
+def _page_beside(record: Record, path: Path, card_name: str) -> Page:
+    """The page of a record, with the card that lies in its folder."""
+    card = stored_card(path.parent, record.plan, lambda: card_of(record), name=card_name)
+    return record_page(record, card)
 
 
 def _page_of_object(path: Path, make: Callable[[dict[str, Any]], Page]) -> Page:

@@ -10,18 +10,17 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tulle.privacy.fields import null_if_infinite
-from tulle.privacy.settings import Scalar
-from tulle.quality.estimate import Estimate
-from tulle.report.card import Card
+from tulle.privacy.fields import Scalar, null_if_infinite
+from tulle.quality.estimates import Estimate
 from tulle.report.html.card_sections import card_page
 from tulle.report.html.charts import Axis, Bar, BarChart, Curve, CurveChart
 from tulle.report.html.page import Block, Figure, Page, Section
 from tulle.report.html.tables import is_number
 from tulle.report.run_utility import CardedRun, utility_facts, utility_section
-from tulle.report.training_card import read_result
-from tulle.report.wording import NOT_PRIVATE
+from tulle.runs.card import Card
+from tulle.runs.card_text import NOT_PRIVATE
 from tulle.runs.folder import RunFolder
+from tulle.runs.training_record import TrainingRecord, read_training
 
 _MOST_STEPS = 300
 """Of one curve; longer ones are thinned out."""
@@ -47,11 +46,11 @@ def run_page(
       RunStateError: A run is not finished.
     """
     folder, card = run.folder, run.card
-    result, records = read_result(folder), folder.records.read()
+    record, records = read_training(folder), folder.records.read()
     sections = [
         utility_section(run, compared=compared, baseline=baseline),
         *_steps(records, is_private=card.plan.is_private),
-        *_calibration(result),
+        *_calibration(record),
         *_budget(card, records),
     ]
     page = card_page(
@@ -127,8 +126,8 @@ def _curve_of(records: Sequence[Mapping[str, Scalar]], phase: str, name: str) ->
     return Curve(label=label, xs=tuple(x for x, _ in kept), ys=tuple(y for _, y in kept))
 
 
-def _calibration(result: Mapping[str, Any]) -> tuple[Section, ...]:
-    deciles = (result["metrics"] or {}).get("deciles") or []
+def _calibration(record: TrainingRecord) -> tuple[Section, ...]:
+    deciles = (record.metrics or {}).get("deciles") or []
     if not deciles:
         return ()
     predictions = tuple(float(row["mean_prediction"]) for row in deciles)

@@ -4,16 +4,17 @@ These figures are exact. The card of each run names the rows as not protected.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tulle.errors import ConfigError, DataError
-from tulle.report.card import Card
 from tulle.report.html.charts import Axis, Bar, BarChart, Curve, CurveChart
 from tulle.report.html.page import Block, Figure, Paragraph, Section
 from tulle.report.html.tables import Table
-from tulle.report.training_card import read_result, relative_auc_loss
-from tulle.report.wording import print_up
+from tulle.runs.card import Card
+from tulle.runs.card_text import print_up
 from tulle.runs.folder import RunFolder
+from tulle.runs.training_record import read_training, relative_auc_loss
 
 _NAME = "AUC loss with 95% intervals"
 _VALUE = "AUC loss, less is better"
@@ -68,7 +69,7 @@ def utility_section(
         bars.append(_bar(baseline))
     blocks.append(Figure(BarChart(name=_NAME, value_name=_VALUE, bars=tuple(bars))))
     blocks += _over_epsilon((folder, *others), baseline)
-    return Section("Utility", (*blocks, _figures(card)))
+    return Section("Utility", (*blocks, utility_table(card)))
 
 
 def utility_facts(run: CardedRun, baseline: RunFolder | None) -> list[tuple[str, str]]:
@@ -79,7 +80,7 @@ def utility_facts(run: CardedRun, baseline: RunFolder | None) -> list[tuple[str,
     """
     if not run.card.utility:
         return []
-    metrics = read_result(run.folder)["metrics"]
+    metrics = _metrics(run.folder)
     low, high = metrics["auc_loss_interval"]
     interval = f"{metrics['auc_loss']:.3f} ({low:.3f} to {high:.3f})"
     facts = [("AUC loss, with 95% interval", interval)]
@@ -90,7 +91,20 @@ def utility_facts(run: CardedRun, baseline: RunFolder | None) -> list[tuple[str,
     return facts
 
 
-def _figures(card: Card) -> Table:
+def _metrics(run: RunFolder) -> Mapping[str, Any]:
+    """Figures of quality of a run that was tested.
+
+    Raises:
+      DataError: It was tested on no rows.
+    """
+    metrics = read_training(run).metrics
+    if metrics is None:
+        raise DataError(f"run {run.path.name} was tested on no rows; train it with test rows.")
+    return metrics
+
+
+def utility_table(card: Card) -> Table:
+    """All figures of quality of a card."""
     rows = tuple(
         (
             figure.name,
@@ -108,7 +122,7 @@ def _check_comparable(folder: RunFolder, other: RunFolder) -> None:
         raise ConfigError(
             f"run {other.path.name} is not private; name it with --baseline, not --compare."
         )
-    own, found = read_result(folder)["metrics"], read_result(other)["metrics"]
+    own, found = _metrics(folder), read_training(other).metrics
     names = ("num_rows", "num_positives")
     if found is None or any(found[name] != own[name] for name in names):
         raise DataError(
@@ -118,13 +132,13 @@ def _check_comparable(folder: RunFolder, other: RunFolder) -> None:
 
 
 def _bar(run: RunFolder, *, is_muted: bool = True) -> Bar:
-    result, about = read_result(run), "no privacy"
+    metrics, about = _metrics(run), "no privacy"
     if run.plan.is_private:
-        about = f"{result['method']}, epsilon {print_up(run.plan.guarantee.epsilon)}"
-    low, high = result["metrics"]["auc_loss_interval"]
+        about = f"{read_training(run).method}, epsilon {print_up(run.plan.guarantee.epsilon)}"
+    low, high = metrics["auc_loss_interval"]
     return Bar(
         label=f"{run.path.name} ({about})",
-        value=result["metrics"]["auc_loss"],
+        value=metrics["auc_loss"],
         low=low,
         high=high,
         is_muted=is_muted,
@@ -135,17 +149,16 @@ def _over_epsilon(runs: Sequence[RunFolder], baseline: RunFolder | None) -> list
     """AUC loss over epsilon, one curve a method, if there is more than one epsilon."""
     points: dict[str, list[_Point]] = {}
     for run in runs:
-        result = read_result(run)
-        metrics = result["metrics"]
+        metrics = _metrics(run)
         low, high = metrics["auc_loss_interval"]
         point = (run.plan.guarantee.epsilon, metrics["auc_loss"], (low, high))
-        points.setdefault(result["method"], []).append(point)
+        points.setdefault(read_training(run).method, []).append(point)
     epsilons = {point[0] for found in points.values() for point in found}
     if len(epsilons) < 2:
         return []
     curves = [_curve(method, sorted(found)) for method, found in points.items()]
     if baseline is not None:
-        level = read_result(baseline)["metrics"]["auc_loss"]
+        level = _metrics(baseline)["auc_loss"]
         xs = (min(epsilons), max(epsilons))
         curves.append(Curve(label="no privacy", xs=xs, ys=(level, level), is_reference=True))
     chart = CurveChart(

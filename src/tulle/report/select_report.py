@@ -9,20 +9,23 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tulle.errors import DataError
-from tulle.quality.estimate import Estimate
-from tulle.report.card import Card
+from tulle.quality.estimates import Estimate
 from tulle.report.html.card_sections import card_page
 from tulle.report.html.charts import Axis, Bar, BarChart, Chart, Curve, CurveChart
 from tulle.report.html.page import Block, Code, Figure, Page, Paragraph, Section
 from tulle.report.html.tables import Table
-from tulle.report.wording import NOT_PRIVATE
-from tulle.select.market.epsilon_sweep import CLIPPED
+from tulle.runs.card import Card
+from tulle.runs.card_text import NOT_PRIVATE
 
 if TYPE_CHECKING:
-    from tulle.select.deciding.selection_record import SelectionRecord
+    from tulle.select.decisions.selection_record import SelectionRecord
+    from tulle.select.evaluation.evaluation_record import EvaluationRecord
 
 _LEAST_SHARE = -1.0
-_DEVICES = "Computed from predictions of devices without noise: for made-up or agreeing devices"
+"""Captured shares below it are cut off, so that one bad mechanism does not flatten the others."""
+_CLIPPED = "noisy max, clipped"
+"""Mechanism of a simulation with several fixed widths at each epsilon, which are no one curve."""
+_DEVICES = "Computed from predictions of devices without noise: for synthetic or agreeing devices"
 _METRICS = ("click_rate", "revenue", "surplus", "welfare")
 _PLAN_KEYS = ("num_auctions", "is_from_devices", "baseline", "ideal", "options", "recommended")
 _SIMULATION_KEYS = ("market", "num_auctions", "gain", "pricing", "epsilon_rows")
@@ -62,6 +65,27 @@ def choices_page(record: "SelectionRecord", card: Card) -> Page:
     return card_page(card, title=f"Choices: {record.table}", sections=(choices,), facts=facts)
 
 
+def evaluation_page(record: "EvaluationRecord", card: Card) -> Page:
+    """The page of a released estimate of another selection.
+
+    Args:
+      record: That lies beside the estimate.
+      card: Of the release.
+
+    Privacy:
+      The record is public; the estimate is not read.
+    """
+    estimate = Section(
+        "Estimate",
+        (
+            Table(head=("metric", "meaning"), rows=tuple(record.columns.items())),
+            Code("Settings of the evaluated selection", record.target),
+        ),
+    )
+    facts = [("decisions", f"{record.num_decisions:,}")]
+    return card_page(card, title=f"Estimate: {record.table}", sections=(estimate,), facts=facts)
+
+
 def plan_page(name: str, plan: Row) -> Page:
     """The page of what `tulle select plan --json` printed.
 
@@ -91,6 +115,19 @@ def plan_page(name: str, plan: Row) -> Page:
             if row.get("captured_share") is not None
         ),
     )
+
+
+def plan_charts(options: Sequence[Row]) -> list[Chart]:
+    """What shortlists capture, over the cutoff and over their length, a curve for each epsilon.
+
+    Args:
+      options: Those of a plan, in plain data. There is no chart where nothing can be captured.
+    """
+    charts = [
+        _curves("Captured gain by cutoff gamma", "gamma", options, _epsilon_name),
+        _curves("Captured gain by finalists", "num_finalists", options, _epsilon_name),
+    ]
+    return [chart for chart in charts if chart is not None]
 
 
 def simulation_page(simulation: Row) -> Page:
@@ -127,10 +164,7 @@ def _check_keys(what: str, data: Row, keys: Sequence[str]) -> None:
 
 
 def _captured_by_plan(options: Sequence[Row]) -> Section:
-    charts = [
-        _curves("Captured gain by cutoff gamma", "gamma", options, _epsilon_name),
-        _curves("Captured gain by finalists", "num_finalists", options, _epsilon_name),
-    ]
+    charts: list[Chart | None] = [*plan_charts(options)]
     best = _best_by_epsilon(options)
     if len(best) > 1:
         charts.insert(0, _curves("Captured gain by epsilon", "epsilon", best, lambda _: ""))
@@ -140,7 +174,7 @@ def _captured_by_plan(options: Sequence[Row]) -> Section:
 def _captured_in_market(simulation: Row) -> Section:
     rows = simulation["epsilon_rows"]
     rule = rows[0]["rule"] if rows else None
-    own = [row for row in rows if row["rule"] == rule and row["mechanism"] != CLIPPED]
+    own = [row for row in rows if row["rule"] == rule and row["mechanism"] != _CLIPPED]
     return _section_of(
         "Captured gain",
         [
@@ -163,7 +197,7 @@ def _captured_in_market(simulation: Row) -> Section:
 
 def _most_captured(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
     """The best at three epsilons, under the first rule of prices."""
-    own = [row for row in rows if row["rule"] == rows[0]["rule"] and row["mechanism"] != CLIPPED]
+    own = [row for row in rows if row["rule"] == rows[0]["rule"] and row["mechanism"] != _CLIPPED]
     best = _best_by_epsilon(own)
     chosen = sorted({0, len(best) // 2, len(best) - 1}) if best else []
     return tuple(
@@ -180,7 +214,7 @@ def _money(simulation: Row) -> Section:
     rows = simulation["epsilon_rows"]
     charts: list[Chart | None] = []
     for rule in dict.fromkeys(row["rule"] for row in rows):
-        own = [row for row in rows if row["rule"] == rule and row["mechanism"] != CLIPPED]
+        own = [row for row in rows if row["rule"] == rule and row["mechanism"] != _CLIPPED]
         for metric in ("revenue", "surplus"):
             name = f"{metric.capitalize()}, {rule}"
             charts.append(

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tulle.durable_files import stage_text, sync_folder
+from tulle.atomic_files import stage_text, sync_folder
 from tulle.errors import ConfigError, DataError
 
 if TYPE_CHECKING:

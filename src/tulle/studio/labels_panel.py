@@ -3,11 +3,11 @@
 import dataclasses
 from typing import Any
 
-from tulle.labels.binary_response import BinaryResponse
-from tulle.labels.class_response import ClassResponse
 from tulle.labels.label_grid import LabelGrid
+from tulle.labels.mechanisms.binary_response import BinaryResponse
+from tulle.labels.mechanisms.class_response import ClassResponse
 from tulle.labels.numeric_planner import NumericOption, plan_numeric
-from tulle.mechanisms.frequency import variance_per_report
+from tulle.mechanisms.noisy_reports import variance_per_report
 from tulle.studio.fields import ChoiceField, NumberField, count_field
 from tulle.studio.panel import Given, Panel, command_line
 

@@ -11,9 +11,12 @@ import numpy as np
 
 from tulle.measure.expected_error import root_mean_square
 from tulle.measure.trees.consistency import consistent_variances
-from tulle.measure.trees.level_budgets import optimised_split
-from tulle.measure.trees.level_errors import TreeErrors
-from tulle.measure.trees.level_noise import LaplaceLevels, level_variances
+from tulle.measure.trees.level_budgets import (
+    LaplaceLevels,
+    TreeErrors,
+    level_variances,
+    optimised_split,
+)
 from tulle.measure.trees.slice_tree import NO_PARENT, FloatArray, SliceTree
 from tulle.privacy.fields import null_if_infinite
 from tulle.studio.fields import NumberField, count_field

@@ -8,10 +8,10 @@ print: nobody could read them, and in a terminal they would be keys.
 import dataclasses
 from pathlib import Path
 
+from tulle.atomic_files import reporting_disk_errors
 from tulle.errors import DataError
-from tulle.report.card_file import read_card
 from tulle.report.report_files import report_path
-from tulle.runs.whole_files import reporting_disk_errors
+from tulle.runs.card import read_card
 from tulle.studio.panel import command_line, path_word
 
 _CARD = "card.json"

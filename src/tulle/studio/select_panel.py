@@ -9,18 +9,25 @@ import json
 from collections.abc import Iterator
 from urllib.parse import urlencode
 
+import numpy as np
+
 from tulle.select.auctions import Auctions
 from tulle.select.billing.prices import PricingRule, price_candidates
-from tulle.select.market.reference_markets import DISPLAY
 from tulle.select.planner.click_prior import LogitNormalPrior
-from tulle.select.planner.plan_selection import OptionGrid, plan_selection
-from tulle.select.planner.selection_outlook import SelectionOption, SelectionOutlook
+from tulle.select.planner.outlook import (
+    OptionGrid,
+    SelectionOption,
+    SelectionOutlook,
+    plan_selection,
+)
 from tulle.studio.fields import FieldError, NumberField, count_field
 from tulle.studio.panel import Given, Panel, command_line, number_text
 
 AUCTIONS_FILE = "auctions.jsonl"
 
 _NUM_AUCTIONS, _SEED = 100, 1
+_MEAN_LOGIT, _PUBLIC_STDDEV, _BID_STDDEV = -3.5, 0.5, 0.8
+"""The display market of `tulle select simulate`: about 3% of impressions are clicked."""
 _MOST_FINALISTS = 15
 _EPSILONS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
 
@@ -106,14 +113,17 @@ def _candidates(auctions: Auctions) -> Iterator[list[dict[str, float]]]:
 
 
 def _auctions(given: Given) -> Auctions:
+    """Auctions of display ads, by a server that is calibrated for what devices know beyond it."""
     num_candidates = given["num_candidates"]
-    market = dataclasses.replace(
-        DISPLAY,
-        num_candidates=num_candidates,
-        num_eligible=num_candidates,
-        private_stddev=given["private_stddev"],
+    shape = (2, _NUM_AUCTIONS * num_candidates)
+    public, own = np.random.default_rng(_SEED).standard_normal(shape)
+    prior = LogitNormalPrior(private_stddev=given["private_stddev"])
+    return Auctions(
+        offsets=np.arange(_NUM_AUCTIONS + 1) * num_candidates,
+        ads=np.tile(np.arange(1, num_candidates + 1), _NUM_AUCTIONS),
+        bids=np.exp(_BID_STDDEV * own),
+        server_click_probs=prior.mean_click_probs(_MEAN_LOGIT + _PUBLIC_STDDEV * public),
     )
-    return market.draw_public(_NUM_AUCTIONS, seed=_SEED).auctions
 
 
 def _outlook(given: Given, epsilons: tuple[float, ...], grid: OptionGrid) -> SelectionOutlook:

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from tulle.accounting.answers import Answer, Question, ask_dpsgd, ask_gaussian, ask_two_phase
-from tulle.accounting.training_events import BatchSampling, steps_of_epochs
-from tulle.privacy.units import Adjacency
+from tulle.accounting.answers import NoiseAnswer
+from tulle.accounting.training_events import steps_of_epochs
+from tulle.accounting.verbs import ask_dpsgd, ask_gaussian, ask_hybrid
 from tulle.studio.fields import ChoiceField, FieldError, NumberField
 from tulle.studio.panel import Given, Panel, command_line
 
@@ -41,21 +41,21 @@ def answer_training(given: Given) -> TrainAnswer:
     Raises:
       ConfigError: No such run is possible.
     """
-    question = Question(epsilon=given["epsilon"], delta=given["delta"], adjacency=Adjacency.REPLACE)
     if given["method"] == _MOSAIC:
-        return _answer_mosaic(question)
-    sampling = _sampling(given)
+        return _answer_mosaic(given)
     is_hybrid = given["method"] == _HYBRID
     label_epsilon = given["label_share"] * given["epsilon"]
+    steps = _num_steps(given)
+    asked = {name: given[name] for name in ("epsilon", "delta", "num_examples", "batch_size")}
     found = (
-        ask_two_phase(question, sampling, label_epsilon)
+        ask_hybrid(**asked, steps=steps, label_epsilon=label_epsilon)
         if is_hybrid
-        else ask_dpsgd(question, sampling)
+        else ask_dpsgd(**asked, steps=steps)
     )
     return TrainAnswer(
-        noise_multiplier=found.noise,
-        steps=sampling.steps,
-        sampling_prob=sampling.sampling_prob,
+        noise_multiplier=found.noise_multiplier,
+        steps=steps,
+        sampling_prob=given["batch_size"] / given["num_examples"],
         epsilon=found.epsilon,
         label_epsilon=_detail(found, "label_epsilon"),
         sensitive_columns_epsilon=_detail(found, "sensitive_columns_epsilon"),
@@ -64,12 +64,13 @@ def answer_training(given: Given) -> TrainAnswer:
     )
 
 
-def _answer_mosaic(question: Question) -> TrainAnswer:
+def _answer_mosaic(given: Given) -> TrainAnswer:
     """All noisy sums of a run together are one Gaussian release over all rows."""
-    found = ask_gaussian(question, replace_factor=1.0)
-    options = {"--epsilon": question.epsilon or 0.0, "--delta": question.delta}
+    epsilon, delta = given["epsilon"], given["delta"]
+    found = ask_gaussian(epsilon=epsilon, delta=delta, replace_factor=1.0)
+    options = {"--epsilon": epsilon, "--delta": delta}
     return TrainAnswer(
-        noise_multiplier=found.noise,
+        noise_multiplier=found.noise_multiplier,
         steps=None,
         sampling_prob=None,
         epsilon=found.epsilon,
@@ -80,7 +81,7 @@ def _answer_mosaic(question: Question) -> TrainAnswer:
     )
 
 
-def _sampling(given: Given) -> BatchSampling:
+def _num_steps(given: Given) -> int:
     rows, batch = given["num_examples"], given["batch_size"]
     steps = steps_of_epochs(given["epochs"], num_examples=rows, batch_size=batch)
     if steps > _MOST_STEPS:
@@ -89,10 +90,10 @@ def _sampling(given: Given) -> BatchSampling:
             f"batch_size={batch} makes {steps:,} steps and the page stops at {_MOST_STEPS:,}; take "
             "larger batches or fewer epochs, or ask the command line.",
         )
-    return BatchSampling(num_examples=rows, batch_size=batch, steps=steps)
+    return steps
 
 
-def _detail(answer: Answer, name: str) -> float | None:
+def _detail(answer: NoiseAnswer, name: str) -> float | None:
     value = answer.details.get(name)
     return None if value is None else float(value)
 

@@ -7,18 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tulle.cli.labels_noise import MECHANISMS
-from tulle.labels.additive_noise import DiscreteLaplaceLabels, LaplaceLabels
-from tulle.labels.binary_response import BinaryResponse
-from tulle.labels.bins.bin_response import BinResponse
-from tulle.labels.class_response import ClassResponse
 from tulle.labels.label_grid import LabelGrid
-from tulle.labels.prior_response import PriorResponse
-from tulle.labels.staircase import StaircaseLabels
-from tulle.labels.unbiased.unbiased_response import UnbiasedResponse
-from tulle.labels.units.unit_response import JointResponse, PerRowResponse
+from tulle.labels.mechanisms.added_noise import LaplaceLabels
+from tulle.labels.mechanisms.bin_response import BinResponse
+from tulle.labels.mechanisms.binary_response import BinaryResponse
+from tulle.labels.mechanisms.catalogue import LABEL_MECHANISMS
+from tulle.labels.mechanisms.class_response import ClassResponse
+from tulle.labels.mechanisms.prior_response import PriorResponse
+from tulle.labels.mechanisms.stepped_noise import DiscreteLaplaceLabels, StaircaseLabels
+from tulle.labels.mechanisms.unbiased_response import UnbiasedResponse
+from tulle.labels.mechanisms.unit_response import JointResponse, PerRowResponse
 from tulle.report.html.charts import CurveChart, MatrixChart
-from tulle.report.label_channels import channel_figures
+from tulle.report.html.page import Figure
+from tulle.report.label_channels import channel_facts, channel_figures
 
 EPSILON = 2.0
 GRID = LabelGrid(low=0.0, high=40.0, step=2.0)
@@ -49,20 +50,24 @@ def described() -> dict[str, dict[str, Any]]:
 
 
 def test_the_catalogue_is_whole() -> None:
-    assert set(described()) == set(MECHANISMS)
+    assert set(described()) == set(LABEL_MECHANISMS)
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("name", LABEL_MECHANISMS)
 def test_every_mechanism_has_a_picture(name: str) -> None:
-    assert channel_figures(described()[name])
+    assert figures_of(described()[name])
+
+
+def figures_of(mechanism: dict[str, Any]) -> list[Figure]:
+    return channel_figures(channel_facts(mechanism))
 
 
 def matrices_of(mechanism: dict[str, Any]) -> list[MatrixChart]:
-    charts = [figure.chart for figure in channel_figures(mechanism)]
+    charts = [figure.chart for figure in figures_of(mechanism)]
     return [chart for chart in charts if isinstance(chart, MatrixChart)]
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("name", LABEL_MECHANISMS)
 def test_chances_of_a_row_add_up_and_tell_no_more_than_epsilon(name: str) -> None:
     for chart in matrices_of(described()[name]):
         for row in chart.values:
@@ -107,6 +112,7 @@ def test_many_outputs_are_summed_in_groups_and_lose_no_chance() -> None:
             "atoms": outputs,
             "outputs": outputs,
             "channel": [[1 / 200] * 200] * 200,
+            "expected_variance": 1.0,
         }
     )
     assert (len(chart.row_labels), len(chart.column_labels)) == (50, 50)
@@ -115,7 +121,7 @@ def test_many_outputs_are_summed_in_groups_and_lose_no_chance() -> None:
 
 @pytest.mark.parametrize("name", ["laplace", "discrete-laplace", "staircase"])
 def test_the_law_of_added_noise_is_a_law(name: str) -> None:
-    chart = channel_figures(described()[name])[0].chart
+    chart = figures_of(described()[name])[0].chart
     assert isinstance(chart, CurveChart)
     curve = chart.curves[0]
     width = curve.xs[1] - curve.xs[0]
@@ -147,7 +153,7 @@ def test_cut_labels_pile_up_at_the_ends_as_drawn(name: str) -> None:
 
 
 def test_noise_of_units_is_shown_by_their_rows() -> None:
-    chart = channel_figures(described()["joint-rr"])[0].chart
+    chart = figures_of(described()["joint-rr"])[0].chart
     assert isinstance(chart, CurveChart)
     ones, zeros = chart.curves
     for rows, chance in zip(ones.xs, ones.ys, strict=True):
@@ -158,15 +164,15 @@ def test_noise_of_units_is_shown_by_their_rows() -> None:
 
 def test_subsets_are_another_channel_than_joint_response() -> None:
     joint = JointResponse(epsilon=EPSILON, max_rows_per_unit=20)
-    plain = channel_figures(joint.describe())[0].chart
-    subset = channel_figures(described()["joint-subset"])[0].chart
+    plain = figures_of(joint.describe())[0].chart
+    subset = figures_of(described()["joint-subset"])[0].chart
     assert isinstance(plain, CurveChart)
     assert isinstance(subset, CurveChart)
     assert plain.curves[0].ys[-1] != pytest.approx(subset.curves[0].ys[-1])
 
 
 def test_rows_that_share_epsilon_get_less_of_it_each() -> None:
-    chart = channel_figures(described()["unit-rr"])[0].chart
+    chart = figures_of(described()["unit-rr"])[0].chart
     assert isinstance(chart, CurveChart)
     ones = chart.curves[0]
     assert ones.xs == (1.0, 2.0, 3.0, 4.0, 5.0)

@@ -6,14 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tulle.cli.labels_noise import MECHANISMS, NUMERIC
 from tulle.labels.label_grid import LabelGrid
+from tulle.labels.mechanisms.catalogue import LABEL_MECHANISMS, settings_of_word
+from tulle.labels.mechanisms.stepped_noise import StaircaseLabels
+from tulle.labels.mechanisms.unit_response import JointResponse
 from tulle.labels.numeric_planner import plan_numeric
-from tulle.labels.staircase import StaircaseLabels
-from tulle.labels.units.unit_response import JointResponse
 from tulle.report.html.charts import BarChart, CurveChart
 from tulle.report.html.page import Figure, Section
-from tulle.report.label_variances import stated_variance, variance_section
+from tulle.report.label_channels import channel_facts
+from tulle.report.label_variances import variance_section
 from unit.report.test_label_channels import EPSILON, GRID, described
 
 
@@ -35,7 +36,7 @@ def curves_of(chart: BarChart | CurveChart) -> dict[str, list[tuple[float, float
     return {curve.label: list(zip(curve.xs, curve.ys, strict=True)) for curve in chart.curves}
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("name", LABEL_MECHANISMS)
 def test_every_mechanism_is_compared(name: str) -> None:
     assert charts_of(variance_section(described()[name]))
 
@@ -43,7 +44,8 @@ def test_every_mechanism_is_compared(name: str) -> None:
 def test_numbers_are_compared_as_the_planner_does() -> None:
     plan = plan_numeric(GRID, epsilon=EPSILON)
     found = bars_of(described()["staircase"])
-    assert len(found) == len(plan.options) == len(NUMERIC)
+    numeric = [word for word in LABEL_MECHANISMS if "label_low" in settings_of_word(word)]
+    assert len(found) == len(plan.options) == len(numeric)
     assert next(iter(found)) == "unbiased"
     for option in plan.options:
         (value,) = (v for label, v in found.items() if option.name in _words(label))
@@ -133,6 +135,6 @@ def test_units_are_compared_by_the_rows_they_have() -> None:
 
 
 def test_noise_that_was_cut_has_no_stated_variance() -> None:
-    assert stated_variance(described()["staircase-clipped"]) is None
-    assert stated_variance(described()["laplace"]) == pytest.approx(2 * (40 / EPSILON) ** 2)
-    assert np.isfinite(stated_variance(described()["unbiased"]) or math.inf)
+    assert channel_facts(described()["staircase-clipped"]).variance is None
+    assert channel_facts(described()["laplace"]).variance == pytest.approx(2 * (40 / EPSILON) ** 2)
+    assert np.isfinite(channel_facts(described()["unbiased"]).variance or math.inf)

@@ -108,8 +108,8 @@ def test_measured_numbers_come_from_the_release(tmp_path: Path) -> None:
     assert bars_of(figure)["(sum), 2 parts"].value == pytest.approx(sum(tops.values()) - whole)
     assert len(bars_of(figure)) == 3
     assert "the largest gap is 0." in figure.caption
-    days = [row for row in running.plain_rows() if row["number"] == "conversions"]
-    sums = [row for row in running.plain_rows() if row["number"] != "conversions"]
+    days = [row for row in running.plain_rows() if row["metric"] == "conversions"]
+    sums = [row for row in running.plain_rows() if row["metric"] != "conversions"]
     assert all(row["measured_value"] is not None for row in days)
     assert all(row["measured_value"] is None for row in sums)
     assert tree_figures("running", sums, ["day"]) == []

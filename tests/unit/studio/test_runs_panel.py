@@ -3,7 +3,7 @@ import pathlib
 
 import pytest
 
-from tulle.report.card_file import write_card
+from tulle.runs.card import write_card
 from tulle.studio.runs_panel import finished_runs, stored_report
 from tulle.studio.settings import StudioConfig
 from unit.report.html.sample_releases import small_card

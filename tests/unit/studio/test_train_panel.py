@@ -4,7 +4,7 @@ from tulle.errors import ConfigError
 from tulle.studio.fields import FieldError, defaults
 from tulle.studio.train_panel import TRAIN, answer_training
 from tulle.train.methods.mosaic.method import MosaicConfig
-from tulle.train.unit_level import ExampleLevel
+from tulle.train.settings.units import ExampleLevel
 from unit.studio.command_answers import said_by
 from unit.train.small_data import make_shape
 

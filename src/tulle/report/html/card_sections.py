@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tulle.report.card import Card
 from tulle.report.html.charts import Bar, BarChart
 from tulle.report.html.page import Block, Bullets, Code, Figure, Page, Paragraph, Section
 from tulle.report.html.tables import Table
+from tulle.runs.card import Card
 
 _NUMBERS_OF_CLAIM = ("epsilon", "delta", "unit", "adjacency", "scope")
 
@@ -97,7 +97,7 @@ def _accounting(accounting: Mapping[str, Any]) -> Section:
     blocks: list[Block] = [
         Paragraph(f"Method: {accounting['method']}.{note} Versions: {versions}."),
         Table(head=head, rows=rows),
-        Paragraph("Not amplified: epsilon if batches and the order of reports were known."),
+        Paragraph("Not amplified: worst case, without amplification by sampling or shuffling."),
     ]
     for figure in accounting["figures"]:
         guarantee = figure["guarantee"]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tulle.errors import ConfigError
 from tulle.report.html.page import Figure, Page, Paragraph, Section
 from tulle.report.html.tables import Table
-from tulle.report.wording import NOT_PRIVATE
+from tulle.runs.card_text import NOT_PRIVATE
 
 _SUM = (
     "Each epsilon is of one release. Whoever publishes several about the same people spends the "

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from tulle.report.card_markdown import escape
 from tulle.report.html.page import Block, Bullets, Code, Figure, Page, Paragraph
 from tulle.report.html.tables import Table, shown_column
+from tulle.runs.card_text import escape
 
 
 def render_markdown(page: Page) -> str:

@@ -9,20 +9,20 @@ from typing import Any
 import polars as pl
 
 from golden.card.fixed_card import PROVENANCE, make_plan
-from tulle.labels.release.release_record import ReleaseRecord
-from tulle.measure.queries.answer_table import AnswerTable
+from tulle.labels.releases.label_release import ReleaseRecord
+from tulle.measure.queries.answers import AnswerTable
 from tulle.measure.queries.measure_record import MeasureRecord
 from tulle.privacy.events import Composed, NonPrivate, RandomizedResponse
 from tulle.privacy.guarantee import Guarantee
 from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency, Scope, Unit
-from tulle.report.card import Card, Randomness, build_card
-from tulle.report.card_file import write_card
 from tulle.report.html.page import Page
 from tulle.report.report_files import page_of
-from tulle.report.training_card import training_card
+from tulle.runs.card import Card, Randomness, build_card, write_card
 from tulle.runs.folder import RunFolder
-from tulle.select.deciding.selection_record import SelectionRecord
+from tulle.runs.record import card_of
+from tulle.runs.training_record import read_training
+from tulle.select.decisions.selection_record import SelectionRecord
 
 HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=alert(2)>"
 RUN_FACT = "f00dfacef00dfacef00dfacef00dface"
@@ -109,7 +109,7 @@ def write_run(
         "metrics": metrics(),
     }
     folder.write_json("result.json", result | changes)
-    write_card(folder.path, training_card(folder))
+    write_card(folder.path, card_of(read_training(folder)))
     return folder
 
 
@@ -117,7 +117,7 @@ def measure_record() -> MeasureRecord:
     frame = pl.DataFrame(
         {
             f"geo {HOSTILE}": [None, f"region {HOSTILE}", "b"],
-            "number": ["conversions"] * 3,
+            "metric": ["conversions"] * 3,
             "value": [30.0, 20.0, 10.0],
             "low": [25.0, 12.0, -math.inf],
             "high": [35.0, 28.0, math.inf],
@@ -130,7 +130,7 @@ def measure_record() -> MeasureRecord:
     )
     reach = pl.DataFrame(
         {
-            "number": ["reach", "2+", "3+", "4+"],
+            "metric": ["reach", "2+", "3+", "4+"],
             "value": [100.0, 40.0, 12.0, -1.0],
             "low": [90.0, 30.0, 2.0, -11.0],
             "high": [110.0, 50.0, 22.0, 9.0],
@@ -153,7 +153,7 @@ def measure_record() -> MeasureRecord:
 def labels_record(**mechanism: Any) -> ReleaseRecord:
     chance = 1 / (1 + math.exp(2.0))
     bits = {
-        "mechanism": f"rr {HOSTILE}",
+        "mechanism": "rr",
         "epsilon": 2.0,
         "prob_if_negative": chance,
         "prob_if_positive": 1 - chance,

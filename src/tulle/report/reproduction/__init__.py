@@ -1,1 +1,0 @@
-"""Published experiments run again, and their claims judged by what came out."""
