@@ -18,17 +18,22 @@ _CARD, _TRAIN_PLAN = "tulle card ", "tulle train plan "
 
 def check_plan(
     plan: Annotated[
-        Path, typer.Argument(help="The plan.json of a run, or what `tulle plan --finished` wrote.")
+        Path, typer.Argument(help="The plan.json of a run, or what `tulle plan --output` wrote.")
     ],
     header: Annotated[
         Path | None,
-        typer.Option(help="A CSV file; its first line must have every column of the plan."),
+        typer.Option(
+            help="CSV file whose first line must have every column of the plan.",
+            rich_help_panel="Data",
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")
+    ] = False,
 ) -> None:
     """Recompute every epsilon that a plan claims, and check its columns. Reads no rows."""
-    from tulle.accounting.plan_check import verify_plan
-    from tulle.privacy.rounding import round_up
+    from tulle.accounting.accountant import verify_plan
+    from tulle.privacy.guarantee import round_up
 
     loaded = _plan_in(plan)
     epsilons = verify_plan(loaded)
@@ -57,7 +62,7 @@ def _plan_in(path: Path) -> "Plan":
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"{path} cannot be read: {reason_of(error)}; give the plan.json of a run, or what "
-            "`tulle plan --finished FILE` wrote."
+            "`tulle plan --output FILE` wrote."
         ) from None
     data = parse_json(path.name, text)
     written_as = str(data.get("format")) if isinstance(data, dict) else ""
@@ -67,10 +72,7 @@ def _plan_in(path: Path) -> "Plan":
             "folder of a run."
         )
     if written_as.startswith(_TRAIN_PLAN):
-        from tulle.cli.train_settings import require_torch
-
-        require_torch()
-        from tulle.train.train_plan import TrainPlan
+        from tulle.train.methods.train_plan import TrainPlan
 
         return TrainPlan.from_json(text).privacy
     return Plan.from_dict(data)

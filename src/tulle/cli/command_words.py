@@ -21,6 +21,7 @@ class _Words:
 
 
 _WORDS = (
+    _Words(r"\bSet epsilon to\b", "Set --epsilon to", "--epsilon", "Set epsilon to"),
     # Ways out that not every command has.
     _Words(
         r"have such lines counted and skipped with bad_lines=BadLines\.SKIP",
@@ -59,18 +60,8 @@ _WORDS = (
         "--resume",
         "begin again",
     ),
-    _Words(
-        r"a noise \(--noise-multiplier, --response-epsilon or --local-epsilon\)",
-        "--noise-multiplier",
-        "--noise-multiplier",
-        "a noise (--response-epsilon or --local-epsilon)",
-    ),
-    _Words(
-        r"a noise \(--response-epsilon or --local-epsilon\)",
-        "--response-epsilon",
-        "--response-epsilon",
-        "--local-epsilon",
-    ),
+    _Words(r"give either epsilon or ", "give either --epsilon or "),
+    _Words(r"give either steps or epochs", "give either --steps or --epochs"),
     _Words(
         r"set \[privacy\] consent = \"everyone\", for a plan --consent everyone",
         "give --consent everyone",
@@ -83,21 +74,25 @@ _WORDS = (
         "--method",
     ),
     _Words(
-        r"Add it, or use the layout of the file",
-        "Add it, or name them with --auction-column, --ad-column and the like",
+        r"Correct the names, add the header, or use the layout of the file",
+        "Correct the names, add the header, or name them with --auction-column, --ad-column and "
+        "the like",
         "--auction-column",
-        "Add it",
+        "Correct the names, or add the header",
+    ),
+    _Words(
+        r"give a schema, which names the role of each column, or the layout of a public log by its "
+        r"name",
+        "give --schema FILE; or --label, --public and --sensitive with names of columns; or for a "
+        "public log --layout NAME",
+        "--label",
+        "give --schema FILE, or for a public log --layout NAME",
     ),
     # Training.
     _Words(r"begin one \(`tulle train` without --resume\)", "begin one with `tulle train`"),
     _Words(r"split by user \(tulle\.data\.splits\.split_by_unit\)", "split by user"),
-    _Words(r"with (?:config|method)\.make\(shape\)", "with `tulle plan --finished FILE`"),
-    _Words(r"(?:config=)?NonPrivateConfig(?:\(\))?", "--method nonprivate"),
-    _Words(r"MosaicConfig(?:\(\))?", "--method mosaic"),
-    _Words(r"HybridConfig(?:\(\))?", "--method hybrid"),
-    _Words(r"DpSgdConfig(?:\(\))?", "--method dp-sgd"),
-    _Words(r"RandomizedLabelsConfig(?:\(\))?", "--method rr"),
-    _Words(r"LabelProjectionConfig(?:\(\))?", "--method label-projection"),
+    _Words(r"with (?:config|method)\.make\(shape\)", "with `tulle plan --output FILE`"),
+    _Words(r"with tulle\.train\.plan\(output=…\)", "with `tulle plan --output FILE`"),
     _Words(r"IndependentNoise\([^()]*\)", "--noise independent"),
     _Words(r"LatticeNoise\([^()]*\)", "--noise lattice"),
     _Words(r"BandedNoise\([^()]*\)", "--noise banded"),
@@ -131,6 +126,8 @@ _WORDS = (
     _Words(r"or use HashedFeature", "or leave the option out"),
     _Words(r"(?i:write) (?:one|it again) with Encoder\.to_files\(\)", "use `tulle data prepare`"),
     # Ledgers, plans and cards.
+    _Words(r"again is for a ledger(?=, which alone)", "--again is for a ledger"),
+    _Words(r"; give a ledger too, or leave it out", "; give --ledger too, or leave it out"),
     _Words(r"Ledger\.create\(\) or `tulle budget create`", "`tulle budget create`"),
     _Words(
         r"claim what tulle\.accounting\.accountant\.guarantee\(\) returns",
@@ -162,6 +159,12 @@ _WORDS = (
         "name it with --consent-column, or rename it if it means something else",
     ),
     _Words(r"add its own term with release_estimate\(\)", "add its own term"),
+    _Words(
+        r"(server|device)_predictions or \1_prob, a column of the log",
+        r"--\1-predictions or --\1-column, a column of the log",
+        "--server-column",
+        r"\1_predictions or \1_prob, a column of the log",
+    ),
     _Words(r"shortlist=TopCandidates\(num_finalists=(\d+)\)", r"num_finalists = \1"),
     _Words(r"use shortlist=TopCandidates\(num_finalists=\.\.\.\)", "set num_finalists"),
     _Words(r"(?:an? )?FloorMechanism", "kind 'randomized-response'"),
@@ -175,11 +178,14 @@ _OTHER_NAMES = {
     "noise": "--noise-multiplier",
     "threshold": "--selection-threshold",
     "dialect": "--emit-sql",
+    "form": "--format",
     "path": "--output",
     "prior": "--smoothing-prior",
     "rule": "--pricing",
 }
 """Settings that options call something else."""
+_NO_SETTINGS = ("--schema", "--prior", "--output", "--out", "--target")
+"""Options whose files hold no settings that options have too."""
 _SETTING = re.compile(r"(?<![\w.'\"=-])(?!format=)([a-z][a-z_-]*)=(?=[\w'\"-])")
 """A setting and its value; formats are those of files."""
 _NAME = re.compile(r"(?<![\w.'\"=-])[a-z]+(?:_[a-z]+)+(?![\w('\"=-]|\.\w)")
@@ -193,10 +199,22 @@ def in_command_words(message: str, options: Collection[str]) -> str:
       message: A message of the library.
       options: Names of the options of the command, e.g. "--epsilon".
     """
-    for words in _WORDS:
+    for words in (*_WORDS, *_method_words(message)):
         is_there = words.option is None or words.option in options
         message = re.sub(words.python, words.command if is_there else words.otherwise, message)
     return message
+
+
+def _method_words(message: str) -> tuple[_Words, ...]:
+    """Words for the training methods that a message names by their classes."""
+    if "Config" not in message:
+        return ()
+    from tulle.train.methods.catalogue import METHODS
+
+    return tuple(
+        _Words(rf"(?:config=)?\b{method.__name__}\b(?:\(\))?", f"--method {method.kind}")
+        for method in METHODS
+    )
 
 
 def with_options(message: str, options: Collection[str], given: Sequence[str]) -> str:
@@ -210,7 +228,11 @@ def with_options(message: str, options: Collection[str], given: Sequence[str]) -
       options: Names of the options of the command.
       given: The words of the command line.
     """
-    has_file = any(word.endswith((".toml", ".json")) for word in given)
+    before = ("", *given)
+    has_file = any(
+        word.endswith((".toml", ".json")) and before[place] not in _NO_SETTINGS
+        for place, word in enumerate(given)
+    )
     typed = {word.partition("=")[0] for word in given}
 
     known = typed & set(options) if has_file else options

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tulle.cli.data_auctions import AUCTIONS_EPILOG, auctions
+from tulle.cli.data_auctions import AUCTIONS_EPILOG, auctions_command
 from tulle.cli.data_log import AsJson, LayoutName, Quiet, SchemaFile, SkipBadLines, open_log
 from tulle.cli.data_prepare import prepare
 from tulle.cli.data_progress import showing_progress
 from tulle.cli.data_synth import synth
+from tulle.cli.help_panels import PanelledCommand
 from tulle.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tulle.data.describe import Description, Figure
+    from tulle.data.describe import Description, RawStatistic
 
 _NEVER = "never"
 _WARNING = (
@@ -34,7 +35,7 @@ data_app.command(
 data_app.command(
     epilog="Example: tulle data synth display --rows 1000000 --seed 1 --output display.tsv"
 )(synth)
-data_app.command(epilog=AUCTIONS_EPILOG)(auctions)
+data_app.command("auctions", cls=PanelledCommand, epilog=AUCTIONS_EPILOG)(auctions_command)
 
 
 @data_app.command(
@@ -96,10 +97,10 @@ def _print_description(description: "Description") -> None:
     typer.echo(f"\n{_WARNING}")
 
 
-def _number(figure: "Figure") -> str:
+def _number(figure: "RawStatistic") -> str:
     error = f" ±{figure.relative_error:.1%}" if figure.relative_error else ""
     return f"{figure.value:,.0f}{error}"
 
 
-def _mark(figure: "Figure") -> str:
+def _mark(figure: "RawStatistic") -> str:
     return _NEVER if figure.must_not_be_released else "yes"

@@ -1,18 +1,18 @@
 """`tulle data auctions`: auctions from a log of shown ads."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tulle.cli.data_log import AsJson, Quiet
 from tulle.cli.data_progress import showing_progress
-from tulle.errors import ConfigError
+from tulle.cli.option_class import command_taking
+from tulle.cli.select_options import DATA, OUTPUT, OutputOptions
 
 if TYPE_CHECKING:
-    from tulle.data.auction_log_rows import LogColumns
-    from tulle.data.auctions_from_log import AuctionLogFacts
+    from tulle.select.files.auctions_from_log import AuctionLogFacts
 
 AUCTIONS_EPILOG = (
     "Example: tulle data auctions log.parquet --output auctions.parquet --server-predictions "
@@ -22,78 +22,116 @@ AUCTIONS_EPILOG = (
     "device.parquet --bid-factor 0.001"
 )
 
-_TAOBAO = "taobao"
+_COLUMNS, _PREDICTIONS, _AUCTIONS = "Columns", "Predictions", "Auctions"
 _WARNING = (
     "the file holds predictions made from private data, and the figures are exact: keep both "
     "with the log."
 )
 
-_Log = Annotated[
-    Path, typer.Argument(help="Log of shown ads: Parquet, CSV or JSON lines, one row an ad.")
-]
-_Output = Annotated[
-    Path,
-    typer.Option("--output", "--out", help="File of auctions: .parquet, .csv or .jsonl."),
-]
-_Format = Annotated[
-    str | None,
-    typer.Option("--format", help="taobao: the columns of raw_sample.csv and ad_feature.csv."),
-]
-_User = Annotated[str | None, typer.Option(help="Column of the user [default: user_id].")]
-_Time = Annotated[
-    str | None, typer.Option(help="Column of the time: whole seconds [default: timestamp].")
-]
-_Ad = Annotated[str | None, typer.Option(help="Column of the ad [default: ad_id].")]
-_Price = Annotated[
-    str | None, typer.Option(help="Column of the price, in log or table of ads [default: price].")
-]
-_Click = Annotated[
-    str | None, typer.Option(help="Column that says whether the ad was clicked, to keep it.")
-]
-_AdTable = Annotated[Path | None, typer.Option(help="File with one row an ad and its price.")]
-_ServerPredictions = Annotated[
-    Path | None,
-    typer.Option(
-        help="Chances of a click by public data: Parquet with row (of the log, from 0) and "
-        "probability, as tulle train --predictions writes it."
-    ),
-]
-_DevicePredictions = Annotated[
-    Path | None, typer.Option(help="The same by private data too. They stay raw.")
-]
-_Consent = Annotated[
-    str | None, typer.Option(help="Column that says who agreed to personalised ads, to keep it.")
-]
-_ServerColumn = Annotated[
-    str | None, typer.Option(help="Or: column of the log with the chances by public data.")
-]
-_DeviceColumn = Annotated[
-    str | None, typer.Option(help="Or: column of the log with the chances by private data.")
-]
-_BidFactor = Annotated[float, typer.Option(help="Bid for a click divided by the price.")]
-_MinCandidates = Annotated[int, typer.Option(help="Leave out auctions with fewer candidates.")]
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AuctionsOptions(OutputOptions):
+    """Options of auctions from a log."""
+
+    log: Annotated[
+        Path,
+        typer.Argument(
+            metavar="LOG", help="Log of shown ads: Parquet, CSV or JSON lines, one row an ad."
+        ),
+    ]
+    output: Annotated[
+        Path,
+        typer.Option(
+            help="New file of auctions: .parquet, .csv or .jsonl.", rich_help_panel=OUTPUT
+        ),
+    ]
+    ad_table: Annotated[
+        Path | None,
+        typer.Option(help="File with one row an ad and its price.", rich_help_panel=DATA),
+    ] = None
+    format_name: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help="taobao: the columns of raw_sample.csv and ad_feature.csv.",
+            rich_help_panel=_COLUMNS,
+        ),
+    ] = None
+    user: Annotated[
+        str | None,
+        typer.Option(help="Column with the user [default: user_id].", rich_help_panel=_COLUMNS),
+    ] = None
+    time: Annotated[
+        str | None,
+        typer.Option(
+            help="Column with the time, in whole seconds [default: timestamp].",
+            rich_help_panel=_COLUMNS,
+        ),
+    ] = None
+    ad: Annotated[
+        str | None,
+        typer.Option(help="Column with the ad [default: ad_id].", rich_help_panel=_COLUMNS),
+    ] = None
+    price: Annotated[
+        str | None,
+        typer.Option(
+            help="Column with the price, in the log or in the table of ads [default: price].",
+            rich_help_panel=_COLUMNS,
+        ),
+    ] = None
+    click: Annotated[
+        str | None,
+        typer.Option(
+            help="Column that says whether the ad was clicked, to keep it.",
+            rich_help_panel=_COLUMNS,
+        ),
+    ] = None
+    consent: Annotated[
+        str | None,
+        typer.Option(
+            help="Column that says who agreed to personalised ads, to keep it.",
+            rich_help_panel=_COLUMNS,
+        ),
+    ] = None
+    server_predictions: Annotated[
+        Path | None,
+        typer.Option(
+            help="Probabilities of a click by public data: Parquet with row (of the log, from 0) "
+            "and probability, as tulle train --predictions writes it.",
+            rich_help_panel=_PREDICTIONS,
+        ),
+    ] = None
+    device_predictions: Annotated[
+        Path | None,
+        typer.Option(
+            help="The same by private data too. They stay raw.", rich_help_panel=_PREDICTIONS
+        ),
+    ] = None
+    server_column: Annotated[
+        str | None,
+        typer.Option(
+            help="Or: column of the log with the probabilities by public data.",
+            rich_help_panel=_PREDICTIONS,
+        ),
+    ] = None
+    device_column: Annotated[
+        str | None,
+        typer.Option(
+            help="Or: column of the log with the probabilities by private data.",
+            rich_help_panel=_PREDICTIONS,
+        ),
+    ] = None
+    bid_factor: Annotated[
+        float,
+        typer.Option(help="Bid for a click divided by the price.", rich_help_panel=_AUCTIONS),
+    ] = 1.0
+    min_candidates: Annotated[
+        int,
+        typer.Option(help="Leave out auctions with fewer candidates.", rich_help_panel=_AUCTIONS),
+    ] = 2
 
 
-def auctions(
-    log: _Log,
-    output: _Output,
-    format_name: _Format = None,
-    user: _User = None,
-    time: _Time = None,
-    ad: _Ad = None,
-    price: _Price = None,
-    click: _Click = None,
-    consent: _Consent = None,
-    ad_table: _AdTable = None,
-    server_predictions: _ServerPredictions = None,
-    device_predictions: _DevicePredictions = None,
-    server_column: _ServerColumn = None,
-    device_column: _DeviceColumn = None,
-    bid_factor: _BidFactor = 1.0,
-    min_candidates: _MinCandidates = 2,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
+def auctions(options: AuctionsOptions) -> None:
     """Make auctions of a log: ads shown to one user at one time compete for one slot.
 
     Bids are prices times a factor. The least server score is printed, for a reserve. An ad that
@@ -103,62 +141,34 @@ def auctions(
     Predictions name rows of this log: give the log that was predicted, whole, and prepare it
     without leaving out rows. The models should not have been trained on these rows.
     """
-    from tulle.data.auction_log_rows import LogSources
-    from tulle.data.auctions_from_log import AuctionLogConfig, write_auctions_from_log
+    from tulle.select import auctions_from_log
 
     named = {
-        "user": user,
-        "time": time,
-        "ad": ad,
-        "price": price,
-        "click": click,
-        "consent": consent,
-        "server_prob": server_column,
-        "device_prob": device_column,
+        "user": options.user,
+        "time": options.time,
+        "ad": options.ad,
+        "price": options.price,
+        "click": options.click,
+        "consent": options.consent,
+        "server_prob": options.server_column,
+        "device_prob": options.device_column,
     }
-    config = AuctionLogConfig(
-        columns=_columns(format_name, {role: name for role, name in named.items() if name}),
-        bid_factor=bid_factor,
-        min_candidates=min_candidates,
-    )
-    sources = LogSources(
-        log=log,
-        ad_table=ad_table,
-        server_predictions=server_predictions,
-        device_predictions=device_predictions,
-    )
-    for side in ("server", "device"):
-        _check_one_source(named[f"{side}_prob"], getattr(sources, f"{side}_predictions"), side)
-    with showing_progress("auctions", quiet=quiet) as report:
-        facts = write_auctions_from_log(
-            sources, output, config, progress=lambda rows: report(rows, 0, 0)
+    with showing_progress("auctions", quiet=options.quiet) as report:
+        facts = auctions_from_log(
+            options.log,
+            options.output,
+            layout=options.format_name,
+            columns={role: name for role, name in named.items() if name},
+            ad_table=options.ad_table,
+            server_predictions=options.server_predictions,
+            device_predictions=options.device_predictions,
+            bid_factor=options.bid_factor,
+            min_candidates=options.min_candidates,
+            watch=lambda rows: report(rows, 0, 0),
         )
-    _print(facts, output, as_json=as_json)
-    if not quiet:
+    _print(facts, options.output, as_json=options.as_json)
+    if not options.quiet:
         typer.echo(_WARNING, err=True)
-
-
-def _columns(format_name: str | None, named: dict[str, str]) -> "LogColumns":
-    import dataclasses
-
-    from tulle.data.auction_log_rows import TAOBAO_COLUMNS, LogColumns
-    from tulle.privacy.fields import did_you_mean
-
-    if format_name not in (None, _TAOBAO):
-        raise ConfigError(
-            f"--format {format_name} is unknown{did_you_mean(format_name, [_TAOBAO])}; use "
-            f"{_TAOBAO}, or name the columns."
-        )
-    start = LogColumns() if format_name is None else TAOBAO_COLUMNS
-    return dataclasses.replace(start, **named)  # type: ignore[arg-type]
-
-
-def _check_one_source(column: str | None, path: Path | None, side: str) -> None:
-    if (column is None) == (path is None):
-        raise ConfigError(
-            f"give either --{side}-predictions FILE or --{side}-column NAME: the chances of a "
-            f"click as the {side} predicts them."
-        )
 
 
 def _print(facts: "AuctionLogFacts", output: Path, *, as_json: bool) -> None:
@@ -171,3 +181,6 @@ def _print(facts: "AuctionLogFacts", output: Path, *, as_json: bool) -> None:
             text = f"{value:,}" if isinstance(value, int) else value
             text = f"{value:.6g}" if isinstance(value, float) else text
             typer.echo(f"{name.replace('_', ' '):<30}{text}")
+
+
+auctions_command = command_taking(AuctionsOptions, auctions)

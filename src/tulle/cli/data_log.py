@@ -10,8 +10,8 @@ from tulle.errors import ConfigError
 
 if TYPE_CHECKING:
     from tulle.data.features.feature_plan import FeaturePlan, FeatureSettings
-    from tulle.data.logs import Log
     from tulle.data.schema import Schema
+    from tulle.data.tables.sources import Log
 
 LayoutName = Annotated[
     str | None,
@@ -38,11 +38,11 @@ def open_log(
     inputs: list[Path], *, layout: str | None, schema: Path | None, skip_bad_lines: bool
 ) -> "Log":
     """The log that --layout or --schema describe, or both: then the schema gives the roles."""
-    from tulle.data.formats.generic import layout_for
     from tulle.data.formats.public import LAYOUTS
-    from tulle.data.formats.tables import BadLines
-    from tulle.data.logs import LogFiles, TaobaoTables
+    from tulle.data.formats.taobao_tables import TaobaoTables
     from tulle.data.schema_file import read_schema
+    from tulle.data.tables import sources
+    from tulle.data.tables.blocks import BadLines
     from tulle.privacy.fields import did_you_mean
 
     bad_lines = BadLines.SKIP if skip_bad_lines else BadLines.REFUSE
@@ -60,19 +60,18 @@ def open_log(
         )
     if layout is None and schema is None:
         raise ConfigError("give --layout NAME for a public log, or --schema FILE for any other.")
-    if layout is None:
-        chosen = layout_for(inputs[0], read_schema(_given(schema)))
-    elif layout not in LAYOUTS:
+    if layout is not None and layout not in LAYOUTS:
         known = [*LAYOUTS, _TAOBAO_TABLES]
         raise ConfigError(
             f"--layout {layout} is unknown{did_you_mean(layout, known)}; "
             f"use one of {', '.join(known)}, or --schema FILE."
         )
-    else:
-        chosen = LAYOUTS[layout]
-        if schema is not None:
-            chosen = dataclasses.replace(chosen, schema=read_schema(schema))
-    return LogFiles(paths=tuple(inputs), layout=chosen, bad_lines=bad_lines)
+    return sources.open_log(
+        inputs,
+        None if schema is None else read_schema(schema),
+        layout=None if layout is None else LAYOUTS[layout],
+        skip=skip_bad_lines,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,9 +140,3 @@ class FeatureOptions:
             else:
                 made.append(HashedFeature(column=column, num_bins=num_bins or default_bins))
         return made
-
-
-def _given(path: Path | None) -> Path:
-    if path is None:
-        raise ConfigError("--schema is missing; name a TOML or JSON file.")
-    return path

@@ -1,34 +1,73 @@
-"""`tulle demo`: all four jobs on made-up data, one table and one page."""
+"""`tulle demo`: all four jobs on synthetic data, one table and one page.
+
+It calls the verbs of the library one after the other, as a reader of the documentation would.
+"""
 
 import dataclasses
+import json
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tulle.cli.data_log import FeatureOptions
 from tulle.cli.data_progress import showing_progress
-from tulle.cli.demo_output import DemoRow, demo_row, print_demo
-from tulle.cli.demo_releases import release_all, write_demo_page
-from tulle.cli.demo_settings import (
-    BASELINE,
-    LOG_SEED,
-    SALT,
-    DemoSettings,
-    demo_settings,
-)
 from tulle.cli.measure_progress import showing_steps
-from tulle.cli.train_data import ChosenData, chosen_data
-from tulle.cli.train_planning import plan_line, plan_run
-from tulle.cli.train_progress import showing_training
-from tulle.cli.train_settings import DataChoice, TrainSettings, require_torch
-from tulle.errors import RunInterruptedError, RunStateError
+from tulle.cli.train_output import plan_line, showing_training
+from tulle.errors import DataError, RunInterruptedError, RunStateError
 
 if TYPE_CHECKING:
-    from tulle.train.examples import ExampleSet
+    from tulle.train.fitting import FitResult
     from tulle.train.methods.method import Method
+    from tulle.train.methods.train_plan import TrainPlan
+
+EPSILON, DELTA = 3.0, 1e-7
+BASELINE, SHOWN = "nonprivate", "mosaic"
+ROWS, QUICK_ROWS = 600_000, 100_000
+LOG_SEED = 0
+"""The logs are synthetic and the same for everybody; only the noise on them differs."""
+NUM_USERS = NUM_AUCTIONS = 5_000
+PRIVATE_STDDEV = 0.6
+"""How much more the devices of synthetic auctions know than the server, in log odds of a click."""
 
 _LEAST_ROWS = 1_000
+_SALT = b"tulle demo, public"
+_CAMPAIGN = f"""# What the demo measures. Paths are relative to this file.
+name = "campaign of the demo"
+
+[log]
+impressions = "impressions.csv"
+conversions = "conversions.csv"
+
+[columns]
+user = "user"
+advertiser = "advertiser"
+kind = "interaction"
+value = "value"
+
+[attribution]
+rule = "last-touch"
+lookback = "7 days"
+
+[privacy]
+unit = "user"
+epsilon = {EPSILON}
+
+[[query]]
+name = "conversions by region and age"
+measure = "conversions"
+slices = ["geo", "age_group"]
+levels = [[], ["geo"], ["geo", "age_group"]]
+split = [0.1, 0.3, 0.6]
+max_per_slice = 1
+max_slices_per_unit = 1
+[query.keys]
+geo = ["region-1", "region-2", "region-3", "region-4"]
+age_group = ["age-1", "age-2", "age-3", "age-4", "age-5", "age-6"]
+"""
+_COLUMNS = ("method", "AUC loss (95%)", "relative loss", "log loss", "epsilon spent", "seconds")
+_WIDTHS = (11, 17, 15, 10, 15, 9)
+_TEXT_WIDTH = 90
 
 
 def demo(
@@ -36,165 +75,283 @@ def demo(
         Path, typer.Option(help="Folder for log, runs and cards; numbered if it is there already.")
     ] = Path("demo-run"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer rows; done in less than a minute.")
+        bool, typer.Option("--quick", help="Use fewer rows; done in less than a minute.")
     ] = False,
     rows: Annotated[
         int | None,
         typer.Option(
-            help="Rows of the made-up log [default: 600000, with --quick 100000].", min=_LEAST_ROWS
+            help="Number of rows of the synthetic log [default: 600000, with --quick 100000].",
+            min=_LEAST_ROWS,
         ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(help="Makes all noise repeatable. Then the releases are not private.", min=0),
+        typer.Option(help="Make all noise repeatable. Then the releases are not private.", min=0),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress on stderr.")] = False,
 ) -> None:
-    """All four jobs on made-up data at epsilon 3: one table, a card each, and one page.
+    """Do all four jobs on synthetic data at epsilon 3: one table, a card each, and one page.
 
     Trains without privacy, on randomized labels, with DP-SGD and with Mosaic; releases labels,
     measures a campaign, decides auctions. All is kept in the output folder, as the commands
     would leave it; report.html shows what is private of it.
     """
-    require_torch()
-    settings = demo_settings(rows, quick=quick)
     folder = _fresh_folder(output)
-    log, prepared = folder / "search.parquet", folder / "data"
+    work = _Demo(folder, rows or (QUICK_ROWS if quick else ROWS), is_quick=quick, seed=seed)
     try:
-        _prepare_log(settings, log, prepared, quiet=quiet)
-        choice = DataChoice(source=str(prepared))
-        with chosen_data(choice, cache=None, quiet=quiet) as data:
-            train_rows, test_rows = data.examples()
-            runs = _DemoRuns(
-                folder=folder,
-                data=data,
-                train_rows=train_rows,
-                test_rows=test_rows,
-                seed=seed,
-                quiet=quiet,
+        work.write_log(quiet=quiet)
+        table = [work.train(method, quiet=quiet) for method in work.methods()]
+        with showing_steps(quiet=quiet) as say:
+            say("releasing labels, measuring a campaign, deciding auctions")
+            facts = {"log": str(work.log)} | work.release_others()
+            say("writing the report")
+            facts["report"] = str(
+                work.write_page([row for row in table if row.epsilon is not None])
             )
-            table = [runs.train(name, config) for name, config in settings.configs().items()]
-        others = _release_others(folder, log, table, seed=seed, quiet=quiet)
     except RunInterruptedError:
         raise RunInterruptedError(
             f"stopped as asked; what was finished is in {folder}. Run `tulle demo` again to "
             "start anew."
         ) from None
-    facts: dict[str, Any] = {
-        "log": str(log),
-        "data": str(prepared),
-        "train_rows": train_rows.num_rows,
-        "test_rows": 0 if test_rows is None else test_rows.num_rows,
-        "seed": seed,
-    }
-    print_demo(table, folder, facts | others, as_json=as_json)
+    _print_demo(table, folder, facts | {"seed": seed} | work.num_rows, as_json=as_json)
 
 
-def _release_others(
-    folder: Path, log: Path, table: list[DemoRow], *, seed: int | None, quiet: bool
-) -> dict[str, str]:
-    """Where labels, a campaign, an auction and one page about everything private are."""
-    from tulle.mechanisms.entropy import SeededNoise, release_rng
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DemoRow:
+    """One method: how good on held-out rows, at which price."""
 
-    with showing_steps(quiet=quiet) as say:
-        say("releasing labels, measuring a campaign, deciding auctions")
-        rng = release_rng() if seed is None else SeededNoise(seed)
-        releases = release_all(folder, log, rng=rng)
-        say("writing the report")
-        runs = [Path(row.run) for row in reversed(table) if row.epsilon is not None]
-        page = write_demo_page(folder, runs, releases)
-    return {
-        "labels": str(releases.labels),
-        "campaign": str(releases.campaign),
-        "choices": str(releases.choices),
-        "report": str(page),
-    }
+    method: str
+    auc_loss: float
+    auc_loss_interval: tuple[float, float]
+    relative_auc_loss: float
+    """By how many percent the AUC loss is above that of the baseline."""
+    log_loss: float
+    epsilon: float | None
+    """None: no privacy."""
+    delta: float
+    seconds: float
+    verdict: str
+    reasons: tuple[str, ...]
+    """Why the run is not a private release; empty if it is one."""
+    claim: str
+    """What the card promises, in one sentence."""
+    run: str
+    card: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class _DemoRuns:
-    """The same rows for every method, and one folder for all runs."""
+class _Demo:
+    """The folder of one demo, and what is done in it."""
 
-    folder: Path
-    data: ChosenData
-    train_rows: "ExampleSet"
-    test_rows: "ExampleSet | None"
-    seed: int | None
-    quiet: bool
+    def __init__(self, folder: Path, num_rows: int, *, is_quick: bool, seed: int | None) -> None:
+        self._folder, self._all_rows, self._is_quick = folder, num_rows, is_quick
+        self._seed = seed
+        self.log = folder / "search.parquet"
+        self.num_rows: dict[str, int] = {}
+        """How many rows were trained and tested on."""
 
-    def train(self, method: str, config: "Method") -> DemoRow:
-        """One run from plan to card, in a folder of its own."""
-        from tulle.report.card_file import write_card
-        from tulle.report.training_card import relative_auc_loss, training_card
-        from tulle.runs.folder import RunFolder
-        from tulle.train.fitting import fit
-        from tulle.train.run_options import RunOptions
+    def write_log(self, *, quiet: bool) -> None:
+        """Makes the synthetic log."""
+        import tulle
 
-        made = plan_run(_as_train_settings(config, self.data), self.data)
-        if not self.quiet:
-            typer.echo(f"{method} {plan_line(made)}", err=True)
-        path = self.folder / method
-        with showing_training(quiet=self.quiet) as watch:
-            options = RunOptions(
-                folder=path, seed=self.seed, watch=watch, test_name=self.data.test_name
+        if not quiet:
+            typer.echo(f"log: {self._all_rows:,} synthetic clicks, {self.log}", err=True)
+        with showing_progress("writing", quiet=quiet) as report:
+            tulle.data.write_synthetic(
+                "search",
+                self.log,
+                rows=self._all_rows,
+                seed=LOG_SEED,
+                watch=lambda done: report(done, done, self._all_rows),
             )
-            result = fit(self.train_rows, made, test=self.test_rows, options=options)
-        run, baseline = RunFolder.open(path), RunFolder.open(self.folder / BASELINE)
-        card = training_card(run)
-        write_card(path, card)
-        return demo_row(result, card, path, relative_auc_loss(run, baseline))
+
+    def methods(self) -> "list[Method]":
+        """The methods in their order, the baseline first: others are compared with it.
+
+        Settings were fixed before anything was measured. Tables and layers are smaller than by
+        default, so that a step takes tens of milliseconds on two cores; batches are smaller, since
+        with so few rows DP-SGD needs the steps more than less noise.
+        """
+        from tulle.train import (
+            MLP,
+            DpSgdConfig,
+            LabelPhase,
+            MosaicConfig,
+            NonPrivateConfig,
+            PlainPhase,
+            PrivatePhase,
+            RandomizedLabelsConfig,
+        )
+
+        model = MLP(embedding_dim=16, public_hidden=(64,), common_hidden=(64, 64))
+        plain = 256 if self._is_quick else 1024
+        private = min(1024 if self._is_quick else 4096, self._all_rows // 5)
+        steps = PrivatePhase(batch_size=private)
+        return [
+            NonPrivateConfig(model=model, phase=PlainPhase(batch_size=plain)),
+            RandomizedLabelsConfig(model=model, label_phase=LabelPhase(batch_size=plain)).calibrate(
+                epsilon=EPSILON
+            ),
+            DpSgdConfig(model=model, private_phase=steps).calibrate(epsilon=EPSILON, delta=DELTA),
+            MosaicConfig().calibrate(epsilon=EPSILON, delta=DELTA),
+        ]
+
+    def train(self, method: "Method", *, quiet: bool) -> DemoRow:
+        """Carries out one run from plan to card, in a folder of its own."""
+        import tulle
+        from tulle.data.features.feature_plan import default_features
+        from tulle.data.formats.search import SEARCH
+
+        def show(made: "TrainPlan") -> None:
+            if not quiet:
+                typer.echo(f"{method.kind} {plan_line(made)}", err=True)
+
+        path = self._folder / method.kind
+        with (
+            showing_progress("preparing", quiet=quiet) as report,
+            showing_training(quiet=quiet) as watch,
+        ):
+            result = tulle.train.fit(
+                self.log,
+                layout="search",
+                method=method,
+                features=default_features(
+                    SEARCH.schema, num_rows=20_000 if self._is_quick else 40_000, salt=_SALT
+                ),
+                output=path,
+                baseline=self._folder / BASELINE if method.is_private else None,
+                seed=self._seed,
+                cache=self._folder / "data",
+                watch=watch,
+                watch_data=report,
+                watch_plan=show,
+            )
+        return self._row(result, path)
+
+    def release_others(self) -> dict[str, str]:
+        """Releases labels, measures a campaign and decides auctions; returns where each is."""
+        import tulle
+
+        labels = self._folder / "noisy-labels.parquet"
+        tulle.labels.release(
+            self.log,
+            layout="search",
+            epsilon=EPSILON,
+            mechanism="rr",
+            output=labels,
+            seed=self._seed,
+        )
+        campaign_log = tulle.data.write_synthetic(
+            "impressions", self._folder / "campaign-log", rows=NUM_USERS, seed=LOG_SEED
+        )
+        settings = campaign_log / "campaign.toml"
+        settings.write_text(_CAMPAIGN, encoding="utf-8")
+        campaign = self._folder / "campaign"
+        tulle.measure.release(settings, output=campaign, seed=self._seed)
+        auction = self._folder / "auction"
+        auction.mkdir()
+        auctions = tulle.data.write_synthetic(
+            "auctions", auction / "auctions.parquet", rows=NUM_AUCTIONS, seed=LOG_SEED
+        )
+        plan = tulle.select.plan(
+            auctions,
+            epsilon=(1.0, 2.0, EPSILON),
+            private_stddev=PRIVATE_STDDEV,
+            consent="everyone",
+        )
+        (auction / "selection.toml").write_text(plan.settings, encoding="utf-8")
+        outlook = json.dumps(plan.to_dict(), allow_nan=False)
+        (auction / "plan.json").write_text(f"{outlook}\n", encoding="utf-8")
+        choices = auction / "choices.parquet"
+        tulle.select.decide(plan, auctions, output=choices, seed=self._seed)
+        return {"labels": str(labels), "campaign": str(campaign), "choices": str(choices)}
+
+    def write_page(self, rows: list[DemoRow]) -> Path:
+        """Writes one page about everything private in the demo, and returns its path."""
+        from tulle.report.html.joined_page import joined_page
+        from tulle.report.report_files import page_of, write_report
+
+        first, *others = (Path(row.run) for row in reversed(rows))
+        names = ("noisy-labels.parquet", "campaign", "auction/plan.json", "auction/choices.parquet")
+        pages = [
+            page_of(first, compared=others),
+            *(page_of(self._folder / name) for name in names),
+        ]
+        page, _ = write_report(joined_page("tulle demo", pages), self._folder / "report.html")
+        return page
+
+    def _row(self, result: "FitResult", path: Path) -> DemoRow:
+        from tulle.privacy.fields import null_if_infinite
+        from tulle.runs.card_text import claim_sentence
+
+        metrics, guarantee, card = result.metrics, result.plan.privacy.guarantee, result.card
+        if metrics is None:
+            raise DataError(f"run {path.name} was tested on no rows; train it with test rows.")
+        self.num_rows["train_rows"] = result.plan.shape.num_label_rows
+        self.num_rows["test_rows"] = metrics.num_rows
+        return DemoRow(
+            method=result.plan.method.kind,
+            auc_loss=metrics.auc_loss,
+            auc_loss_interval=metrics.auc_loss_interval,
+            relative_auc_loss=result.relative_auc_loss or 0.0,
+            log_loss=metrics.log_loss,
+            epsilon=null_if_infinite(guarantee.epsilon),
+            delta=guarantee.delta,
+            seconds=result.seconds,
+            verdict=card.verdict,
+            reasons=card.reasons,
+            claim=claim_sentence(card.plan.guarantee, card.reasons),
+            run=str(path),
+            card=str(path / "card.json"),
+        )
 
 
-def _as_train_settings(config: "Method", data: ChosenData) -> TrainSettings:
-    """The settings of `tulle train`, with batches that shrink to fit few rows."""
-    return TrainSettings(
-        data=DataChoice(source=str(data.dataset.folder)),
-        method=_with_fitting_batches(config, data),
-        is_batch_size_given=False,
-        is_label_batch_size_given=False,
+def _print_demo(rows: list[DemoRow], folder: Path, facts: dict[str, Any], *, as_json: bool) -> None:
+    """One JSON object; or the table, what the card of the Mosaic run says, and where all is."""
+    if as_json:
+        found = {"rows": [dataclasses.asdict(row) for row in rows], "folder": str(folder)}
+        typer.echo(json.dumps(found | facts, allow_nan=False))
+        return
+    typer.echo(f"Four methods on {facts['test_rows']:,} held-out rows of the synthetic log:\n")
+    typer.echo(_line(_COLUMNS))
+    for row in rows:
+        typer.echo(_line(_cells(row)))
+    typer.echo(
+        "\nAUC loss is 1 - AUC. Each epsilon is of one run: whoever released all three private"
+        "\nmodels of the same rows would spend the sum.\n"
+    )
+    shown = next(row for row in rows if row.method == SHOWN)
+    typer.echo(f"The card of {shown.method} says:\n")
+    for text in (shown.verdict, *shown.reasons, shown.claim):
+        typer.echo(textwrap.fill(text, _TEXT_WIDTH, initial_indent="  ", subsequent_indent="  "))
+    typer.echo(f"\nlog        {facts['log']}")
+    for row in rows:
+        typer.echo(f"{row.method:<11}{row.run}, card {Path(row.card).with_suffix('.md')}")
+    for name in ("labels", "campaign", "choices", "report"):
+        typer.echo(f"{name:<11}{facts[name]}")
+
+
+def _cells(row: DemoRow) -> tuple[str, ...]:
+    from tulle.privacy.guarantee import BINARY_NOISE, round_up
+
+    low, high = row.auc_loss_interval
+    return (
+        row.method,
+        f"{row.auc_loss:.4f} ± {(high - low) / 2:.4f}",
+        f"{row.relative_auc_loss:+.1f}%",
+        f"{row.log_loss:.4f}",
+        "no privacy"
+        if row.epsilon is None
+        else f"{round_up(row.epsilon, 4, slack=BINARY_NOISE):g}",
+        f"{row.seconds:.1f}",
     )
 
 
-def _with_fitting_batches(config: "Method", data: ChosenData) -> "Method":
-    from tulle.train.methods.private_steps import StepsMethod
-    from tulle.train.step_sampling import fitting_batch_size
-    from tulle.train.training_rows import planned_shape
-
-    if not isinstance(config, StepsMethod) or config.private_phase.batch_size is None:
-        return config
-    num_rows = planned_shape(data.planned(), config).num_private_rows
-    return config.with_batch_size(fitting_batch_size(config.private_phase.batch_size, num_rows))
-
-
-def _prepare_log(settings: DemoSettings, log: Path, prepared: Path, *, quiet: bool) -> None:
-    from tulle.data.formats.search import SEARCH
-    from tulle.data.logs import LogFiles
-    from tulle.data.prepare import prepare
-    from tulle.data.synth import shapes
-    from tulle.data.synth.write_logs import write_log
-
-    num_rows = settings.num_rows
-    if not quiet:
-        typer.echo(f"log: {num_rows:,} made-up clicks, {log}", err=True)
-    with showing_progress("making up", quiet=quiet) as report:
-        write_log(
-            shapes.SEARCH,
-            log,
-            num_rows=num_rows,
-            seed=LOG_SEED,
-            progress=lambda done: report(done, done, num_rows),
-        )
-    features = FeatureOptions(
-        hash_bins_public=settings.public_bins,
-        hash_bins_sensitive=settings.sensitive_bins,
-        log=("nb_clicks_1week",),
-        hour=True,
-        day_of_week=True,
-        salt=SALT,
-    ).plan(SEARCH.schema)
-    with showing_progress("preparing", quiet=quiet) as report:
-        prepare(LogFiles(paths=(log,), layout=SEARCH), features, prepared, progress=report)
+def _line(cells: tuple[str, ...]) -> str:
+    name, *others = cells
+    name_width, *widths = _WIDTHS
+    padded = (f"{cell:>{width}}" for cell, width in zip(others, widths, strict=True))
+    return f"{name:<{name_width}}{''.join(padded)}"
 
 
 def _fresh_folder(output: Path) -> Path:

@@ -2,53 +2,45 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from tulle.cli.time_spans import span_of
-from tulle.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tulle.runs.release_books import ReleaseCharge
+_LEDGER = "Ledger"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LedgerOptions:
     """Who pays, for data of which time."""
 
-    ledger: Annotated[Path | None, typer.Option(help="Is charged before the first draw.")] = None
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="Ledger that is charged before the first draw.", rich_help_panel=_LEDGER),
+    ] = None
     purpose: Annotated[
         str | None,
         typer.Option(
-            help="What the ledger calls it [default: measure, labels or select, by command]."
+            help="Name of the purpose in the ledger [default: measure, labels or select, by "
+            "command].",
+            rich_help_panel=_LEDGER,
         ),
     ] = None
     at: Annotated[
-        str | None, typer.Option(help="When the data are from, where a budget renews.")
+        str | None,
+        typer.Option(
+            help="Date or time that the data are from, where a budget renews.",
+            rich_help_panel=_LEDGER,
+        ),
     ] = None
-    until: Annotated[str | None, typer.Option(help="Last date or time of the data.")] = None
+    until: Annotated[
+        str | None,
+        typer.Option(help="Last date or time of the data.", rich_help_panel=_LEDGER),
+    ] = None
     again: Annotated[
-        bool, typer.Option("--again", help="Pay for a second release of the same data.")
+        bool,
+        typer.Option(
+            "--again",
+            help="Pay for a second release of the same data.",
+            rich_help_panel=_LEDGER,
+        ),
     ] = False
-
-
-def charge_of(options: LedgerOptions, *, default_purpose: str) -> "ReleaseCharge | None":
-    """What the options charge, None without a ledger."""
-    from tulle.accounting.ledger import Ledger
-    from tulle.runs.release_books import ReleaseCharge
-
-    if options.ledger is None:
-        for name in ("purpose", "at", "until"):
-            if getattr(options, name) is not None:
-                raise ConfigError(f"--{name} is for a ledger; give --ledger too, or leave it out.")
-        if options.again:
-            raise ConfigError("--again is for a ledger, which alone knows the first release.")
-        return None
-    first, last = span_of(options.at, options.until)
-    return ReleaseCharge(
-        ledger=Ledger.open(options.ledger),
-        purpose=options.purpose or default_purpose,
-        at=first,
-        until=last,
-    )

@@ -16,14 +16,14 @@ from tulle.cli.budget import budget_app
 from tulle.cli.command_words import in_command_words, with_options
 from tulle.cli.data import data_app
 from tulle.cli.demo import demo
+from tulle.cli.help_panels import PanelledCommand, TrainingCommand, present_name
 from tulle.cli.labels import labels_app
 from tulle.cli.measure import measure_app
-from tulle.cli.plan import PLAN_EPILOG, plan_command
 from tulle.cli.report import REPORT_EPILOG, report_command
 from tulle.cli.reproduce import REPRODUCE_EPILOG, reproduce_command
 from tulle.cli.select import select_app
 from tulle.cli.studio import STUDIO_EPILOG, studio
-from tulle.cli.train import TRAIN_EPILOG, train_command
+from tulle.cli.train import PLAN_EPILOG, TRAIN_EPILOG, plan_command, train_command
 from tulle.errors import (
     BudgetExceededError,
     ConfigError,
@@ -42,9 +42,12 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"token_normalize_func": present_name},
 )
 account_app.command(
-    "plan", epilog="Example: tulle account plan plan.json --header impressions.csv"
+    "plan",
+    cls=PanelledCommand,
+    epilog="Example: tulle account plan plan.json --header impressions.csv",
 )(check_plan)
 app.add_typer(account_app)
 app.add_typer(audit_app)
@@ -54,8 +57,8 @@ app.add_typer(labels_app)
 app.add_typer(measure_app)
 app.add_typer(select_app)
 app.command(epilog="Example: tulle demo --output demo-run")(demo)
-app.command("plan", epilog=PLAN_EPILOG)(plan_command)
-app.command("train", epilog=TRAIN_EPILOG)(train_command)
+app.command("plan", cls=TrainingCommand, epilog=PLAN_EPILOG)(plan_command)
+app.command("train", cls=TrainingCommand, epilog=TRAIN_EPILOG)(train_command)
 app.command("report", epilog=REPORT_EPILOG)(report_command)
 app.command("reproduce", epilog=REPRODUCE_EPILOG)(reproduce_command)
 app.command(epilog=STUDIO_EPILOG)(studio)
@@ -142,7 +145,9 @@ def _options_of(arguments: list[str]) -> frozenset[str]:
             break
         command = subcommands[word]
     return frozenset(
-        name for option in command.params for name in (*option.opts, *option.secondary_opts)
+        name
+        for option in getattr(command, "all_params", command.params)
+        for name in (*option.opts, *option.secondary_opts)
     )
 
 

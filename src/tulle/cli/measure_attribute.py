@@ -1,4 +1,7 @@
-"""`tulle measure attribute`: exact credit for the eyes of those who hold the log."""
+"""`tulle measure attribute` and `tulle measure clips`: what to know before a measurement.
+
+Credit is exact, for the eyes of those who hold the log; clips are chosen from public rows.
+"""
 
 import dataclasses
 import json
@@ -7,26 +10,35 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tulle.cli.measure_options import (
+    DATA,
+    OUTPUT,
+    PRIVACY,
+    AsJson,
+    EngineOptions,
+    Quiet,
+    SettingsFile,
+)
 from tulle.cli.measure_output import aligned_lines
 from tulle.cli.measure_progress import showing_steps
-from tulle.cli.measure_run import EngineOptions, SettingsFile
 from tulle.cli.option_class import command_taking
 from tulle.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tulle.measure.ad_log import LogColumns
-    from tulle.measure.attribution.attribution import Attribution
-    from tulle.measure.queries.measure_config import MeasureConfig
+    from tulle.measure import ExactCredit
 
 ATTRIBUTE_EPILOG = (
-    "Example: tulle measure attribute campaigns.toml --out credits.parquet"
+    "Example: tulle measure attribute campaigns.toml --output credits.parquet"
     "\n\nExample: tulle measure attribute campaigns.toml --rule last-touch --rule linear "
     "--by campaign"
 )
+CLIPS_EPILOG = (
+    "Example: tulle measure clips public-conversions.parquet --value price --value items "
+    "--slice campaign --epsilon 1 --max-per-unit 3"
+)
 _NOT_PRIVATE = "NOT A PRIVATE RELEASE: exact credit, for those who may see the log itself."
 _MOST_ROWS = 20
+"""Most rows of totals that are printed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,20 +46,30 @@ class AttributeOptions(EngineOptions):
     """Options of exact attribution."""
 
     config: SettingsFile
-    out: Annotated[
+    output: Annotated[
         Path | None,
-        typer.Option(help="Parquet file: one row for each impression with a share."),
+        typer.Option(
+            help="Parquet file for one row for each impression with a share.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None
     by: Annotated[
         list[str] | None,
-        typer.Option(help="Print totals by this column of impressions; repeat it."),
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of impressions to print totals by; repeat it.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None
     rule: Annotated[
         list[str] | None,
-        typer.Option(help="Rules to compute at once; repeat it [default: that of the file]."),
+        typer.Option(
+            help="Rule to compute; repeat it for several at once [default: that of the file].",
+            rich_help_panel=DATA,
+        ),
     ] = None
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")] = False
+    as_json: AsJson = False
+    quiet: Quiet = False
 
 
 def attribute(options: AttributeOptions) -> None:
@@ -55,89 +77,97 @@ def attribute(options: AttributeOptions) -> None:
 
     The result is as sensitive as the log. Use `tulle measure run` for numbers to publish.
     """
-    from tulle.measure.ad_log import Side
-    from tulle.measure.config.config_file import read_config
-    from tulle.measure.engines.credit_tables import credit_totals, write_credit_rows
-    from tulle.measure.engines.engine import open_engine
-    from tulle.measure.engines.log_checks import check_log
-    from tulle.measure.slice_jobs import SliceColumn
+    from tulle import measure
 
-    if options.out is None and not options.by:
-        raise ConfigError("say what to do with the credit: --out FILE, --by COLUMN, or both.")
-    if options.out is not None and options.out.exists():
-        raise ConfigError(f"--out {options.out} exists; name another file.")
-    if options.out is not None and options.out.suffix != ".parquet":
-        raise ConfigError(f"--out {options.out} must end in .parquet, which it will be.")
-    if options.out is not None and not options.out.absolute().parent.is_dir():
-        raise ConfigError(f"--out {options.out} is in a folder that is not there; make it first.")
-    config = read_config(options.config).config
-    attributions = _attributions(config, options.rule or [])
-    slices = [
-        SliceColumn(name=name, side=Side.IMPRESSION, column=name) for name in options.by or []
-    ]
-    totals = None
+    if options.output is None and not options.by:
+        raise ConfigError("say what to do with the credit: --output FILE, --by COLUMN, or both.")
     with (
         showing_steps(quiet=options.quiet) as say,
-        open_engine(
+        measure.open_engine(
             options.engine, memory_limit=options.memory_limit, spill_folder=options.spill_folder
         ) as engine,
     ):
-        say("checking the log")
-        check_log(engine, config.log, attributions=attributions)
-        _check_columns(options.by or [], engine.column_types(config.log.impressions))
-        if options.out is not None:
-            say("writing credits")
-            write_credit_rows(engine, config.log, attributions, options.out)
-        if slices:
-            say("adding up")
-            totals = credit_totals(engine, config.log, attributions, slices)
+        credit = measure.attribute(
+            options.config,
+            rules=options.rule or (),
+            by=options.by or (),
+            output=options.output,
+            engine=engine,
+            watch=say,
+        )
     typer.echo(_NOT_PRIVATE, err=True)
     if options.as_json:
-        rows = None if totals is None else totals.to_dicts()
-        out = None if options.out is None else str(options.out)
-        typer.echo(json.dumps({"out": out, "is_private": False, "totals": rows}))
+        rows = None if credit.totals is None else credit.totals.to_dicts()
+        output = None if credit.path is None else str(credit.path)
+        typer.echo(json.dumps({"output": output, "is_private": False, "totals": rows}))
         return
-    if options.out is not None:
-        typer.echo(f"{options.out}: {_identified(config.log.columns)}")
-    if totals is not None:
-        _print_totals(totals.to_dicts(), options.by or [])
+    if credit.path is not None:
+        typer.echo(f"{credit.path}: {_identified(credit)}")
+    if credit.totals is not None:
+        _print_totals(credit.totals.to_dicts(), options.by or [])
 
 
-def _identified(columns: "LogColumns") -> str:
+def clips(
+    history: Annotated[
+        Path,
+        typer.Argument(
+            help="File with one row for each conversion of a past period. It is read without "
+            "noise: public or simulated, never the log to be measured."
+        ),
+    ],
+    value: Annotated[
+        list[str],
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of values to add up; repeat it.",
+            rich_help_panel=DATA,
+        ),
+    ],
+    epsilon: Annotated[
+        float,
+        typer.Option(help="Epsilon of the query that the clips are for.", rich_help_panel=PRIVACY),
+    ],
+    slices: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--slice",
+            metavar="COLUMN",
+            help="Column whose values make slices; repeat it.",
+            rich_help_panel=DATA,
+        ),
+    ] = None,
+    max_per_unit: Annotated[
+        float,
+        typer.Option(
+            help="Conversions that count of one unit, as in the query's bounds.",
+            rich_help_panel=PRIVACY,
+        ),
+    ] = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Choose clips and shares for the least relative error, with the count for free.
+
+    Prints the `values` of a query with measure = "average", to be pasted into its settings.
+    """
+    from tulle import measure
+
+    found = measure.choose_clips(
+        history, value, epsilon=epsilon, by=slices or (), max_per_unit=max_per_unit
+    )
+    if as_json:
+        typer.echo(json.dumps(found.to_dict()))
+        return
+    typer.echo(found.to_toml())
+    typer.echo(f"expected relative error {found.expected_rmsre:.3g}", err=True)
+
+
+def _identified(credit: "ExactCredit") -> str:
     """Which columns of the file say what a row is about."""
-    names = [columns.user, *([columns.advertiser] if columns.advertiser else [])]
-    for side in ("conversion", "impression"):
-        has_id = getattr(columns, f"{side}_id") is not None
-        names.append(f"{side}_id" if has_id else f"{side}_time")
-    missing = [n for n in ("conversion_id", "impression_id") if getattr(columns, n) is None]
     hint = ""
-    if missing:
-        hint = f"; no {' and no '.join(missing)}: name the column in [columns] to have it"
-    return f"a row is known by {', '.join(names)}{hint}"
-
-
-def _check_columns(names: list[str], types: "Mapping[str, str]") -> None:
-    from tulle.measure.engines.column_types import require_column
-
-    for name in names:
-        require_column(types, name, what="impressions (--by)")
-        if names.count(name) > 1:
-            raise ConfigError(f"--by {name} is given twice; name each column once.")
-
-
-def _attributions(config: "MeasureConfig", rules: list[str]) -> "list[Attribution]":
-    from tulle.measure.config.attribution_table import read_rule
-
-    if config.attribution is None:
-        raise ConfigError("the settings have no [attribution]; add its lookback and rule.")
-    if not rules:
-        if config.game is not None:
-            raise ConfigError(
-                "rule 'data-driven' learns its weights within a release; name other rules with "
-                "--rule."
-            )
-        return [config.attribution]
-    return [dataclasses.replace(config.attribution, rule=read_rule(name)) for name in rules]
+    if credit.missing_ids:
+        names = " and no ".join(credit.missing_ids)
+        hint = f"; no {names}: name the column in [columns] to have it"
+    return f"a row is known by {', '.join(credit.row_key)}{hint}"
 
 
 def _print_totals(rows: list[dict[str, object]], by: list[str]) -> None:

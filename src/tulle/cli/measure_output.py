@@ -3,36 +3,37 @@
 import json
 import math
 from collections.abc import Collection
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from tulle.errors import ConfigError
+
 if TYPE_CHECKING:
-    from tulle.measure.queries.answer_table import AnswerTable
-    from tulle.measure.queries.releasing import MeasureResult
-    from tulle.report.card import Card
+    from tulle.measure.queries.answers import AnswerTable
+    from tulle.measure.verbs import MeasureResult
 
 _MOST_ROWS = 20
+"""Most rows of a table that are printed; all are in the files."""
 
 
 def print_measurement(
-    result: "MeasureResult",
-    card: "Card",
-    files: list[Path],
-    *,
-    listed: Collection[str],
-    as_json: bool,
+    result: "MeasureResult", *, listed: Collection[str], form: str, as_json: bool
 ) -> None:
     """Prints all tables, the first rows of long ones, and where the rest is.
 
     Args:
       result: What was released.
-      card: Its card.
-      files: Where the tables are.
       listed: Tables whose slices were given: their sums are those of the given slices.
+      form: The form of the files with the tables.
       as_json: Whether to print JSON.
     """
+    from tulle.measure.queries.measure_record import table_paths
+
+    if result.path is None:
+        raise ConfigError("the measurement was not written; name its folder with --output.")
+    card = result.card
+    files = table_paths(result.record, result.path.parent, form=form)
     if as_json:
         facts = {
             "measurement": str(result.path),
@@ -81,11 +82,11 @@ def _print_table(table: "AnswerTable", sum_of_slices: str) -> None:
         typer.echo("  no slice had enough units to be found\n")
         return
     decimals = _decimals(rows)
-    lines = [[*slices, "number", "value", "from", "to"]]
+    lines = [[*slices, "metric", "value", "low", "high"]]
     for row in rows:
         texts = [sum_of_slices if row[name] is None else row[name] for name in slices]
-        numbers = [_shown(row[name], decimals[row["number"]]) for name in ("value", "low", "high")]
-        lines.append([*texts, row["number"], *numbers])
+        numbers = [_shown(row[name], decimals[row["metric"]]) for name in ("value", "low", "high")]
+        lines.append([*texts, row["metric"], *numbers])
     for line in aligned_lines(lines, num_texts=len(slices) + 1):
         typer.echo(f"  {line}")
     if table.frame.height > _MOST_ROWS:
@@ -94,14 +95,14 @@ def _print_table(table: "AnswerTable", sum_of_slices: str) -> None:
 
 
 def _decimals(rows: list[dict[str, Any]]) -> dict[str, int]:
-    """By kind of number: two digits of its least noise. More would say nothing."""
+    """Decimals by metric: two digits of its least noise. More would say nothing."""
     least: dict[str, float] = {}
     for row in rows:
         stddev = row["noise_stddev"]
         if math.isfinite(stddev) and stddev > 0:
-            least[row["number"]] = min(stddev, least.get(row["number"], math.inf))
+            least[row["metric"]] = min(stddev, least.get(row["metric"], math.inf))
     return {
-        row["number"]: min(6, max(0, 1 - math.floor(math.log10(least.get(row["number"], 1.0)))))
+        row["metric"]: min(6, max(0, 1 - math.floor(math.log10(least.get(row["metric"], 1.0)))))
         for row in rows
     }
 

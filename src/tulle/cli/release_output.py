@@ -1,26 +1,9 @@
-"""What commands that release a file have in common: a card beside it, and facts about it."""
+"""How commands that release a file show facts about it."""
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
-
-if TYPE_CHECKING:
-    from tulle.report.card import Card
-
-
-def write_card_beside(released: Path, card: "Card") -> Path:
-    """Writes the card as `name.card.json` and `.md`, and gives the path of the first."""
-    from tulle.report.card_file import write_card
-    from tulle.runs.whole_files import reporting_disk_errors
-
-    name = f"{released.stem}.card"
-    path = released.with_name(f"{name}.json")
-    with reporting_disk_errors(path):
-        write_card(released.parent, card, name=name)
-    return path
 
 
 def print_facts(facts: Mapping[str, object], *, as_json: bool) -> None:

@@ -13,12 +13,12 @@ from tulle.cli.option_class import command_taking
 from tulle.errors import ConfigError, RunInterruptedError, RunStateError
 
 if TYPE_CHECKING:
-    from tulle.report.reproduction.reproducing import Reproduction
-    from tulle.report.reproduction.settings import Scale
+    from tulle.lab.reproduction.reproducing import Reproduction
+    from tulle.lab.reproduction.settings import ReproductionScale
 
 REPRODUCE_EPILOG = (
     "Example: tulle reproduce apple-fig3"
-    "\n\nExample: tulle reproduce ppai24-table2 --data criteo_attribution.tsv.gz --out table2"
+    "\n\nExample: tulle reproduce ppai24-table2 --data criteo_attribution.tsv.gz --output table2"
 )
 
 _STOPPED = (
@@ -41,7 +41,7 @@ class ReproduceOptions:
         str, typer.Option(help="reduced (minutes on two cores), or paper (hours, or a GPU).")
     ] = "reduced"
     seed: Annotated[int, typer.Option(min=0, help="Of synthetic data, noise and weights.")] = 1
-    out: Annotated[
+    output: Annotated[
         Path | None, typer.Option(help="New folder for reproduction.json and reproduction.md.")
     ] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
@@ -59,31 +59,32 @@ def reproduce(options: ReproduceOptions) -> None:
         _list_targets(as_json=options.as_json)
         return
     found = _run(options, options.target)
-    if options.out is not None:
-        _write(options.out, found)
+    if options.output is not None:
+        _write(options.output, found)
     if options.as_json:
         typer.echo(json.dumps(found.to_dict(), allow_nan=False))
         return
-    from tulle.report.reproduction.showing import reproduction_text
+    from tulle.lab.reproduction.showing import reproduction_text
 
     typer.echo(reproduction_text(found))
-    if options.out is not None:
-        typer.echo(f"results   {options.out}")
+    if options.output is not None:
+        typer.echo(f"results   {options.output}")
 
 
 def _run(options: ReproduceOptions, name: str) -> "Reproduction":
-    from tulle.cli.train_settings import require_torch
-    from tulle.report.reproduction.experiments import EXPERIMENTS, TRAINED
-    from tulle.report.reproduction.published import published_target
-    from tulle.report.reproduction.reproducing import reproduce as run
-    from tulle.report.reproduction.settings import ReproductionSettings
+
+    from tulle.lab.reproduction.experiments import EXPERIMENTS, TRAINED
+    from tulle.lab.reproduction.published import published_target
+    from tulle.lab.reproduction.reproducing import reproduce as run
+    from tulle.lab.reproduction.settings import ReproductionSettings
+    from tulle.train.run_context import require_torch
 
     published_target(name)
     scale = _scale(options.scale)
-    if options.out is not None and options.out.exists():
-        raise RunStateError(f"{options.out.name} exists already; name a new folder.")
+    if options.output is not None and options.output.exists():
+        raise RunStateError(f"{options.output.name} exists already; name a new folder.")
     if name in TRAINED:
-        require_torch()
+        require_torch("this reproduction")
     with stopping_cleanly(_STOPPED), showing_steps(quiet=options.quiet) as say:
         settings = ReproductionSettings(data=options.data, scale=scale, seed=options.seed, say=say)
         try:
@@ -92,20 +93,20 @@ def _run(options: ReproduceOptions, name: str) -> "Reproduction":
             raise RunInterruptedError(_STOPPED) from None
 
 
-def _scale(text: str) -> "Scale":
+def _scale(text: str) -> "ReproductionScale":
+    from tulle.lab.reproduction.settings import ReproductionScale
     from tulle.privacy.fields import did_you_mean
-    from tulle.report.reproduction.settings import Scale
 
-    names = [scale.value for scale in Scale]
+    names = [scale.value for scale in ReproductionScale]
     if text not in names:
         raise ConfigError(
             f"--scale {text} is unknown{did_you_mean(text, names)}; use one of {', '.join(names)}."
         )
-    return Scale(text)
+    return ReproductionScale(text)
 
 
 def _list_targets(*, as_json: bool) -> None:
-    from tulle.report.reproduction.published import published_targets
+    from tulle.lab.reproduction.published import published_targets
 
     targets = published_targets()
     if as_json:
@@ -131,8 +132,8 @@ def _list_targets(*, as_json: bool) -> None:
 
 
 def _write(out: Path, found: "Reproduction") -> None:
-    from tulle.report.reproduction.showing import reproduction_markdown
-    from tulle.runs.whole_files import reporting_disk_errors, write_text
+    from tulle.atomic_files import reporting_disk_errors, write_text
+    from tulle.lab.reproduction.showing import reproduction_markdown
 
     with reporting_disk_errors(out):
         out.mkdir(parents=True)

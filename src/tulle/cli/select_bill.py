@@ -1,8 +1,6 @@
 """`tulle select bill`: exact counts and amounts for choices."""
 
-import csv
 import dataclasses
-import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,13 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tulle.cli.option_class import command_taking
-from tulle.cli.select_options import AuctionsFile, ChoicesFile, ColumnOptions, SelectionFile
+from tulle.cli.select_options import (
+    DATA,
+    OUTPUT,
+    AuctionsFile,
+    ChoicesFile,
+    ColumnOptions,
+    SelectionFile,
+)
 
 if TYPE_CHECKING:
-    from tulle.select.deciding.file_bills import FileBill
+    from tulle.select.decisions.bills import FileBill
 
 BILL_EPILOG = (
-    "Example: tulle select bill selection.toml auctions.parquet choices.parquet --out bill.csv"
+    "Example: tulle select bill selection.toml auctions.parquet choices.parquet --output bill.csv"
     "\n\nExample: tulle select bill per-click.toml auctions.parquet choices.parquet --clicks "
     "clicks.csv --json"
 )
@@ -32,12 +37,21 @@ class BillOptions(ColumnOptions):
     clicks: Annotated[
         Path | None,
         typer.Option(
-            help="auction_id of each click, for prices of clicks. Nothing protects clicks."
+            help="File with the auction_id of each click, for prices of clicks. Nothing protects "
+            "clicks.",
+            rich_help_panel=DATA,
         ),
     ] = None
-    out: Annotated[Path | None, typer.Option(help="CSV file with one line an ad.")] = None
-    top: Annotated[int, typer.Option(min=0, help="Ads to print, by amount.")] = 10
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+    output: Annotated[
+        Path | None,
+        typer.Option(help="New CSV file with one line an ad.", rich_help_panel=OUTPUT),
+    ] = None
+    top: Annotated[
+        int, typer.Option(min=0, help="Number of ads to print, by amount.", rich_help_panel=OUTPUT)
+    ] = 10
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT)] = (
+        False
+    )
 
 
 def bill(options: BillOptions) -> None:
@@ -47,45 +61,23 @@ def bill(options: BillOptions) -> None:
     post-processing of choices that are out already, so it costs nothing. Amounts are whole
     millionths of the currency.
     """
-    from tulle.errors import ConfigError, RunStateError
-    from tulle.runs.whole_files import reporting_disk_errors, write_text
-    from tulle.select.deciding.file_bills import bill_file
-    from tulle.select.settings_file import read_settings
+    from tulle.select import bill as bill_choices
+    from tulle.select import selection_of
 
-    if options.out is not None and options.out.suffix != ".csv":
-        raise ConfigError(f"--out {options.out} must end in .csv, which it will be.")
-    if options.out is not None and options.out.exists():
-        raise RunStateError(f"{options.out.name} exists already; name another file.")
-    config = read_settings(options.selection)
-    made = bill_file(
-        config, options.auctions, options.choices, columns=options.columns(), clicks=options.clicks
+    config = selection_of(options.selection)
+    made = bill_choices(
+        config,
+        options.auctions,
+        options.choices,
+        clicks=options.clicks,
+        columns=options.columns(),
+        output=options.output,
     )
-    if options.out is not None:
-        with reporting_disk_errors(options.out):
-            write_text(options.out, _csv_text(made))
     if options.as_json:
-        typer.echo(json.dumps(_facts(made, config.pricing.name), allow_nan=False))
+        facts = {"pricing": config.pricing.name, **made.to_dict()}
+        typer.echo(json.dumps(facts, allow_nan=False))
         return
     _print(made, config.pricing.name, options.top)
-
-
-def _facts(made: "FileBill", pricing: str) -> dict[str, object]:
-    return {
-        "pricing": pricing,
-        "paid_event": made.bill.paid_event.value,
-        "impressions": made.bill.num_impressions,
-        "auctions_without_choice": made.num_without_choice,
-        "total": made.bill.total,
-        "lines": [
-            {
-                "ad": ad,
-                "impressions": line.impressions,
-                "clicks": line.clicks,
-                "amount": line.amount,
-            }
-            for ad, line in zip(made.ads, made.bill.lines, strict=True)
-        ],
-    }
 
 
 def _print(made: "FileBill", pricing: str, top: int) -> None:
@@ -100,16 +92,6 @@ def _print(made: "FileBill", pricing: str, top: int) -> None:
     for ad, line in pairs[:top]:
         clicks = "" if line.clicks is None else f", {line.clicks:,} clicks"
         typer.echo(f"  ad {ad}: {line.impressions:,} impressions{clicks}, {line.amount}")
-
-
-def _csv_text(made: "FileBill") -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["ad", "impressions", "clicks", "amount"])
-    for ad, line in zip(made.ads, made.bill.lines, strict=True):
-        clicks = "" if line.clicks is None else line.clicks
-        writer.writerow([ad, line.impressions, clicks, line.amount])
-    return text.getvalue()
 
 
 bill_command = command_taking(BillOptions, bill)

@@ -3,23 +3,28 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from tulle.cli.clean_stop import stopping_cleanly
-from tulle.cli.ledger_options import LedgerOptions, charge_of
+from tulle.cli.ledger_options import LedgerOptions
 from tulle.cli.option_class import command_taking
-from tulle.cli.release_output import write_card_beside
-from tulle.cli.select_options import AuctionsFile, ChoicesFile, ColumnOptions, SelectionFile
-from tulle.errors import ConfigError
+from tulle.cli.select_options import (
+    DATA,
+    OUTPUT,
+    PRIVACY,
+    AuctionsFile,
+    ChoicesFile,
+    ColumnOptions,
+    SelectionFile,
+)
 
-if TYPE_CHECKING:
-    from tulle.select.evaluation.device_terms import Estimator
+_ESTIMATE = "Estimate"
 
 EVALUATE_SELECTION_EPILOG = (
     "Example: tulle select evaluate selection.toml auctions.parquet choices.parquet --clicks "
-    "clicks.csv --target other.toml --epsilon 1 --out evaluation.json"
+    "clicks.csv --target other.toml --epsilon 1 --output evaluation.json"
 )
 
 
@@ -30,91 +35,100 @@ class EvaluateOptions(LedgerOptions, ColumnOptions):
     selection: SelectionFile
     auctions: AuctionsFile
     choices: ChoicesFile
-    clicks: Annotated[Path, typer.Option(help="auction_id of each click on a shown ad.")]
-    target: Annotated[Path, typer.Option(help="Settings of the selection to evaluate.")]
-    epsilon: Annotated[float, typer.Option(help="What the estimate may cost one unit.")]
-    out: Annotated[Path, typer.Option(help="New JSON file; a card goes beside it.")]
-    estimator: Annotated[str, typer.Option(help="doubly-robust or inverse-propensity.")] = (
-        "doubly-robust"
-    )
+    clicks: Annotated[
+        Path,
+        typer.Option(
+            help="File with the auction_id of each click on a shown ad.", rich_help_panel=DATA
+        ),
+    ]
+    target: Annotated[
+        Path,
+        typer.Option(help="Settings file of the selection to evaluate.", rich_help_panel=_ESTIMATE),
+    ]
+    estimator: Annotated[
+        str,
+        typer.Option(
+            help="How decisions are weighted: doubly-robust or inverse-propensity.",
+            rich_help_panel=_ESTIMATE,
+        ),
+    ] = "doubly-robust"
     max_weight: Annotated[
         float | None,
-        typer.Option(help="Cut larger weights, which biases [default: the floors' own limit]."),
+        typer.Option(
+            help="Cut larger weights, which biases [default: the floors' own limit].",
+            rich_help_panel=_ESTIMATE,
+        ),
     ] = None
-    confidence: Annotated[float, typer.Option(help="Of the interval.")] = 0.95
+    confidence: Annotated[
+        float,
+        typer.Option(help="Confidence of the interval.", rich_help_panel=_ESTIMATE),
+    ] = 0.95
+    epsilon: Annotated[
+        float,
+        typer.Option(help="Privacy that the estimate may cost one unit.", rich_help_panel=PRIVACY),
+    ]
     seed: Annotated[
         int | None,
-        typer.Option(help="Makes the noise repeatable. Then the release is not private.", min=0),
+        typer.Option(
+            help="Make the noise repeatable. Then the release is not private.",
+            min=0,
+            rich_help_panel=PRIVACY,
+        ),
     ] = None
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+    output: Annotated[
+        Path,
+        typer.Option(
+            help="New JSON file; a record and a card go beside it.", rich_help_panel=OUTPUT
+        ),
+    ]
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT)] = (
+        False
+    )
 
 
 def evaluate_selection(options: EvaluateOptions) -> None:
     """Estimate the clicks of another selection from decisions of this one, with noise.
 
-    Each decision is weighted by its exact chances where it was made, so the estimate is not
-    biased, and only noisy sums leave. The chances themselves never do: with the choice, one
-    tells which ad a device favoured. Chances averaged over users, which a server could know,
+    Each decision is weighted by its exact probabilities where it was made, so the estimate is not
+    biased, and only noisy sums leave. The probabilities themselves never do: with the choice, one
+    tells which ad a device favoured. Probabilities averaged over users, which a server could know,
     give biased estimates and are not offered.
     """
-    from tulle.mechanisms.entropy import SeededNoise, release_rng
-    from tulle.report.select_card import select_card
-    from tulle.runs.release_once import ReleaseOptions
-    from tulle.select.deciding.evaluating import EvaluationFiles, evaluate_files
-    from tulle.select.deciding.evaluation_plan import EvaluationConfig
-    from tulle.select.settings_file import read_settings
+    from tulle.select import evaluate as evaluate_decisions
+    from tulle.select import selection_of
 
-    config = EvaluationConfig(
-        logging=read_settings(options.selection),
-        target=read_settings(options.target),
-        epsilon=options.epsilon,
-        estimator=_estimator(options.estimator),
-        max_weight=options.max_weight,
-        confidence=options.confidence,
-    )
-    files = EvaluationFiles(
-        auctions=options.auctions,
-        choices=options.choices,
-        clicks=options.clicks,
-        columns=options.columns(),
-    )
     with stopping_cleanly("stopped as asked, nothing is out; run the same command again."):
-        released, numbers = evaluate_files(
-            config,
-            files,
-            options.out,
-            rng=release_rng() if options.seed is None else SeededNoise(options.seed),
-            options=ReleaseOptions(
-                charge=charge_of(options, default_purpose="select"), again=options.again
-            ),
+        result = evaluate_decisions(
+            options.selection,
+            options.auctions,
+            options.choices,
+            clicks=options.clicks,
+            target=options.target,
+            epsilon=options.epsilon,
+            estimator=options.estimator,
+            max_weight=options.max_weight,
+            confidence=options.confidence,
+            columns=options.columns(),
+            output=options.output,
+            ledger=options.ledger,
+            purpose=options.purpose,
+            at=options.at,
+            until=options.until,
+            again=options.again,
+            seed=options.seed,
         )
-    card = select_card(released.record)
-    write_card_beside(options.out, card)
     facts = {
-        **numbers,
-        "target": config.target.mechanism.name,
-        "guarantee": str(released.record.plan.guarantee),
-        "stored_before": released.is_stored,
-        "verdict": card.verdict,
-        "file": str(options.out),
+        **result.numbers,
+        "target": selection_of(options.target).mechanism.name,
+        "guarantee": str(result.plan.guarantee),
+        "stored_before": result.is_stored,
+        "verdict": result.card.verdict,
+        "file": str(options.output),
     }
     if options.as_json:
         typer.echo(json.dumps(facts, allow_nan=False))
         return
     _print(facts)
-
-
-def _estimator(name: str) -> "Estimator":
-    from tulle.privacy.fields import did_you_mean
-    from tulle.select.evaluation.device_terms import Estimator
-
-    known = {estimator.value.replace(" ", "-"): estimator for estimator in Estimator}
-    if name not in known:
-        raise ConfigError(
-            f"--estimator {name} is unknown{did_you_mean(name, known)}; use one of "
-            f"{', '.join(known)}."
-        )
-    return known[name]
 
 
 def _print(facts: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from tulle.data.auction_files import AuctionColumns
+    from tulle.select.files.auction_files import AuctionColumns
 
 SelectionFile = Annotated[
     Path,
@@ -27,27 +27,50 @@ ChoicesFile = Annotated[
 ]
 
 
+DATA, PRIVACY, OUTPUT = "Data", "Privacy", "Output"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ColumnOptions:
     """Names of the columns of auctions."""
 
-    auction_column: Annotated[str, typer.Option(help="The auction of a candidate.")] = "auction_id"
-    ad_column: Annotated[str, typer.Option(help="The ad.")] = "ad"
-    bid_column: Annotated[str, typer.Option(help="Value of a click to the advertiser.")] = "bid"
-    server_column: Annotated[str, typer.Option(help="Chance of a click by public data.")] = (
-        "p_server"
-    )
-    device_column: Annotated[str, typer.Option(help="Chance of a click by private data.")] = (
-        "p_device"
-    )
-    user_column: Annotated[str, typer.Option(help="Who asked; may be absent.")] = "user_id"
+    auction_column: Annotated[
+        str, typer.Option(help="Column with the auction of a candidate.", rich_help_panel=DATA)
+    ] = "auction_id"
+    ad_column: Annotated[str, typer.Option(help="Column with the ad.", rich_help_panel=DATA)] = "ad"
+    bid_column: Annotated[
+        str,
+        typer.Option(
+            help="Column with the value of a click to the advertiser.", rich_help_panel=DATA
+        ),
+    ] = "bid"
+    server_column: Annotated[
+        str,
+        typer.Option(
+            help="Column with the probability of a click by public data.", rich_help_panel=DATA
+        ),
+    ] = "p_server"
+    device_column: Annotated[
+        str,
+        typer.Option(
+            help="Column with the probability of a click by private data.", rich_help_panel=DATA
+        ),
+    ] = "p_device"
+    user_column: Annotated[
+        str,
+        typer.Option(help="Column with who asked; may be absent.", rich_help_panel=DATA),
+    ] = "user_id"
     consent_column: Annotated[
-        str, typer.Option(help="Whether they agreed to personalised ads; may be absent.")
+        str,
+        typer.Option(
+            help="Column with whether they agreed to personalised ads; may be absent.",
+            rich_help_panel=DATA,
+        ),
     ] = "consent"
 
     def columns(self) -> "AuctionColumns":
-        """As the reader of auctions takes them."""
-        from tulle.data.auction_files import AuctionColumns
+        """The names as the reader of auctions takes them."""
+        from tulle.select.files.auction_files import AuctionColumns
 
         return AuctionColumns(
             auction=self.auction_column,
@@ -64,5 +87,9 @@ class ColumnOptions:
 class OutputOptions:
     """How results are printed."""
 
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT)] = (
+        False
+    )
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Show no progress on stderr.", rich_help_panel=OUTPUT)
+    ] = False

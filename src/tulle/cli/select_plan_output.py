@@ -1,41 +1,18 @@
 """How `tulle select plan` shows what it found."""
 
-import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 if TYPE_CHECKING:
     from tulle.select.billing.incentives import IncentiveReport
-    from tulle.select.planner.selection_outlook import SelectionOutlook
+    from tulle.select.planner.outlook import SelectionOutlook
     from tulle.select.selection_config import SelectionConfig
-
-
-def plan_facts(
-    outlook: "SelectionOutlook", config: "SelectionConfig", report: "IncentiveReport | None"
-) -> dict[str, Any]:
-    """Everything that was found, in plain data."""
-    from tulle.select.settings_file import settings_text
-
-    accounting = config.accounting
-    facts = outlook.to_dict() | {
-        "settings": settings_text(config),
-        "decision_guarantee": str(accounting.decision_guarantee(config.delta)),
-        "incentives": None,
-    }
-    if config.max_decisions_per_user is not None:
-        facts["user_guarantee"] = str(accounting.user_guarantee(config.delta))
-    if report is not None:
-        facts["incentives"] = [
-            dataclasses.asdict(finding) | {"severity": finding.severity.value}
-            for finding in report.findings
-        ]
-    return facts
 
 
 def print_outlook(outlook: "SelectionOutlook", top: int) -> None:
     """The best options of each epsilon, between no personalisation and no privacy."""
-    from tulle.select.floors.floor_mechanism import FloorMechanism
+    from tulle.select.mechanisms.floors import FloorMechanism
 
     source = "predictions of devices: NOT PRIVATE" if outlook.is_from_devices else "a prior"
     typer.echo(f"planned on          {outlook.num_auctions:,} auctions and {source}")
@@ -71,12 +48,12 @@ def print_selection(config: "SelectionConfig", report: "IncentiveReport | None")
     """The recommended selection, what it costs, and what advertisers may object to."""
     accounting = config.accounting
     typer.echo(f"selection           {config.mechanism.name}")
-    typer.echo(f"one decision        {accounting.decision_guarantee(config.delta)}")
-    if config.max_decisions_per_user is not None:
+    typer.echo(f"one decision        {accounting.decision_guarantee(config.privacy.delta)}")
+    if config.privacy.max_decisions_per_user is not None:
         typer.echo(
-            f"{config.max_decisions_per_user:,} decisions".ljust(20)
-            + f"{accounting.user_guarantee(config.delta)}"
+            f"{config.privacy.max_decisions_per_user:,} decisions".ljust(20)
+            + f"{accounting.user_guarantee(config.privacy.delta)}"
         )
     for finding in () if report is None else report.findings:
-        advice = f" {finding.way_out}" if finding.way_out else ""
+        advice = f" Fix: {finding.way_out}" if finding.way_out else ""
         typer.echo(f"{finding.severity.value:<20}{finding.text}{advice}")

@@ -1,209 +1,261 @@
-"""`tulle train`: one run from data to card."""
+"""`tulle train` and `tulle plan`: one run from data to card, and what it would promise."""
 
 import contextlib
-from typing import TYPE_CHECKING
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tulle.cli.clean_stop import stopping_cleanly
+from tulle.cli.data_progress import showing_progress
 from tulle.cli.option_class import command_taking
-from tulle.cli.run_names import find_run, new_run
-from tulle.cli.train_charge import training_charge
-from tulle.cli.train_data import ChosenData, chosen_data
-from tulle.cli.train_options import TrainOptions
-from tulle.cli.train_output import print_result
-from tulle.cli.train_planning import plan_line, plan_run, read_finished, resumed_line
-from tulle.cli.train_processes import CACHE, data_of_plan, follow_quietly, processes_of
-from tulle.cli.train_progress import showing_training
-from tulle.cli.train_settings import read_settings, require_torch
-from tulle.errors import ConfigError, DataError
+from tulle.cli.train_options import (
+    Chosen,
+    PlanOptions,
+    TrainOptions,
+    data_choice,
+    data_keywords,
+    read_settings,
+)
+from tulle.cli.train_output import plan_line, print_plan, print_result, showing_training
+from tulle.errors import ConfigError, RunStateError, TulleError
 
 if TYPE_CHECKING:
-    from tulle.runs.folder import RunFolder
-    from tulle.train.distributed.processes import Processes
-    from tulle.train.examples import ExampleSet
-    from tulle.train.fitting import FitResult
-    from tulle.train.train_plan import TrainPlan
+    from tulle.train.methods.train_plan import TrainPlan
+    from tulle.train.steps.processes.processes import Processes
 
 TRAIN_EPILOG = (
-    "Example: tulle train --data synth:search --rows 20000 --method mosaic --epsilon 3"
-    "\n\nExample: tulle train --data prepared --config run.toml --resume"
-    "\n\nExample: tulle train --data prepared --method dp-sgd --epsilon 1 --noise banded --bands 16"
-    "\n\nExample: tulle train --data prepared --method label-projection --epsilon 0.5"
-    "\n\nExample: tulle train --data prepared --method hybrid --epsilon 3 --split ratio:0.25"
-    "\n\nExample: tulle train --data prepared --method dp-sgd --epsilon 1 --ledger ledger.db "
-    "--baseline nonprivate-prepared"
-    "\n\nExample: tulle train --data prepared --method dp-sgd --epsilon 1 --processes 4"
-    "\n\nExample: torchrun --nproc-per-node 2 -m tulle.cli train --data prepared --method dp-sgd "
+    "Example: tulle train own.csv --label bought --public campaign --sensitive age --epsilon 3 "
+    "--output model"
+    "\n\nExample: tulle train log.parquet --layout search --epsilon 3 --output model"
+    "\n\nExample: tulle train synth:search --rows 20000 --method mosaic --epsilon 3"
+    "\n\nExample: tulle train prepared --config run.toml --resume"
+    "\n\nExample: tulle train prepared --method dp-sgd --epsilon 1 --noise banded --bands 16"
+    "\n\nExample: tulle train prepared --method hybrid --epsilon 3 --split ratio:0.25"
+    "\n\nExample: tulle train prepared --method dp-sgd --epsilon 1 --ledger ledger.db "
+    "--baseline runs/nonprivate-prepared"
+    "\n\nExample: torchrun --nproc-per-node 2 -m tulle.cli train prepared --method dp-sgd "
     "--epsilon 3"
 )
+PLAN_EPILOG = (
+    "Example: tulle plan own.csv --label bought --public campaign --sensitive age --epsilon 3"
+    "\n\nExample: tulle plan own.csv --schema schema.toml --unit example --epsilon 3"
+    "\n\nExample: tulle plan synth:search --rows 20000 --method mosaic --epsilon 3"
+    "\n\nExample: tulle plan prepared --config run.toml --output plan.json"
+)
+RUNS = Path("runs")
+"""Folder of runs whose own folder nobody named."""
 
-_DEVICES = ("cpu", "cuda")
 _STOPPED = (
     "stopped as asked; run the same command to start, or with --resume to go on if the run had "
     "begun."
 )
+_BEGUN, _FINISHED = "run.json", "card.json"
+_SIZE = "WORLD_SIZE"
 
 
-def train(options: TrainOptions) -> None:
-    """Train a model under a guarantee; leave model, records and card in a run folder.
+def plan(options: PlanOptions, settings: Mapping[str, Any]) -> None:
+    """Print what a training run would promise and do. Reads no feature and no label.
+
+    Numbers of rows and whose each row is are looked at: they are public under replace.
+    """
+    from tulle.train import plan as make_plan
+
+    chosen = read_settings(options, settings)
+    with showing_progress("reading", quiet=options.quiet) as report:
+        made = make_plan(
+            **chosen.data,
+            epsilon=chosen.epsilon,
+            delta=chosen.delta,
+            method=chosen.method,
+            unit=options.unit,
+            output=options.output,
+            watch_data=report,
+        )
+    print_plan(made, seed=options.seed, output=options.output, as_json=options.as_json)
+
+
+def train(options: TrainOptions, settings: Mapping[str, Any]) -> None:
+    """Train a model under a guarantee; leave model, records and card in a folder.
 
     The plan comes first; the ledger is charged before a label is randomized, a step is taken
     or a cell is summed. SIGTERM and SIGINT stop the run at a whole step. The same command with
     --resume goes on, also after a kill; mosaic begins anew then, and is not charged again.
     """
-    require_torch()
-    _check_options(options)
-    with stopping_cleanly(_STOPPED), processes_of(options) as processes:
-        if processes is not None and processes.rank > 0:
-            follow_quietly(options, processes)
+    from tulle.train import fit
+
+    # Idle threads of torch spin by default. On cores that others use too, small steps then take
+    # up to thirty times as long, so here they sleep, unless the user says otherwise.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    chosen = _settings_of(options, settings)
+    with stopping_cleanly(_STOPPED), _joined(options) as joined:
+        if joined is not None and joined.rank > 0:
+            _follow_quietly(chosen.data, joined, options.device)
             return
-        settings = None if options.finished_plan is not None else read_settings(options)
-        choice = data_of_plan(options) if settings is None else settings.data
-        cache = options.runs / CACHE
-        with chosen_data(choice, cache=cache, quiet=options.quiet) as data:
-            made = _finished(options) if settings is None else plan_run(settings, data)
-            _run(made, data, options, processes)
+        path = output_folder(options, _kind_of(options, chosen))
+        with (
+            showing_progress("preparing", quiet=options.quiet) as report,
+            showing_training(quiet=options.quiet) as watch,
+        ):
+            result = fit(
+                **chosen.data,
+                epsilon=chosen.epsilon,
+                delta=chosen.delta,
+                method="mosaic" if options.plan is not None else chosen.method,
+                unit=options.unit,
+                plan=options.plan,
+                output=path,
+                ledger=options.ledger,
+                purpose=options.purpose,
+                at=options.at,
+                until=options.until,
+                seed=options.seed,
+                resume=options.resume,
+                predictions=options.predictions,
+                baseline=_run_of(options.baseline),
+                device=options.device,
+                processes=options.processes if joined is None else joined,
+                checkpoint_every=options.checkpoint_every,
+                watch=watch,
+                watch_data=report,
+                watch_plan=lambda made: _show_plan(made, path, options),
+            )
+    print_result(result, path, as_json=options.as_json)
 
 
-def _run(
-    made: "TrainPlan", data: ChosenData, options: TrainOptions, processes: "Processes | None"
-) -> None:
-    from tulle.report.card_file import write_card
-    from tulle.report.training_card import relative_auc_loss, training_card
-    from tulle.runs.folder import RunFolder
-    from tulle.runs.whole_files import reporting_disk_errors
-    from tulle.train.fitting import fit
-    from tulle.train.run_options import RunOptions
+def output_folder(options: "TrainOptions | Any", kind: str, *, prefix: str = "") -> Path:
+    """The folder of a run: the one that was named, or a new one named after method and data.
 
-    _check_steps(made, options)
-    charge = training_charge(made, options.ledger, options.purpose, is_resumed=options.resume)
-    baseline = _baseline(options)
-    train_rows, test_rows = data.examples()
-    _check_test(test_rows, baseline, options)
-    base = f"{made.method.kind}-{data.name}"
-    find = find_run if options.resume else new_run
-    path = find(options.runs, options.name, base)
-    if not options.quiet:
-        with contextlib.suppress(OSError):
-            typer.echo(plan_line(made), err=True)
-            if options.resume and (line := resumed_line(made, path)) is not None:
-                typer.echo(line, err=True)
-    with showing_training(quiet=options.quiet) as watch:
-        run_options = RunOptions(
-            folder=path,
-            resume=options.resume,
-            seed=options.seed,
-            device=options.device,
-            charge=charge,
-            watch=watch,
-            checkpoint_every=options.checkpoint_every,
-            processes=processes,
-            test_name=data.test_name,
+    Args:
+      options: Options of the command.
+      kind: The word of the method.
+      prefix: Beginning of the name where nobody gave one.
+
+    Raises:
+      RunStateError: A run is there already, or there is none to go on with.
+    """
+    from tulle.train.training_data import source_name
+
+    resume = getattr(options, "resume", False)
+    if options.output is not None:
+        if not resume and (options.output / _BEGUN).exists():
+            raise RunStateError(
+                f"{options.output} holds a run already; go on with it with --resume, or choose "
+                "another --output."
+            )
+        return Path(options.output)
+    name = source_name(options.source or options.data)
+    base = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{prefix}{kind}-{name}")
+    if resume:
+        return _newest_unfinished(base)
+    number, path = 1, RUNS / base
+    while path.exists():
+        number += 1
+        path = RUNS / f"{base}-{number}"
+    return path
+
+
+def _newest_unfinished(base: str) -> Path:
+    pattern = re.compile(rf"{re.escape(base)}(-[0-9]+)?")
+    unfinished = [
+        path
+        for path in (RUNS.iterdir() if RUNS.is_dir() else ())
+        if pattern.fullmatch(path.name)
+        and (path / _BEGUN).exists()
+        and not (path / _FINISHED).exists()
+    ]
+    if not unfinished:
+        raise RunStateError(
+            f"{RUNS} has no unfinished run called {base}; leave out --resume to begin one, or name "
+            "its folder with --output."
         )
-        result = fit(train_rows, made, test=test_rows, options=run_options)
-    if options.predictions is not None and test_rows is not None:
-        _write_predictions(result, data, test_rows, options)
-    run = RunFolder.open(path)
-    card = training_card(run)
-    with reporting_disk_errors(path / "card.json"):
-        write_card(path, card)
-    relative = None if baseline is None else relative_auc_loss(run, baseline)
-    print_result(result, card, path, relative, as_json=options.as_json)
+    return max(unfinished, key=lambda path: (path / _BEGUN).stat().st_mtime_ns)
 
 
-def _check_options(options: TrainOptions) -> None:
-    _check_device(options.device)
-    if options.purpose is not None and options.ledger is None:
-        raise ConfigError("--purpose is for a ledger; give --ledger too, or leave it out.")
-    path = options.predictions
-    if path is not None and path.exists():
-        raise ConfigError(f"--predictions {path} exists; choose another name.")
-    if path is not None and not path.parent.is_dir():
-        raise ConfigError(f"--predictions {path} is in no folder that exists; make it first.")
-
-
-def _check_device(name: str) -> None:
-    """Refuses a device that is not there, before data are prepared or processes started."""
-    from tulle.train.devices import count_gpus
-
-    if name not in _DEVICES:
-        raise ConfigError(f"--device {name} is unknown; use {' or '.join(_DEVICES)}.")
-    if name == "cuda" and count_gpus() == 0:
-        raise ConfigError("--device cuda is not there: torch finds no GPU; use --device cpu.")
-
-
-def _check_steps(made: "TrainPlan", options: TrainOptions) -> None:
-    """Refuses what only steps know, before anything is read or paid."""
-    if made.method.has_steps_to_resume:
-        return
-    word = made.method.kind
-    if options.checkpoint_every is not None:
+def _settings_of(options: TrainOptions, settings: Mapping[str, Any]) -> Chosen:
+    if options.plan is None:
+        return read_settings(options, settings)
+    named = ("config", "method", "epsilon", "delta", "unit")
+    given = [name for name in named if getattr(options, name) is not None]
+    if given := [*given, *settings]:
         raise ConfigError(
-            f"--checkpoint-every has no meaning for method {word}, which keeps nothing before its "
-            "model is done; leave it out."
-        )
-    if options.device != "cpu":
-        raise ConfigError(
-            f"--device {options.device} has no meaning for method {word}, which sums on the CPU; "
+            f"--plan has all settings of the run, and --{given[0].replace('_', '-')} is given too; "
             "leave it out."
         )
+    from tulle.train.methods.mosaic.method import MosaicConfig
+
+    # Whatever stands here, the plan says what is run.
+    return Chosen(data=data_keywords(options, {}), method=MosaicConfig(), epsilon=None, delta=None)
 
 
-def _finished(options: TrainOptions) -> "TrainPlan":
-    from tulle.accounting.plan_check import verify_plan
-
-    if options.finished_plan is None:
-        raise ConfigError("--finished-plan is missing.")
-    made = read_finished(options.finished_plan)
-    verify_plan(made.privacy)
-    return made
+def _run_of(baseline: Path | None) -> Path | None:
+    """The folder of a baseline, which may be named without that of all runs."""
+    if baseline is None or (baseline / _BEGUN).exists():
+        return baseline
+    return RUNS / baseline if (RUNS / baseline / _BEGUN).exists() else baseline
 
 
-def _baseline(options: TrainOptions) -> "RunFolder | None":
-    from tulle.runs.folder import RunFolder
+def _kind_of(options: TrainOptions, chosen: Chosen) -> str:
+    """The word of the method that is run."""
+    if options.plan is None:
+        return chosen.method.kind
+    from tulle.train.verbs import read_plan
 
-    if options.baseline is None:
-        return None
-    by_name = options.runs / options.baseline
-    return RunFolder.open(by_name if (by_name / "run.json").exists() else options.baseline)
+    return read_plan(options.plan).method.kind
 
 
-def _check_test(
-    test_rows: "ExampleSet | None", baseline: "RunFolder | None", options: TrainOptions
-) -> None:
-    """Finds out before training what would spoil the figures after it."""
-    from tulle.report.training_card import check_baseline
-
-    if test_rows is None:
-        for option in ("baseline", "predictions"):
-            if getattr(options, option) is not None:
-                raise ConfigError(f"--{option} needs test rows; give --test or --test-fraction.")
+def _show_plan(made: "TrainPlan", path: Path, options: TrainOptions) -> None:
+    """Says on stderr what will be run, and how a run without checkpoints goes on."""
+    if options.quiet:
         return
-    if test_rows.labels is None:
-        raise DataError("the test rows have no label column; name one in the schema.")
-    num_positives = int(test_rows.labels.sum())
-    if num_positives in (0, test_rows.num_rows):
-        raise DataError(
-            "all test labels are the same, so the AUC is undefined; test on rows of both classes, "
-            "or on none with --test-fraction 0."
+    with contextlib.suppress(OSError):
+        typer.echo(plan_line(made), err=True)
+        if not options.resume or made.method.has_steps_to_resume:
+            return
+        from tulle.runs.folder import RunFolder
+        from tulle.train.training_run import has_begun_model
+
+        line = "nothing was released before the stop, so it begins anew; what was paid counts"
+        if has_begun_model(RunFolder.open(path)):
+            line = "the model of this run was written already, and is not made again"
+        typer.echo(f"resume: {line}", err=True)
+
+
+@contextlib.contextmanager
+def _joined(options: TrainOptions) -> "Iterator[Processes | None]":
+    """The processes that torchrun started, of which this is one; None if it started none."""
+    size = os.environ.get(_SIZE)
+    if size is None or "RANK" not in os.environ:
+        yield None
+        return
+    if not size.isdecimal():
+        raise ConfigError(f"{_SIZE}={size!r} in the environment must be a whole number.")
+    if options.processes not in (None, int(size)):
+        raise ConfigError(
+            f"--processes {options.processes} is not the number of processes that torchrun "
+            f"started, {size}; leave it out."
         )
-    if baseline is not None:
-        check_baseline(baseline, num_rows=test_rows.num_rows, num_positives=num_positives)
+    if int(size) == 1:
+        yield None
+        return
+    from tulle.train.steps.processes.torch_processes import join_processes
+
+    with join_processes(options.device) as joined:
+        yield joined
 
 
-def _write_predictions(
-    result: "FitResult", data: ChosenData, test_rows: "ExampleSet", options: TrainOptions
-) -> None:
-    import numpy as np
+def _follow_quietly(data: Mapping[str, Any], processes: "Processes", device: str) -> None:
+    """Follows the leader. It hears of errors and prints them, so that they come once."""
+    from tulle.train.verbs import follow
 
-    from tulle.data.prediction_file import write_predictions
-
-    if options.predictions is None:
-        raise ConfigError("--predictions is missing.")
-    rows = np.arange(test_rows.num_rows) if data.test_rows is None else data.test_rows
-    probabilities = result.model.predict_proba(test_rows)
-    write_predictions(options.predictions, rows, probabilities)
+    try:
+        follow(data_choice(data), processes, device=device)
+    except TulleError:
+        raise typer.Exit(1) from None
 
 
 train_command = command_taking(TrainOptions, train)
+plan_command = command_taking(PlanOptions, plan)

@@ -1,177 +1,187 @@
-"""Options of `tulle train` and `tulle plan`. None means that an option was not given."""
+"""Options of commands that train: which data, which method, who pays, what is written.
+
+The settings of the methods themselves (--epochs, --noise, …) are made from their classes, see
+`help_panels.TrainingCommand`. None means that an option was not given.
+"""
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from tulle.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tulle.train.methods.method import Method
+    from tulle.train.training_data import DataChoice
+
+_DATA, _PRIVACY, _LEDGER, _OUTPUT = "Data", "Privacy", "Ledger", "Output"
+_RUN = "Run"
+_DATA_KEYS = (
+    *("source", "schema", "layout", "allow_public", "rows", "synth_seed", "test", "test_fraction"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SettingOptions:
     """What is trained on what, under which guarantee."""
 
-    data: Annotated[
+    source: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="DATA...",
+            help="Files of a log (CSV, Parquet, Arrow, JSON lines); the folder of a prepared "
+            "dataset; or a synthetic log: synth:search, synth:display, synth:attribution or "
+            "synth:taobao.",
+        ),
+    ] = None
+    data: Annotated[str | None, typer.Option(hidden=True)] = None
+    schema: Annotated[
+        Path | None,
+        typer.Option(help="TOML or JSON file with the role of each column.", rich_help_panel=_DATA),
+    ] = None
+    label: Annotated[
         str | None,
         typer.Option(
-            metavar="SOURCE",
-            help="Folder of a prepared dataset; or a made-up log: synth:search, synth:display, "
-            "synth:attribution or synth:taobao.",
+            metavar="COLUMN",
+            help="In place of a schema: the column with the label, 0 or 1.",
+            rich_help_panel=_DATA,
         ),
     ] = None
-    rows: Annotated[
-        int | None, typer.Option(help="Rows of a made-up log [default: 200000].", min=1)
-    ] = None
-    synth_seed: Annotated[
-        int | None, typer.Option(help="Fixes a made-up log [default: 0].", min=0)
-    ] = None
-    test_fraction: Annotated[
-        float | None,
+    public: Annotated[
+        list[str] | None,
         typer.Option(
-            help="Share to test on, chosen by a public key: of the users if the data name them, "
-            "else of the rows; 0 for no test [default: 0.2]."
+            metavar="COLUMN",
+            help="In place of a schema: a public column. May be repeated.",
+            rich_help_panel=_DATA,
         ),
     ] = None
-    test: Annotated[
-        Path | None, typer.Option(help="Or: prepared dataset to test on, made with --like.")
+    sensitive: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="In place of a schema: a sensitive column, which is protected as the label is. "
+            "May be repeated.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None
+    time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="In place of a schema: the column with the time of each row.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN=KIND",
+            help="In place of a schema: what a column holds if it is not categorical: integer, "
+            "real, boolean or timestamp. May be repeated.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None
+    layout: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of a public log that the file is: display, attribution, search, "
+            "search-by-user, taobao or taobao-tables.",
+            rich_help_panel=_DATA,
+        ),
     ] = None
     allow_public: Annotated[
         list[str] | None,
         typer.Option(
             metavar="COLUMN",
             help="Let this column be public, though a known log protects it. May be repeated.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None
+    test_fraction: Annotated[
+        float | None,
+        typer.Option(
+            help="Share to test on, chosen by a public key: of the users if the data name them, "
+            "else of the rows; 0 for no test [default: 0.2].",
+            rich_help_panel=_DATA,
+        ),
+    ] = None
+    test: Annotated[
+        Path | None,
+        typer.Option(
+            help="Or: other rows to test on, a file like the data or a prepared dataset made with "
+            "--like.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None
+    rows: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of rows of a synthetic log [default: 200000].",
+            min=1,
+            rich_help_panel=_DATA,
+        ),
+    ] = None
+    synth_seed: Annotated[
+        int | None,
+        typer.Option(
+            help="Seed that fixes a synthetic log [default: 0].", min=0, rich_help_panel=_DATA
         ),
     ] = None
     config: Annotated[
         Path | None,
-        typer.Option(help="TOML file with settings; options given here win over it."),
+        typer.Option(
+            help="TOML file with settings; options given here win over it.", rich_help_panel=_RUN
+        ),
     ] = None
     method: Annotated[
         str | None,
         typer.Option(
-            help="mosaic, hybrid, rr, dp-sgd, label-projection or nonprivate [default: mosaic]."
+            help="mosaic, hybrid, rr, dp-sgd, label-projection or nonprivate [default: mosaic].",
+            rich_help_panel=_PRIVACY,
         ),
     ] = None
     epsilon: Annotated[
-        float | None, typer.Option(help="The guarantee; needed unless nonprivate.")
+        float | None,
+        typer.Option(
+            help="Privacy budget epsilon of the run; required except for nonprivate.",
+            rich_help_panel=_PRIVACY,
+        ),
     ] = None
     delta: Annotated[
-        float | None, typer.Option(help="Of the guarantee [default: 1e-7; rr needs none].")
-    ] = None
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Makes all noise repeatable. Then the release is not private.", min=0),
-    ] = None
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="mlp, fm (factorization machine) or lr (logistic regression); not for mosaic "
-            "[default: mlp]."
-        ),
-    ] = None
-    epochs: Annotated[float | None, typer.Option(help="Of the private steps [default: 4].")] = None
-    batch_size: Annotated[
-        int | None,
-        typer.Option(help="Of the private steps [default: 16384, less for few rows].", min=1),
-    ] = None
-    clip_norm: Annotated[
-        float | None, typer.Option(help="Largest part of a unit in a step [default: 10].")
-    ] = None
-    learning_rate: Annotated[
-        float | None, typer.Option(help="Of the private steps [default: 0.002].")
-    ] = None
-    optimizer: Annotated[
-        str | None,
-        typer.Option(help="Of the private steps: sgd, adam, rmsprop or yogi [default: adam]."),
-    ] = None
-    noise: Annotated[
-        str | None,
-        typer.Option(
-            help="Of the private steps: independent, banded (correlated over steps), lattice (on a "
-            "grid) or selected-rows (for table rows with high noisy counts) [default: independent]."
-        ),
-    ] = None
-    bands: Annotated[
-        int | None, typer.Option(help="Steps that banded noise correlates [default: 16].", min=1)
-    ] = None
-    lattice_bits: Annotated[
-        int | None, typer.Option(help="Bits of the clip norm above the lattice [default: 24].")
-    ] = None
-    selection_share: Annotated[
-        float | None, typer.Option(help="Of a step's privacy for selecting rows [default: 0.1].")
-    ] = None
-    selection_threshold: Annotated[
         float | None,
-        typer.Option(help="Of a selected row's count, in deviations of its noise [default: 3]."),
-    ] = None
-    public_tower: Annotated[
-        str | None,
         typer.Option(
-            help="In the private steps of hybrid: fine-tune or freeze [default: fine-tune]."
-        ),
-    ] = None
-    public_batch_size: Annotated[
-        int | None,
-        typer.Option(
-            help="Of label-projection: public rows that a step projects on [default: 1024].", min=2
-        ),
-    ] = None
-    smoothing: Annotated[
-        float | None,
-        typer.Option(help="Of label-projection: share of the prior in labels [default: 0.25]."),
-    ] = None
-    smoothing_prior: Annotated[
-        str | None, typer.Option(help="Of label-projection: model or half [default: model].")
-    ] = None
-    label_epochs: Annotated[
-        float | None, typer.Option(help="On randomized labels [default: 1].")
-    ] = None
-    label_batch_size: Annotated[
-        int | None, typer.Option(help="On randomized labels [default: 1024].", min=1)
-    ] = None
-    label_learning_rate: Annotated[
-        float | None, typer.Option(help="On randomized labels [default: 0.001].")
-    ] = None
-    correction: Annotated[
-        str | None,
-        typer.Option(
-            help="For randomized labels: forward, debiased, calibrated (rr only) or naive "
-            "[default: forward]."
-        ),
-    ] = None
-    early_stopping: Annotated[
-        bool,
-        typer.Option(
-            "--early-stopping", help="Stop on held-back randomized labels; costs nothing."
-        ),
-    ] = False
-    split: Annotated[
-        str | None,
-        typer.Option(
-            help="What hybrid gives the labels: paper for min(0.6 epsilon, 3), ratio:0.25 or "
-            "epsilon:1.2 [default: paper]."
+            help="Probability that the bound may fail [default: 1e-7; rr needs none].",
+            rich_help_panel=_PRIVACY,
         ),
     ] = None
     unit: Annotated[
         str | None,
         typer.Option(
-            help="Who is protected: example, or user (not by mosaic). Must be said for data with "
-            "a unit column [default for others: example]."
+            metavar="UNIT",
+            help="Who is protected: example (one row), user (all rows of a user; not by mosaic), "
+            "or the column that says whose each row is. Must be said for data with such a column.",
+            rich_help_panel=_PRIVACY,
         ),
     ] = None
-    max_rows_per_user: Annotated[
-        int | None, typer.Option(help="In private steps [default: 1].", min=1)
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            help="Make all noise repeatable. Then the release is not private.",
+            min=0,
+            rich_help_panel=_PRIVACY,
+        ),
     ] = None
-    max_labels_per_user: Annotated[
-        int | None, typer.Option(help="Randomized labels [default: 1].", min=1)
-    ] = None
-    user_accounting: Annotated[
-        str | None,
-        typer.Option(help="several-rows, group-privacy or clipped-users [default: several-rows]."),
-    ] = None
-    accounting: Annotated[
-        str | None,
-        typer.Option(help="replace; or paper, to reproduce one, not private [default: replace]."),
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder for prepared logs [default: $TULLE_CACHE, or tulle in the user's cache].",
+            rich_help_panel=_RUN,
+        ),
     ] = None
 
 
@@ -179,55 +189,246 @@ class SettingOptions:
 class PlanOptions(SettingOptions):
     """What becomes of a plan."""
 
-    finished: Annotated[
+    output: Annotated[
         Path | None,
-        typer.Option(help="Save the plan for `tulle train --finished-plan`; must not exist."),
+        typer.Option(
+            help="New file for the plan, which `tulle train --plan` carries out.",
+            rich_help_panel=_OUTPUT,
+        ),
     ] = None
-    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")] = False
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the plan as JSON.", rich_help_panel=_OUTPUT)
+    ] = False
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Show no progress on stderr.", rich_help_panel=_OUTPUT)
+    ] = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainOptions(SettingOptions):
-    """How a run is carried out and kept."""
+class TrainingOptions(SettingOptions):
+    """How a run is paid, carried out and kept; also for audits."""
 
-    finished_plan: Annotated[
+    output: Annotated[
         Path | None,
-        typer.Option(help="Run exactly this plan of `tulle plan --finished`; no other settings."),
+        typer.Option(
+            metavar="FOLDER",
+            help="New folder of the run, with model and card [default: runs/METHOD-DATA, numbered "
+            "if it is taken].",
+            rich_help_panel=_OUTPUT,
+        ),
     ] = None
-    runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs")
-    name: Annotated[
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="Ledger file to charge before training starts.", rich_help_panel=_LEDGER),
+    ] = None
+    purpose: Annotated[
         str | None,
-        typer.Option(help="Of the run's folder [default: METHOD-SOURCE, numbered if taken]."),
+        typer.Option(
+            help="Name of the purpose in the ledger [default: training].", rich_help_panel=_LEDGER
+        ),
+    ] = None
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON.", rich_help_panel=_OUTPUT)
+    ] = False
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet", help="Show no plan and no progress on stderr.", rich_help_panel=_OUTPUT
+        ),
+    ] = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainOptions(TrainingOptions):
+    """How a training run is carried out."""
+
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Carry out exactly this plan of `tulle plan --output`; no other settings.",
+            rich_help_panel=_RUN,
+        ),
     ] = None
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on with the named run, or the newest unfinished one."),
+        typer.Option(
+            "--resume",
+            help="Go on with the run in --output, or with the newest unfinished one.",
+            rich_help_panel=_RUN,
+        ),
     ] = False
-    ledger: Annotated[
-        Path | None,
-        typer.Option(help="Is charged once, before a label is randomized or a step taken."),
+    at: Annotated[
+        str | None,
+        typer.Option(
+            help="Date or time that the data are from, where a budget renews.",
+            rich_help_panel=_LEDGER,
+        ),
     ] = None
-    purpose: Annotated[
-        str | None, typer.Option(help="As the budgets name it [default: training].")
+    until: Annotated[
+        str | None,
+        typer.Option(help="Last date or time of the data.", rich_help_panel=_LEDGER),
     ] = None
     predictions: Annotated[
-        Path | None, typer.Option(help="Parquet file for the predictions of the test rows.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="New Parquet file with the predictions of the test rows.",
+            rich_help_panel=_OUTPUT,
+        ),
     ] = None
     baseline: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Non-private run to compare AUC loss with.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder of a non-private run to compare the AUC loss with.",
+            rich_help_panel=_OUTPUT,
+        ),
     ] = None
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu"
+    device: Annotated[str, typer.Option(help="cpu or cuda.", rich_help_panel=_RUN)] = "cpu"
     processes: Annotated[
         int | None,
         typer.Option(
             help="Take private steps with this many processes on this machine; changes neither "
             "plan nor cost. For several machines use torchrun instead [default: 1].",
             min=1,
+            rich_help_panel=_RUN,
         ),
     ] = None
     checkpoint_every: Annotated[
-        int | None, typer.Option(help="Steps [default: twenty checkpoints a phase].", min=1)
+        int | None,
+        typer.Option(
+            help="Number of steps between checkpoints [default: twenty checkpoints a phase].",
+            min=1,
+            rich_help_panel=_RUN,
+        ),
     ] = None
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
-    quiet: Annotated[bool, typer.Option("--quiet", help="No plan and progress on stderr.")] = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """What options and settings file say together, as the verbs of `tulle.train` take it."""
+
+    data: dict[str, Any]
+    """Keywords that say which rows."""
+    method: "Method"
+    epsilon: float | None
+    delta: float | None
+
+
+def read_settings(options: SettingOptions, given: "Mapping[str, Any]") -> Chosen:
+    """Reads the settings file, and puts the options over it.
+
+    Args:
+      options: Options of the command.
+      given: Options that are settings of a method.
+    """
+    from tulle.privacy.toml_files import read_toml
+    from tulle.train.methods.catalogue import configured_method
+    from tulle.train.verbs import check_unit
+
+    file = {} if options.config is None else read_toml(options.config)
+    rest = {name: value for name, value in file.items() if name not in ("data", "target")}
+    data = data_keywords(options, file)
+    check_unit(options.unit, data_choice(data))
+    method = configured_method(rest, word=options.method, given=_with_unit(options, given))
+    # A file may serve several methods, also one without a guarantee.
+    target = _table(file, "target", ("epsilon", "delta")) if method.is_private else {}
+    return Chosen(
+        data=data,
+        method=method,
+        epsilon=target.get("epsilon") if options.epsilon is None else options.epsilon,
+        delta=target.get("delta") if options.delta is None else options.delta,
+    )
+
+
+def _with_unit(options: SettingOptions, given: "Mapping[str, Any]") -> dict[str, Any]:
+    """The settings with the unit: a column that says whose each row is stands for its users."""
+    from tulle.privacy.options import word_of
+    from tulle.train.settings.units import unit_level
+
+    if options.unit is None:
+        return dict(given)
+    return {**given, "unit": word_of(type(unit_level(options.unit)))}
+
+
+def data_keywords(options: SettingOptions, file: "Mapping[str, Any]") -> dict[str, Any]:
+    """The keywords of `tulle.train.plan` and `fit` that say which rows.
+
+    Args:
+      options: Options of the command.
+      file: Tables of the settings file.
+    """
+    table = _table(file, "data", _DATA_KEYS)
+    if options.source and options.data is not None:
+        raise ConfigError(
+            f"--data {options.data} and {options.source[0]} both name the data; leave out --data."
+        )
+    sources = options.source or ([options.data] if options.data is not None else None)
+    source = table.get("source") if sources is None else sources
+    if source is None:
+        raise ConfigError(
+            "the data are missing: name files of a log, the folder of a prepared dataset, or e.g. "
+            "synth:search."
+        )
+    if options.test is not None and options.test_fraction is not None:
+        raise ConfigError("--test and --test-fraction exclude each other; give one.")
+    if options.test is None and options.test_fraction is None:
+        test = table.get("test", table.get("test_fraction"))
+    else:
+        test = options.test_fraction if options.test is None else options.test
+    schema = _inline_schema(options) or options.schema
+    return {
+        "data": source[0] if isinstance(source, list) and len(source) == 1 else source,
+        "schema": table.get("schema") if schema is None else schema,
+        "layout": table.get("layout") if options.layout is None else options.layout,
+        "allow_public": options.allow_public or table.get("allow_public", ()),
+        "test": test,
+        "rows": table.get("rows") if options.rows is None else options.rows,
+        "synth_seed": table.get("synth_seed") if options.synth_seed is None else options.synth_seed,
+        "cache": options.cache,
+    }
+
+
+def data_choice(data: "Mapping[str, Any]") -> "DataChoice":
+    """The rows that `data_keywords` name."""
+    from tulle.train.training_data import DataChoice
+
+    return DataChoice(source=data["data"], **{k: v for k, v in data.items() if k != "data"})
+
+
+def _inline_schema(options: SettingOptions) -> dict[str, Any] | None:
+    """The schema that --label, --public and --sensitive make; None without them."""
+    named = ("label", "public", "sensitive", "time", "kind")
+    given = [name for name in named if getattr(options, name)]
+    if not given:
+        return None
+    if options.schema is not None:
+        raise ConfigError(f"--schema and --{given[0]} exclude each other; give one.")
+    if options.label is None:
+        raise ConfigError(f"--{given[0]} is given without --label; name the column of the label.")
+    kinds = {}
+    for text in options.kind or ():
+        column, is_there, kind = text.partition("=")
+        if not is_there:
+            raise ConfigError(f"--kind {text} must be COLUMN=KIND, e.g. --kind age=integer.")
+        kinds[column] = kind
+    schema: dict[str, Any] = {
+        "label": options.label,
+        "public": options.public or [],
+        "sensitive": options.sensitive or [],
+        "kinds": kinds,
+    }
+    if options.time is not None:
+        schema["time"] = options.time
+    # A word for one row names no column; anything else is the column that says whose each row is,
+    # and `check_unit` refuses what is none.
+    if options.unit is not None and options.unit not in ("example", "row", "impression"):
+        schema["unit"] = options.unit
+    return schema
+
+
+def _table(file: "Mapping[str, Any]", name: str, keys: tuple[str, ...]) -> "Mapping[str, Any]":
+    from tulle.privacy.fields import check_fields
+
+    return check_fields(f"[{name}]", file.get(name, {}), (), keys)

@@ -1,6 +1,10 @@
-"""What `tulle train` prints about a finished run."""
+"""What `tulle train` and `tulle plan` print: the plan, progress, and the finished run."""
 
+import contextlib
 import json
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,28 +13,74 @@ import typer
 from tulle.errors import TulleError
 
 if TYPE_CHECKING:
-    from tulle.report.card import Card
+    from rich.progress import TaskID
+
     from tulle.train.fitting import FitResult
+    from tulle.train.methods.train_plan import TrainPlan
+    from tulle.train.run_context import Progress
+
+_SECONDS_BETWEEN_LINES = 5.0
 
 
-def print_result(
-    result: "FitResult",
-    card: "Card",
-    run: Path,
-    relative: float | None,
-    *,
-    as_json: bool,
-) -> None:
-    """One JSON object, or a short table.
+def plan_line(plan: "TrainPlan") -> str:
+    """Guarantee, noise, steps and batches of a plan in one line."""
+    from tulle.privacy.guarantee import BINARY_NOISE, round_up
+
+    parts = [str(plan.privacy.guarantee)]
+    if plan.label_epsilon is not None:
+        parts.append(f"labels epsilon={round_up(plan.label_epsilon, 4, slack=BINARY_NOISE):.4g}")
+    if plan.private_phase is not None:
+        parts += [
+            f"noise multiplier {plan.noise_multiplier:.4g}",
+            f"{plan.num_private_steps:,} steps",
+            f"batch size {plan.private_phase.batch_size:,}",
+        ]
+    elif plan.noise_multiplier is not None:
+        parts.append(f"noise multiplier {plan.noise_multiplier:.4g}")
+    return f"plan: {', '.join(parts)}"
+
+
+def print_plan(plan: "TrainPlan", *, seed: int | None, output: Path | None, as_json: bool) -> None:
+    """Prints a plan as JSON, or as a table of facts.
 
     Args:
-      result: Of the run.
-      card: Of the run.
-      run: Where it is.
-      relative: By how many percent its AUC loss is above that of a baseline.
-      as_json: Which of the two.
+      plan: The plan.
+      seed: Seed of the run, whose noise could then be repeated.
+      output: File that the plan was written to.
+      as_json: Whether JSON is printed.
     """
-    facts = _facts(result, card, run, relative)
+    from tulle.privacy.units import Adjacency
+
+    made = plan.privacy
+    if as_json:
+        typer.echo(made.to_json())
+        return
+    facts = [("plan", made.name), ("guarantee", str(made.guarantee))]
+    facts += [("", str(claim.guarantee)) for claim in made.variants]
+    facts.append(("what will run", made.mechanism))
+    facts += [
+        (name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
+        for name, value in made.settings.items()
+    ]
+    if made.guarantee.adjacency is not Adjacency.REPLACE:
+        facts.append(("accounting", "as in the papers, for reproduction only: not private"))
+    if seed is not None:
+        facts.append(("seed", f"{seed}: the noise can be repeated, so nothing is promised"))
+    if output is not None:
+        facts.append(("saved as", str(output)))
+    for name, value in facts:
+        typer.echo(f"{name:<22}{value}")
+
+
+def print_result(result: "FitResult", run: Path, *, as_json: bool) -> None:
+    """Prints a finished run as one JSON object, or as a short table.
+
+    Args:
+      result: The finished run.
+      run: Its folder.
+      as_json: Whether JSON is printed.
+    """
+    facts = _facts(result, run)
     if as_json:
         lines = [json.dumps(facts, allow_nan=False)]
     else:
@@ -50,18 +100,16 @@ def print_result(
         ) from None
 
 
-def _facts(
-    result: "FitResult", card: "Card", run: Path, relative: float | None
-) -> dict[str, object]:
+def _facts(result: "FitResult", run: Path) -> dict[str, object]:
     from tulle.privacy.fields import null_if_infinite
 
     plan, metrics = result.plan, result.metrics
     return {
         "method": plan.privacy.settings["method"],
-        "model": _model_kind(result),
+        "model": result.model.kind,
         "auc_loss": None if metrics is None else metrics.auc_loss,
         "auc_loss_interval": None if metrics is None else list(metrics.auc_loss_interval),
-        "relative_auc_loss": relative,
+        "relative_auc_loss": result.relative_auc_loss,
         "log_loss": None if metrics is None else metrics.log_loss,
         "calibration": None if metrics is None else metrics.calibration,
         "normalised_cross_entropy": None if metrics is None else metrics.normalised_cross_entropy,
@@ -76,19 +124,12 @@ def _facts(
         "seconds": result.seconds,
         "run": str(run),
         "card": str(run / "card.json"),
-        "verdict": card.verdict,
+        "verdict": result.card.verdict,
     }
 
 
-def _model_kind(result: "FitResult") -> object:
-    from tulle.privacy.codec import plain_data
-
-    settings = result.model.settings
-    return "cells" if settings is None else plain_data(settings)["kind"]
-
-
 def _shown(name: str, value: object, result: "FitResult") -> str:
-    from tulle.privacy.rounding import BINARY_NOISE, round_up
+    from tulle.privacy.guarantee import BINARY_NOISE, round_up
 
     if value is None:
         return "none: no privacy"
@@ -102,3 +143,78 @@ def _shown(name: str, value: object, result: "FitResult") -> str:
     if name == "seconds":
         return f"{value:.1f}"
     return f"{value:.4f}" if isinstance(value, float) else f"{value}"
+
+
+@contextlib.contextmanager
+def showing_training(*, quiet: bool) -> Iterator["Callable[[Progress], None] | None"]:
+    """A function to report to, for as long as the run lasts; None if nobody looks."""
+    if quiet or sys.stderr is None:  # None: the process was started with stderr closed.
+        yield None
+    elif sys.stderr.isatty():
+        with _bars() as report:
+            yield report
+    else:
+        yield _PlainLines()
+
+
+class _PlainLines:
+    """One line when a phase begins and ends, and every few seconds in between."""
+
+    def __init__(self) -> None:
+        self._phase, self._last = "", 0.0
+
+    def __call__(self, progress: "Progress") -> None:
+        now = time.monotonic()
+        is_due = now - self._last >= _SECONDS_BETWEEN_LINES
+        if progress.phase == self._phase and progress.step < progress.num_steps and not is_due:
+            return
+        self._phase, self._last = progress.phase, now
+        done = f"step {progress.step:,} of {progress.num_steps:,}"
+        # A log that is full must not end a run that was paid for.
+        with contextlib.suppress(OSError):
+            typer.echo(f"{progress.phase}: {done}, {_progress_facts(progress)}", err=True)
+
+
+@contextlib.contextmanager
+def _bars() -> Iterator["Callable[[Progress], None]"]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
+
+    columns = (
+        TextColumn("{task.description:<8}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[facts]}"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+    )
+    with RichProgress(*columns, console=Console(stderr=True)) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def report(progress: "Progress") -> None:
+            if progress.phase not in tasks:
+                tasks[progress.phase] = bars.add_task(
+                    progress.phase, total=progress.num_steps, facts=""
+                )
+            bars.update(
+                tasks[progress.phase],
+                completed=progress.step,
+                total=progress.num_steps,
+                facts=_progress_facts(progress),
+            )
+
+        yield report
+
+
+def _progress_facts(progress: "Progress") -> str:
+    from tulle.privacy.guarantee import BINARY_NOISE, round_up
+
+    facts = [f"{progress.examples_per_second:,.0f} examples/s"]
+    if progress.loss is not None:
+        noisy = "noisy " if progress.phase == "private" else ""  # It may even be below 0.
+        facts.append(f"{noisy}loss {progress.loss:.4f}")
+    if progress.epsilon is None:
+        facts.append("no privacy")
+    else:
+        facts.append(f"epsilon {round_up(progress.epsilon, 3, slack=BINARY_NOISE):.3g}")
+    return ", ".join(facts)

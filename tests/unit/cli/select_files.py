@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tulle.cli.main import run_with
-from unit.select.deciding.auction_tables import auction_table, make_ledger, write_table
+from unit.select.decisions.auction_tables import auction_table, make_ledger, write_table
 
 SETTINGS = """
 [mechanism]

@@ -5,7 +5,7 @@ import pytest
 
 from tulle.accounting.accountant import privacy_curve
 from tulle.cli.main import run_with
-from tulle.privacy.event_json import event_from_dict
+from tulle.privacy.events import event_from_dict
 from tulle.privacy.fields import parse_json
 from tulle.privacy.units import Adjacency
 
@@ -279,8 +279,8 @@ def test_text_is_one_fact_a_line(capsys: pytest.CaptureFixture[str]) -> None:
         ("account gaussian --epsilon inf --delta 1e-6", "--epsilon inf"),
         ("account gaussian --epsilon 1 --delta 1", "--delta 1.0"),
         ("account gaussian --epsilon 1 --delta nan", "--delta nan"),
-        ("account gaussian --delta 1e-6", "either an epsilon or --noise-multiplier"),
-        ("account gaussian --epsilon 1 --noise-multiplier 1 --delta 1e-6", "either an epsilon"),
+        ("account gaussian --delta 1e-6", "either --epsilon or --noise-multiplier"),
+        ("account gaussian --epsilon 1 --noise-multiplier 1 --delta 1e-6", "either --epsilon"),
         ("account gaussian --epsilon 1 --delta 0", "--delta 0.0"),
         ("account gaussian --epsilon 1 --delta 1e-6 --adjacency swap", "--adjacency 'swap'"),
         ("account gaussian --epsilon 1 --delta 1e-6 --accountant moments", "--accountant 'mom"),

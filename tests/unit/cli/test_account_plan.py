@@ -6,9 +6,8 @@ import pytest
 
 from tulle.accounting.accountant import guarantee
 from tulle.cli.main import run_with
-from tulle.privacy.columns import ColumnRoles
 from tulle.privacy.events import DiscreteLaplace
-from tulle.privacy.plan import Plan
+from tulle.privacy.plan import ColumnRoles, Plan
 from tulle.privacy.units import Adjacency, Scope, TrustModel, Unit
 
 EVENT = DiscreteLaplace(scale=4.0)

@@ -26,7 +26,7 @@ def test_all_attacks_print_and_write_their_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    printed = run("--out found --quiet")
+    printed = run("--output found --quiet")
     for name in ATTACKS:
         assert f"{name}: " in printed
         facts = json.loads(Path(f"found/{name}.json").read_text())
@@ -38,14 +38,14 @@ def test_all_attacks_print_and_write_their_results(
     assert "nan" not in printed
     # A folder that exists is not touched.
     with pytest.raises(RunStateError, match="exists already"):
-        run("linkage --out found")
+        run("linkage --output found")
 
 
 def test_json_is_what_the_file_says_and_the_seed_decides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    printed = run("linkage --json --out found --seed 3 --quiet")
+    printed = run("linkage --json --output found --seed 3 --quiet")
     facts = json.loads(printed)
     assert list(facts) == ["linkage"]
     assert facts["linkage"] == json.loads(Path("found/linkage.json").read_text())
@@ -71,9 +71,9 @@ def test_nothing_is_written_without_a_folder(
 
 def test_an_unknown_attack_is_explained(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"did you mean 'linkage'\?.*use one of reconstruction"):
-        run(f"linkgae --out {tmp_path}/new")
+        run(f"linkgae --output {tmp_path}/new")
     assert not (tmp_path / "new").exists()
 
 
 def test_the_help_has_an_example() -> None:
-    assert "tulle audit attacks --out attacks" in run("--help")
+    assert "tulle audit attacks --output attacks" in run("--help")

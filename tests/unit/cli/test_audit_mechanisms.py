@@ -7,6 +7,7 @@ import pytest
 from tulle.audit.randomizers.catalogue import RANDOMIZERS
 from tulle.cli.audit import audit_app
 from tulle.errors import ConfigError
+from tulle.lab.audited_randomizers import LAB_RANDOMIZERS
 
 
 def run(text: str) -> int:
@@ -19,7 +20,9 @@ def test_each_randomizer_has_a_line_with_claim_bound_and_verdict(
 ) -> None:
     assert run("mechanisms --draws 2000 --seed 1") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == [each.name for each in RANDOMIZERS]
+    assert [line.split()[0] for line in lines] == [
+        each.name for each in (*RANDOMIZERS, *LAB_RANDOMIZERS)
+    ]
     for line in lines:
         _, claim, bound, _, verdict = line.split()
         assert float(bound) <= float(claim)
@@ -41,5 +44,5 @@ def test_a_planted_fault_is_shown_and_ends_with_an_error(
 def test_an_unknown_name_and_more_noise_than_claimed_are_refused() -> None:
     with pytest.raises(ConfigError, match="did you mean 'rappor'"):
         run("mechanisms --only rapor")
-    with pytest.raises(ConfigError, match="--noise-factor 2"):
+    with pytest.raises(ConfigError, match="noise_factor=2"):
         run("mechanisms --noise-factor 2")

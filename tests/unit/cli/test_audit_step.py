@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tulle.audit.steps.engines import ENGINES
+from tulle.audit.audited_steps import AUDITED_STEPS
 from tulle.cli.audit import audit_app
 from tulle.errors import ConfigError, RunStateError
 
@@ -22,13 +22,13 @@ def test_each_engine_has_a_line_with_claim_bound_and_verdict(
     printed = capsys.readouterr()
     heading, *lines = printed.out.splitlines()
     assert heading.split()[0] == "engine"
-    assert [line.split()[0] for line in lines] == [engine.name for engine in ENGINES]
+    assert [line.split()[0] for line in lines] == [engine.name for engine in AUDITED_STEPS]
     for line in lines:
         _, claim, bound, excess, _, verdict = line.split()
         assert float(bound) <= float(claim) <= 4
         assert float(excess) <= 0
         assert verdict == "holds"
-    for engine in ENGINES:
+    for engine in AUDITED_STEPS:
         assert f"{engine.name}: plan (" in printed.err
 
 
@@ -36,7 +36,7 @@ def test_a_twin_is_shown_written_and_ends_with_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "found" / "twin.json"
-    options = f"--twin half-noise --draws 10000 --seed 1 --out {out} --json --quiet"
+    options = f"--twin half-noise --draws 10000 --seed 1 --output {out} --json --quiet"
     assert run(options) == 1
     printed = capsys.readouterr()
     assert printed.err == ""
@@ -46,7 +46,7 @@ def test_a_twin_is_shown_written_and_ends_with_an_error(
     assert facts["noise_factor"] == 0.5
     assert facts["is_violated"] is True
     found = {each["engine"]: each["is_violated"] for each in facts["engines"]}
-    assert set(found) == {engine.name for engine in ENGINES}
+    assert set(found) == {engine.name for engine in AUDITED_STEPS}
     assert all(found[name] for name in ("dense", "lazy", "lattice", "banded"))
     with pytest.raises(RunStateError, match=r"twin\.json exists already"):
         run(options)
@@ -81,8 +81,8 @@ def test_a_seed_decides_the_result(capsys: pytest.CaptureFixture[str]) -> None:
 def test_mistakes_are_explained_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean 'lattice'"):
         run("--only latice")
-    with pytest.raises(ConfigError, match=r"--twin half is unknown.*half-noise"):
-        run(f"--twin half --out {tmp_path / 'new.json'}")
+    with pytest.raises(ConfigError, match=r"twin=.half. is unknown.*half-noise"):
+        run(f"--twin half --output {tmp_path / 'new.json'}")
     with pytest.raises(ConfigError, match="epsilon"):
         run("--epsilon 0 --only dense --draws 1000 --quiet")
     assert list(tmp_path.iterdir()) == []

@@ -8,23 +8,25 @@ from typing import Any
 
 import pytest
 
+from tulle.audit.training_audit import _coins_source
 from tulle.cli.audit import audit_app
-from tulle.cli.audit_train import _coins_source
 from tulle.cli.main import run_with
 from tulle.errors import BudgetExceededError, ConfigError, RunInterruptedError, RunStateError
 from tulle.mechanisms.entropy import SeededNoise
-from tulle.report.card_file import read_card
-from tulle.train.host_engine import HostEngine
+from tulle.runs.card import read_card
+from tulle.train.steps.host import HostPlace
 from unit.train.small_data import make_ledger
 
-DATA = "--data synth:search --rows 900 --synth-seed 1 --quiet --canaries 300"
+DATA = "synth:search --rows 900 --synth-seed 1 --quiet --canaries 300"
 
 
-def facts_of(text: str, runs: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    assert audit_app(f"train {text} --runs {runs} --json".split(), standalone_mode=False) in (
-        0,
-        None,
-    )
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def facts_of(text: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert audit_app(f"train {text} --json".split(), standalone_mode=False) in (0, None)
     facts: dict[str, Any] = json.loads(capsys.readouterr().out)
     return facts
 
@@ -32,8 +34,8 @@ def facts_of(text: str, runs: Path, capsys: pytest.CaptureFixture[str]) -> dict[
 def test_a_private_run_has_its_audit_on_the_card(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = f"{DATA} --method rr --epsilon 2 --name one"
-    facts = facts_of(options, tmp_path, capsys)
+    options = f"{DATA} --method rr --epsilon 2 --output one"
+    facts = facts_of(options, capsys)
     assert facts["claimed_epsilon"] == 2
     assert facts["canaries"] == 300
     assert 0 <= facts["curve_lower_bound"] <= 2
@@ -47,10 +49,8 @@ def test_a_private_run_has_its_audit_on_the_card(
     assert "300 label canaries" in (tmp_path / "one" / "card.md").read_text()
 
 
-def test_a_run_without_privacy_has_no_claim(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    facts = facts_of(f"{DATA} --method nonprivate", tmp_path, capsys)
+def test_a_run_without_privacy_has_no_claim(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = facts_of(f"{DATA} --method nonprivate", capsys)
     assert facts["claimed_epsilon"] is None
     assert not facts["is_violated"]
     card = read_card(Path(facts["card"]))
@@ -67,12 +67,12 @@ def test_coins_and_noise_of_a_seeded_run_are_different_words() -> None:
 
 
 def test_what_cannot_be_charged_is_refused_before_training(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--purpose"):
+    with pytest.raises(ConfigError, match="purpose="):
         audit_app(f"train {DATA} --epsilon 2 --purpose x".split(), standalone_mode=False)
-    command = f"train {DATA} --method nonprivate --ledger {tmp_path / 'l.db'} --runs {tmp_path}"
+    command = f"train {DATA} --method nonprivate --ledger {tmp_path / 'l.db'}"
     with pytest.raises(ConfigError, match="cannot be charged"):
         audit_app(command.split(), standalone_mode=False)
-    assert not (tmp_path / "audit-nonprivate-search").exists()
+    assert not (tmp_path / "runs" / "audit-nonprivate-search").exists()
 
 
 def test_the_ledger_pays_for_an_audit_like_for_any_run_and_refuses_the_second(
@@ -81,41 +81,41 @@ def test_the_ledger_pays_for_an_audit_like_for_any_run_and_refuses_the_second(
     path = tmp_path / "ledger.db"
     ledger = make_ledger(tmp_path, epsilon=1.5, delta=1e-6)
     command = f"{DATA} --model lr --method rr --epsilon 1 --ledger {path}"
-    facts_of(command, tmp_path, capsys)
+    facts_of(command, capsys)
     assert len(ledger.spends("all")) == 1
     with pytest.raises(BudgetExceededError):
-        facts_of(command, tmp_path, capsys)
+        facts_of(command, capsys)
     assert len(ledger.spends("all")) == 1
 
 
 def test_a_false_alarm_that_is_no_chance_is_refused_before_training(tmp_path: Path) -> None:
-    command = f"train {DATA} --model lr --method rr --epsilon 1 --runs {tmp_path}"
+    command = f"train {DATA} --model lr --method rr --epsilon 1"
     with pytest.raises(ConfigError, match="false_alarm_prob=2"):
-        audit_app(f"{command} --false-alarm-prob 2 --name one".split(), standalone_mode=False)
+        audit_app(f"{command} --false-alarm-prob 2 --output one".split(), standalone_mode=False)
     assert not (tmp_path / "one").exists()
 
 
 def test_an_interrupted_audit_is_never_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = f"{DATA} --model lr --method dp-sgd --epsilon 2 --batch-size 100 --name one"
-    command = f"train {options} --runs {tmp_path}".split()
+    options = f"{DATA} --model lr --method dp-sgd --epsilon 2 --batch-size 100 --output one"
+    command = f"train {options}".split()
     with monkeypatch.context() as patch:
-        patch.setattr(HostEngine, "take", _stopping_after_a_step(HostEngine.take))
-        with pytest.raises(RunInterruptedError, match=r"cannot be resumed.*another --name"):
+        patch.setattr(HostPlace, "take", _stopping_after_a_step(HostPlace.take))
+        with pytest.raises(RunInterruptedError, match=r"cannot be resumed.*another --output"):
             audit_app(command, standalone_mode=False)
     assert (tmp_path / "one" / "run.json").exists()
     assert not (tmp_path / "one" / "card.json").exists()
     # The same command again is told the way out, and changes nothing.
     before = _contents(tmp_path / "one")
-    with pytest.raises(RunStateError, match=r"one is there already\. An audit cannot be resumed"):
+    with pytest.raises(RunStateError, match=r"one holds a run already\. An audit cannot be"):
         audit_app(command, standalone_mode=False)
     # Its labels are partly coins, so a plain run does not go on with it either.
-    resumed = options.replace(" --canaries 300", "") + f" --runs {tmp_path} --resume"
+    resumed = options.replace(" --canaries 300", "") + " --resume"
     assert run_with(f"train {resumed}".split()) != 0
     assert "data_fingerprint" in capsys.readouterr().err
     assert _contents(tmp_path / "one") == before
-    assert facts_of(options.replace("--name one", "--name two"), tmp_path, capsys)
+    assert facts_of(options.replace("--output one", "--output two"), capsys)
 
 
 def _stopping_after_a_step(take: Callable[..., Any]) -> Callable[..., Any]:

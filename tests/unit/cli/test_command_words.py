@@ -37,6 +37,7 @@ COMPOSED = {
     "DayOfWeekFeature",
     "noise kind=",
     "unit kind=",
+    r"(server|device)_predictions or \1_prob, a column of the log",
     r"a noise \(--response-epsilon or --local-epsilon\)",
 }
 """Words that messages put together, and one that another replacement leaves."""

@@ -22,6 +22,7 @@ ignored = ["note"]
 
 [kinds]
 price = "real"
+at = "timestamp"
 """
 
 

@@ -6,9 +6,9 @@ import polars as pl
 import pytest
 
 from tulle.cli import main
-from tulle.data.auction_files import read_auctions
 from tulle.data.prediction_file import write_predictions
 from tulle.data.synth.write_logs import write_taobao_tables
+from tulle.select.files.auction_files import read_auctions
 
 NUM_ROWS = 2_000
 PREDICTIONS = "--server-predictions server.parquet --device-predictions device.parquet"
@@ -55,8 +55,7 @@ def test_the_files_of_taobao_become_auctions(
     assert facts["auctions"] == groups.filter(pl.col("size") >= 2).height
     assert facts["auctions_too_small"] == groups.filter(pl.col("size") == 1).height
     assert block.bids.tolist() == [price[ad] * 0.001 for ad in block.ads.tolist()]
-    assert block.clicks is not None
-    assert facts["clicks"] == block.clicks.sum()
+    assert facts["clicks"] == pl.read_parquet("auctions.parquet")["click"].sum()
 
 
 def test_columns_of_any_log_can_be_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +103,11 @@ def test_facts_are_shown_and_the_file_is_called_raw(
         (f"{TAOBAO} --output server.parquet", 4, "server.parquet exists already"),
         (f"{TAOBAO} --output a.parquet --bid-factor 0", 2, "--bid-factor 0.0 must be"),
         (f"{TAOBAO} --output a.parquet --user usr", 4, "no column 'usr' (did you mean 'user'?)"),
-        (f"raw_sample.csv --output a.parquet {PREDICTIONS}", 4, "none of the columns user_id"),
+        (
+            f"raw_sample.csv --output a.parquet {PREDICTIONS}",
+            4,
+            "timestamp (did you mean 'time_stamp'?)",
+        ),
         (f"{TAOBAO} --output a.parquet --min-candidates 99", 4, "no auction is left"),
     ],
 )

@@ -85,7 +85,7 @@ def test_its_options_are_for_it_alone(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_run_trains_and_writes_its_card(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (
         f"train {SYNTH} --model lr --method label-projection --epsilon 2 --batch-size 100 "
-        "--epochs 1 --public-batch-size 50 --name one"
+        "--epochs 1 --public-batch-size 50 --output runs/one"
     )
     assert run(text) == 0, capsys.readouterr().err
     run_folder = RunFolder.open(folder / "runs" / "one")

@@ -16,6 +16,7 @@ unit = "user"
 time = "second"
 [kinds]
 user = "integer"
+second = "timestamp"
 """
 
 
@@ -154,7 +155,11 @@ class TestRelease:
             (["--mechanism", "rr", "--unit", "user"], 2, "may own several"),
             (["--mechanism", "rr", "--unit", "household"], 2, "is unknown"),
             (["--mechanism", "rr", "--prior-epsilon", "1"], 2, "--prior-epsilon is for"),
-            (["--mechanism", "rr", "--purpose", "x"], 2, "--purpose is for a ledger"),
+            (
+                ["--mechanism", "rr", "--purpose", "x"],
+                2,
+                "is for a ledger; give --ledger",
+            ),
             (["--mechanism", "rr", "--num-classes", "5"], 2, "--num-classes is for class-rr"),
             (["--mechanism", "rr", "--label-step", "2"], 2, "--label-step is for"),
             (["--mechanism", "unit-rr", "--unit", "user", "--row-share", "equal"], 2, "the cap"),
@@ -219,7 +224,7 @@ class TestPlan:
         options = ["--label-low", "0", "--label-high", "20"]
         assert run(folder, "plan", *options, schema="amounts.toml") == 0
         shown = capsys.readouterr().out
-        assert "recommended to train on: unbiased" in shown
+        assert "recommended: unbiased" in shown
         assert "rr-on-bins" in shown
 
     @pytest.mark.parametrize("epsilon", ["0", "-1", "nan"])
@@ -258,7 +263,7 @@ class TestPlan:
     ) -> None:
         options = ["--label-low", "0", "--label-high", "20"]
         assert run(folder, "plan", *options, schema="amounts.toml", epsilon="50") == 0
-        recommended = capsys.readouterr().out.partition("recommended to train on: ")[2]
+        recommended = capsys.readouterr().out.partition("recommended: ")[2]
         assert recommended
         assert "clipped" not in recommended.splitlines()[0]
 
@@ -299,16 +304,18 @@ class TestEvaluate:
         assert run_with([*command, "--release", str(folder / "noisy.parquet")]) == 4
         assert "not the table of its record" in capsys.readouterr().err
 
-    @pytest.mark.parametrize("rows", [[0.5, 1.0], [3, 3]])
+    @pytest.mark.parametrize(
+        ("rows", "problem"), [([0.5, 1.0], "no whole number"), ([3, 3], "each row once")]
+    )
     def test_rows_are_whole_and_named_once(
-        self, folder: Path, rows: list[float], capsys: pytest.CaptureFixture[str]
+        self, folder: Path, rows: list[float], problem: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
         predictions = pl.DataFrame({"row": rows, "probability": [0.5, 0.5]})
         predictions.write_parquet(folder / "predictions.parquet")
         command = ["labels", "evaluate", str(folder / "predictions.parquet")]
         raw_options = ["--raw", str(folder / "clicks.parquet")]
         assert run_with([*command, *raw_options, "--schema", str(folder / "schema.toml")]) == 4
-        assert "each row once" in capsys.readouterr().err
+        assert problem in capsys.readouterr().err
 
     def test_predictions_for_another_table_are_refused(
         self, folder: Path, capsys: pytest.CaptureFixture[str]

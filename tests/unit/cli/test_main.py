@@ -143,7 +143,7 @@ def test_an_error_of_a_library_below_names_the_line_of_tulle(
     def fail(*_args: object, **_kwargs: object) -> None:
         raise OverflowError("secret")
 
-    monkeypatch.setattr(tulle.accounting.answers.Method, "epsilon", fail)
+    monkeypatch.setattr(tulle.accounting.answers.Accountant, "epsilon", fail)
     arguments = ["tulle", "account", "laplace", "--noise-multiplier", "4"]
     monkeypatch.setattr("sys.argv", arguments)
     with pytest.raises(SystemExit):

@@ -87,7 +87,7 @@ def test_totals_are_printed(folder: Path, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        ([], 2, "--out FILE"),
+        ([], 2, "--output FILE"),
         (["--by", "campaing"], 4, "did you mean 'campaign'"),
         (["--by", "campaign", "--rule", "lats-touch"], 2, "did you mean 'last-touch'"),
         (["--by", "campaign", "--rule", "channel-weights"], 2, "settings file"),

@@ -10,7 +10,8 @@ import pytest
 
 from tulle.cli.main import run_with
 from tulle.measure.ad_log import LogColumns
-from tulle.measure.config.query_table import read_query
+from tulle.measure.config.query_table import QueryTable
+from tulle.privacy.codec import settings_from
 
 
 @pytest.fixture
@@ -41,7 +42,8 @@ def test_what_is_printed_can_be_pasted(history: Path, capsys: pytest.CaptureFixt
         "max_per_slice": 1,
         "max_slices_per_unit": 1,
     }
-    query = read_query(table, columns=LogColumns(), folder=history.parent)
+    read: QueryTable = settings_from(QueryTable, table, what="query")
+    query = read.query(columns=LogColumns(), folder=history.parent)
     assert [amount.column for amount in query.values] == ["price", "items"]
     assert sum(amount.share for amount in query.values) <= 1
     # Prices are about 20 and items about 2: clips are of that order, and cut little.
@@ -66,7 +68,7 @@ def test_json_has_the_same_and_more_budget_means_larger_clips(
     ("more", "code", "message"),
     [
         (("--value", "prize"), 4, "did you mean 'price'"),
-        (("--value", "note"), 4, "has no numbers"),
+        (("--value", "note"), 4, "holds no number"),
         (("--slice", "campain"), 4, "did you mean 'campaign'"),
         (("--max-per-unit", "0"), 2, "must be > 0"),
     ],

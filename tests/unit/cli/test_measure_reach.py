@@ -22,7 +22,8 @@ def folder(tmp_path: Path) -> Path:
 
 def run(folder: Path, *options: str, out: str = "out") -> int:
     files = [str(folder / name) for name in ("first.parquet", "second.parquet")]
-    return run_with(["measure", "reach", *files, "--out", str(folder / out), *options])
+    seconds = ["--column-kind", "timestamp=timestamp"]
+    return run_with(["measure", "reach", *files, "--out", str(folder / out), *seconds, *options])
 
 
 def facts(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> list[dict[str, Any]]:
@@ -36,7 +37,7 @@ def test_a_user_of_two_files_is_counted_once(
 ) -> None:
     impressions, _ = small_log(num_users=200, num_rows=2000)
     rows = facts(folder, capsys, "--epsilon", "300", "--max-frequency", "3")
-    found = {row["number"]: row["value"] for row in rows}
+    found = {row["metric"]: row["value"] for row in rows}
     per_user = impressions.group_by("user").len()["len"]
     assert found["reach"] == pytest.approx(per_user.len(), abs=0.5)
     assert found["3+ reach"] == pytest.approx((per_user >= 3).sum(), abs=0.5)
@@ -67,7 +68,7 @@ def test_reach_by_day_may_protect_each_day(
     (folder / "days.csv").write_text("\n".join(["day", *sorted(users)]))
     given = ["--slice", "day", "--keys", str(folder / "days.csv"), "--max-slices-per-unit", "1"]
     rows = facts(folder, capsys, "--epsilon", "300", "--unit", "user per day", *given)
-    found = {row["day"]: row["value"] for row in rows if row["number"] == "reach"}
+    found = {row["day"]: row["value"] for row in rows if row["metric"] == "reach"}
     assert found == pytest.approx(users, abs=0.5)
 
 
@@ -75,7 +76,7 @@ def test_only_clicks_count_if_asked_for(folder: Path, capsys: pytest.CaptureFixt
     impressions, _ = small_log(num_users=200, num_rows=2000)
     clicks = impressions.filter(pl.col("kind") == "click")["user"].n_unique()
     rows = facts(folder, capsys, "--epsilon", "300", "--kind", "click", "--kind-column", "kind")
-    found = {row["number"]: row["value"] for row in rows}
+    found = {row["metric"]: row["value"] for row in rows}
     assert found["reach"] == pytest.approx(clicks, abs=0.5)
 
 
@@ -103,7 +104,8 @@ def test_it_is_charged_once(folder: Path, capsys: pytest.CaptureFixture[str]) ->
         (["--epsilon", "1", "--unit", "user x publisher"], 2, "publisher column"),
         (["--epsilon", "1", "--kind", "click"], 2, "--kind needs --kind-column"),
         (["--epsilon", "1", "--unit", "user per 7 days"], 2, "one window at a time"),
-        (["--epsilon", "1", "--keys", "gone.csv"], 4, "gone.csv"),
+        (["--epsilon", "1", "--slice", "campaign", "--keys", "gone.csv"], 4, "gone.csv"),
+        (["--epsilon", "1", "--keys", "gone.csv"], 2, "keys and no slices"),
         ([], 2, "epsilon"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),

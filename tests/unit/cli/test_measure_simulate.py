@@ -83,7 +83,7 @@ class TestSummary:
     def test_mistakes_are_named(self, log: list[str]) -> None:
         with pytest.raises(ConfigError, match=r"epsilon=100\.0"):
             run("summary", *log, "--epsilon", "100")
-        with pytest.raises(ConfigError, match="--value-share 1"):
+        with pytest.raises(ConfigError, match=r"value_share=1\.0"):
             run("summary", *log, "--max-value", "9", "--value-share", "1")
         with pytest.raises(ConfigError, match="'geo' is more than once"):
             run("summary", *log, "--slice", "geo", "--slice", "geo")

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tulle.cli.measure_w3c import w3c_conformance
+from tulle.cli.measure_simulate import w3c_conformance
 from tulle.errors import DataError
 
 CASES = Path(__file__).parents[1] / "measure" / "w3c" / "cases"
@@ -62,7 +62,7 @@ def test_a_folder_without_cases_is_an_error(tmp_path: Path) -> None:
 
 def test_the_command_loads_nothing_heavy() -> None:
     code = (
-        "import sys, tulle.cli.measure_w3c;"
+        "import sys, tulle.cli.measure_simulate;"
         "print([m for m in ('numpy', 'polars', 'tulle.measure.w3c') if m in sys.modules])"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,9 +10,9 @@ from tulle.train.methods.dp_sgd import DpSgdConfig
 from tulle.train.methods.hybrid import HybridConfig
 from tulle.train.methods.label_projection.method import LabelProjectionConfig
 from tulle.train.methods.private_steps import StepsMethod
-from tulle.train.phases import PrivatePhase
-from tulle.train.step_noise import BandedNoise
-from tulle.train.unit_level import ExampleLevel, UserLevel
+from tulle.train.settings.phases import PrivatePhase
+from tulle.train.settings.step_noise import BandedNoise
+from tulle.train.settings.units import ExampleLevel, UserLevel
 from unit.cli.train_commands import SYNTH, error_of, facts_of, run, write_prepared
 
 
@@ -62,11 +62,11 @@ def test_the_command_makes_the_plan_that_python_makes(
 @pytest.mark.parametrize(
     ("method", "way_out"),
     [
-        ("mosaic", "Give --method hybrid --unit user to protect all rows of one user"),
-        ("hybrid", "Give --unit user to protect all rows of one user"),
-        ("dp-sgd", "Give --unit user to protect all rows of one user"),
-        ("rr", "or --unit example to protect each row on its own"),
-        ("label-projection", "or --unit example to protect each row on its own"),
+        ("mosaic", "any private method but mosaic does"),
+        ("hybrid", "give --unit 'user' to protect all rows of one user"),
+        ("dp-sgd", "give --unit 'user' to protect all rows of one user"),
+        ("rr", "or --unit 'example' to protect each row on its own"),
+        ("label-projection", "or --unit 'example' to protect each row on its own"),
     ],
 )
 def test_rows_of_users_are_not_protected_one_by_one_unless_that_is_said(
@@ -75,7 +75,7 @@ def test_rows_of_users_are_not_protected_one_by_one_unless_that_is_said(
     write_prepared(folder / "prepared")
     text = f"{command} --data prepared --method {method} --epsilon 2 --quiet"
     error = error_of(text, 2, capsys)
-    assert error.startswith("error: --unit is missing: column 'user' says whose each row is")
+    assert error.startswith("error: column 'user' says whose each row is")
     assert way_out in error
     assert not (folder / "runs").exists()
 
@@ -115,30 +115,30 @@ def test_plan_reads_no_label_and_no_feature(
 
 def test_a_finished_plan_is_run_as_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     planned = facts_of(
-        f"plan {SYNTH} --method hybrid --model lr --epsilon 1 --finished plan.json", capsys
+        f"plan {SYNTH} --method hybrid --model lr --epsilon 1 --output plan.json", capsys
     )
-    facts = facts_of(f"train {SYNTH} --finished-plan plan.json", capsys)
+    facts = facts_of(f"train {SYNTH} --plan plan.json", capsys)
     assert RunFolder.open(facts["run"]).plan.to_dict() == planned
-    more = f"train {SYNTH} --finished-plan plan.json --epochs 2"
+    more = f"train {SYNTH} --plan plan.json --epochs 2"
     assert "--epochs is given too" in error_of(more, 2, capsys)
-    other = f"train {SYNTH} --finished-plan plan.json".replace("600", "700")
+    other = f"train {SYNTH} --plan plan.json".replace("600", "700")
     assert "was made for other data" in error_of(other, 2, capsys)
-    exists = f"plan {SYNTH} --method hybrid --model lr --epsilon 1 --finished plan.json"
-    assert "plan.json exists" in error_of(exists, 2, capsys)
+    exists = f"plan {SYNTH} --method hybrid --model lr --epsilon 1 --output plan.json"
+    assert "'plan.json' exists" in error_of(exists, 2, capsys)
     text = (folder / "plan.json").read_text()
     (folder / "plan.json").write_text(
         text.replace('"epsilon":1.0,"epsilon_milestones"', '"epsilon":0.5,"epsilon_milestones"')
     )
-    assert run(f"train {SYNTH} --finished-plan plan.json") == 2
+    assert run(f"train {SYNTH} --plan plan.json") == 2
 
 
 def test_a_finished_plan_of_hybrid_is_not_one_of_mosaic(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(f"plan {SYNTH} --method hybrid --model lr --epsilon 1 --finished plan.json") == 0
+    assert run(f"plan {SYNTH} --method hybrid --model lr --epsilon 1 --output plan.json") == 0
     text = (folder / "plan.json").read_text()
     (folder / "plan.json").write_text(text.replace('"hybrid', '"mosaic'))
-    error = error_of(f"train {SYNTH} --finished-plan plan.json", 2, capsys)
+    error = error_of(f"train {SYNTH} --plan plan.json", 2, capsys)
     assert "which is of hybrid" in error
 
 

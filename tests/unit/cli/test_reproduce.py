@@ -8,8 +8,8 @@ import typer
 
 from tulle.cli.reproduce import reproduce_command
 from tulle.errors import ConfigError, DataError, RunInterruptedError, RunStateError
-from tulle.report.reproduction import experiments, market_runs
-from tulle.report.reproduction.published import published_targets
+from tulle.lab.reproduction import experiments, market_runs
+from tulle.lab.reproduction.published import published_targets
 
 APP = typer.Typer()
 APP.command()(reproduce_command)
@@ -50,7 +50,7 @@ def test_a_target_prints_figures_and_a_verdict_for_each_claim(
 
 
 def test_json_and_the_folder_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    run("apple-fig4 --json --quiet --seed 3 --out results/fig4")
+    run("apple-fig4 --json --quiet --seed 3 --output results/fig4")
     shown = capsys.readouterr()
     facts = json.loads(shown.out)
     assert shown.err == ""
@@ -60,7 +60,7 @@ def test_json_and_the_folder_say_the_same(capsys: pytest.CaptureFixture[str]) ->
     assert json.loads(Path("results/fig4/reproduction.json").read_text()) == facts
     assert Path("results/fig4/reproduction.md").read_text().startswith("# apple-fig4")
     with pytest.raises(RunStateError, match="exists already"):
-        run("apple-fig4 --out results/fig4")
+        run("apple-fig4 --output results/fig4")
 
 
 @pytest.mark.parametrize(
@@ -85,5 +85,5 @@ def test_an_interruption_says_that_nothing_can_be_gone_on_with(
 
     monkeypatch.setitem(experiments.EXPERIMENTS, "apple-fig4", stop)  # type: ignore[arg-type]
     with pytest.raises(RunInterruptedError, match="keeps nothing on the way"):
-        run("apple-fig4 --out found")
+        run("apple-fig4 --output found")
     assert list(tmp_path.iterdir()) == []

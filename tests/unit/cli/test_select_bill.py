@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from unit.cli.select_files import facts_of, fill_folder, select, write_settings
-from unit.select.deciding.auction_tables import write_table
+from unit.select.decisions.auction_tables import write_table
 
 BILL = "bill selection.toml auctions.parquet choices.parquet"
 

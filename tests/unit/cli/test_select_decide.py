@@ -9,7 +9,7 @@ import pytest
 from tulle.accounting.ledger import Ledger
 from tulle.cli.main import run_with
 from unit.cli.select_files import facts_of, fill_folder, select, write_settings
-from unit.select.deciding.auction_tables import server_winners, with_text_ids, write_table
+from unit.select.decisions.auction_tables import server_winners, with_text_ids, write_table
 
 DECIDE = "decide selection.toml auctions.parquet --quiet --out"
 
@@ -143,7 +143,7 @@ def test_nobody_personalised_is_said(
         ("selection.toml none.parquet --out c.parquet", 4, "none.parquet"),
         ("selection.toml auctions.parquet --out c.txt", 2, "does not say how to write rows"),
         ("selection.toml auctions.parquet --out x/c.parquet", 2, "in no folder that exists"),
-        ("selection.toml auctions.parquet --out auctions.parquet", 2, "file of auctions itself"),
+        ("selection.toml auctions.parquet --out auctions.parquet", 2, "a file that is read"),
         ("selection.toml auctions.parquet --out c.parquet --bid-column bit", 4, "'bit'"),
         (
             "selection.toml auctions.parquet --out c.parquet --consent-column agreed",

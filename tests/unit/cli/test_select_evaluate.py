@@ -39,7 +39,7 @@ def test_an_estimate_comes_with_record_and_card(capsys: pytest.CaptureFixture[st
     assert facts["verdict"].startswith("Private release: epsilon=1, delta=0")
     assert json.loads(Path("value.card.json").read_text())["is_private"]
     record = json.loads(Path("value.release.json").read_text())
-    assert record["num_personalised"] == facts["num_decisions"]
+    assert record["num_decisions"] == facts["num_decisions"]
 
 
 @pytest.mark.usefixtures("folder")

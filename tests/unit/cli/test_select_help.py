@@ -37,7 +37,7 @@ def test_help_has_an_example_with_options_that_exist(
 def test_an_example_with_an_unknown_option_would_be_seen(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert unknown_options("--seeds 1 --out x", help_of("decide", capsys)) == {"--seeds"}
+    assert unknown_options("--seeds 1 --output x", help_of("decide", capsys)) == {"--seeds"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

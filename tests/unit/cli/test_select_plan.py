@@ -5,10 +5,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tulle.select.floors.floor_mechanism import FloorMechanism
-from tulle.select.settings_file import read_settings
+from tulle.select.mechanisms.floors import FloorMechanism
+from tulle.select.settings import read_settings
 from unit.cli.select_files import facts_of, fill_folder, select
-from unit.select.deciding.auction_tables import write_table
+from unit.select.decisions.auction_tables import write_table
 
 PLAN = "plan auctions.parquet --private-stddev 0.6 --reserve 0.02"
 OBJECTIVES = ("welfare", "click_rate", "revenue", "surplus")
@@ -64,8 +64,8 @@ def test_settings_that_are_written_decide(capsys: pytest.CaptureFixture[str]) ->
     config = read_settings(Path("planned.toml"))
     assert Path("planned.toml").read_text() == facts["settings"]
     assert config.mechanism.name == facts["recommended"][-1]["mechanism"]
-    assert config.max_decisions_per_user == 4
-    assert config.least_finalists == 3
+    assert config.privacy.max_decisions_per_user == 4
+    assert config.privacy.least_finalists == 3
     assert config.pricing.reserve == 0.02
     assert facts["user_guarantee"].startswith("epsilon=")
     assert select("decide planned.toml auctions.parquet --quiet --out c.parquet --json") == 0

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from unit.cli.select_files import facts_of, select
-from unit.select.deciding.auction_tables import auction_table, write_table
+from unit.select.decisions.auction_tables import auction_table, write_table
 
 SMALL = "simulate --market small-display --num-auctions 100 --quiet"
 
@@ -52,8 +52,8 @@ def test_a_file_of_auctions_is_a_market_too(
 @pytest.mark.parametrize(
     ("options", "code", "problem"),
     [
-        ("", 2, "give a file of auctions or --market"),
-        ("auctions.parquet --market search", 2, "one of them"),
+        ("", 2, "give a file of auctions, or e.g. --market 'search'"),
+        ("auctions.parquet --market search", 2, "not both"),
         ("--market serch", 2, "did you mean 'search'?"),
         ("--market search --private-stddev 1", 2, "is for a file"),
         ("--market search --num-auctions 5", 2, "--num-auctions"),

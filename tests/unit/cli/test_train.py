@@ -3,9 +3,10 @@ import errno
 import io
 import json
 import os
-import re
 import signal
+import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import polars as pl
@@ -18,7 +19,7 @@ from tulle.data.prepared.partial import hold_partial
 from tulle.data.prepared.writer import DatasetWriter
 from tulle.errors import RunInterruptedError
 from tulle.privacy.units import Adjacency, Unit
-from tulle.report.card_file import read_card
+from tulle.runs.card import read_card
 from tulle.runs.folder import RunFolder
 from unit.cli.train_commands import SYNTH, error_of, facts_of, run, write_prepared
 from unit.data.prepared.small_dataset import CONTENTS, SETTINGS, block
@@ -65,7 +66,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(f"{command} --help") == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"Example: tulle {command} --data synth:search --rows 20000 --method mosaic" in shown
+    assert f"Example: tulle {command} synth:search --rows 20000 --method mosaic" in shown
     assert "--max-rows-per-user" in shown
 
 
@@ -132,14 +133,14 @@ def test_a_settings_file_is_read_and_options_win(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "run.toml").write_text(SETTINGS_FILE)
-    facts = facts_of("train --config run.toml --quiet --name a", capsys)
+    facts = facts_of("train --config run.toml --quiet --output runs/a", capsys)
     settings = RunFolder.open("runs/a").settings
     assert (facts["epsilon"], facts["delta"], facts["model"]) == (2.0, 1e-7, "mlp")
     assert settings["model"]["public_hidden"] == [4]
     assert settings["private_phase"]["clip_norm"] == 3.0
     assert settings["label_phase"]["batch_size"] == 100
     options = "--epsilon 1 --clip-norm 7 --learning-rate 0.5 --split ratio:0.25 --early-stopping"
-    facts = facts_of(f"train --config run.toml --quiet --name b {options}", capsys)
+    facts = facts_of(f"train --config run.toml --quiet --output runs/b {options}", capsys)
     settings = RunFolder.open("runs/b").settings
     assert (facts["epsilon"], facts["label_epsilon"]) == (1.0, 0.25)
     assert settings["private_phase"]["clip_norm"] == 7.0
@@ -157,7 +158,9 @@ def test_a_settings_file_serves_several_methods(
     assert RunFolder.open(facts["run"]).settings["model"]["embedding_dim"] == 2
     strict = SETTINGS_FILE.replace('"hybrid"', '"nonprivate"')
     (folder / "run.toml").write_text(strict)
-    assert "has no setting 'target'" in error_of("train --config run.toml --quiet", 2, capsys)
+    assert "has no setting 'private_phase'" in error_of(
+        "train --config run.toml --quiet", 2, capsys
+    )
 
 
 @pytest.mark.parametrize(
@@ -168,11 +171,11 @@ def test_a_settings_file_serves_several_methods(
         ("test_fraction", "test_fracton", "did you mean 'test_fraction'?"),
         ("embedding_dim", "embeding_dim", "did you mean 'embedding_dim'?"),
         ('"hybrid"', '"hybird"', "did you mean 'hybrid'?"),
-        ("rows = 600", "rows = 0", "data.rows=0"),
+        ("rows = 600", "rows = 0", "rows=0"),
         ('"hybrid"\n', '"hybrid"\nunit = 3\n', "unit=3 must be a table"),
         ('"hybrid"', '"mosaic"', "which is of hybrid"),
         ('method = "hybrid"', "", "which is of hybrid"),
-        ("[target]", "[target", "cannot be read"),
+        ("[target]", "[target", "is not TOML"),
     ],
 )
 def test_mistakes_in_a_settings_file_are_named(
@@ -181,15 +184,19 @@ def test_mistakes_in_a_settings_file_are_named(
     assert old in SETTINGS_FILE
     (folder / "run.toml").write_text(SETTINGS_FILE.replace(old, new))
     assert what in error_of("train --config run.toml --quiet", 2, capsys)
-    assert not [path for path in folder.glob("runs/*") if path.name != ".synth"]
+    assert not [*folder.glob("runs/*")]
 
 
 @pytest.mark.parametrize(
     ("options", "code", "what"),
     [
-        ("--method mosaic", 2, "needs --epsilon"),
+        ("--method mosaic", 2, "needs an epsilon, e.g. --epsilon 3"),
         ("--method hybird --epsilon 1", 2, "did you mean 'hybrid'?"),
-        ("--method nonprivate --epsilon 1", 2, "--epsilon has no meaning for method nonprivate"),
+        (
+            "--method nonprivate --epsilon 1",
+            2,
+            "--epsilon 1.0 is given, but method nonprivate has no guarantee",
+        ),
         ("--method rr --epsilon 1 --epochs 2", 2, "give --label-epochs"),
         ("--epsilon 1 --epochs 4", 2, "or use --method hybrid or dp-sgd"),
         ("--method cells --epsilon 1", 2, "--method 'cells' is unknown"),
@@ -199,22 +206,20 @@ def test_mistakes_in_a_settings_file_are_named(
         ("--method dp-sgd --epsilon 1 --optimizer sgd", 2, "needs --learning-rate"),
         ("--method dp-sgd --epsilon 1 --optimizer sdg --learning-rate 1", 2, "did you mean 'sgd'?"),
         ("--method hybrid --epsilon 1 --accounting rdp", 2, "--accounting rdp is unknown"),
-        ("--method hybrid --epsilon 1 --max-rows-per-user 2", 2, "add --unit user"),
+        ("--method hybrid --epsilon 1 --max-rows-per-user 2", 2, "is for --unit user"),
         ("--method hybrid --epsilon 1 --unit user", 4, "needs data with a unit column"),
         ("--method hybrid --epsilon 1 --batch-size 100000", 2, "--batch-size 100000 must be <="),
-        ("--method rr --epsilon 1 --label-batch-size 601", 2, "--label-batch-size 601 must be <="),
-        ("--method nonprivate --batch-size 601", 2, "--batch-size 601 must be <="),
         ("--epsilon -1", 2, "--epsilon -1.0 must be > 0"),
-        ("--epsilon 1 --test-fraction 1", 2, "--test-fraction 1.0 must be in [0, 1)"),
+        ("--epsilon 1 --test-fraction 1", 2, "must be in [0, 1)"),
         ("--epsilon 1 --test other --test-fraction 0.1", 2, "exclude each other"),
-        ("--epsilon 1 --device tpu", 2, "--device tpu is unknown"),
+        ("--method rr --epsilon 1 --device tpu", 2, "--device 'tpu' is unknown"),
+        ("--epsilon 1 --device tpu", 2, "--device 'tpu' has no meaning for method mosaic"),
         ("--epsilon 1 --purpose x", 2, "give --ledger too"),
-        ("--method rr --epsilon 1 --name ../x", 2, "--name ../x must be"),
         ("--method rr --epsilon 1 --predictions no/file.parquet", 2, "in no folder that exists"),
         ("--method rr --epsilon 1 --resume", 4, "no unfinished run called rr-search"),
-        ("--method rr --epsilon 1 --resume --name x", 4, "x is no run"),
+        ("--method rr --epsilon 1 --resume --output runs/x", 4, "x is no run"),
         ("--method rr --epsilon 1 --baseline x", 4, "x is no run"),
-        ("--method nonprivate --ledger ledger.db", 2, "leave out --ledger"),
+        ("--method nonprivate --ledger ledger.db", 2, "leave out the ledger (--ledger)"),
         ("--method rr --epsilon 1 --allow-public device_typ", 2, "not public in the schema"),
     ],
 )
@@ -222,22 +227,22 @@ def test_wrong_options_say_what_is_wrong_and_begin_nothing(
     options: str, code: int, what: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert what in error_of(f"train {SYNTH} {options}", code, capsys)
-    assert not [path for path in folder.glob("runs/*") if path.name != ".synth"]
+    assert not [*folder.glob("runs/*")]
 
 
 @pytest.mark.parametrize(
     ("source", "code", "what"),
     [
-        ("", 2, "--data is missing"),
-        ("--data nowhere", 4, "--data nowhere does not exist"),
-        (
-            "--data mine.csv",
-            4,
-            "mine.csv is a file. Prepare it first: `tulle data prepare mine.csv",
-        ),
-        ("--data synth:serch", 2, "did you mean 'search'?"),
-        ("--data .", 4, "is not a prepared dataset"),
-        ("--data . --rows 5", 2, "--rows is for made-up logs"),
+        ("", 2, "the data are missing"),
+        ("nowhere", 4, "nowhere does not exist"),
+        ("mine.csv", 2, "the roles of columns are missing: give --schema FILE; or --label"),
+        ("mine.csv --label clik", 4, "no column 'clik' (did you mean 'click'?)"),
+        ("mine.csv --public click", 2, "--public is given without --label"),
+        ("mine.csv --label click --schema s.toml", 2, "--schema and --label exclude each other"),
+        ("synth:serch", 2, "did you mean 'search'?"),
+        ("synth:search --layout search", 2, "has its own schema"),
+        (".", 4, "is not a prepared dataset"),
+        (". --rows 5", 2, "--rows 5 is for synthetic logs"),
     ],
 )
 def test_wrong_data_are_named(
@@ -247,32 +252,37 @@ def test_wrong_data_are_named(
     assert what in error_of(f"train {source} --epsilon 1", code, capsys)
 
 
-def test_a_made_up_log_is_prepared_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = f"train {SYNTH} --model lr --method nonprivate"
+def test_a_synthetic_log_is_made_and_prepared_once(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = f"train {SYNTH} --model lr --method nonprivate --cache cache"
     first = facts_of(command, capsys)
-    (kept,) = folder.glob("runs/.synth/[!.]*")
-    changed = kept.stat().st_mtime_ns
+    kept = sorted(path.name for path in folder.glob("cache/[!.]*"))
+    assert len(kept) == 2  # the log and its arrays
+    changed = {name: (folder / "cache" / name / "schema.json") for name in kept}
+    times = [path.stat().st_mtime_ns for path in changed.values() if path.exists()]
     second = facts_of(command, capsys)
-    assert [path.name for path in folder.glob("runs/.synth/[!.]*")] == [kept.name]
-    assert kept.stat().st_mtime_ns == changed
+    assert sorted(path.name for path in folder.glob("cache/[!.]*")) == kept
+    assert [path.stat().st_mtime_ns for path in changed.values() if path.exists()] == times
     assert first["auc_loss"] == second["auc_loss"]
     facts_of(f"{command} --synth-seed 1", capsys)
-    assert len([*folder.glob("runs/.synth/[!.]*")]) == 2
+    assert len([*folder.glob("cache/[!.]*")]) == 4
 
 
-def test_a_place_where_no_log_can_be_made_up_is_named(
+def test_a_place_where_no_log_can_be_made_is_named(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = f"train {SYNTH} --method rr --epsilon 1"
     (folder / "file").write_text("")
-    assert "file/.synth cannot be used" in error_of(f"{command} --runs file", 4, capsys)
+    assert "file cannot be used" in error_of(f"{command} --cache file", 4, capsys)
     full = pl.exceptions.ComputeError("no space left")
 
     def fail(*_arguments: object, **_named: object) -> None:
         raise full
 
     monkeypatch.setattr("tulle.data.synth.table_files.sink_tables", fail)
-    assert "cannot be written: no space left; make room" in error_of(command, 4, capsys)
+    error = error_of(f"{command} --cache new", 4, capsys)
+    assert "cannot be written: no space left; make room" in error
 
 
 def test_a_card_that_finds_no_room_is_named_and_written_later(
@@ -283,7 +293,7 @@ def test_a_card_that_finds_no_room_is_named_and_written_later(
 
     command = f"train {SYNTH} --model lr --method rr --epsilon 1"
     with monkeypatch.context() as patch:
-        patch.setattr("tulle.report.card_file.write_card", full)
+        patch.setattr("tulle.train.verbs.write_card", full)
         assert "card.json cannot be used: No space left" in error_of(command, 4, capsys)
     assert Path(facts_of(f"{command} --resume", capsys)["card"]).exists()
 
@@ -357,9 +367,9 @@ def test_predictions_are_those_of_the_test_rows(
     assert 60 < table.height < 180
     assert table["row"].is_sorted()
     assert table["row"].max() < 600
-    assert "p.parquet exists" in error_of(command, 2, capsys)
-    resumed = f"{command} --resume --name rr-search"
-    assert "p.parquet exists" in error_of(resumed, 2, capsys)
+    assert "'p.parquet' exists" in error_of(command, 2, capsys)
+    resumed = f"{command} --resume --output runs/rr-search"
+    assert "'p.parquet' exists" in error_of(resumed, 2, capsys)
     other = resumed.replace("p.parquet", "q.parquet")
     assert facts_of(other, capsys)["run"] == "runs/rr-search"
     assert pl.read_parquet(folder / "q.parquet").equals(table)
@@ -399,7 +409,7 @@ def test_a_file_is_not_both_trained_and_tested_on(
     capsys.readouterr()
     command = "train --data rows --unit example --model lr --method rr --epsilon 1 --quiet"
     error = error_of(f"{command} --test both", 4, capsys)
-    assert "--test both was prepared from copy.csv, which is a file of the training rows" in error
+    assert "the test rows of both are from copy.csv, which is a file of the training rows" in error
     assert not (folder / "runs").exists()
     facts_of(f"{command} --test other", capsys)
 
@@ -449,7 +459,7 @@ def test_the_ledger_pays_once_and_refuses_the_second_run(
     ledger = budget(1.5)
     command = f"train {SYNTH} --model lr --method rr --epsilon 1 --ledger ledger.db"
     facts_of(command, capsys)
-    facts_of(f"{command} --resume --name rr-search", capsys)
+    facts_of(f"{command} --resume --output runs/rr-search", capsys)
     assert len(ledger.spends("all")) == 1
     assert "needs epsilon=" in error_of(command, 3, capsys)
     assert len(ledger.spends("all")) == 1
@@ -459,9 +469,9 @@ def test_the_ledger_pays_once_and_refuses_the_second_run(
 def test_a_run_goes_on_only_with_its_own_settings_and_data(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    command = f"train {SYNTH} --model lr --method rr --epsilon 1 --name a"
+    command = f"train {SYNTH} --model lr --method rr --epsilon 1 --output runs/a"
     facts_of(command, capsys)
-    assert "run a is there already" in error_of(command, 4, capsys)
+    assert "runs/a holds a run already" in error_of(command, 4, capsys)
     assert "epsilon=1.0, not 2.0" in error_of(
         f"{command} --resume".replace("--epsilon 1", "--epsilon 2"), 4, capsys
     )
@@ -476,7 +486,7 @@ def test_sigterm_before_the_first_step_ends_with_the_code_of_an_interruption(
     def stop(*_: object, **__: object) -> None:
         signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr("tulle.cli.train.plan_run", stop)
+    monkeypatch.setattr("tulle.train.verbs.TrainingData", stop)
     assert "stopped as asked" in error_of(f"train {SYNTH} --method rr --epsilon 1", 130, capsys)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
@@ -488,17 +498,36 @@ def test_the_handler_of_sigterm_is_put_back() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-@pytest.mark.parametrize("library", ["torch", "safetensors"])
-def test_missing_libraries_say_how_to_install_them(
-    library: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_without_pytorch_mosaic_trains_and_other_methods_say_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith(("tulle.train", "tulle.runs"))]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, library, None)
-    said = f"training needs {library}, which is not installed: pip install 'tulle[train]'"
-    assert said in error_of(f"train {SYNTH} --epsilon 1", 1, capsys)
-    with pytest.raises(ModuleNotFoundError, match=re.escape(said)):
-        import tulle.train  # noqa: F401
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    error = error_of(f"train {SYNTH} --method rr --epsilon 1", 1, capsys)
+    assert "method rr needs PyTorch, which is not installed: pip install 'tulle[train]'" in error
+    assert facts_of(f"train {SYNTH} --epsilon 1", capsys)["method"] == "mosaic"
+
+
+def test_mosaic_plans_trains_and_predicts_in_a_process_without_pytorch(folder: Path) -> None:
+    code = """
+        import sys
+        sys.modules["torch"] = None
+        import tulle
+        schema = {"label": "y", "public": ["a"], "sensitive": ["b"]}
+        rows = {"a": ["u", "v"] * 300, "b": ["s", "t", "t"] * 200, "y": [0, 1, 0, 0] * 150}
+        import polars as pl
+        table = pl.DataFrame(rows)
+        tulle.train.plan(table, schema, epsilon=3)
+        tulle.train.fit(table, schema, epsilon=3, output="model")
+        assert tulle.load("model").predict_proba(table).shape == (600, 2)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_baseline_prints_that_it_has_no_privacy(capsys: pytest.CaptureFixture[str]) -> None:
@@ -511,9 +540,9 @@ def test_a_baseline_prints_that_it_has_no_privacy(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("--device cuda", "--device cuda is not there: torch finds no GPU; use --device cpu."),
+        ("--device cuda", "--device 'cuda' is not there: torch finds no GPU; use 'cpu'."),
         ("--device cuda --processes 2", "torch finds no GPU"),
-        ("--device mps", "--device mps is unknown; use cpu or cuda."),
+        ("--device mps", "--device 'mps' is unknown; use 'cpu', 'cuda' or e.g. 'cuda:1'."),
     ],
 )
 def test_a_missing_device_costs_nothing_and_leaves_nothing(

@@ -111,8 +111,8 @@ def test_a_wrong_settings_file_is_refused(
         ("--split paper", "or use --method hybrid."),
         ("--smoothing 0.1", "or use --method label-projection."),
         ("--accounting paper", "--accounting has no meaning"),
-        ("--max-rows-per-user 2", "--max-rows-per-user has no meaning"),
-        ("--user-accounting several-rows", "--user-accounting has no meaning"),
+        ("--max-rows-per-user 2", "--max-rows-per-user is for --unit user"),
+        ("--user-accounting several-rows", "--user-accounting is for --unit user"),
         ("--unit user", "Use method hybrid or dp-sgd"),
         ("--delta 0", "--delta 0.0 is out of reach"),
     ],
@@ -124,7 +124,7 @@ def test_options_without_a_meaning_are_refused(
 
 
 @pytest.mark.parametrize(
-    "options", ["--checkpoint-every 3", "--device cuda", "--finished-plan p.json --device cuda"]
+    "options", ["--checkpoint-every 3", "--device cuda", "--plan p.json --device cuda"]
 )
 def test_options_of_steps_are_refused_before_a_run_begins(
     folder: Path,
@@ -135,8 +135,8 @@ def test_options_of_steps_are_refused_before_a_run_begins(
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     command = TRAIN
-    if "--finished-plan" in options:
-        assert run(f"{PLAN} --finished p.json") == 0
+    if "--plan" in options:
+        assert run(f"{PLAN} --output p.json") == 0
         command = f"train {SYNTH}"
     assert "has no meaning for method mosaic" in error_of(f"{command} {options}", 2, capsys)
     assert not (folder / "runs" / "mosaic-search").exists()
@@ -151,7 +151,7 @@ def test_the_method_is_named_in_help(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_run_trains_and_leaves_card_and_report(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    facts = facts_of(f"{TRAIN} --name one --predictions p.parquet", capsys)
+    facts = facts_of(f"{TRAIN} --output runs/one --predictions p.parquet", capsys)
     assert (facts["method"], facts["model"], facts["steps"]) == ("mosaic", "cells", 0)
     assert facts["epsilon"] == 3
     assert facts["verdict"].startswith("Private release: epsilon=3")
@@ -163,9 +163,9 @@ def test_a_run_trains_and_leaves_card_and_report(
 
 
 def test_a_finished_plan_is_run_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(f"{PLAN} --finished p.json") == 0
+    assert run(f"{PLAN} --output p.json") == 0
     capsys.readouterr()
-    facts = facts_of(f"train {SYNTH} --finished-plan p.json", capsys)
+    facts = facts_of(f"train {SYNTH} --plan p.json", capsys)
     assert (facts["method"], facts["epsilon"]) == ("mosaic", 3)
 
 
@@ -198,7 +198,7 @@ def test_a_stopped_run_pays_once_and_says_that_it_begins_anew(
 ) -> None:
     budget = "--name ads --unit example --adjacency replace --epsilon 3.1 --delta 1e-7"
     assert run(f"budget create ledger.db {budget}") == 0
-    command = f"{TRAIN.replace('--quiet', '')} --name one --ledger ledger.db"
+    command = f"{TRAIN.replace('--quiet', '')} --output runs/one --ledger ledger.db"
     with monkeypatch.context() as patch:
         patch.setattr(cell_training, "train_on_cells", stopping(cell_training.train_on_cells))
         assert run(command) == 130
@@ -220,7 +220,7 @@ def test_files_with_figures_of_the_test_rows_are_those_that_the_page_names(folde
         r"^\| (`[^|]+`) \| [^|]+ \| ([^|]+) \|$", page.read_text(), flags=re.MULTILINE
     )
     may_leave = {name: mark for names, mark in table for name in re.findall(r"`([^`]+)`", names)}
-    assert run(f"{TRAIN} --name tested") == 0
+    assert run(f"{TRAIN} --output runs/tested") == 0
     assert run("report runs/tested") == 0
     run_folder = folder / "runs" / "tested"
     loss = str(json.loads((run_folder / "result.json").read_text())["metrics"]["log_loss"])
@@ -234,11 +234,11 @@ def test_files_with_figures_of_the_test_rows_are_those_that_the_page_names(folde
 
 def test_a_card_has_exact_figures_of_the_test_rows_unless_nothing_is_tested(folder: Path) -> None:
     """Whether a card may leave depends on it."""
-    assert run(f"{TRAIN} --name tested") == 0
+    assert run(f"{TRAIN} --output runs/tested") == 0
     tested = json.loads((folder / "runs" / "tested" / "result.json").read_text())["metrics"]
     card = json.loads((folder / "runs" / "tested" / "card.json").read_text())
     assert tested["log_loss"] in [figure["value"] for figure in card["utility"]]
-    assert run(f"{TRAIN} --name untested --test-fraction 0") == 0
+    assert run(f"{TRAIN} --output runs/untested --test-fraction 0") == 0
     assert json.loads((folder / "runs" / "untested" / "card.json").read_text())["utility"] == []
     assert "Not measured." in (folder / "runs" / "untested" / "card.md").read_text()
     assert json.loads((folder / "runs" / "untested" / "result.json").read_text())["metrics"] is None

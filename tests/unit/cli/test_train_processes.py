@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from tulle.cli.train import _joined as processes_of
 from tulle.cli.train_options import TrainOptions
-from tulle.cli.train_processes import processes_of
 from tulle.errors import ConfigError
-from tulle.train.distributed import local_processes
+from tulle.train.steps.processes import local_processes
 from unit.cli.train_commands import SYNTH, error_of, facts_of
 
 SMALL = (
@@ -77,6 +77,6 @@ def test_nobody_is_started_for_data_that_are_not_there(
     monkeypatch.setattr(
         local_processes, "local_processes", lambda *given, **_: started.append(given)
     )
-    text = "train --data nowhere --method dp-sgd --epsilon 3 --processes 2"
+    text = "train nowhere --method dp-sgd --epsilon 3 --processes 2"
     assert "nowhere does not exist" in error_of(text, 4, capsys)
     assert started == []

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from tulle.cli import train_progress
-from tulle.cli.train_progress import showing_training
-from tulle.train.progress import Progress
+from tulle.cli import train_output as train_progress
+from tulle.cli.train_output import showing_training
+from tulle.train.run_context import Progress
 
 
 class Terminal(io.StringIO):

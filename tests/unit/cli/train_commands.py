@@ -11,7 +11,7 @@ from tulle.data.prepared.partial import hold_partial
 from tulle.data.prepared.writer import DatasetWriter
 from unit.data.prepared.small_dataset import CONTENTS, SETTINGS, block
 
-SYNTH = "--data synth:search --rows 600 --quiet"
+SYNTH = "synth:search --rows 600 --quiet"
 
 
 def run(text: str) -> int:
