@@ -33,7 +33,11 @@ def python_words(message: str, arguments: list[str]) -> list[str]:
     command: Any = typer.main.get_command(app)
     for word in arguments:
         command = getattr(command, "commands", {}).get(word, command)
-    options = {name for p in command.params for name in (*p.opts, *p.secondary_opts)}
+    options = {
+        name
+        for p in getattr(command, "all_params", command.params)
+        for name in (*p.opts, *p.secondary_opts)
+    }
     has_file = any(word.endswith((".toml", ".json")) for word in arguments)
     plain = re.sub(r"`[^`]*`", "", message)  # whole commands, which have options of their own
     for word in arguments:  # which may be anything

@@ -1,6 +1,10 @@
 """What all tests need from the process they run in."""
 
+import atexit
+import os
+import shutil
 import signal
+import tempfile
 
 from hypothesis import HealthCheck, settings
 
@@ -16,3 +20,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("without clocks")
+
+# Logs that commands prepare by themselves go here, and not to the cache of whoever runs the tests.
+_cache = tempfile.mkdtemp(prefix="tulle-test-cache-")
+os.environ["TULLE_CACHE"] = _cache
+atexit.register(shutil.rmtree, _cache, ignore_errors=True)

@@ -6,17 +6,20 @@ import pathlib
 import re
 
 import pytest
+import typer
 
 from end_to_end.help_examples import leaf_commands
+from tulle.audit.audited_steps import AUDITED_STEPS
 from tulle.audit.randomizers.catalogue import RANDOMIZERS
-from tulle.audit.steps.engines import ENGINES
+from tulle.lab.audited_randomizers import LAB_RANDOMIZERS
 
 ROOT = pathlib.Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tulle"
 INDEX = ROOT / "docs" / "theory" / "index.md"
 PAGES = [page for page in sorted(INDEX.parent.glob("*.md")) if page != INDEX]
-NAMES = {randomizer.name for randomizer in RANDOMIZERS}
-STEPS = {engine.name for engine in ENGINES}
+EVERY = (*RANDOMIZERS, *LAB_RANDOMIZERS)
+NAMES = {randomizer.name for randomizer in EVERY}
+STEPS = {engine.name for engine in AUDITED_STEPS}
 
 SECTIONS = [
     "Claim",
@@ -168,7 +171,7 @@ def test_every_audited_step_is_on_a_page() -> None:
 
 
 def test_every_page_of_a_randomizer_names_its_modules() -> None:
-    for randomizer in RANDOMIZERS:
+    for randomizer in EVERY:
         pages = [
             text for page in PAGES if randomizer.name in randomizers_of(text := page.read_text())
         ]
@@ -224,7 +227,10 @@ def unknown_names_of(text: str) -> list[str]:
     commands = dict(leaf_commands())
     groups = {name[: space.start()] for name in commands for space in re.finditer(" ", name)}
     options = {
-        option for command in commands.values() for each in command.params for option in each.opts
+        option
+        for command in commands.values()
+        for each in command.get_params(typer.Context(command))  # settings of a method among them
+        for option in each.opts
     }
     unknown = []
     for code in re.findall(r"`([^`]+)`", text):

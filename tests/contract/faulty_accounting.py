@@ -8,7 +8,7 @@ import numpy as np
 
 from tulle.accounting.accountant import privacy_curve
 from tulle.accounting.curve import ExactCurve, PrivacyCurve
-from tulle.accounting.event_profiles import event_parts
+from tulle.accounting.event_rules import event_parts
 from tulle.accounting.profiles import Profile
 from tulle.privacy import events
 from tulle.privacy.events import Event

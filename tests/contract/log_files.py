@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import zstandard
 
-from tulle.data.formats.layout import Layout
+from tulle.data.tables.layout import Layout
 
 Row = list[str | None]
 

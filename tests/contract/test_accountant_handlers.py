@@ -9,18 +9,20 @@ import math
 import numpy as np
 import pytest
 
-from tulle.accounting.accountant import contains_non_private, privacy_curve
+from tulle.accounting import event_rules
+from tulle.accounting.accountant import privacy_curve
 from tulle.accounting.curve import PrivacyCurve
 from tulle.errors import ConfigError, UnsupportedEventError
 from tulle.privacy import events
-from tulle.privacy.event_json import (
+from tulle.privacy.events import (
     _EVENT_CLASSES,
+    Event,
+    contains,
     event_from_dict,
     event_from_json,
     event_to_dict,
     event_to_json,
 )
-from tulle.privacy.events import Event
 from tulle.privacy.units import Adjacency
 
 REPLACE, REMOVE, ZERO_OUT = Adjacency.REPLACE, Adjacency.ADD_OR_REMOVE, Adjacency.ZERO_OUT
@@ -125,6 +127,26 @@ def test_every_event_class_has_an_example() -> None:
     assert set(EXAMPLES) == set(_EVENT_CLASSES) == concrete
     for name, examples in EXAMPLES.items():
         assert all(type(e).__name__ == name for e in examples)
+
+
+def test_every_event_class_has_rules() -> None:
+    """A new mechanism is a class in mechanism_rules.py, a new composition one in event_rules.py."""
+    assert {cls.__name__ for cls in event_rules._RULES} == set(EXAMPLES)
+
+
+@each_event
+def test_rules_scale_noise_and_open_batches(event: Event) -> None:
+    """Each event says what it is with more noise and without sampling, or names what it is."""
+    assert event_rules.with_noise_scaled(event, 1.0) == event
+    assert type(event_rules.with_noise_scaled(event, 2.0)) is type(event)
+    opened = event_rules.without_amplification(event)
+    sampled = (
+        events.PoissonSampled,
+        events.TruncatedPoissonSampled,
+        events.FixedSizeSampled,
+        events.Shuffled,
+    )
+    assert not any(contains(opened, kind) for kind in sampled)
 
 
 @each_event
@@ -270,7 +292,7 @@ def test_one_unprotected_part_makes_everything_unprotected(adjacency: Adjacency)
         events.Shuffled(event=events.Composed((RESPONSE, exposed)), num_reports=10),
         events.Grouped(event=exposed, group_size=2),
     ):
-        assert contains_non_private(event)
+        assert contains(event, events.NonPrivate)
         curve = privacy_curve(event, adjacency)
         assert curve.epsilon(0.5) == math.inf
         assert curve.delta(100.0) == 1.0

@@ -19,11 +19,11 @@ from contract.log_files import (
     write_form,
     write_parquet,
 )
-from tulle.data.formats.generic import layout_for
-from tulle.data.formats.layout import Layout
 from tulle.data.formats.public import LAYOUTS
-from tulle.data.formats.tables import BadLines, Block, Position, read_blocks
 from tulle.data.schema import Schema
+from tulle.data.tables.blocks import BadLines, Block, Position
+from tulle.data.tables.layout import Layout, layout_for
+from tulle.data.tables.sources import read_blocks
 from tulle.errors import DataError
 
 _ROLES = Schema(label="y", public=("a",), sensitive=("b",), unit="u", ignored=("x",))

@@ -1,7 +1,8 @@
 """The contract of every local randomizer of one value out of a few.
 
-A randomizer is a module with `randomize` and a config that knows its exact
-channel, its event and the chances that a report supports a value.
+Such a randomizer is a module with a `release_…` function and a config that knows its exact
+channel, its event and the probabilities that a report supports a value. What every randomizer of
+`tulle.mechanisms` must be is in `test_mechanisms.py`.
 """
 
 import importlib
@@ -19,9 +20,8 @@ from statistical.randomizer_checks import assert_private, exceeds_exp, largest_r
 from tulle.errors import ConfigError, DataError
 from tulle.mechanisms import randomized_response, rappor, subset_selection
 from tulle.mechanisms.entropy import SeededNoise, release_rng
-from tulle.mechanisms.frequency import count_reports, debias_counts, variance_per_report
-from tulle.privacy.event_json import event_from_json, event_to_json
-from tulle.privacy.events import Event, Repeated
+from tulle.mechanisms.noisy_reports import count_reports, debias_counts, variance_per_report
+from tulle.privacy.events import Event, Repeated, event_from_json, event_to_json
 
 CONFIG_CLASSES: dict[ModuleType, Any] = {
     randomized_response: randomized_response.RandomizedResponseConfig,
@@ -38,10 +38,23 @@ CASES = [
 each_case = pytest.mark.parametrize(("module", "config"), CASES)
 
 
+def draw_of(module: ModuleType) -> Any:
+    """The function of a module that draws one report for each value."""
+    return getattr(module, f"release_{module.__name__.rpartition('.')[2]}")
+
+
 def test_every_module_with_a_randomizer_is_listed_here() -> None:
     names = [m.name for m in pkgutil.iter_modules(tulle.mechanisms.__path__)]
     modules = [importlib.import_module(f"tulle.mechanisms.{name}") for name in names]
-    assert {m for m in modules if hasattr(m, "randomize")} == set(CONFIG_CLASSES)
+    with_probs = {
+        module
+        for module in modules
+        for value in vars(module).values()
+        if getattr(value, "__module__", None) == module.__name__
+        and hasattr(value, "support_probs")
+        and not getattr(value, "_is_protocol", False)
+    }
+    assert with_probs == set(CONFIG_CLASSES)
 
 
 @each_case
@@ -126,17 +139,17 @@ def test_a_seeded_source_repeats_and_the_operating_system_does_not(
     module: ModuleType, config: Any
 ) -> None:
     values = np.arange(4000) % config.num_values
-    first, again = (module.randomize(values, config, rng=SeededNoise(3)) for _ in range(2))
+    first, again = (draw_of(module)(values, config, rng=SeededNoise(3)) for _ in range(2))
     assert np.array_equal(first, again)
     if config.epsilon < 2:
-        one, two = (module.randomize(values, config, rng=release_rng()) for _ in range(2))
+        one, two = (draw_of(module)(values, config, rng=release_rng()) for _ in range(2))
         assert not np.array_equal(one, two)
 
 
 @each_case
 def test_every_report_is_one_of_the_outputs(module: ModuleType, config: Any) -> None:
     values = np.arange(500) % config.num_values
-    reports = module.randomize(values, config, rng=SeededNoise(1))
+    reports = draw_of(module)(values, config, rng=SeededNoise(1))
     outputs = set(config.outputs())
     assert {tuple(r.tolist()) if r.ndim else int(r) for r in reports} <= outputs
     assert count_reports(reports, config).shape == (config.num_values,)
@@ -149,14 +162,14 @@ def test_values_that_cannot_be_held_are_refused_without_showing_them(
 ) -> None:
     config = CONFIG_CLASSES[module](epsilon=1.0, num_values=3)
     with pytest.raises(DataError) as caught:
-        module.randomize(bad, config, rng=SeededNoise(0))
+        draw_of(module)(bad, config, rng=SeededNoise(0))
     assert not any(f"{value} " in str(caught.value) for value in (-1, 2**63, "nan"))
 
 
 @pytest.mark.parametrize("module", CONFIG_CLASSES, ids=lambda m: m.__name__.rpartition(".")[2])
 def test_no_values_give_no_reports(module: ModuleType) -> None:
     config = CONFIG_CLASSES[module](epsilon=1.0, num_values=3)
-    reports = module.randomize([], config, rng=release_rng())
+    reports = draw_of(module)([], config, rng=release_rng())
     assert len(reports) == 0
     assert count_reports(reports, config).tolist() == [0, 0, 0]
 

@@ -17,12 +17,11 @@ from tulle.data.samplers.batch import Batch, Sampler
 from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.data.samplers.fixed_size import FixedSize
 from tulle.data.samplers.poisson import Poisson
-from tulle.data.samplers.shuffled import Shuffled
+from tulle.data.samplers.shuffled import ShuffledBatches
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.data.samplers.user_sampling import UserSampling, group_rows
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise, release_rng
-from tulle.privacy.event_json import event_from_json, event_to_json
 from tulle.privacy.events import (
     Event,
     FixedSizeSampled,
@@ -31,6 +30,8 @@ from tulle.privacy.events import (
     PoissonSampled,
     Repeated,
     TruncatedPoissonSampled,
+    event_from_json,
+    event_to_json,
 )
 from tulle.privacy.units import Adjacency
 
@@ -63,7 +64,7 @@ CASES: list[tuple[Any, type[Event], int]] = [
         3,
     ),
     (FixedSize(num_rows=NUM_ROWS, batch_size=12, steps=STEPS), FixedSizeSampled, STEPS),
-    (Shuffled(num_rows=NUM_ROWS, batch_size=50, epochs=4), FixedSizeSampled, 4),
+    (ShuffledBatches(num_rows=NUM_ROWS, batch_size=50, epochs=4), FixedSizeSampled, 4),
     (
         UserSampling(num_users=40, sampling_prob=0.1, steps=STEPS, max_rows_per_user=3),
         PoissonSampled,
@@ -131,7 +132,7 @@ def test_only_samplers_that_claim_amplification_are_marked_so(
     sampler: Any, step_event: type[Event], count: int
 ) -> None:
     del step_event, count
-    assert sampler.is_amplified == (not isinstance(sampler, Shuffled))
+    assert sampler.is_amplified == (not isinstance(sampler, ShuffledBatches))
 
 
 @each_case

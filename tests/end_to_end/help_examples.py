@@ -48,10 +48,10 @@ data synth taobao-tables --rows 400 --output taobao
 data synth auctions --rows 60 --output made-up.parquet
 data prepare clicks.parquet --layout search --output prepared
     --hash-bins-public 300 --hash-bins-sensitive 300
-plan --data prepared --method rr --epsilon 3 --finished plan.json
-train --data prepared --method rr --epsilon 3 --name monday --predictions predictions.parquet
-train --data prepared --method rr --epsilon 1 --name tuesday
-measure run campaigns.toml --out last-week
+plan prepared --method rr --epsilon 3 --output plan.json
+train prepared --method rr --epsilon 3 --output runs/monday --predictions predictions.parquet
+train prepared --method rr --epsilon 1 --output runs/tuesday
+measure run campaigns.toml --output last-week
 """
 
 
@@ -96,6 +96,10 @@ def _write_sales(folder: Path) -> None:
     clicks = pl.read_parquet(folder / "clicks.parquet")
     clicks.write_csv(folder / "impressions.csv")
     clicks.write_parquet(folder / "test.parquet")
+    row = pl.int_range(pl.len())
+    clicks.with_columns(
+        bought=pl.col("Sale"), campaign=pl.format("c{}", row.mod(4)), age=20 + row.mod(50)
+    ).write_csv(folder / "own.csv")
     amount = pl.int_range(pl.len()).mod(401).alias("Sale")
     clicks.with_columns(amount).write_csv(folder / "sales.csv")
     price = {"price": [3.0, 8.0, 5.0], "items": [1, 2, 1], "campaign": ["a", "b", "a"]}
@@ -110,7 +114,7 @@ def _write_market(folder: Path) -> None:
     auctions.write_ndjson(folder / "auctions.jsonl")
     plan = ["select", "plan", "auctions.parquet", "--epsilon", "3", "--private-stddev", "0.6"]
     for name, pricing in (("other", "second-price"), ("per-click", "second-price-per-click")):
-        assert run_with([*plan, "--pricing", pricing, "--out", f"{name}.toml"]) == 0
+        assert run_with([*plan, "--pricing", pricing, "--output", f"{name}.toml"]) == 0
     shown = auctions.select("auction_id").unique(maintain_order=True).head(3)
     shown.write_csv(folder / "clicks.csv")
 
@@ -122,9 +126,17 @@ def _write_taobao(folder: Path) -> None:
     chances = pl.DataFrame({"row": range(len(raw)), "probability": [0.1] * len(raw)})
     for name in ("server", "device"):
         chances.write_parquet(folder / f"{name}.parquet")
-    raw.select(
-        user_id="user", timestamp=pl.int_range(pl.len()) // 4, ad_id="adgroup_id", price=pl.lit(2.0)
-    ).with_columns(pl.lit(7).alias("user_id")).write_parquet(folder / "log.parquet")
+    row = pl.int_range(pl.len())
+    log = raw.select(
+        user_id=pl.lit(7),
+        timestamp=row // 4,
+        ad_id="adgroup_id",
+        price=pl.lit(2.0),
+        campaign=pl.format("c{}", row.mod(4)),
+    )
+    log.write_parquet(folder / "log.parquet")
+    log.write_csv(folder / "log.csv")
+    log.select("campaign").unique().write_csv(folder / "campaigns.csv")
 
 
 def _write_reach(folder: Path) -> None:

@@ -36,9 +36,11 @@ def test_predictions_of_two_models_become_auctions_and_a_market(
     run(capsys, "data", "prepare", *tables, "--layout", "taobao-tables", "--output", "all")
     train = ("train", "--data", "all", "--quiet", "--seed", 1)
     # One model sees users, the other public columns and noisy labels alone.
-    device = "--method nonprivate --name device --epochs 4 --learning-rate 0.05"
+    device = "--method nonprivate --output runs/device --epochs 4 --learning-rate 0.05"
     run(capsys, *train, *device.split(), "--predictions", "device.parquet")
-    server = "--method rr --unit example --name server --epsilon 8 --delta 0 --label-epochs 4"
+    server = (
+        "--method rr --unit example --output runs/server --epsilon 8 --delta 0 --label-epochs 4"
+    )
     run(capsys, *train, *server.split(), "--predictions", "server.parquet")
     made = (
         "data auctions tb/raw_sample.csv --format taobao --ad-table tb/ad_feature.csv --out "

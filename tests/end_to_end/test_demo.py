@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tulle.cli.main import run_with
-from tulle.report.card_file import read_card
-from tulle.report.training_card import read_result
+from tulle.runs.card import read_card
 from tulle.runs.folder import RunFolder
+from tulle.runs.training_record import read_training
 from waiting import HANG_S
 
 METHODS = ["nonprivate", "rr", "dp-sgd", "mosaic"]
@@ -53,7 +53,7 @@ def test_the_releases_of_the_demo_are_private_but_for_the_baseline(facts: dict[s
 def test_the_figures_of_the_demo_are_those_of_its_runs(facts: dict[str, Any]) -> None:
     rows = facts["rows"]
     for row in rows:
-        metrics = read_result(RunFolder.open(row["run"]))["metrics"]
+        metrics = read_training(RunFolder.open(row["run"])).metrics
         for name in ("auc_loss", "log_loss"):
             assert row[name] == metrics[name]
         assert metrics["num_rows"] == facts["test_rows"]
@@ -154,7 +154,9 @@ def test_an_interrupted_demo_says_so(begun: str, tmp_path: pathlib.Path) -> None
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     shown, message = process.communicate(timeout=HANG_S)
-    assert process.returncode == 130
+    # To a shell both are 130: under `python -m`, Python ends by the signal itself if the key came
+    # while a module ran generated code, as every dataclass does.
+    assert process.returncode in (130, -signal.SIGINT)
     assert shown == ""
     (line,) = message.splitlines()
     assert line.startswith(("error: stopped as asked", "error: interrupted"))

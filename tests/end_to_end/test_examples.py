@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tulle.accounting.ledger import Ledger
-from tulle.report.card_file import read_card
+from tulle.runs.card import read_card
 
 pytestmark = pytest.mark.slow
 
@@ -27,6 +27,14 @@ def auc_loss_in(text: str) -> float:
     found = re.search(r"AUC loss (0\.\d+)", text)
     assert found is not None, text
     return float(found[1])
+
+
+@pytest.mark.parametrize(
+    "name", ["release_labels.py", "select_ads.py", "three_lines.py", "train_mosaic.py"]
+)
+def test_an_example_needs_three_imports_at_most(name: str) -> None:
+    lines = (EXAMPLES / name).read_text().splitlines()
+    assert len([line for line in lines if line.startswith(("import ", "from "))]) <= 3
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
@@ -57,7 +65,7 @@ def test_labels_are_released_once_under_a_budget(tmp_path: pathlib.Path) -> None
     text = run("release_labels.py", str(tmp_path / "out"))
     assert "noisy.parquet: drawn" in text
     assert "copy.parquet: found" in text
-    card = read_card(tmp_path / "out" / "card.json")
+    card = read_card(tmp_path / "out" / "copy.card.json")
     assert card.verdict in text
     assert card.verdict.startswith("Private release: epsilon=2, delta=0 for the labels of one user")
     (spend,) = Ledger.open(tmp_path / "out" / "ledger.db").spends("labels")
@@ -79,7 +87,7 @@ def test_ads_are_selected_once_under_a_budget_and_billed(tmp_path: pathlib.Path)
     assert "keeps 39% of the gain" in text
     assert re.findall(r"stored: (\w+)", text) == ["False", "True"]
     assert "5000 impressions" in text
-    card = read_card(tmp_path / "out" / "card.json")
+    card = read_card(tmp_path / "out" / "choices.card.json")
     assert card.verdict.startswith("Private release: epsilon=2, delta=0")
     (spend,) = Ledger.open(tmp_path / "out" / "ledger.db").spends("ads")
     assert spend.request.event == card.plan.event
@@ -88,8 +96,9 @@ def test_ads_are_selected_once_under_a_budget_and_billed(tmp_path: pathlib.Path)
 def test_two_weeks_of_counts_are_paid_from_two_windows(tmp_path: pathlib.Path) -> None:
     text = run("weekly_conversions.py", str(tmp_path / "out"))
     assert len(re.findall(r"2026-01-\d\d: \[", text)) == 2
-    card = read_card(tmp_path / "out" / "card.json")
-    assert card.verdict in text
-    assert card.verdict.startswith("Private release: epsilon=1, delta=0 for the labels of one user")
+    for week in ("2026-01-08", "2026-01-15"):
+        card = read_card(tmp_path / "out" / week / "card.json")
+        assert card.verdict in text
+        assert card.verdict.startswith("Private release: epsilon=1, delta=0 for one user within")
     spends = Ledger.open(tmp_path / "out" / "ledger.db").spends("ads")
     assert [spend.status for spend in spends] == ["released", "released"]

@@ -18,15 +18,15 @@ from tulle.data.prepared.dataset import PreparedDataset
 from tulle.errors import RunStateError
 from tulle.privacy.units import Adjacency, Unit
 from tulle.runs.folder import RunFolder
-from tulle.train.export import load_model
 from tulle.train.fitting import fit
 from tulle.train.methods.method import Method
 from tulle.train.methods.mosaic import cell_training
 from tulle.train.methods.mosaic.method import MosaicConfig
-from tulle.train.run_options import RunOptions
-from tulle.train.schedules import CosineDecay
-from tulle.train.train_plan import TrainPlan
-from tulle.train.unit_level import ExampleLevel
+from tulle.train.methods.train_plan import TrainPlan
+from tulle.train.run_context import RunOptions
+from tulle.train.saved_models import load_model
+from tulle.train.settings.phases import CosineDecay
+from tulle.train.settings.units import ExampleLevel
 from unit.train.small_data import (
     dp_sgd,
     label_phase,
@@ -49,9 +49,10 @@ from pathlib import Path
 from tulle.accounting.ledger import Ledger
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.train.fitting import fit
-from tulle.train.train_plan import TrainPlan
-from tulle.train.run_options import LedgerCharge, RunOptions
-from tulle.train.schedules import CosineDecay
+from tulle.train.methods.train_plan import TrainPlan
+from tulle.runs.charging import ReleaseCharge
+from tulle.train.run_context import RunOptions
+from tulle.train.settings.phases import CosineDecay
 
 home = Path(sys.argv[1])
 plan = TrainPlan.from_json((home / "plan.json").read_text())
@@ -67,7 +68,7 @@ CosineDecay.rate_factor = noting
 options = RunOptions(
     folder=home / "run",
     resume=(home / "run" / "run.json").exists(),
-    charge=LedgerCharge(ledger=Ledger.open(home / "ledger.db")),
+    charge=ReleaseCharge(ledger=Ledger.open(home / "ledger.db"), purpose="training"),
     checkpoint_every=25,
 )
 print("begun", flush=True)
@@ -159,8 +160,8 @@ import os, sys
 from pathlib import Path
 from tulle.train import model_folder
 from tulle.train.fitting import fit
-from tulle.train.train_plan import TrainPlan
-from tulle.train.run_options import RunOptions
+from tulle.train.methods.train_plan import TrainPlan
+from tulle.train.run_context import RunOptions
 from tulle.data.prepared.dataset import PreparedDataset
 
 home = Path(sys.argv[1])

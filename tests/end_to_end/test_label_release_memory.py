@@ -15,12 +15,12 @@ NUM_ROWS = 2_000_000
 RELEASE = """
 import sys
 from pathlib import Path
-from tulle.data.formats.generic import layout_for
+from tulle.data.tables.layout import layout_for
 from tulle.data.schema import Schema
-from tulle.labels.binary_response import BinaryResponse
-from tulle.labels.release.label_noise import RowNoise
-from tulle.labels.release.label_table import LabelTable
-from tulle.labels.release.releasing import release_labels
+from tulle.labels.mechanisms.binary_response import BinaryResponse
+from tulle.labels.label_noise import RowNoise
+from tulle.labels.releases.label_table import LabelTable
+from tulle.labels.releases.label_release import release_labels
 from tulle.mechanisms.entropy import release_rng
 from tulle.privacy.units import Unit
 

@@ -20,7 +20,7 @@ SPEND_OFTEN = f"""
 import sys
 from tulle.accounting.ledger import Ledger
 from tulle.errors import BudgetExceededError
-from tulle.privacy.event_json import event_from_json
+from tulle.privacy.events import event_from_json
 
 ledger = Ledger.open(sys.argv[1], busy_timeout_s={HANG_S})
 event = event_from_json(sys.argv[2])

@@ -27,34 +27,40 @@ NOT_RUN = {
 Refuse = Callable[[str, int | tuple[int, ...]], str]
 OF_A_ROW = "private-value"
 GAUSSIAN = '\'{"kind": "Gaussian", "noise_multiplier": 0.5}\''
-LABELS = "labels release {} --schema schema.toml --mechanism rr --epsilon 1 --out new.parquet"
-REACH = "measure reach log/impressions.csv --epsilon 1 --out new --quiet"
-DECIDE = "select decide {} auctions.parquet --out new.parquet --quiet"
+LABELS = "labels release {} --schema schema.toml --mechanism rr --epsilon 1 --output new.parquet"
+OWN = "plan own.csv --label bought --public campaign --sensitive age --epsilon 3"
+REACH = "measure reach log/impressions.csv --epsilon 1 --output new --quiet"
+DECIDE = "select decide {} auctions.parquet --output new.parquet --quiet"
 PREPARE = "data prepare {} --layout search --output new --quiet"
 
 WRONG_PATHS = [
     ("data prepare nowhere.parquet --layout search --output new", 4, "name files that are there"),
     ("data describe nowhere.parquet --layout search", 4, "name files that are there"),
     ("data describe log --layout search", 2, "is a folder and has its own schema"),
-    ("plan --data nowhere --epsilon 3", 4, "tulle data prepare"),
-    ("plan --data train.txt --epsilon 3", 4, "is a file. Prepare it first: `tulle data prepare"),
-    ("plan --data prepared --config nowhere.toml --epsilon 3", 2, "No such file"),
-    ("plan --data prepared --config log --epsilon 3", 2, "Is a directory; give a TOML file"),
-    ("train --data prepared --finished-plan nowhere.json", 2, "tulle plan --finished FILE"),
-    ("train --data half --epsilon 3", 4, "is not whole yet; give its `tulle data prepare` again"),
+    ("plan nowhere --epsilon 3", 4, "name files of a log, the folder of a prepared dataset"),
+    ("plan train.txt --epsilon 3", 2, "give --schema FILE; or --label, --public and --sensitive"),
+    (LABELS.format("train.txt").replace(" --schema schema.toml", ""), 2, "give --schema FILE, or"),
+    ("plan prepared --config nowhere.toml --epsilon 3", 4, "name a settings file"),
+    ("plan prepared --config log --epsilon 3", 4, "Is a directory; name a settings file"),
+    ("train prepared --plan nowhere.json", 4, "tulle plan --output FILE"),
+    ("train half --epsilon 3", 4, "is not whole yet; give its `tulle data prepare` again"),
     ("report nowhere", 4, "name a run folder"),
     ("report runs/monday --compare nowhere", 4, "name the folder of a run"),
-    ("account plan nowhere.json", 4, "tulle plan --finished"),
+    ("account plan nowhere.json", 4, "tulle plan --output FILE"),
     ("account plan plan.json --header nowhere.csv", 4, "give a CSV file with a header"),
     ("budget show nowhere.db", 4, "tulle budget create"),
     ("budget show log", 4, "give the path of a ledger"),
     (f"{REACH} --ledger nowhere.db", 4, "tulle budget create"),
-    ("budget spend ledger.db --purpose x --event @nowhere.json", 2, "a file that has one"),
+    ("budget spend ledger.db --purpose x --event @nowhere.json", 4, "a file that has one"),
     (LABELS.format("nowhere.parquet"), 4, "check the path"),
-    ("labels evaluate nowhere.parquet --raw test.parquet --schema schema.toml", 4, "is no file"),
-    ("measure run nowhere.toml --out new", 4, "name a settings file"),
-    ("measure run log --out new", 4, "name a settings file"),
-    ("measure simulate event nowhere.csv log/conversions.csv", 4, "name a Parquet or CSV file"),
+    (
+        "labels evaluate nowhere.parquet --raw test.parquet --schema schema.toml",
+        4,
+        "check the path",
+    ),
+    ("measure run nowhere.toml --output new", 4, "name a settings file"),
+    ("measure run log --output new", 4, "name a settings file"),
+    ("measure simulate event nowhere.csv log/conversions.csv", 4, "check the path"),
     ("select plan nowhere.parquet --epsilon 3 --private-stddev 1", 4, "check the path"),
     (DECIDE.format("nowhere.toml"), 4, "name a settings file"),
 ]
@@ -63,21 +69,25 @@ WRONG_FILES = [
     (PREPARE.format("bad/text.parquet"), 4, "plain text by its content"),
     (PREPARE.format("bad/line.tsv"), 4, "--skip-bad-lines"),
     (PREPARE.format("bad/no-rows.parquet"), 4, "no row"),
-    ("plan --data prepared --epsilon 3 --config bad/bytes.toml", 2, "not UTF-8 at byte 0"),
+    ("plan prepared --epsilon 3 --config bad/bytes.toml", 4, "not UTF-8 at byte 0"),
     ("budget show bad/empty.db", 4, "no ledger"),
     ("budget show bad/other.db", 4, "not a tulle ledger"),
-    ("measure run bad/empty.toml --out new", 2, "needs the setting 'log'"),
-    ("measure run bad/text.toml --out new", 2, "is not TOML"),
-    ("measure reach bad/empty.csv --epsilon 1 --out new", 4, "is empty"),
-    ("measure simulate w3c bad/text.parquet log/conversions.csv", 4, "give a Parquet file"),
+    ("measure run bad/empty.toml --output new", 2, "needs the setting 'log'"),
+    ("measure run bad/text.toml --output new", 2, "is not TOML"),
+    ("measure reach bad/empty.csv --epsilon 1 --output new", 4, "is empty"),
+    ("measure simulate w3c bad/text.parquet log/conversions.csv", 4, "plain text by its content"),
     ("select plan bad/text.jsonl --epsilon 3 --private-stddev 1", 4, "one JSON object"),
     (DECIDE.format("bad/empty.toml"), 2, "needs the setting 'mechanism'"),
-    ("labels evaluate bad/text.parquet --raw test.parquet --schema schema.toml", 4, "row and prob"),
+    (
+        "labels evaluate bad/text.parquet --raw test.parquet --schema schema.toml",
+        4,
+        "plain text by",
+    ),
     ("account plan bad/text.json", 2, "not JSON"),
     ("account plan runs/monday/card.json", 2, "is a card"),
     ("data describe sales.csv --layout search", 4, "read it with a schema of its own"),
     (
-        "labels release bad/line.csv --schema schema.toml --mechanism rr --epsilon 1 --out "
+        "labels release bad/line.csv --schema schema.toml --mechanism rr --epsilon 1 --output "
         "new.parquet",
         4,
         "Correct it, or drop such lines first",
@@ -90,7 +100,7 @@ WRONG_COLUMNS = [
     (LABELS.format("bad/text-label.parquet"), 4, "row 1; mend or drop such rows"),
     (
         "labels release bad/no-user.parquet --schema schema.toml --mechanism joint-rr --epsilon 1 "
-        "--unit 'user per day' --out new.parquet",
+        "--unit 'user per day' --output new.parquet",
         4,
         "every row needs a unit",
     ),
@@ -100,9 +110,9 @@ WRONG_COLUMNS = [
     ("measure clips log/conversions.csv --value valu --epsilon 1", 4, "did you mean 'value'?"),
     ("select plan made-up.parquet --epsilon 3 --private-stddev 1", 4, "--consent everyone"),
     ("select plan sales.csv --epsilon 3", 4, "has no column 'auction_id'"),
-    ("select plan bad/text-bid.parquet --epsilon 3 --private-stddev 1", 4, "'bid' must be a num"),
+    ("select plan bad/text-bid.parquet --epsilon 3 --private-stddev 1", 4, "'bid' holds no number"),
 ]
-STEPS = "plan --data prepared --unit example --epsilon 3 --method"
+STEPS = "plan prepared --unit example --epsilon 3 --method"
 WRONG_SETTINGS = [
     (f"{STEPS} hybrid --noise banded --accounting paper", 2, "needs --accounting replace"),
     (f"{STEPS} label-projection --noise lattice", 2, "use --noise independent, or --method dp-sgd"),
@@ -113,21 +123,28 @@ WRONG_SETTINGS = [
     (f"{PREPARE.format('clicks.parquet')} --log product_id", 2, "--log needs column"),
     (f"{REACH} --slice campaign", 2, "needs --max-slices-per-unit"),
     (f"{REACH} --memory-limit much", 2, "DuckDB refuses --memory-limit 'much'"),
-    ("account gaussian --delta 1e-6", 2, "give either an epsilon or --noise-multiplier"),
-    ("account shuffle --num-reports 9 --delta 1e-6", 2, "give either an epsilon or --local-epsi"),
+    ("account gaussian --delta 1e-6", 2, "give either --epsilon or --noise-multiplier"),
+    ("account shuffle --num-reports 9 --delta 1e-6", 2, "give either --epsilon or --local-epsilon"),
     ("data synth search --rows 0 --output new", 2, "--rows 0 must be"),
     ("select plan auctions.parquet --epsilon 3 --private-stddev 1 --pricing fre", 2, "--pricing '"),
 ]
 WRONG_WORDS = [
-    ("plan --data synth:serch --epsilon 3", "search"),
-    ("plan --data prepared --epsilon 3 --method hybird", "hybrid"),
-    ("plan --data prepared --method hybrid --epsilon 3 --model mpl", "mlp"),
-    ("plan --data prepared --method hybrid --epsilon 3 --noise bandet", "banded"),
-    ("plan --data prepared --method hybrid --epsilon 3 --public-tower freez", "freeze"),
-    ("plan --data prepared --method hybrid --epsilon 3 --correction foward", "forward"),
-    ("plan --data prepared --method hybrid --epsilon 3 --split papr", "paper"),
-    ("plan --data prepared --epsilon 3 --unit usr", "user"),
-    ("plan --data prepared --method hybrid --epsilon 3 --accounting replac", "replace"),
+    ("plan synth:serch --epsilon 3", "search"),
+    ("plan prepared --epsilon 3 --method hybird", "hybrid"),
+    ("plan prepared --method hybrid --epsilon 3 --model mpl", "mlp"),
+    ("plan prepared --method hybrid --epsilon 3 --noise bandet", "banded"),
+    ("plan prepared --method hybrid --epsilon 3 --public-tower freez", "freeze"),
+    ("plan prepared --method hybrid --epsilon 3 --correction foward", "forward"),
+    ("plan prepared --method hybrid --epsilon 3 --split papr", "paper"),
+    ("plan prepared --epsilon 3 --unit usr", "user"),
+    ("plan prepared --epsilon 3 --unit usr --config run.toml", "user"),
+    (f"{OWN} --unit exampel", "example"),
+    (f"{OWN} --unit user_idd", "user_id"),
+    ("plan own.csv --schema schema.toml --epsilon 3 --unit usr", "user"),
+    ("plan synth:search --epsilon 3 --unit usr", "user"),
+    ("audit train prepared --epsilon 3 --unit usr", "user"),
+    (f"{REACH} --unit usr", "user"),
+    ("plan prepared --method hybrid --epsilon 3 --accounting replac", "replace"),
     ("account gaussian --epsilon 1 --delta 1e-6 --adjacency add-remov", "add-remove"),
     ("account gaussian --epsilon 1 --delta 1e-6 --accountant pdl", "pld"),
     ("budget create new.db --name a --unit usr --adjacency replace --epsilon 1 --delta 0", "user"),
@@ -141,30 +158,30 @@ WRONG_WORDS = [
     (f"{REACH} --engine duckdbb", "duckdb"),
     (f"{REACH} --format parqet", "parquet"),
     ("measure run campaigns.toml --emit-sql bigqery", "bigquery"),
-    ("measure run bad/key.toml --out new", "lookback"),
-    ("measure run bad/rule.toml --out new", "last-touch"),
+    ("measure run bad/key.toml --output new", "lookback"),
+    ("measure run bad/rule.toml --output new", "last-touch"),
     (DECIDE.format("bad/key-of-selection.toml"), "epsilon"),
     ("select plan auctions.parquet --epsilon 3 --private-stddev 1 --objective welfar", "welfare"),
     ("select plan auctions.parquet --epsilon 3 --private-stddev 1 --consent colum", "column"),
     ("select simulate --market serch", "search"),
-    ("reproduce labeldp-unit --out new", "labeldp-units"),
+    ("reproduce labeldp-unit --output new", "labeldp-units"),
 ]
 EPSILONS = [
-    "plan --data prepared --epsilon {}",
+    "plan prepared --epsilon {}",
     "account gaussian --delta 1e-6 --epsilon {}",
     "account shuffle --delta 1e-6 --num-reports 1000 --epsilon {}",
     "budget create new.db --name a --unit user --adjacency replace --delta 0 --epsilon {}",
-    "labels release clicks.parquet --schema schema.toml --mechanism rr --out new.parquet "
+    "labels release clicks.parquet --schema schema.toml --mechanism rr --output new.parquet "
     "--epsilon {}",
-    "measure reach log/impressions.csv --out new --epsilon {}",
+    "measure reach log/impressions.csv --output new --epsilon {}",
     "measure clips log/conversions.csv --value value --epsilon {}",
     "measure simulate summary log/impressions.csv log/conversions.csv --epsilon {}",
     "select plan auctions.parquet --private-stddev 1 --epsilon {}",
     "select evaluate other.toml auctions.parquet panel.parquet --clicks clicks.csv "
-    "--target other.toml --out new.json --epsilon {}",
+    "--target other.toml --output new.json --epsilon {}",
 ]
 DELTAS = [
-    "plan --data prepared --epsilon 3 --delta {}",
+    "plan prepared --epsilon 3 --delta {}",
     "account gaussian --epsilon 1 --delta {}",
     "budget create new.db --name a --unit user --adjacency replace --epsilon 1 --delta {}",
     f"{REACH} --delta {{}}",
@@ -174,10 +191,13 @@ NO_BUDGET = [
     (f"budget check small.db --purpose measure --event {GAUSSIAN}", "noise_multiplier="),
     (f"budget spend small.db --purpose measure --event {GAUSSIAN}", "noise_multiplier="),
     (f"{REACH} --ledger small.db", "Set --epsilon to"),
-    ("measure run campaigns.toml --out new --quiet --ledger small.db", "Set [privacy] epsilon to"),
+    (
+        "measure run campaigns.toml --output new --quiet --ledger small.db",
+        "Set [privacy] epsilon to",
+    ),
     (f"{LABELS.format('clicks.parquet')} --ledger rows.db --quiet", "epsilon="),
     (f"{DECIDE.format('other.toml')} --ledger impressions.db", "epsilon="),
-    ("train --data prepared --method rr --epsilon 1 --ledger rows.db --quiet", "epsilon="),
+    ("train prepared --method rr --epsilon 1 --ledger rows.db --quiet", "epsilon="),
     (
         f"{PREPARE.format('clicks.parquet')} --min-count-sensitive 2 --vocabulary-epsilon 1 "
         "--vocabulary-delta 1e-9 --ledger rows.db",
@@ -189,8 +209,8 @@ WRONG_STATES = [
     (f"{REACH} --ledger newer.db", "upgrade tulle"),
     (f"{REACH} --ledger weekly.db", "say with --at"),
     (f"{REACH} --ledger misspelt.db", "counted by no budget (purposes: 'mesure')"),
-    ("train --data newer/prepared --epsilon 3", "this tulle reads version"),
-    ("train --data prepared --finished-plan newer/plan.json", "the tulle that wrote it"),
+    ("train newer/prepared --epsilon 3", "this tulle reads version"),
+    ("train prepared --plan newer/plan.json", "the tulle that wrote it"),
     ("account plan newer/plan-of-a-run.json", "the tulle that wrote it"),
     ("report newer/monday", "use the tulle that wrote it"),
     ("measure plan campaigns.toml --past newer/measurement.json", "the tulle that wrote it"),
@@ -198,25 +218,31 @@ WRONG_STATES = [
         "labels evaluate predictions.parquet --release newer/noisy.parquet",
         "the tulle that wrote it",
     ),
-    ("train --data prepared --method rr --epsilon 3 --name monday", "--resume, or choose another"),
-    ("train --data prepared --method rr --epsilon 2 --name monday --resume", "settings of then"),
-    ("train --data prepared --method rr --epsilon 3 --resume", "leave out --resume"),
+    (
+        "train prepared --method rr --epsilon 3 --output runs/monday",
+        "--resume, or choose another",
+    ),
+    (
+        "train prepared --method rr --epsilon 2 --output runs/monday --resume",
+        "settings of then",
+    ),
+    ("train prepared --method rr --epsilon 3 --resume", "leave out --resume"),
 ]
 WRONG_OUTPUTS = [
     ("data prepare clicks.parquet --layout search --output log", "choose another output folder"),
     ("data synth display --rows 10 --output train.txt", "choose another name"),
     ("data synth display --rows 10 --output no/folder/x.tsv", "make it first"),
     ("data synth impressions --rows 10 --output train.txt/x", "Not a directory"),
-    ("plan --data prepared --method rr --epsilon 3 --finished plan.json", "choose another name"),
-    (LABELS.format("clicks.parquet").replace("new.", "test."), "name another file"),
+    ("plan prepared --method rr --epsilon 3 --output plan.json", "choose another name"),
+    (LABELS.format("clicks.parquet").replace("new.", "test."), "error: test.parquet exists"),
     (LABELS.format("clicks.parquet").replace("new.", "no/folder/x."), "make it first"),
-    ("measure attribute campaigns.toml --out c.parquet", "name another file"),
-    ("measure run campaigns.toml --out train.txt --quiet", "put that right"),
+    ("measure attribute campaigns.toml --output c.parquet", "name another file"),
+    ("measure run campaigns.toml --output train.txt --quiet", "put that right"),
     (
-        "select plan auctions.parquet --epsilon 3 --private-stddev 1 --out other.toml",
+        "select plan auctions.parquet --epsilon 3 --private-stddev 1 --output other.toml",
         "another file",
     ),
-    (DECIDE.format("other.toml").replace("new.", "panel."), "name another file"),
+    (DECIDE.format("other.toml").replace("new.", "panel."), "name another output"),
     (DECIDE.format("other.toml").replace("new.parquet", "new.xls"), "end it in"),
 ]
 
@@ -372,6 +398,22 @@ def test_an_output_that_cannot_be_written_is_named(
     refused: Refuse, command: str, way_out: str
 ) -> None:
     assert way_out in refused(command, (1, 2, 4))
+
+
+def test_the_words_that_options_had_before_go_on_working(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    plan = tmp_path / "plan.json"
+    assert run_with(shlex.split(f"plan --data prepared --epsilon 3 --out {plan}")) == 0
+    assert plan.exists()
+    reach = REACH.replace("--output new", f"--out {tmp_path / 'new'}")
+    assert run_with(shlex.split(reach)) == 0
+    assert (tmp_path / "new" / "measurement.json").exists()
+
+
+def test_data_that_are_named_twice_are_refused(refused: Refuse) -> None:
+    assert "leave out --data" in refused("plan prepared --data half --epsilon 3", 2)
 
 
 def test_a_log_that_was_refused_can_be_prepared_by_the_same_command_with_its_fix(

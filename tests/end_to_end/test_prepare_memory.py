@@ -18,7 +18,7 @@ import resource, sys
 from pathlib import Path
 from tulle.data.features.feature_plan import hash_all
 from tulle.data.formats.display import DISPLAY
-from tulle.data.logs import LogFiles
+from tulle.data.tables.sources import LogFiles
 from tulle.data.prepare import prepare
 
 log = LogFiles(paths=tuple(map(Path, sys.argv[2:])), layout=DISPLAY)

@@ -21,7 +21,7 @@ import os, sys
 from pathlib import Path
 from tulle.data.features.feature_plan import hash_all
 from tulle.data.formats.attribution import ATTRIBUTION
-from tulle.data.logs import LogFiles
+from tulle.data.tables.sources import LogFiles
 from tulle.data.prepare import prepare
 
 def die_at(name, number):

@@ -15,10 +15,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tulle.data.formats.display import DISPLAY
-from tulle.data.formats.layout import Layout
-from tulle.data.formats.tables import BadLines, read_blocks
 from tulle.data.schema import Schema
 from tulle.data.schema_file import read_schema
+from tulle.data.tables.blocks import BadLines
+from tulle.data.tables.layout import Layout
+from tulle.data.tables.sources import read_blocks
 from tulle.errors import TulleError
 
 _SCHEMA = Schema(label="y", public=("a",), sensitive=("b",))

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tulle.errors import RunStateError
-from tulle.runs.blocks import StepBlocks
 from tulle.runs.folder import RunFolder
+from tulle.runs.records import StepBlocks
 from waiting import HANG_S
 
 NUM_STEPS, BLOCK_SIZE, NUM_WEIGHTS = 100_000, 2, 5_000
@@ -24,7 +24,7 @@ import os, sys
 import numpy as np
 from golden.card.fixed_card import make_plan
 from tulle.errors import RunStateError
-from tulle.runs.blocks import StepBlocks
+from tulle.runs.records import StepBlocks
 from tulle.runs.folder import RunFolder
 
 def open_or_create(path):

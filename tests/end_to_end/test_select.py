@@ -14,7 +14,7 @@ import pytest
 from tulle.accounting.ledger import Ledger
 from tulle.cli.main import run_with
 from unit.cli.select_files import facts_of, write_settings
-from unit.select.deciding.auction_tables import auction_table, make_ledger, write_table
+from unit.select.decisions.auction_tables import auction_table, make_ledger, write_table
 from waiting import HANG_S
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tulle.cli.main import run_with
-from tulle.report.card_file import read_card
+from tulle.runs.card import read_card
 from waiting import HANG_S, wait_until
 
 pytestmark = pytest.mark.slow
@@ -39,7 +39,7 @@ batch_size = 256
 kind = "sgd"
 learning_rate = 0.1
 """
-TRAIN = "train --finished-plan plan.json --data synth:search --rows 3000 --name run --quiet"
+TRAIN = "train --plan plan.json --data synth:search --rows 3000 --output runs/run --quiet"
 TULLE = (sys.executable, "-m", "tulle.cli")
 TORCHRUN = (
     *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
@@ -51,7 +51,7 @@ TORCHRUN = (
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.toml").write_text(SETTINGS)
-    assert run_with(["plan", "--config", "run.toml", "--finished", "plan.json", "--quiet"]) == 0
+    assert run_with(["plan", "--config", "run.toml", "--output", "plan.json", "--quiet"]) == 0
     return tmp_path
 
 

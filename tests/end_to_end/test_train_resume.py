@@ -17,9 +17,9 @@ from tulle.accounting.budget import Budget
 from tulle.accounting.ledger import Ledger
 from tulle.cli.main import run_with
 from tulle.privacy.units import Adjacency, Unit
-from tulle.report.card_file import read_card
+from tulle.runs.card import read_card
 from tulle.runs.folder import RunFolder
-from tulle.train.train_plan import TrainPlan
+from tulle.train.methods.train_plan import TrainPlan
 from waiting import HANG_S
 
 pytestmark = pytest.mark.slow
@@ -49,14 +49,14 @@ epochs = 30.0
 batch_size = 512
 """
 NUM_KILLS = 8
-PLANNED = "--finished-plan plan.json --data synth:search --rows 4000"
+PLANNED = "--plan plan.json --data synth:search --rows 4000"
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.toml").write_text(SETTINGS)
-    assert run_with(["plan", "--config", "run.toml", "--finished", "plan.json", "--quiet"]) == 0
+    assert run_with(["plan", "--config", "run.toml", "--output", "plan.json", "--quiet"]) == 0
     return tmp_path
 
 
@@ -119,7 +119,7 @@ def finish(options: str) -> dict[str, Any]:
 
 def test_a_run_that_is_killed_again_and_again_ends_as_planned(folder: Path) -> None:
     ledger = make_ledger()
-    options = f"{PLANNED} --name a --ledger ledger.db --checkpoint-every 20"
+    options = f"{PLANNED} --output runs/a --ledger ledger.db --checkpoint-every 20"
     run, moments, kept = folder / "runs" / "a", random.Random(3), None  # noqa: S311
     for kill in range(NUM_KILLS):
         is_begun = (run / "run.json").exists()

@@ -12,7 +12,7 @@ from tulle.accounting.calibration import calibrate_noise
 from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.privacy.events import Gaussian
 from tulle.privacy.units import Adjacency
-from tulle.train.banded.band_matrix import BandMatrix, band_coefficients, prefix_error
+from tulle.train.settings.band_matrix import BandMatrix, band_coefficients, prefix_error
 
 NUM_ROWS, BATCH_SIZE, DELTA = 36_000_000, 16384, 1e-7
 TABLE = [

@@ -10,8 +10,8 @@ import pytest
 from dp_accounting import dp_event, pld, rdp
 
 from tulle.accounting.accountant import privacy_curve
+from tulle.accounting.group_privacy import group_epsilon
 from tulle.accounting.rdp import rdp_epsilon
-from tulle.accounting.theorems import group_epsilon
 from tulle.errors import ConfigError, UnsupportedEventError
 from tulle.privacy.events import Gaussian, PoissonSampled, RandomizedResponse, Repeated
 from tulle.privacy.units import Adjacency

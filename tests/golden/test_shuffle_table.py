@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from tulle.accounting.shuffle_blanket import blanket_epsilon
-from tulle.accounting.shuffle_clones import clones_epsilon, clones_epsilon_closed_form
+from tulle.accounting.shuffling import blanket_epsilon, clones_epsilon, clones_epsilon_closed_form
 from tulle.errors import ConfigError
 
 DELTA = 1e-6

@@ -33,22 +33,26 @@ def test_public_names_are_the_listed_ones() -> None:
     _assert_stored("\n".join(lines) + "\n", _HERE / "public_names.txt")
 
 
-def test_every_public_name_is_there() -> None:
-    for name in _packages():
+def test_every_public_name_is_there_and_nothing_else_is_shown() -> None:
+    for name in ["tulle", *_packages()]:
         package = importlib.import_module(name)
-        for public in getattr(package, "__all__", ()):
+        exported = getattr(package, "__all__", ())
+        for public in exported:
             assert hasattr(package, public), f"{name}.{public}"
+        if exported:
+            assert set(dir(package)) == set(exported), name
 
 
-def test_every_package_is_an_attribute_of_tulle_without_an_import_of_its_own() -> None:
+def test_public_names_are_attributes_of_tulle_without_an_import_of_their_own() -> None:
     # In a process of its own: here, an import elsewhere has made them attributes already.
-    modules = [name.removeprefix("tulle.") for name in _packages()] + ["errors"]
     in_new_process(f"""
         import sys, tulle
-        for name in {modules}:
-            assert f"tulle.{{name}}" not in sys.modules, name
+        packages = [name for name in {tulle.__all__} if name.islower() and name != "load"]
+        for name in packages:
+            if name != "errors":
+                assert f"tulle.{{name}}" not in sys.modules, name
             assert name in dir(tulle), name
-        for name in {modules}:
+        for name in packages:
             assert getattr(tulle, name) is sys.modules[f"tulle.{{name}}"], name
         assert not hasattr(tulle, "nonsense")
     """)

@@ -46,7 +46,7 @@ AREAS = {
         but=("accounting/ledger*.py", "accounting/budget.py", "accounting/refusal.py"),
         tests=(
             "unit/accounting/test_calibration.py",
-            "unit/accounting/test_event_profiles.py",
+            "unit/accounting/test_event_rules.py",
             "unit/accounting/test_profiles.py",
             "unit/accounting/test_sampling.py",
             "unit/accounting/test_training_events.py",
@@ -77,10 +77,11 @@ AREAS = {
         tests=("unit/train/methods/mosaic",),
     ),
     "lazy steps": Area(
-        sources=("train/lazy/*.py", "train/lazy*.py"),
+        sources=("train/steps/lazy_rows.py", "train/steps/age_table.py", "train/steps/updates.py"),
         tests=(
-            "unit/train/lazy",
-            "unit/train/test_lazy_training.py",
+            "unit/train/steps/test_lazy*.py",
+            "unit/train/steps/test_age_table.py",
+            "unit/train/steps/test_updates.py",
             "statistical/test_lazy_noise.py",
             "statistical/test_lazy_training.py",
         ),
@@ -89,11 +90,8 @@ AREAS = {
         sources=("labels/**/*.py",),
         tests=(
             "unit/labels/test_*.py",
-            "unit/labels/bins",
-            "unit/labels/browser",
-            "unit/labels/linear",
-            "unit/labels/release",
-            "unit/labels/units",
+            "unit/labels/mechanisms",
+            "unit/labels/releases",
             "statistical/test_label_noise.py",
         ),
     ),
@@ -106,9 +104,14 @@ AREAS = {
         ),
     ),
     "floors": Area(
-        sources=("select/floors/*.py",),
+        sources=(
+            "select/mechanisms/floors.py",
+            "select/mechanisms/shortlists.py",
+            "lab/markets/floor_fill.py",
+        ),
         tests=(
-            "unit/select/floors",
+            "unit/select/mechanisms",
+            "unit/lab/markets/test_floor_fill.py",
             "unit/select/test_decision_accounting.py",
             "unit/select/planner",
         ),

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from tulle.mechanisms.entropy import NoiseSource
-from tulle.train.banded.band_matrix import BandMatrix
-from tulle.train.banded.banded_noise import BandedGradientNoise, NoiseMemory
+from tulle.train.run_context import NoiseMemory
+from tulle.train.settings.band_matrix import BandMatrix
+from tulle.train.steps.banded import BandedGradientNoise
 
 
 class FivePercentLess(BandedGradientNoise):

@@ -8,9 +8,12 @@ from tulle.mechanisms.joint_response import (
     ConversionChoice,
     JointResponseConfig,
     cap_conversions,
-    respond_jointly,
+    release_joint_response,
 )
-from tulle.mechanisms.randomized_response import RandomizedResponseConfig, randomize
+from tulle.mechanisms.randomized_response import (
+    RandomizedResponseConfig,
+    release_randomized_response,
+)
 from tulle.mechanisms.subset_ranks import rank_vectors, unrank_vectors
 from tulle.mechanisms.thresholds import loser_mass
 
@@ -34,7 +37,7 @@ def noise_redrawn_for_each_row(
     raw_vectors: ArrayLike, config: JointResponseConfig, *, rng: NoiseSource
 ) -> Reports:
     """Takes each row from a fresh report of its unit."""
-    reports = [respond_jointly(raw_vectors, config, rng=rng) for _ in range(config.num_rows)]
+    reports = [release_joint_response(raw_vectors, config, rng=rng) for _ in range(config.num_rows)]
     columns = [report[:, row] for row, report in enumerate(reports)]
     return np.stack(columns, axis=1)
 
@@ -43,7 +46,7 @@ def noise_redrawn_until_two_agree(
     raw_vectors: ArrayLike, config: JointResponseConfig, *, rng: NoiseSource
 ) -> Reports:
     """Draws a second and a third report and keeps the third where the others differ."""
-    first, second, third = (respond_jointly(raw_vectors, config, rng=rng) for _ in range(3))
+    first, second, third = (release_joint_response(raw_vectors, config, rng=rng) for _ in range(3))
     agrees = (first == second).all(axis=1)
     return np.where(agrees[:, None], first, third)
 
@@ -55,7 +58,7 @@ def conversions_capped_across_units(
     vectors = np.asarray(raw_vectors, bool)
     pairs = vectors.reshape(-1, 2 * config.num_rows)
     capped = cap_conversions(pairs, config.max_conversions, ConversionChoice.FIRST, rng=rng)
-    return respond_jointly(capped.reshape(vectors.shape), config, rng=rng)
+    return release_joint_response(capped.reshape(vectors.shape), config, rng=rng)
 
 
 def cap_after_the_noise(
@@ -63,7 +66,7 @@ def cap_after_the_noise(
 ) -> Reports:
     """Noises each row with the whole epsilon, and counts on the cap to bound what a unit says."""
     response = RandomizedResponseConfig(epsilon=config.epsilon)
-    noisy = randomize(raw_vectors, response, rng=rng).astype(bool)
+    noisy = release_randomized_response(raw_vectors, response, rng=rng).astype(bool)
     capped = cap_conversions(noisy, config.max_conversions, ConversionChoice.FIRST, rng=rng)
     return capped.astype(np.uint8)
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tulle.labels.additive_noise import DiscreteLaplaceLabels, LaplaceLabels
-from tulle.labels.binary_response import BinaryResponse
-from tulle.labels.label_prior import LabelPriorConfig, raw_cell_counts
-from tulle.labels.prior_response import PriorResponse
-from tulle.labels.staircase import StaircaseLabels
+from tulle.labels.mechanisms.added_noise import LaplaceLabels
+from tulle.labels.mechanisms.binary_response import BinaryResponse
+from tulle.labels.mechanisms.label_prior import LabelPriorConfig, raw_cell_counts
+from tulle.labels.mechanisms.prior_response import PriorResponse
+from tulle.labels.mechanisms.stepped_noise import DiscreteLaplaceLabels, StaircaseLabels
 from tulle.mechanisms.discrete_laplace import sample_discrete_laplace
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
 from tulle.mechanisms.exact import sample_bernoulli, sample_geometric

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from tulle.mechanisms.entropy import NoiseSource
-from tulle.train.lattice.lattice_noise import LatticeGradientNoise
-from tulle.train.noise import TrainingNoise
+from tulle.train.steps.lattice import LatticeGradientNoise
+from tulle.train.steps.training_noise import TrainingNoise
 
 
 class FloatNoise(LatticeGradientNoise):

@@ -9,9 +9,8 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from tulle.train.lazy.age_table import AgeMoments, AgeTable
-from tulle.train.lazy.lazy_rows import LazyRows
-from tulle.train.lazy.row_moves import RowMoves
+from tulle.train.steps.age_table import AgeMoments, AgeTable, RowMoves
+from tulle.train.steps.lazy_rows import LazyRows
 
 
 class RootOfDelayTimesRate(AgeTable):

@@ -7,68 +7,48 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from tulle.train.gradients import Gradient, RowGradient
-from tulle.train.lazy.lazy_rows import MOMENTUM, LazyRows
-from tulle.train.lazy.lazy_step import LazyStep
-from tulle.train.private_step import PrivateStep
-from tulle.train.private_updates import LazyUpdates
-from tulle.train.table_reads import BatchReads
+from tulle.train.models.contributions import Gradient, RowGradient
+from tulle.train.models.table_reads import BatchReads
+from tulle.train.steps.lazy_rows import MOMENTUM, LazyRows
+from tulle.train.steps.private_step import PrivateStep
+from tulle.train.steps.updates import LazyStep
 
 
-class _OtherStep(LazyUpdates):
-    """The updates with another kind of step."""
+class AddsTheSum(LazyStep):
+    """The gradient of a table is not divided by the expected size."""
 
-    step_class: type[LazyStep]
-
-    def _begin(self, step: int) -> None:
-        super()._begin(step)
-        self._step = self.step_class(self._model, self._settings, self._noise, self._rows)
-
-
-class _SumStep(LazyStep):
     def _accumulate(self, gradient: Gradient) -> None:
-        if isinstance(gradient, RowGradient) and gradient.name in self._tables:
-            self._tables[gradient.name].add_gradient(gradient.rows, gradient.values)
+        if isinstance(gradient, RowGradient) and gradient.name in self._rows:
+            self._rows[gradient.name].add_gradient(gradient.rows, gradient.values)
         else:
             PrivateStep._accumulate(self, gradient)
 
 
-class _StaleStep(LazyStep):
+class ReadsStaleRows(LazyStep):
+    """Rows are brought up to date after the forward pass."""
+
     def _prepare(self, reads: BatchReads) -> None:
         pass
 
     def _accumulate(self, gradient: Gradient) -> None:
-        if isinstance(gradient, RowGradient) and gradient.name in self._tables:
-            self._tables[gradient.name].catch_up(gradient.rows)
+        if isinstance(gradient, RowGradient) and gradient.name in self._rows:
+            self._rows[gradient.name].catch_up(gradient.rows)
         super()._accumulate(gradient)
 
 
-class AddsTheSum(_OtherStep):
-    """The gradient of a table is not divided by the expected size."""
-
-    step_class = _SumStep
-
-
-class ReadsStaleRows(_OtherStep):
-    """Rows are brought up to date after the forward pass."""
-
-    step_class = _StaleStep
-
-
-class NoiseOfTheSum(LazyUpdates):
+class NoiseOfTheSum(LazyStep):
     """Rows get the noise of the sum, where they need that of the mean."""
 
     def _begin(self, step: int) -> None:
         super()._begin(step)
         stddev = self._settings.noise_stddev
         self._rows = {
-            name: LazyRows(values, self._ages, noise=self._noise, noise_stddev=stddev)
+            name: LazyRows(values, self._ages, noise=self._row_noise, noise_stddev=stddev)
             for name, values in self._tables.items()
         }
-        self._step = LazyStep(self._model, self._settings, self._noise, self._rows)
 
 
-class LeavesRowsBehind(LazyUpdates):
+class LeavesRowsBehind(LazyStep):
     """A checkpoint is written without a flush."""
 
     def state(self) -> dict[str, Tensor]:
@@ -78,7 +58,7 @@ class LeavesRowsBehind(LazyUpdates):
         return state
 
 
-class ForgetsMomentum(LazyUpdates):
+class ForgetsMomentum(LazyStep):
     """A resumed run starts with the momentum of a new one."""
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
@@ -86,7 +66,7 @@ class ForgetsMomentum(LazyUpdates):
         self._begin(step=int(state["num_steps"]))
 
 
-class EndsStepsTwice(LazyUpdates):
+class EndsStepsTwice(LazyStep):
     """The clock of the rows runs twice as fast as the run."""
 
     def take(self, *arguments: object) -> object:  # type: ignore[override]

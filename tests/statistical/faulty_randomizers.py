@@ -13,8 +13,7 @@ from tulle.mechanisms.randomized_response import RandomizedResponseConfig
 from tulle.mechanisms.rappor import RapporConfig
 from tulle.mechanisms.split_and_mix import SplitAndMixConfig
 from tulle.mechanisms.subset_selection import SubsetSelectionConfig
-from tulle.mechanisms.thresholds import loser_mass
-from tulle.mechanisms.uniform import sample_subsets
+from tulle.mechanisms.thresholds import loser_mass, sample_subsets
 
 Reports = NDArray[Any]
 

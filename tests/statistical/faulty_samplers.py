@@ -13,7 +13,7 @@ from tulle.data.samplers.bernoulli_rows import sample_rows
 from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.data.samplers.poisson import Poisson
 from tulle.data.samplers.sampling_rng import SamplingStream
-from tulle.data.samplers.shuffled import Shuffled
+from tulle.data.samplers.shuffled import ShuffledBatches
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.data.samplers.user_sampling import UserBatch, UserRows, UserSampling
 from tulle.mechanisms.entropy import NoiseSource
@@ -138,7 +138,9 @@ def rows_instead_of_users(
         )
 
 
-def a_new_order_in_the_middle_of_an_epoch(config: Shuffled, rng: NoiseSource) -> Iterator[Batch]:
+def a_new_order_in_the_middle_of_an_epoch(
+    config: ShuffledBatches, rng: NoiseSource
+) -> Iterator[Batch]:
     """Goes on after an interruption in another order, so that rows come again."""
     middle = config.batches_per_epoch // 2
     for step, batch in enumerate(config.batches(rng)):

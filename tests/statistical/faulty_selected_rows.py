@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from tulle.mechanisms.entropy import NoiseSource
-from tulle.train.gradients import RowGradient
+from tulle.train.models.contributions import RowGradient
+from tulle.train.models.table_reads import TableReads
 from tulle.train.models.tower_model import TowerModel
-from tulle.train.noise import TrainingNoise
-from tulle.train.private_step import BatchUnits, StepSettings
-from tulle.train.selected.row_selection import (
+from tulle.train.settings.optimizers import Optimizer
+from tulle.train.steps.private_step import BatchUnits, StepSettings
+from tulle.train.steps.row_selection import (
     COUNT_STEPS,
     RowCounts,
     RowSelector,
@@ -24,8 +25,8 @@ from tulle.train.selected.row_selection import (
     count_rows,
     places_of,
 )
-from tulle.train.selected.selected_step import SelectedStep
-from tulle.train.table_reads import TableReads
+from tulle.train.steps.selected import SelectedStep
+from tulle.train.steps.training_noise import TrainingNoise
 
 
 class _Selecting(SelectedStep):
@@ -35,9 +36,14 @@ class _Selecting(SelectedStep):
     split: type[SelectionNoise] = SelectionNoise
 
     def __init__(
-        self, model: TowerModel, settings: StepSettings, noise: TrainingNoise, rng: NoiseSource
+        self,
+        model: TowerModel,
+        settings: StepSettings,
+        optimizer: Optimizer,
+        noise: TrainingNoise,
+        rng: NoiseSource,
     ) -> None:
-        super().__init__(model, settings, noise, rng)
+        super().__init__(model, settings, optimizer, noise, rng)
         right = self._selector._split
         split = self.split(noise_multiplier=right.noise_multiplier, selection=right.selection)
         self._selector = self.selector(self._selector._num_rows, split, noise, rng)
@@ -91,9 +97,14 @@ class GradientsHaveTheNoiseOfTheWholeStep(SelectedStep):
     """Gradients as if counts cost nothing."""
 
     def __init__(
-        self, model: TowerModel, settings: StepSettings, noise: TrainingNoise, rng: NoiseSource
+        self,
+        model: TowerModel,
+        settings: StepSettings,
+        optimizer: Optimizer,
+        noise: TrainingNoise,
+        rng: NoiseSource,
     ) -> None:
-        super().__init__(model, settings, noise, rng)
+        super().__init__(model, settings, optimizer, noise, rng)
         multiplier = settings.noise_multiplier
         self._settings = dataclasses.replace(self._settings, noise_multiplier=multiplier)
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.thresholds import WORD_VALUES, exponential_bounds, loser_mass
 from tulle.select.auctions import Auctions, FloatArray, IntArray
-from tulle.select.floors.floor_mechanism import FloorMechanism
-from tulle.select.slots import SlotMechanism
+from tulle.select.mechanisms.floors import FloorMechanism
+from tulle.select.mechanisms.slots import SlotMechanism
 
 EPSILON = 1.0
 
@@ -25,7 +25,7 @@ def worst_score_boosted(auctions: Auctions, raw: FloatArray, *, rng: NoiseSource
 
 
 def ratio_inverted(auctions: Auctions, raw: FloatArray, *, rng: NoiseSource) -> IntArray:
-    """The favourite has e^-epsilon of the chance of others."""
+    """The favourite has e^-epsilon of the probability of others."""
 
     def words(scores: Sequence[float]) -> list[int]:
         floor = math.floor(WORD_VALUES / (1 + (len(scores) - 1) * math.exp(EPSILON)))
@@ -45,7 +45,8 @@ def floor_rounded_down(auctions: Auctions, raw: FloatArray, *, rng: NoiseSource)
 
 
 def ties_boosted_together(auctions: Auctions, raw: FloatArray, *, rng: NoiseSource) -> IntArray:
-    """Every one of equal favourites has the chance of a favourite; the losers have the rest."""
+    """Every one of equal favourites has the probability of a favourite; the losers have the
+    rest."""
 
     def words(scores: Sequence[float]) -> list[int]:
         tops = [place for place, score in enumerate(scores) if score == max(scores)]

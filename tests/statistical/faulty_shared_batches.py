@@ -6,8 +6,7 @@ import numpy as np
 
 from tulle.data.samplers.batch import IntArray
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
-from tulle.train.distributed.row_shards import RowShard, own_shard
-from tulle.train.distributed.shared_batches import SharedBatches
+from tulle.train.steps.processes.batches import RowShard, SharedBatches, own_shard
 
 
 class EachCutsItsOwn(SharedBatches):

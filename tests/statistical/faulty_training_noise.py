@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
-from tulle.train.noise import TrainingNoise
+from tulle.train.steps.training_noise import TrainingNoise
 
 AddTo = Callable[[Tensor, float], None]
 

@@ -12,10 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tulle.train.contributions import TableContribution
-from tulle.train.examples import ExampleBatch
-from tulle.train.gradients import Contribution, Gradient
-from tulle.train.private_step import BatchUnits, PrivateStep, StepRelease
+from tulle.train.models.batches import ExampleBatch
+from tulle.train.models.contributions import Contribution, Gradient, TableContribution
+from tulle.train.steps.private_step import BatchUnits, PrivateStep, StepRelease
 
 
 class HalfNoise(PrivateStep):

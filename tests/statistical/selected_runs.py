@@ -17,17 +17,20 @@ from torch import Tensor
 
 from tulle.data.prepared.format import PreparedFeature
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
-from tulle.train.examples import ExampleBatch
-from tulle.train.gradients import RowGradient
-from tulle.train.models.logistic_regression import LogisticRegression
+from tulle.train.models.batches import ExampleBatch
+from tulle.train.models.building import build_model
+from tulle.train.models.contributions import RowGradient
 from tulle.train.models.tower_model import TowerModel
-from tulle.train.noise import TrainingNoise
-from tulle.train.private_step import StepSettings
-from tulle.train.selected.selected_step import SelectedStep
-from tulle.train.step_noise import SelectedRows
+from tulle.train.settings.models import LogisticRegression
+from tulle.train.settings.optimizers import SGD, Optimizer
+from tulle.train.settings.step_noise import SelectedRows
+from tulle.train.steps.private_step import StepSettings
+from tulle.train.steps.selected import SelectedStep
+from tulle.train.steps.training_noise import TrainingNoise
 
 Values = NDArray[np.float64]
-MakeStep = Callable[[TowerModel, StepSettings, TrainingNoise, NoiseSource], SelectedStep]
+MakeStep = Callable[[TowerModel, StepSettings, Optimizer, TrainingNoise, NoiseSource], SelectedStep]
+PLAIN = SGD(learning_rate=0.1)
 
 TABLE = "public.table.0"
 READS = np.array([1, 3, 0, 0])
@@ -70,7 +73,7 @@ class Seen:
 def table_model(num_rows: int) -> TowerModel:
     """A logistic regression on one feature, with all weights 0."""
     feature = PreparedFeature(name="p", role="public", num_ids=num_rows, table="p")
-    model = LogisticRegression().build([feature], seed=0)
+    model = build_model(LogisticRegression(), [feature], seed=0)
     for values in model.parameters.values():
         values.zero_()
     return model
@@ -97,7 +100,7 @@ def seen_by_step(make_step: MakeStep, num_runs: int, num_steps: int, seed: int) 
     rows = torch.cat([first, *[first + 1] * 3])
     labels = torch.cat([torch.full((num_runs,), LABELS[0]), torch.full((3 * num_runs,), LABELS[1])])
     rng = SeededNoise(seed)
-    step = make_step(table_model(size * num_runs), SETTINGS, TrainingNoise(rng), rng)
+    step = make_step(table_model(size * num_runs), SETTINGS, PLAIN, TrainingNoise(rng), rng)
     seen = []
     for _ in range(num_steps):
         gradient = released_rows(step, batch_of(rows, labels), torch.ones(len(rows)))

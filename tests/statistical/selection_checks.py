@@ -34,7 +34,7 @@ def all_scores(num_levels: int, size: int) -> list[tuple[float, ...]]:
 def exact_laws(
     choose: Choose, server_scores: Sequence[float], devices: Sequence[Sequence[float]]
 ) -> list[Law]:
-    """The exact chance of each choice for each device, of a sampler that looks at one word.
+    """The exact probability of each choice for each device, of a sampler that looks at one word.
 
     The sampler is a black box. Ends of the intervals of words that lead to one choice are
     found by bisection, in 64 cells of words: an interval that starts and ends within a cell,
@@ -46,7 +46,7 @@ def exact_laws(
       devices: Private scores, one list a device.
 
     Returns:
-      For each device the chance of each place, or tuple of places, within the auction.
+      For each device the probability of each place, or tuple of places, within the auction.
     """
     scores = np.asarray(devices, float)
 

@@ -17,8 +17,9 @@ from statistical.law_checks import worst_score_against
 from statistical.noise_checks import assert_gaussian
 from statistical.test_training_noise import assert_independent
 from tulle.mechanisms.entropy import SeededNoise
-from tulle.train.banded.band_matrix import BandMatrix
-from tulle.train.banded.banded_noise import BandedGradientNoise, NoiseMemory
+from tulle.train.run_context import NoiseMemory
+from tulle.train.settings.band_matrix import BandMatrix
+from tulle.train.steps.banded import BandedGradientNoise
 
 Values = NDArray[np.float64]
 STORED, REGENERATED = NoiseMemory.STORED, NoiseMemory.REGENERATED

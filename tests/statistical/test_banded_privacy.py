@@ -18,7 +18,7 @@ from tulle.accounting.accountant import privacy_curve
 from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.privacy.events import Gaussian
 from tulle.privacy.units import Adjacency
-from tulle.train.banded.band_matrix import BandMatrix
+from tulle.train.settings.band_matrix import BandMatrix
 
 Values = NDArray[np.float64]
 NUM_SAMPLES = 200_000

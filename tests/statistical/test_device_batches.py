@@ -22,8 +22,8 @@ from statistical.sampler_checks import (
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import SeededNoise
-from tulle.train.graphed.device_batches import DeviceBatches
-from unit.train.graphed.device_steps import CPU
+from tulle.train.steps.gpu.place import DeviceBatches
+from unit.train.steps.gpu.device_steps import CPU
 
 NUM_ROWS, STEPS = 300, 3000
 CUT = TruncatedPoisson(

@@ -28,19 +28,19 @@ from statistical.test_lazy_noise import (
     random_training,
 )
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
-from tulle.train.graphed import device_rows, random_ops, row_ops
-from tulle.train.graphed.device_ages import DeviceAges
-from tulle.train.graphed.device_keys import device_key
-from tulle.train.graphed.device_rows import DeviceRows
-from tulle.train.graphed.device_step import DeviceStep
-from tulle.train.graphed.random_ops import fill_normals, row_normals
-from tulle.train.lazy.lazy_rows import Normals
-from tulle.train.models.mlp import MLP
-from tulle.train.optimizers.sgd import SGD
-from unit.train.graphed.device_steps import CPU, SIZE, quiet_settings, rate_of, take
-from unit.train.lazy.small_trainings import SmallTraining, dense_run
+from tulle.train.settings.models import MLP
+from tulle.train.settings.optimizers import SGD
+from tulle.train.steps.gpu import device_keys as random_ops
+from tulle.train.steps.gpu import device_rows, row_ops
+from tulle.train.steps.gpu.device_ages import DeviceAges
+from tulle.train.steps.gpu.device_keys import device_key, fill_normals, row_normals
+from tulle.train.steps.gpu.device_rows import DeviceRows
+from tulle.train.steps.gpu.device_step import DeviceStep
+from tulle.train.steps.lazy_rows import Normals
 from unit.train.models.test_tower_model import feature
-from unit.train.step_reference import Case, make_case
+from unit.train.steps.gpu.device_steps import CPU, SIZE, quiet_settings, rate_of, take
+from unit.train.steps.small_trainings import SmallTraining, dense_run
+from unit.train.steps.step_reference import Case, make_case
 
 Values = NDArray[np.float64]
 FALSE_ALARM = 1e-9

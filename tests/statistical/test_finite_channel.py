@@ -22,9 +22,7 @@ def staircase(epsilon: float) -> np.ndarray:
 
 
 def channel() -> FiniteChannel:
-    return FiniteChannel.from_chances(
-        staircase(EPSILON), outputs=range(NUM_OUTPUTS), epsilon=EPSILON
-    )
+    return FiniteChannel.from_probs(staircase(EPSILON), outputs=range(NUM_OUTPUTS), epsilon=EPSILON)
 
 
 def mixed_inputs() -> np.ndarray:

@@ -18,16 +18,16 @@ from statistical.randomizer_checks import (
     exact_chances,
     largest_ratio,
 )
-from tulle.labels.units.unit_response import JointResponse, PerRowResponse, UnitMechanism
-from tulle.labels.units.unit_rows import group_rows
-from tulle.labels.units.unit_variance import row_covariance
+from tulle.labels.mechanisms.unit_response import JointResponse, PerRowResponse, UnitResponse
+from tulle.labels.unit_labels import row_covariance
+from tulle.labels.unit_rows import group_rows
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.mechanisms.joint_response import (
     ConversionChoice,
     JointResponseConfig,
     JointSubsetConfig,
     cap_conversions,
-    respond_jointly,
+    release_joint_response,
 )
 from tulle.mechanisms.randomized_response import RandomizedResponseConfig
 from tulle.privacy.units import Unit
@@ -105,7 +105,7 @@ CHECKS = [check_law, check_exactly, check_units_apart]
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_the_right_response_passes_every_check(check: Callable[[Respond], None]) -> None:
-    check(respond_jointly)
+    check(release_joint_response)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_capping_after_the_noise_breaks_the_guarantee_exactly() -> None:
 
 @pytest.mark.parametrize("vector", [(0, 0, 0, 0, 0), (0, 0, 1, 0, 0), (0, 1, 0, 1, 1)])
 def test_subsets_follow_their_exact_law(vector: tuple[int, ...]) -> None:
-    reports = respond_jointly(np.tile(vector, (NUM_UNITS, 1)), SUBSET, rng=SeededNoise(4))
+    reports = release_joint_response(np.tile(vector, (NUM_UNITS, 1)), SUBSET, rng=SeededNoise(4))
     held = vector.index(1) + 1 if any(vector) else 0
     counts = count_outputs(reports, SUBSET.outputs())
     assert_follows(counts, [float(c) for c in SUBSET.realised_channel()[held]])
@@ -173,14 +173,16 @@ def test_subsets_follow_their_exact_law(vector: tuple[int, ...]) -> None:
 
 def test_random_conversions_follow_the_mixture_of_their_laws() -> None:
     config = JointResponseConfig(epsilon=2.0, num_rows=4, choice=ConversionChoice.RANDOM)
-    reports = respond_jointly(np.tile([1, 0, 1, 1], (NUM_UNITS, 1)), config, rng=SeededNoise(6))
+    reports = release_joint_response(
+        np.tile([1, 0, 1, 1], (NUM_UNITS, 1)), config, rng=SeededNoise(6)
+    )
     counts = count_outputs(reports, config.outputs())
     laws = np.array([law_with(config, state, 1.0) for state in (1, 3, 4)])
     assert_follows(counts, laws.mean(axis=0).tolist())
     assert_rejects(counts, law_with(config, 1, 1.0))
 
 
-WAYS: list[UnitMechanism] = [
+WAYS: list[UnitResponse] = [
     PerRowResponse(epsilon=2.0, max_rows_per_unit=None),
     JointResponse(epsilon=1.0),
     JointResponse(epsilon=1.0, max_conversions_per_unit=2),
@@ -190,7 +192,7 @@ WAYS: list[UnitMechanism] = [
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda w: str(w.describe()))
 def test_targets_have_the_label_as_their_mean_and_the_stated_covariance(
-    way: UnitMechanism,
+    way: UnitResponse,
 ) -> None:
     # Units of three rows, of which the second converts.
     num_units = 400_000

@@ -12,13 +12,13 @@ import pytest
 from statistical import faulty_label_noise as faulty
 from statistical.noise_checks import assert_bernoulli, assert_discrete, assert_laplace
 from statistical.randomizer_checks import assert_follows, assert_rejects
-from tulle.labels.additive_noise import DiscreteLaplaceLabels, LaplaceLabels
-from tulle.labels.binary_response import BinaryResponse
-from tulle.labels.class_response import ClassResponse
 from tulle.labels.label_grid import LabelGrid
-from tulle.labels.label_prior import LabelPriorConfig, release_label_prior
-from tulle.labels.prior_response import PriorResponse
-from tulle.labels.staircase import StaircaseLabels
+from tulle.labels.mechanisms.added_noise import LaplaceLabels
+from tulle.labels.mechanisms.binary_response import BinaryResponse
+from tulle.labels.mechanisms.class_response import ClassResponse
+from tulle.labels.mechanisms.label_prior import LabelPriorConfig, release_label_prior
+from tulle.labels.mechanisms.prior_response import PriorResponse
+from tulle.labels.mechanisms.stepped_noise import DiscreteLaplaceLabels, StaircaseLabels
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
 from tulle.mechanisms.staircase_noise import StaircaseAim, StaircaseConfig

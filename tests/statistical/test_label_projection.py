@@ -14,27 +14,27 @@ from statistical.noise_checks import assert_gaussian
 from tulle.data.prepared.format import PreparedFeature
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.mechanisms.entropy import SeededNoise
-from tulle.privacy.columns import ColumnRoles
-from tulle.runs.interruption import StopRequest
-from tulle.train.examples import ExampleBatch, ExampleSet
+from tulle.privacy.plan import ColumnRoles
+from tulle.runs.records import StopRequest
+from tulle.train.examples import ExampleSet
 from tulle.train.fitting import make_plan
-from tulle.train.journal import MemoryJournal
 from tulle.train.methods.label_projection.label_sums import LabelSums
 from tulle.train.methods.label_projection.method import LabelProjectionConfig
 from tulle.train.methods.label_projection.projected_step import ProjectedStep
 from tulle.train.methods.label_projection.projection import Projection
 from tulle.train.methods.label_projection.projection_engine import ProjectionEngine
 from tulle.train.methods.label_projection.public_pass import fitting_settings, logit_pass
-from tulle.train.models.logistic_regression import LogisticRegression
-from tulle.train.models.tower_model import TOWERS
-from tulle.train.noise import TrainingNoise
-from tulle.train.optimizers.sgd import SGD
-from tulle.train.phases import PrivatePhase
-from tulle.train.private_step import CLIP_SLACK, StepSettings
-from tulle.train.private_training import step_settings
-from tulle.train.run_context import RunContext
-from tulle.train.schedules import ConstantRate
-from tulle.train.unit_level import ExampleLevel
+from tulle.train.methods.private_training import step_settings
+from tulle.train.models.batches import ExampleBatch
+from tulle.train.models.building import build_model
+from tulle.train.settings.models import TOWERS, LogisticRegression
+from tulle.train.settings.optimizers import SGD
+from tulle.train.settings.phases import ConstantRate, PrivatePhase
+from tulle.train.settings.units import ExampleLevel
+from tulle.train.steps.journal import MemoryJournal
+from tulle.train.steps.private_step import CLIP_SLACK, StepSettings
+from tulle.train.steps.step_context import StepContext
+from tulle.train.steps.training_noise import TrainingNoise
 
 Values = NDArray[np.float64]
 
@@ -64,7 +64,7 @@ def some_rows() -> ExampleBatch:
 
 def noise_of_steps(sums: type[LabelSums], num_steps: int = 1) -> list[Values]:
     """What each step adds to the sums of one batch, over all rows of the tables."""
-    model = LogisticRegression().build(features(NUM_IDS), seed=0)
+    model = build_model(LogisticRegression(), features(NUM_IDS), seed=0)
     public = logit_pass(model, every_id(), TOWERS)
     settings = fitting_settings(SETTINGS, public)
     assert settings.clip_norm == CLIP
@@ -96,7 +96,7 @@ def check_freshness(sums: type[LabelSums]) -> None:
 
 def check_sensitivity(sums: type[LabelSums]) -> None:
     """One label moves the sums by the clip norm at most, monitor and all, whatever the rows."""
-    model = LogisticRegression().build(features(50), seed=0)
+    model = build_model(LogisticRegression(), features(50), seed=0)
     public = logit_pass(model, some_rows(), TOWERS)
     settings = dataclasses.replace(SETTINGS, noise_multiplier=1e-30, monitor_share=0.0)
     found = []
@@ -144,7 +144,7 @@ def test_a_whole_step_has_the_stated_noise_in_what_it_moves() -> None:
     Then the projection keeps the noise of these weights, up to what moves all of them alike.
     """
     num_ids, copies, num_steps, noise = 500, 5, 80, 0.35
-    model = LogisticRegression().build(features(num_ids, 1), seed=0)
+    model = build_model(LogisticRegression(), features(num_ids, 1), seed=0)
     expected_size = 2.0 * copies * num_ids
     settings = StepSettings(
         clip_norm=100.0,
@@ -213,8 +213,8 @@ def rows_moved(engine_class: type[ProjectionEngine]) -> tuple[list[set[int]], li
     plan = make_plan(examples, config)
     assert isinstance(plan.sampler, TruncatedPoisson)
     drawn: list[set[int]] = []
-    model = config.model.build(plan.shape.features, seed=0)
-    context = RunContext(
+    model = build_model(config.model, plan.shape.features, seed=0)
+    context = StepContext(
         device=torch.device("cpu"),
         rng=SeededNoise(9),
         journal=MemoryJournal(),

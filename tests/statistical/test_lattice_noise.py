@@ -16,8 +16,8 @@ from statistical import faulty_lattice_noise as faulty
 from statistical.noise_checks import assert_discrete, assert_gaussian, assert_one_lattice
 from statistical.test_training_noise import STDDEV, assert_independent
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
-from tulle.train.lattice.grid import lattice_grid
-from tulle.train.lattice.lattice_noise import LatticeGradientNoise
+from tulle.train.settings.step_noise import lattice_grid
+from tulle.train.steps.lattice import LatticeGradientNoise
 
 Values = NDArray[np.float64]
 

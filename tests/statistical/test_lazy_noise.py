@@ -18,11 +18,11 @@ from torch import Tensor
 from statistical import faulty_lazy_rows as faulty
 from statistical.law_checks import worst_score_against, worst_score_between
 from tulle.mechanisms.entropy import SeededNoise
-from tulle.train.lazy.age_table import AgeTable
-from tulle.train.lazy.lazy_rows import LazyRows
-from tulle.train.noise import TrainingNoise
-from tulle.train.schedules import CosineDecay
-from unit.train.lazy.small_trainings import SmallTraining, dense_run, lazy_run, tanh_gradient
+from tulle.train.settings.phases import CosineDecay
+from tulle.train.steps.age_table import AgeTable
+from tulle.train.steps.lazy_rows import LazyRows
+from tulle.train.steps.training_noise import TrainingNoise
+from unit.train.steps.small_trainings import SmallTraining, dense_run, lazy_run, tanh_gradient
 
 Values = NDArray[np.float64]
 Run = Callable[..., Tensor]

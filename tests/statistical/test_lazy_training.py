@@ -20,20 +20,25 @@ from statistical import faulty_lazy_updates as faulty
 from statistical.law_checks import worst_score_between
 from tulle.data.prepared.format import PreparedFeature
 from tulle.mechanisms.entropy import SeededNoise
-from tulle.train.examples import ExampleBatch
-from tulle.train.gradient_noise import IndependentGradientNoise
-from tulle.train.models.factorization_machine import FactorizationMachine
-from tulle.train.models.logistic_regression import LogisticRegression
-from tulle.train.models.mlp import MLP
-from tulle.train.models.tower_model import TOWERS, ModelSettings, TowerModel
-from tulle.train.noise import TrainingNoise
-from tulle.train.optimizers.sgd import SGD
-from tulle.train.private_step import StepSettings
-from tulle.train.private_updates import DenseUpdates, LazyUpdates, PrivateUpdates
-from tulle.train.schedules import CosineDecay
+from tulle.train.models.batches import ExampleBatch
+from tulle.train.models.building import build_model
+from tulle.train.models.tower_model import TowerModel
+from tulle.train.settings.models import (
+    MLP,
+    TOWERS,
+    FactorizationMachine,
+    LogisticRegression,
+    ModelSettings,
+)
+from tulle.train.settings.optimizers import SGD
+from tulle.train.settings.phases import CosineDecay
+from tulle.train.steps.gradient_noise import IndependentGradientNoise
+from tulle.train.steps.private_step import StepSettings
+from tulle.train.steps.training_noise import TrainingNoise
+from tulle.train.steps.updates import DenseStep, LazyStep, ModelStep
 
 Values = NDArray[np.float64]
-MakeUpdates = Callable[..., PrivateUpdates]
+MakeUpdates = Callable[..., ModelStep]
 
 NUM_SIDE_BY_SIDE = 50_000
 NUM_ONE_BY_ONE = 600
@@ -104,11 +109,11 @@ def trained(
 
 def dense_updates(
     model: TowerModel, settings: StepSettings, sgd: SGD, noise: TrainingNoise
-) -> DenseUpdates:
-    return DenseUpdates(model, settings, sgd, IndependentGradientNoise(noise))
+) -> DenseStep:
+    return DenseStep(model, settings, sgd, IndependentGradientNoise(noise))
 
 
-def _copy(model: TowerModel, updates: PrivateUpdates) -> dict[str, Tensor]:
+def _copy(model: TowerModel, updates: ModelStep) -> dict[str, Tensor]:
     state = updates.state()
     return {name: values.clone() for name, values in (model.parameters | state).items()}
 
@@ -117,7 +122,7 @@ def _copy(model: TowerModel, updates: PrivateUpdates) -> dict[str, Tensor]:
 def side_by_side(make: MakeUpdates, model: str, seed: int, momentum: float = 0.9) -> Values:
     """[numbers seen, trainings]: first and last column of every own row of both tables."""
     num_runs = NUM_SIDE_BY_SIDE
-    built = MODELS[model].build(features(IDS_PER_RUN * num_runs), seed=0)
+    built = build_model(MODELS[model], features(IDS_PER_RUN * num_runs), seed=0)
     for name in built.tables:
         # All trainings start alike.
         table = built.parameters[name].view(num_runs, -1)
@@ -142,7 +147,7 @@ def side_by_side(make: MakeUpdates, model: str, seed: int, momentum: float = 0.9
 )
 def test_models_without_layers_have_the_law_of_dense_ones(model: str, momentum: float) -> None:
     dense = side_by_side(dense_updates, model, 1, momentum)
-    lazy = side_by_side(LazyUpdates, model, 2, momentum)
+    lazy = side_by_side(LazyStep, model, 2, momentum)
     assert worst_score_between(dense, lazy) < 1
     assert worst_score_between(dense, 1.05 * lazy) > 1
 
@@ -159,7 +164,7 @@ FAULTS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_shows_in_models_without_layers(fault: type[LazyUpdates]) -> None:
+def test_a_fault_shows_in_models_without_layers(fault: type[LazyStep]) -> None:
     dense = side_by_side(dense_updates, "logistic regression", 1)
     wrong = side_by_side.__wrapped__(fault, "logistic regression", 2)
     assert worst_score_between(dense, wrong) > 1
@@ -170,7 +175,7 @@ def one_by_one(make: MakeUpdates, seed: int) -> Values:
     """[numbers seen, trainings]: a few weights of every parameter of a perceptron."""
     settings = dataclasses.replace(SETTINGS, towers=TOWERS, noise_multiplier=0.4)
     model = MLP(embedding_dim=2, public_hidden=(), common_hidden=(3,), initial_stddev=0.5)
-    built = model.build(features(IDS_PER_RUN), seed=0)
+    built = build_model(model, features(IDS_PER_RUN), seed=0)
     start = {name: values.clone() for name, values in built.parameters.items()}
     noise = TrainingNoise(SeededNoise(seed))
     runs = []
@@ -190,7 +195,7 @@ def _few(values: Tensor) -> list[float]:
 
 @pytest.mark.slow
 def test_perceptrons_have_the_law_of_dense_ones() -> None:
-    dense, lazy = one_by_one(dense_updates, 3), one_by_one(LazyUpdates, 4)
+    dense, lazy = one_by_one(dense_updates, 3), one_by_one(LazyStep, 4)
     assert worst_score_between(dense, lazy) < 1
     # Few trainings, so what they can tell apart is larger.
     assert worst_score_between(dense, 1.5 * lazy) > 1

@@ -27,9 +27,8 @@ from tulle.mechanisms.discrete_laplace import (
 )
 from tulle.mechanisms.entropy import NoiseSource, OperatingSystemNoise
 from tulle.mechanisms.exact import sample_bernoulli, sample_bernoulli_exp, sample_geometric
-from tulle.mechanisms.gaussian import GaussianConfig, release_gaussian
+from tulle.mechanisms.gaussian import GaussianConfig, release_gaussian, sample_rounded_normal
 from tulle.mechanisms.laplace import LaplaceConfig, release_laplace, sample_rounded_laplace
-from tulle.mechanisms.rounded_normal import sample_rounded_normal
 
 
 def discrete_laplace_pmf(scale: float):

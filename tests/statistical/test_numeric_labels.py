@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from statistical.randomizer_checks import assert_follows, assert_rejects
-from tulle.labels.bins.bin_response import BinResponse
 from tulle.labels.label_grid import LabelGrid
-from tulle.labels.row_mechanism import RowMechanism
-from tulle.labels.unbiased.unbiased_response import UnbiasedResponse
+from tulle.labels.label_mechanism import RowMechanism
+from tulle.labels.mechanisms.bin_response import BinResponse
+from tulle.labels.mechanisms.unbiased_response import UnbiasedResponse
 from tulle.mechanisms.entropy import SeededNoise
 
 GRID = LabelGrid(low=0, high=6)

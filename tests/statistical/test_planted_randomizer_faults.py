@@ -87,7 +87,7 @@ def check_honest_noise(sample: Any) -> None:
 
 Check = Callable[[Any], None]
 FAULTS: list[tuple[Check, Any, Any]] = [
-    (check_response_exactly, randomized_response.randomize, wrong)
+    (check_response_exactly, randomized_response.release_randomized_response, wrong)
     for wrong in (
         faulty.threshold_rounded_the_wrong_way,
         faulty.other_value_off_by_one,
@@ -95,15 +95,15 @@ FAULTS: list[tuple[Check, Any, Any]] = [
         faulty.one_word_for_keeping_and_for_the_value,
     )
 ] + [
-    (check_bits_exactly, rappor.randomize, faulty.whole_epsilon_for_each_bit),
+    (check_bits_exactly, rappor.release_rappor, faulty.whole_epsilon_for_each_bit),
     (
         lambda randomize: check_marks_by_samples(randomize, BITS),
-        rappor.randomize,
+        rappor.release_rappor,
         faulty.one_word_for_all_bits,
     ),
     (
         lambda randomize: check_marks_by_samples(randomize, SUBSETS),
-        subset_selection.randomize,
+        subset_selection.release_subset_selection,
         faulty.absent_subsets_that_may_hold_the_truth,
     ),
     (

@@ -15,7 +15,7 @@ from statistical.sampler_checks import (
 )
 from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.data.samplers.poisson import Poisson
-from tulle.data.samplers.shuffled import Shuffled
+from tulle.data.samplers.shuffled import ShuffledBatches
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.data.samplers.user_sampling import UserSampling, group_rows
 from tulle.mechanisms.entropy import SeededNoise
@@ -32,7 +32,7 @@ TRUNCATED = TruncatedPoisson(
 CYCLIC = CyclicPoisson(num_rows=NUM_ROWS, sampling_prob=0.1, num_groups=2, steps=STEPS)
 USERS = UserSampling(num_users=100, sampling_prob=0.2, steps=200, max_rows_per_user=3)
 UNIT_IDS = np.repeat(np.arange(100), np.arange(100) % 3 + 1)
-SHUFFLED = Shuffled(num_rows=NUM_ROWS, batch_size=40, epochs=2)
+SHUFFLED = ShuffledBatches(num_rows=NUM_ROWS, batch_size=40, epochs=2)
 
 Draw = Callable[..., Any]
 

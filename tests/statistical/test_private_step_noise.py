@@ -11,16 +11,20 @@ from statistical.noise_checks import assert_gaussian
 from statistical.test_training_noise import STDDEV, assert_independent
 from tulle.data.prepared.format import PreparedFeature
 from tulle.mechanisms.entropy import SeededNoise
-from tulle.train.examples import ExampleBatch
-from tulle.train.gradient_noise import IndependentGradientNoise
-from tulle.train.models.factorization_machine import FactorizationMachine
-from tulle.train.models.logistic_regression import LogisticRegression
-from tulle.train.models.mlp import MLP
-from tulle.train.models.tower_model import TOWERS, ModelSettings
-from tulle.train.monitor import LOSS_BOUND
-from tulle.train.noise import TrainingNoise
-from tulle.train.private_step import BatchUnits, PrivateStep, StepRelease, StepSettings
-from unit.train.step_reference import NoNoise
+from tulle.train.models.batches import ExampleBatch
+from tulle.train.models.building import build_model
+from tulle.train.settings.models import (
+    MLP,
+    TOWERS,
+    FactorizationMachine,
+    LogisticRegression,
+    ModelSettings,
+)
+from tulle.train.steps.gradient_noise import IndependentGradientNoise
+from tulle.train.steps.monitor import LOSS_BOUND
+from tulle.train.steps.private_step import BatchUnits, PrivateStep, StepRelease, StepSettings
+from tulle.train.steps.training_noise import TrainingNoise
+from unit.train.steps.step_reference import NoNoise
 
 Values = NDArray[np.float64]
 
@@ -57,7 +61,7 @@ def first_entries(released: StepRelease) -> list[float]:
 
 def many_steps(model: ModelSettings) -> dict[str, Values]:
     """The first entry of every parameter, and the monitor, over many steps without rows."""
-    built = model.build(features(2), seed=0)
+    built = build_model(model, features(2), seed=0)
     step = PrivateStep(built, SETTINGS, IndependentGradientNoise(TrainingNoise(SeededNoise(11))))
     batch, weights = empty_batch(), torch.zeros(0)
     steps = np.array([first_entries(step.release(batch, weights)) for _ in range(NUM_STEPS)])
@@ -92,7 +96,7 @@ LARGE = {
 @pytest.mark.parametrize("units", [None, 3], ids=["rows", "users"])
 @pytest.mark.parametrize("model", LARGE)
 def test_noise_beside_a_batch_is_as_stated(model: str, units: int | None) -> None:
-    built = LARGE[model].build(features(40_000), seed=0)
+    built = build_model(LARGE[model], features(40_000), seed=0)
     ids = torch.arange(6)[:, None]
     batch = ExampleBatch(public_ids=ids, sensitive_ids=ids, labels=torch.ones(6))
     users = None
@@ -115,7 +119,7 @@ def test_noise_beside_a_batch_is_as_stated(model: str, units: int | None) -> Non
 
 
 def test_a_frozen_tower_leaves_the_noise_of_the_others_as_it_is() -> None:
-    built = LogisticRegression().build(features(40_000), seed=0)
+    built = build_model(LogisticRegression(), features(40_000), seed=0)
     frozen = dataclasses.replace(SETTINGS, towers=TOWERS - {"public"})
     step = PrivateStep(built, frozen, IndependentGradientNoise(TrainingNoise(SeededNoise(13))))
     released = step.release(empty_batch(), torch.zeros(0)).gradients

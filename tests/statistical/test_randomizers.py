@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from contract.test_randomizers import draw_of
 from statistical.randomizer_checks import assert_follows, assert_rejects
 from tulle.mechanisms import randomized_response, rappor, subset_selection
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
-from tulle.mechanisms.frequency import count_reports, debias_counts, variance_per_report
 from tulle.mechanisms.key_selection import KeySelectionConfig, select_keys
+from tulle.mechanisms.noisy_reports import count_reports, debias_counts, variance_per_report
 
 # At epsilon 1 a 5% wrong epsilon moves chi-square by about 4e-4 a draw; 200 are needed.
 NUM_DRAWS = 600_000
@@ -42,7 +43,7 @@ def test_reports_follow_the_channel_and_not_one_of_a_5_percent_wrong_epsilon(
     module: ModuleType, config: Any
 ) -> None:
     for held in (0, config.num_values - 1):
-        counts = draw_report_counts(module.randomize, config, held, rng=SeededNoise(held))
+        counts = draw_report_counts(draw_of(module), config, held, rng=SeededNoise(held))
         assert_follows(counts, config.channel_matrix()[held])
         for factor in (0.95, 1.05):
             wrong = dataclasses.replace(config, epsilon=factor * config.epsilon)
@@ -53,7 +54,7 @@ def test_reports_follow_the_channel_and_not_one_of_a_5_percent_wrong_epsilon(
 def test_estimates_have_the_stated_mean_and_variance(module: ModuleType, config: Any) -> None:
     num_rounds, num_units = 4000, 100
     held = np.repeat(np.arange(config.num_values), [70] + [0] * (config.num_values - 2) + [30])
-    reports = module.randomize(np.tile(held, num_rounds), config, rng=SeededNoise(11))
+    reports = draw_of(module)(np.tile(held, num_rounds), config, rng=SeededNoise(11))
     estimates = np.array(
         [
             debias_counts(count_reports(part, config), num_units, config)

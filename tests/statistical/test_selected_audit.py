@@ -13,6 +13,7 @@ from scipy import stats
 
 from statistical import faulty_selected_rows as faulty
 from statistical.selected_runs import (
+    PLAIN,
     MakeStep,
     Values,
     batch_of,
@@ -24,10 +25,10 @@ from tulle.audit.profile import ProfileAuditConfig, ProfileAuditResult, audit_pr
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.privacy.events import Gaussian
 from tulle.privacy.units import Adjacency
-from tulle.train.noise import TrainingNoise
-from tulle.train.private_step import StepSettings
-from tulle.train.selected.selected_step import SelectedStep
-from tulle.train.step_noise import SelectedRows
+from tulle.train.settings.step_noise import SelectedRows
+from tulle.train.steps.private_step import StepSettings
+from tulle.train.steps.selected import SelectedStep
+from tulle.train.steps.training_noise import TrainingNoise
 
 NUM_RUNS = 50_000
 NOISE_MULTIPLIER = 1.0
@@ -51,7 +52,7 @@ def canaries_seen(make_step: MakeStep, is_there: bool, seed: int) -> Values:
     """[runs]: the noisy gradient of each canary's row, in clip norms; nan if not selected."""
     rows = torch.arange(NUM_RUNS if is_there else 0)
     rng = SeededNoise(seed)
-    step = make_step(table_model(NUM_RUNS), SETTINGS, TrainingNoise(rng), rng)
+    step = make_step(table_model(NUM_RUNS), SETTINGS, PLAIN, TrainingNoise(rng), rng)
     batch = batch_of(rows, torch.zeros(len(rows)))
     gradient = released_rows(step, batch, torch.ones(len(rows)))
     seen = np.full(NUM_RUNS, np.nan)

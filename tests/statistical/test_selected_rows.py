@@ -27,10 +27,10 @@ from statistical.selected_runs import (
     seen_by_step,
     seen_with_noise_on_every_row,
 )
-from tulle.train.selected.row_selection import COUNT_STEPS, RowCounts, count_rows
-from tulle.train.selected.selected_step import SelectedStep
-from tulle.train.table_reads import TableReads
-from unit.train.step_reference import user_units
+from tulle.train.models.table_reads import TableReads
+from tulle.train.steps.row_selection import COUNT_STEPS, RowCounts, count_rows
+from tulle.train.steps.selected import SelectedStep
+from unit.train.steps.step_reference import user_units
 
 NUM_RUNS = 100_000
 NUM_DRAWS = 20_000

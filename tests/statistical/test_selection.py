@@ -1,4 +1,5 @@
-"""Drawn choices of ads follow their stated chances, and what is wrong on purpose is caught."""
+"""Drawn choices of ads follow their stated probabilities, and what is wrong on purpose is
+caught."""
 
 import dataclasses
 import functools
@@ -16,14 +17,14 @@ from statistical.randomizer_checks import (
     assert_rejects,
 )
 from statistical.selection_checks import all_scores, as_channel, exact_laws, same_auctions
+from tulle.lab.markets.floor_fill import FloorVectorMechanism
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.mechanisms.thresholds import WORD_VALUES
 from tulle.select.auctions import Auctions
-from tulle.select.floors.floor_mechanism import FloorMechanism
-from tulle.select.floors.floor_vector import FloorVectorMechanism
-from tulle.select.floors.shortlist import Cutoff, TopCandidates
-from tulle.select.slots import SlotMechanism
-from unit.select.floors.tiny_auctions import auctions_of
+from tulle.select.mechanisms.floors import FloorMechanism
+from tulle.select.mechanisms.shortlists import Cutoff, TopCandidates
+from tulle.select.mechanisms.slots import SlotMechanism
+from unit.select.mechanisms.tiny_auctions import auctions_of
 
 Choose = Callable[..., Any]
 
@@ -60,7 +61,7 @@ def count_choices(choose: Choose, num_auctions: int, seed: int) -> np.ndarray:
 
 
 def exact_channel(choose: Choose) -> list[list[Fraction]]:
-    """The chance of every candidate for all devices."""
+    """The probability of every candidate for all devices."""
     laws = exact_laws(choose, SERVER, DEVICES)
     return [[law.get(place, Fraction(0)) for place in range(len(SERVER))] for law in laws]
 
@@ -128,7 +129,7 @@ def check_private(choose: Choose) -> None:
 
 
 def check_favourite_wins(choose: Choose) -> None:
-    """The best private score has the largest chance."""
+    """The best private score has the largest probability."""
     channel = exact_channel(choose)
     for scores, row in zip(DEVICES, channel, strict=True):
         assert scores[row.index(max(row))] == max(scores)

@@ -22,10 +22,9 @@ from tulle.data.samplers.poisson import Poisson
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.data.samplers.user_sampling import UserSampling
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
-from tulle.runs.interruption import StopRequest
-from tulle.train.distributed.row_shards import RowShard, own_shard
-from tulle.train.distributed.shared_batches import SharedBatches
-from unit.train.distributed.thread_processes import ThreadProcesses, run_together
+from tulle.runs.records import StopRequest
+from tulle.train.steps.processes.batches import RowShard, SharedBatches, own_shard
+from unit.train.steps.processes.thread_processes import ThreadProcesses, run_together
 
 NUM_ROWS, STEPS = 120, 2500
 POISSON = Poisson(num_rows=NUM_ROWS, sampling_prob=0.25, steps=STEPS)

@@ -14,20 +14,19 @@ from torch import Tensor
 from statistical.noise_checks import assert_gaussian
 from tulle.data.prepared.format import PreparedFeature
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
-from tulle.train.distributed.sharded_updates import ShardedUpdates
-from tulle.train.distributed.shared_updates import ReplicatedUpdates, SharedUpdates
-from tulle.train.distributed.summed_step import SummedStep
-from tulle.train.examples import ExampleBatch
-from tulle.train.gradient_noise import IndependentGradientNoise
-from tulle.train.gradients import DenseGradient
-from tulle.train.models.logistic_regression import LogisticRegression
-from tulle.train.models.mlp import MLP
-from tulle.train.models.tower_model import TOWERS, TowerModel
-from tulle.train.noise import TrainingNoise
-from tulle.train.optimizers.sgd import SGD
-from tulle.train.private_step import StepRelease, StepSettings
-from unit.train.distributed.thread_processes import ThreadProcesses, run_together
+from tulle.train.models.batches import ExampleBatch
+from tulle.train.models.building import build_model
+from tulle.train.models.contributions import DenseGradient
+from tulle.train.models.tower_model import TowerModel
+from tulle.train.settings.models import MLP, TOWERS, LogisticRegression
+from tulle.train.settings.optimizers import SGD
+from tulle.train.steps.gradient_noise import IndependentGradientNoise
+from tulle.train.steps.private_step import StepRelease, StepSettings
+from tulle.train.steps.processes.replicated import ReplicatedStep, SharedModelStep, SharedStep
+from tulle.train.steps.processes.sharded import ShardedStep
+from tulle.train.steps.training_noise import TrainingNoise
 from unit.train.models.reference_models import Settings
+from unit.train.steps.processes.thread_processes import ThreadProcesses, run_together
 
 WIDE = MLP(embedding_dim=16, public_hidden=(60,), sensitive_hidden=(60,), common_hidden=(160,))
 SETTINGS = StepSettings(
@@ -51,23 +50,23 @@ BATCH = ExampleBatch(
     labels=torch.zeros(0),
 )
 
-Start = Callable[[TowerModel, StepSettings, TrainingNoise, ThreadProcesses], SharedUpdates]
+Start = Callable[[TowerModel, StepSettings, TrainingNoise, ThreadProcesses], SharedModelStep]
 Values = NDArray[np.float64]
 
 
 def sharded(
     model: TowerModel, settings: StepSettings, noise: TrainingNoise, processes: ThreadProcesses
-) -> SharedUpdates:
-    return ShardedUpdates(
+) -> SharedModelStep:
+    return ShardedStep(
         model, settings, SGD(learning_rate=RATE, momentum=MOMENTUM), noise, processes
     )
 
 
 def replicated(
     model: TowerModel, settings: StepSettings, noise: TrainingNoise, processes: ThreadProcesses
-) -> SharedUpdates:
+) -> SharedModelStep:
     sgd, of_sums = SGD(learning_rate=RATE, momentum=MOMENTUM), IndependentGradientNoise(noise)
-    return ReplicatedUpdates(model, settings, sgd, of_sums, processes)
+    return ReplicatedStep(model, settings, sgd, of_sums, processes)
 
 
 def moves(
@@ -81,7 +80,7 @@ def moves(
     ]
 
     def train(processes: ThreadProcesses) -> dict[str, Tensor]:
-        model = model_settings.build(features, seed=0, dtype=torch.float64)
+        model = build_model(model_settings, features, seed=0, dtype=torch.float64)
         before = {name: values.clone() for name, values in model.parameters.items()}
         noise = TrainingNoise(SeededNoise(seeds[processes.rank]))
         updates = start(model, settings, noise, processes)
@@ -144,7 +143,7 @@ def test_rows_of_different_processes_have_independent_noise(start: Start) -> Non
 def each_adds_noise() -> Iterator[None]:
     """Planted: every process adds noise to its part before the parts are summed."""
 
-    def noisy(self: SummedStep) -> StepRelease:
+    def noisy(self: SharedStep) -> StepRelease:
         for name, values in self._sums.items():
             self._noise.add_to_sum(name, values, self._settings.noise_stddev)
             self._processes.sum_at_leader(values)
@@ -152,12 +151,12 @@ def each_adds_noise() -> Iterator[None]:
         gradients = [DenseGradient(name=name, values=self._sums[name]) for name in self._sums]
         return StepRelease(gradients=gradients, monitored=None)
 
-    right = SummedStep._noisy
-    SummedStep._noisy = noisy  # type: ignore[method-assign]
+    right = SharedStep._noisy
+    SharedStep._noisy = noisy  # type: ignore[method-assign]
     try:
         yield
     finally:
-        SummedStep._noisy = right  # type: ignore[method-assign]
+        SharedStep._noisy = right  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("start", [sharded, replicated])

@@ -20,8 +20,8 @@ from statistical.faulty_training_noise import AddTo
 from statistical.noise_checks import FALSE_ALARM, assert_gaussian
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
-from tulle.train import noise as noise_module
-from tulle.train.noise import TrainingNoise
+from tulle.train.steps import training_noise as noise_module
+from tulle.train.steps.training_noise import TrainingNoise
 
 NUM_PARTS = 8
 PART = 40_000

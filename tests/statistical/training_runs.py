@@ -23,14 +23,15 @@ from torch import Tensor
 from tulle.data.prepared.format import PreparedFeature
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.mechanisms.entropy import SeededNoise
-from tulle.train.examples import ExampleBatch
-from tulle.train.gradient_noise import IndependentGradientNoise
-from tulle.train.models.logistic_regression import LogisticRegression
-from tulle.train.models.mlp import MLP
-from tulle.train.models.tower_model import TOWERS, TowerModel
-from tulle.train.noise import TrainingNoise
-from tulle.train.optimizers.sgd import SGD
-from tulle.train.private_step import PrivateStep, StepRelease, StepSettings
+from tulle.train.models.batches import ExampleBatch
+from tulle.train.models.building import build_model
+from tulle.train.models.tower_model import TowerModel
+from tulle.train.parameter_updates import ParameterUpdates
+from tulle.train.settings.models import MLP, TOWERS, LogisticRegression
+from tulle.train.settings.optimizers import SGD
+from tulle.train.steps.gradient_noise import IndependentGradientNoise
+from tulle.train.steps.private_step import PrivateStep, StepRelease, StepSettings
+from tulle.train.steps.training_noise import TrainingNoise
 
 Scores = NDArray[np.float64]
 MakeStep = Callable[[TowerModel, StepSettings, TrainingNoise], PrivateStep]
@@ -100,7 +101,7 @@ class Trial:
 def runs_side_by_side(trial: Trial, num_runs: int, canary_label: int, seed: int) -> Scores:
     """One score a run: how much likelier its releases are with label 0 than with 1."""
     sampler = sampler_of(num_runs, trial.steps)
-    model = LogisticRegression().build(features(2 * num_runs), seed=0)
+    model = build_model(LogisticRegression(), features(2 * num_runs), seed=0)
     settings = StepSettings(
         clip_norm=CLIP_NORM,
         noise_multiplier=NOISE_MULTIPLIER,
@@ -112,7 +113,7 @@ def runs_side_by_side(trial: Trial, num_runs: int, canary_label: int, seed: int)
     rng = SeededNoise(seed)
     step = trial.make_step(model, settings, IndependentGradientNoise(TrainingNoise(rng)))
     trained = {n: v for n, v in model.parameters.items() if not n.startswith("common.")}
-    optimizer = SGD(learning_rate=1.0, momentum=0.0).start(trained)
+    optimizer = ParameterUpdates(trained, SGD(learning_rate=1.0, momentum=0.0))
     rows = rows_of_runs(num_runs, ROWS_PER_RUN, trial.background, canary_label)
     scores = np.zeros(num_runs)
     for batch in sampler.batches(rng):
@@ -130,8 +131,10 @@ def runs_side_by_side(trial: Trial, num_runs: int, canary_label: int, seed: int)
 def runs_one_by_one(trial: Trial, num_runs: int, canary_label: int, seed: int) -> Scores:
     """The same for a perceptron of 7 weights, a step at a time."""
     sampler = one_by_one_sampler(num_runs)
-    model = MLP(embedding_dim=1, public_hidden=(), common_hidden=(), initial_stddev=1.0).build(
-        features(2)[:2], seed=0
+    model = build_model(
+        MLP(embedding_dim=1, public_hidden=(), common_hidden=(), initial_stddev=1.0),
+        features(2)[:2],
+        seed=0,
     )
     settings = StepSettings(
         clip_norm=CLIP_NORM / 2,

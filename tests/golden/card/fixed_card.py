@@ -4,15 +4,13 @@ import functools
 from datetime import UTC, datetime
 
 from tulle.mechanisms.entropy import OperatingSystemNoise
-from tulle.privacy.columns import ColumnRoles
 from tulle.privacy.events import Composed, Gaussian, PoissonSampled, RandomizedResponse, Repeated
-from tulle.privacy.guarantee import Guarantee
-from tulle.privacy.plan import Assumption, Bound, Claim, Plan, Status
+from tulle.privacy.guarantee import Claim, Guarantee
+from tulle.privacy.plan import Assumption, Bound, ColumnRoles, Plan, Status
 from tulle.privacy.release import Interval
 from tulle.privacy.units import Adjacency, Scope, TrustModel, Unit
-from tulle.report.card import Card, build_card
-from tulle.report.evidence import AuditResult, UtilityFigure
-from tulle.report.provenance import Provenance, keyed_fingerprint
+from tulle.runs.card import Card, build_card
+from tulle.runs.card_entries import AuditResult, Provenance, UtilityFigure, keyed_fingerprint
 
 COLUMNS = ColumnRoles(
     label="clicked",

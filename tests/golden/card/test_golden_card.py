@@ -8,7 +8,7 @@ import pathlib
 import pytest
 
 from golden.card.fixed_card import make_card
-from tulle.report.card_file import read_card, write_card
+from tulle.runs.card import read_card, write_card
 
 GOLDEN = pathlib.Path(__file__).parent
 

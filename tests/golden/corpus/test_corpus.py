@@ -40,8 +40,8 @@ def test_a_finished_plan_is_trained(
     method: str, old: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = str(old / "plans" / f"{method}.json")
-    where = ["--data", str(old / "prepared"), "--runs", "runs", "--name", "again"]
-    code = run_with(["train", *where, "--finished-plan", plan, "--quiet", "--json"])
+    where = [str(old / "prepared"), "--output", "again"]
+    code = run_with(["train", *where, "--plan", plan, "--quiet", "--json"])
     assert code == 0, capsys.readouterr().err
     promised = json.loads(Path(plan).read_text(encoding="utf-8"))["plan"]["guarantee"]
     assert json.loads(capsys.readouterr().out)["epsilon"] == promised["epsilon"]

@@ -80,7 +80,7 @@ def _train(options: str) -> str:
     _run("budget create ledger.db --name rows --unit example --adjacency replace --epsilon 4 "
          "--delta 1e-4 --purpose training")  # fmt: skip
     return _run(
-        "train --epsilon 3 --delta 1e-5 --seed 7 --runs runs --name run --ledger ledger.db --quiet "
+        "train --epsilon 3 --delta 1e-5 --seed 7 --output runs/run --ledger ledger.db --quiet "
         + options
     )
 

@@ -1,14 +1,10 @@
 """Whoever takes raw values or a source of noise says what that means for privacy."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "docs_site"))
+from public_names import Name
 
-from public_names import Name, read_library
-
-LIBRARY = read_library(Path(__file__).parents[3] / "src" / "tulle")
+from unit.docs_site.read_source import LIBRARY
 
 DRAWS_NOISE_ALONE = {
     "tulle.data.features.private_vocabulary.RowCountNoise.sample_noise",
@@ -26,27 +22,26 @@ DRAWS_NOISE_ALONE = {
     "tulle.mechanisms.laplace.sample_rounded_laplace",
     "tulle.mechanisms.polya.sample_noise_shares",
     "tulle.mechanisms.polya.sample_polya",
-    "tulle.mechanisms.rounded_normal.rounded_normals_of_words",
-    "tulle.mechanisms.rounded_normal.sample_rounded_normal",
+    "tulle.mechanisms.gaussian.rounded_normals_of_words",
+    "tulle.mechanisms.gaussian.sample_rounded_normal",
     "tulle.mechanisms.staircase_noise.sample_staircase",
-    "tulle.mechanisms.uniform.sample_below",
-    "tulle.mechanisms.uniform.sample_subsets",
+    "tulle.mechanisms.thresholds.sample_below",
+    "tulle.mechanisms.thresholds.sample_subsets",
 }
 """Samplers: no data go in, and whoever adds the noise to data has the note."""
 DRAWS_A_KEY = {
     "tulle.data.samplers.sampling_rng.sampling_generator",
-    "tulle.measure.queries.raw_totals.fresh_salt",
-    "tulle.train.graphed.device_keys.device_key",
+    "tulle.measure.queries.measuring.fresh_salt",
+    "tulle.train.steps.gpu.device_keys.device_key",
 }
 """Keys of generators and hashes: no data go in, and the docstring says that they are secret."""
 
 
 def silent_names() -> Iterator[str]:
-    for modules in LIBRARY.values():
-        for module in modules:
-            for path, function in functions_of(module.name, module.members):
-                if is_sensitive(function) and function.docstring.section("Privacy") is None:
-                    yield path
+    for module in LIBRARY.values():
+        for path, function in functions_of(module.name, module.members):
+            if is_sensitive(function) and function.docstring.section("Privacy") is None:
+                yield path
 
 
 def functions_of(place: str, members: tuple[Name, ...]) -> Iterator[tuple[str, Name]]:
@@ -64,8 +59,7 @@ def is_sensitive(function: Name) -> bool:
 def takes_raw_values(path: str) -> bool:
     found = [
         function
-        for modules in LIBRARY.values()
-        for module in modules
+        for module in LIBRARY.values()
         for each, function in functions_of(module.name, module.members)
         if each == path
     ]

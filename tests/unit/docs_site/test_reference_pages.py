@@ -1,63 +1,63 @@
+"""The reference has every public name once, and the site gets it with the published records."""
+
+import importlib
 import re
-import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "docs_site"))
+import pytest
+from public_names import read_module
+from reference_pages import public_modules, reference_pages
 
-from docstring_sections import parse_docstring
-from public_names import Module, Name, read_library
-from reference_pages import reference_pages
+import tulle
+from unit.docs_site.read_source import LIBRARY, ROOT
 
-LIBRARY = read_library(Path(__file__).parents[3] / "src" / "tulle")
+pytest.importorskip("mkdocs")
+
+from mkdocs.config import load_config
+from mkdocs.structure.files import File, Files, InclusionLevel
+
 PAGES = reference_pages(LIBRARY)
-ANCHORS = {
+MODULES = public_modules(LIBRARY)
+ANCHORS = [
     f"{path.removeprefix('api/')}#{anchor}"
     for path, text in PAGES.items()
     for anchor in re.findall(r'<a id="([^"]+)">', text)
-}
+]
+HOOK = ROOT / "docs_site" / "mkdocs_hook.py"
 
 
 def links_of(path: str) -> list[str]:
-    own = path.removeprefix("api/")
-    found = re.findall(r"\]\(([^)]+)\)", PAGES[path])
-    return [own + target if target.startswith("#") else target for target in found]
+    return re.findall(r"\]\(([^)]+)\)", PAGES[path])
 
 
-def page_of(docstring: str, signature: str = "def f()") -> str:
-    member = Name(
-        name="f", kind="function", signature=signature, docstring=parse_docstring(docstring)
+def page_of(docstring: str) -> str:
+    """The page of one more package, with one function."""
+    quoted = f'"""{docstring}"""'
+    function = "def f():\n" + "\n".join(f"    {line}" for line in quoted.split("\n"))
+    library = LIBRARY | {
+        "tulle.a": read_module("tulle.a", "from tulle.a.b import f\n__all__ = ['f']"),
+        "tulle.a.b": read_module("tulle.a.b", function),
+    }
+    return reference_pages(library)["api/tulle.a.md"]
+
+
+def test_every_public_name_is_listed_and_described_once() -> None:
+    assert {f"tulle.{name}" for name in tulle.__all__ if name.islower() and name != "load"} <= set(
+        MODULES
     )
-    module = Module(
-        name="tulle.a.b",
-        docstring=parse_docstring("B."),
-        members=(member,),
-        exports=(),
-        is_package=False,
-    )
-    return reference_pages({"tulle.a": [module]})["api/tulle.a.md"]
+    for name in MODULES:
+        listed = getattr(importlib.import_module(name), "__all__", ())
+        for public in listed:
+            assert f"[{public}](" in PAGES[f"api/{name}.md"], f"{name} exports {public}"
+    assert len(set(ANCHORS)) == len(ANCHORS)
+    for place in ("tulle.train.md#tulle.train.Classifier", "tulle.runs.md#tulle.runs.Card"):
+        assert place in ANCHORS
+    homes = [anchor.partition("#")[2] for anchor in ANCHORS]
+    assert [home for home in homes if home.endswith(".Ledger")] == ["tulle.accounting.Ledger"]
 
 
-def test_every_public_class_and_function_has_a_place() -> None:
-    for package, modules in LIBRARY.items():
-        for module in modules:
-            for member in module.members:
-                if member.kind != "value":
-                    assert f"{package}.md#{module.name}.{member.name}" in ANCHORS
-
-
-def test_every_exported_name_leads_to_its_place() -> None:
-    exports = [
-        (package, name)
-        for package, modules in LIBRARY.items()
-        for module in modules
-        for name, _ in module.exports
-    ]
-    assert ("tulle.train", "HybridConfig") in exports
-    assert ("tulle.train", "MosaicConfig") in exports
-    assert ("tulle.train", "TableClassifier") in exports
-    for package, name in exports:
-        page = PAGES[f"api/{package}.md"]
-        assert f"[{name}](" in page or f"### {name}\n" in page, f"{package} exports {name}"
+def test_what_no_package_exports_has_no_place() -> None:
+    assert "tulle.accounting.ledger" not in "".join(PAGES.values())
+    assert not any(anchor.startswith("tulle.cli") for anchor in ANCHORS)
 
 
 def test_links_lead_to_pages_and_places_that_exist() -> None:
@@ -67,25 +67,15 @@ def test_links_lead_to_pages_and_places_that_exist() -> None:
             assert target in ANCHORS if is_place else f"api/{target}" in PAGES, (path, target)
 
 
-def test_every_public_name_says_what_it_is() -> None:
+def test_every_public_class_and_function_of_the_library_says_what_it_is() -> None:
     silent = [
         f"{module.name}.{member.name}"
-        for modules in LIBRARY.values()
-        for module in modules
+        for module in LIBRARY.values()
         for member in module.members
         if member.kind != "value" and not member.docstring.prose
     ]
     assert silent == []
-
-
-def test_every_package_says_what_it_holds() -> None:
-    told = {
-        package
-        for package, modules in LIBRARY.items()
-        for module in modules
-        if module.is_package and module.docstring.prose
-    }
-    assert set(LIBRARY) - told == {"tulle"}
+    assert [name for name in MODULES if not LIBRARY[name].docstring.prose] == []
 
 
 def test_sections_are_shown() -> None:
@@ -93,6 +83,7 @@ def test_sections_are_shown() -> None:
         "Does it.\n\nArgs:\n  size: How many.\n\nPrivacy:\n  Unit: user.\n  Event: one.\n\n"
         "Raises:\n  ConfigError: Too many.\n"
     )
+    assert "## f\n" in text
     assert "**Args**\n\n- `size`: How many." in text
     assert "> **Privacy.** Unit: user. Event: one." in text
     assert "**Raises**\n\n- `ConfigError`: Too many." in text
@@ -101,3 +92,27 @@ def test_sections_are_shown() -> None:
 def test_what_markdown_would_take_for_its_own_is_shown_as_written() -> None:
     text = page_of("Is a * b, <c>, [d] and `e * f`.")
     assert "Is a &#42; b, &#60;c>, &#91;d&#93; and `e * f`." in text
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> object:
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "docs").mkdir()
+    (folder / "mkdocs.yml").write_text(f"site_name: a\nhooks: [{HOOK}]\n")
+    return load_config(str(folder / "mkdocs.yml"))
+
+
+def test_the_site_gets_the_reference_and_the_published_records(config: object) -> None:
+    files = config.plugins.run_event("files", Files([]), config=config)
+    site: dict[str, File] = {file.src_uri: file for file in files}
+    assert site["api/tulle.train.md"].content_string.startswith("# tulle.train\n")
+    assert '"rows"' in site["benchmarks/published/dpsgd.json"].content_string
+    # Only the list of modules is looked for in the navigation.
+    assert site["api/index.md"].inclusion is InclusionLevel.UNDEFINED
+    assert site["api/tulle.train.md"].inclusion is InclusionLevel.NOT_IN_NAV
+
+
+def test_links_to_records_lead_to_where_the_site_has_them(config: object) -> None:
+    text = "see [a.json](../benchmarks/published/a.json)"
+    changed = config.plugins.run_event("page_markdown", text, page=None, config=config, files=None)
+    assert changed == "see [a.json](benchmarks/published/a.json)"

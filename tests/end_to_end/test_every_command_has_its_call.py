@@ -1,0 +1,83 @@
+"""Every command is compared with the call in Python that it makes, or says why it is not."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer.main
+
+from end_to_end import test_same_words
+from tulle.cli.main import app
+
+COMPARED = {
+    "account dpsgd": "test_account",
+    "account gaussian": "test_account",
+    "account hybrid": "test_account",
+    "account laplace": "test_account",
+    "account plan": "test_account_plan",
+    "account rr": "test_account",
+    "account shuffle": "test_account",
+    "account user": "test_account",
+    "audit attacks": "test_audit_attacks",
+    "audit mechanisms": "test_audit_mechanisms",
+    "audit step": "test_audit_step",
+    "audit train": "test_audit_train",
+    "budget check": "test_budgets",
+    "budget create": "test_budgets",
+    "budget show": "test_budgets",
+    "budget spend": "test_budgets",
+    "data auctions": "test_data_auctions",
+    "labels evaluate": "test_labels_evaluate",
+    "labels plan": "test_labels_plan_of_one_mechanism",
+    "labels release": "test_labels_release",
+    "measure count": "test_measure_one_question",
+    "measure plan": "test_measure_plan_and_run",
+    "measure reach": "test_measure_one_question",
+    "measure run": "test_measure_plan_and_run",
+    "select bill": "test_select_decide_bill_and_evaluate",
+    "select decide": "test_select_decide_bill_and_evaluate",
+    "select evaluate": "test_select_decide_bill_and_evaluate",
+    "select plan": "test_select_plan",
+    "select simulate": "test_select_simulate",
+}
+"""Commands and the test of test_same_words.py that holds them beside their call."""
+ALONE = {
+    "account two-phase": "the name that account hybrid had before",
+    "demo": "shows other commands one after the other",
+    "reproduce": "runs experiments of the lab, which are no calls of the product",
+    "studio": "serves pages until it is stopped",
+}
+"""Commands without a call of their own, and why."""
+NOT_YET = {
+    "data describe": "its call has no test beside the command",
+    "data prepare": "its call has no test beside the command",
+    "data synth": "its call has no test beside the command",
+    "measure attribute": "its call has no test beside the command",
+    "measure clips": "its call has no test beside the command",
+    "measure simulate event": "its call has no test beside the command",
+    "measure simulate summary": "its call has no test beside the command",
+    "measure simulate w3c": "its call has no test beside the command",
+    "measure w3c-conformance": "its call has no test beside the command",
+    "plan": "its call has no test beside the command",
+    "report": "its call has no test beside the command",
+    "train": "its call has no test beside the command",
+}
+"""Commands that shall leave this list for the first one."""
+
+
+def all_commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[str]:
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield " ".join(words)
+        return
+    for word, each in inner.items():
+        yield from all_commands(each, (*words, word))
+
+
+def test_every_command_is_compared_or_named_with_a_reason() -> None:
+    listed = [*COMPARED, *ALONE, *NOT_YET]
+    assert sorted(listed) == sorted(all_commands(typer.main.get_command(app)))
+
+
+def test_the_tests_that_compare_are_there() -> None:
+    assert [name for name in COMPARED.values() if not hasattr(test_same_words, name)] == []
+    assert all(reason.strip() for reason in (ALONE | NOT_YET).values())
