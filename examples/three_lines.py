@@ -2,43 +2,40 @@
 
     python examples/three_lines.py
 
-The log is made up. Replace `read_table` by your own: any polars, pandas or Arrow table.
+The table is synthetic. Replace it by your own: any table of polars, pandas, Arrow or DuckDB.
 """
 
-import pathlib
-import tempfile
-
+import numpy as np
 import polars as pl
 
-import tulle.train
-from tulle.data.formats.search import SEARCH
-from tulle.data.splits import split_at_random
-from tulle.data.synth import shapes
-from tulle.data.synth.write_logs import write_log
+import tulle
 
 
-def read_table(num_rows: int) -> pl.DataFrame:
-    """Clicks on product ads, with a sale or without."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "search.parquet"
-        write_log(shapes.SEARCH, path, num_rows=num_rows, seed=0)
-        return pl.read_parquet(path)
+def make_table(num_rows: int) -> pl.DataFrame:
+    """Clicks on ads that were bought from or not; who is older buys more."""
+    rng = np.random.default_rng(0)
+    campaign, age = rng.integers(0, 20, num_rows), rng.integers(0, 6, num_rows)
+    chance = 0.02 + 0.01 * (campaign % 4) + 0.03 * age
+    return pl.DataFrame(
+        {
+            "campaign": [f"campaign {number}" for number in campaign],
+            "age": [f"{number + 2}0s" for number in age],
+            "bought": (rng.random(num_rows) < chance).astype(int),
+        }
+    )
 
 
 def main() -> None:
     """Fits, and says how good the model is on held-out rows and what it promises."""
-    table = read_table(30_000)
-    train_rows, test_rows = split_at_random(
-        table.height, fractions=(0.8, 0.2), key=b"rows of the example"
-    )
+    table = make_table(30_000)
+    train_rows, test_rows = table[:24_000], table[24_000:]
 
-    # The schema says which columns are sensitive: here device, audience and user.
-    model = tulle.train.TableClassifier(SEARCH.schema, epsilon=3, delta=1e-7)
-    model.fit(table[train_rows])
-    probabilities = model.predict_proba(table[test_rows])
+    schema = tulle.Schema(label="bought", public=["campaign"], sensitive=["age"])
+    model = tulle.Classifier(schema, epsilon=3, delta=1e-7).fit(train_rows)
+    probabilities = model.predict_proba(test_rows)
 
-    print(f"mean predicted chance of a sale: {probabilities[:, 1].mean():.3f}")
-    metrics = model.evaluate(table[test_rows])
+    print(f"mean predicted probability: {probabilities[:, 1].mean():.3f}")
+    metrics = model.evaluate(test_rows)
     low, high = metrics.auc_loss_interval
     print(f"AUC loss {metrics.auc_loss:.3f} ({low:.3f} to {high:.3f}); guessing has 0.5")
     print(model.guarantee_)

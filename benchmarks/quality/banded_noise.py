@@ -15,7 +15,7 @@ from tulle.accounting.calibration import calibrate_noise
 from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.privacy.events import Gaussian
 from tulle.privacy.units import Adjacency
-from tulle.train.banded.band_matrix import BandMatrix
+from tulle.train.settings.band_matrix import BandMatrix
 
 NUM_ROWS, BATCH_SIZE, DELTA = 36_000_000, 16384, 1e-7
 EPOCHS, EPSILONS, BANDS = (1, 3), (0.4, 1.2, 2.0, 5.0), (2, 8, 16, 64, 256)

@@ -17,10 +17,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from record import PUBLISHED, print_table, versions, write_record
-from tulle.measure.clipping.clip_errors import expected_errors
-from tulle.measure.clipping.clip_plan import optimise_clips, quantile_clips
+from tulle.measure.clipping.clip_plan import expected_errors, optimise_clips, quantile_clips
 from tulle.measure.clipping.value_history import ValueHistory
-from tulle.measure.trees.level_noise import LaplaceLevels
+from tulle.measure.trees.level_budgets import LaplaceLevels
 
 SEED, NUM_PAIRS, STEPS = 7, 20, 1 << 16
 EPSILONS, QUANTILES = (8.0, 16.0, 64.0), (0.9, 0.95)

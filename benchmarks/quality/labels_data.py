@@ -28,7 +28,7 @@ from labels_settings import DELTA, REAL_EPSILONS, SPLIT_KEY, projection_config
 from dataset_archive import pack, unpack
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.data.splits import split_at_random
-from tulle.labels.units.unit_rows import UnitRows, group_rows, single_rows
+from tulle.labels.unit_rows import UnitRows, group_rows, single_rows
 from tulle.privacy.units import Owner, Unit
 from tulle.train import ExampleSet
 
@@ -144,10 +144,10 @@ def prepare_public(log: Path, source: str, work: Path) -> PreparedDataset:
 
     from tulle.data.features.feature_plan import FeaturePlan, HashedFeature, LogFeature, hash_all
     from tulle.data.formats.attribution import ATTRIBUTION
-    from tulle.data.formats.generic import layout_for
-    from tulle.data.logs import LogFiles
     from tulle.data.prepare import prepare
     from tulle.data.schema import Schema
+    from tulle.data.tables.layout import layout_for
+    from tulle.data.tables.sources import LogFiles
 
     if source == SYNTH:
         schema = Schema(label=ATTRIBUTION.schema.label, public=ATTRIBUTION.schema.public)
@@ -176,7 +176,7 @@ def owner_codes(log: Path) -> NDArray[np.int32]:
 def projection_plans(dataset: PreparedDataset, source: str) -> dict[str, dict]:
     """Plans of label projection for impressions, of real clicks alone."""
 
-    from tulle.train import make_plan
+    from tulle.train.fitting import make_plan
 
     if source == SYNTH:
         return {}

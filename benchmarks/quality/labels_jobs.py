@@ -16,17 +16,16 @@ import torch
 from labels_data import Source, open_source
 from labels_settings import DELTA, LEAST_ROWS, label_phase, model_settings, plain_phase
 
-from tulle.labels.linear.label_sums import LabelBlock, release_label_sums
-from tulle.labels.linear.linear_model import fit_linear_model
-from tulle.labels.linear.noise_choice import best_noise
-from tulle.labels.linear.one_hot_rows import OneHotFields, OneHotRows
-from tulle.labels.units.unit_response import (
+from tulle.lab.linear_labels.feature_rows import OneHotFields, OneHotRows
+from tulle.lab.linear_labels.label_sums import LabelBlock, best_noise, release_label_sums
+from tulle.lab.linear_labels.linear_model import fit_linear_model
+from tulle.labels.mechanisms.unit_response import (
     JointResponse,
     PerRowResponse,
     RowShare,
-    UnitMechanism,
+    UnitResponse,
 )
-from tulle.labels.units.unit_rows import UnitRows
+from tulle.labels.unit_rows import UnitRows
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.privacy.units import Owner
 from tulle.quality.metrics import QualityMetrics, evaluate_predictions
@@ -38,7 +37,7 @@ from tulle.train import (
     fit,
     fit_on_reports,
 )
-from tulle.train.train_plan import TrainPlan
+from tulle.train.methods.train_plan import TrainPlan
 
 Row = dict[str, object]
 
@@ -158,16 +157,16 @@ def _trained_on_reports(job: Job, source: Source) -> Iterator[tuple[str, Quality
         yield NAIVE, naive.evaluate(source.test), examples.num_rows
 
 
-def _mechanism(job: Job) -> UnitMechanism:
+def _mechanism(job: Job) -> UnitResponse:
     epsilon = float(job.epsilon or 0)
     if job.noise == JOINT:
         return JointResponse(epsilon=epsilon)
     if job.noise == OWN_SHARE:
-        return PerRowResponse(epsilon=epsilon, max_rows_per_unit=None, share=RowShare.OWN)
+        return PerRowResponse(epsilon=epsilon, max_rows_per_unit=None, row_share=RowShare.OWN)
     if job.noise == ROW:
         return PerRowResponse(epsilon=epsilon, max_rows_per_unit=1)
     most = int(job.noise.removeprefix(CAP))
-    return PerRowResponse(epsilon=epsilon, max_rows_per_unit=most, share=RowShare.EQUAL)
+    return PerRowResponse(epsilon=epsilon, max_rows_per_unit=most, row_share=RowShare.EQUAL)
 
 
 def _projected(job: Job, source: Source) -> QualityMetrics:

@@ -19,7 +19,7 @@ from labels_settings import SPLIT_KEY, label_phase, model_settings
 
 from record import print_table
 from tulle.data.splits import split_at_random
-from tulle.mechanisms.binary_channel import BinaryChannel
+from tulle.mechanisms.noisy_reports import BinaryChannel
 from tulle.quality.noisy_labels import evaluate_on_reports
 from tulle.train import Adam, LabelCorrection, fit_on_reports
 

@@ -18,8 +18,7 @@ from tulle.train import (
     PlainPhase,
     PrivatePhase,
 )
-from tulle.train.models.embeddings import TableSharing
-from tulle.train.models.tower_model import ModelSettings
+from tulle.train.settings.models import ModelSettings, TableSharing
 
 DELTA = 1e-7
 SPLIT_KEY = hashlib.sha256(b"80/20 split of the hybrid benchmark").digest()

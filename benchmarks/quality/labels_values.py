@@ -30,13 +30,13 @@ from labels_value_summary import summary, verdicts
 from scipy.sparse import csr_array
 
 from record import PUBLISHED, print_table, versions, write_record
-from tulle.labels.additive_noise import LaplaceLabels
-from tulle.labels.bins.bin_response import BinResponse
 from tulle.labels.label_grid import LabelGrid
-from tulle.labels.label_prior import LabelPriorConfig, release_label_prior
-from tulle.labels.row_mechanism import RowMechanism
-from tulle.labels.staircase import StaircaseLabels
-from tulle.labels.unbiased.unbiased_response import UnbiasedResponse
+from tulle.labels.label_mechanism import RowMechanism
+from tulle.labels.mechanisms.added_noise import LaplaceLabels
+from tulle.labels.mechanisms.bin_response import BinResponse
+from tulle.labels.mechanisms.label_prior import LabelPriorConfig, release_label_prior
+from tulle.labels.mechanisms.stepped_noise import StaircaseLabels
+from tulle.labels.mechanisms.unbiased_response import UnbiasedResponse
 from tulle.mechanisms.entropy import SeededNoise
 
 FloatArray = NDArray[np.float64]

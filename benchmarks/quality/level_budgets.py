@@ -19,13 +19,14 @@ from clip_shares import SETS, draw_conversions
 
 from record import PUBLISHED, print_table, versions, write_record
 from tulle.measure.trees.level_budgets import (
+    LaplaceLevels,
+    TreeErrors,
     closed_form_split,
+    expected_rmsre,
     leaf_only_split,
     optimised_split,
     uniform_split,
 )
-from tulle.measure.trees.level_errors import TreeErrors, expected_rmsre
-from tulle.measure.trees.level_noise import LaplaceLevels
 from tulle.measure.trees.slice_tree import SliceTree
 
 SEED, NUM_TREES, EPSILON, TAU, CONCENTRATION = 7, 20, 1.0, 5.0, 0.8

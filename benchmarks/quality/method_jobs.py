@@ -41,16 +41,15 @@ from tulle.data.features.feature_plan import (
 )
 from tulle.data.formats.attribution import ATTRIBUTION
 from tulle.data.formats.display import DISPLAY
-from tulle.data.formats.generic import layout_for
-from tulle.data.formats.layout import Layout
 from tulle.data.formats.search import SEARCH
-from tulle.data.logs import LogFiles
 from tulle.data.prepare import prepare
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.data.schema import Kind, Schema
 from tulle.data.splits import split_at_random
 from tulle.data.synth import shapes
 from tulle.data.synth.write_logs import write_log
+from tulle.data.tables.layout import Layout, layout_for
+from tulle.data.tables.sources import LogFiles
 from tulle.train import (
     MLP,
     Adam,

@@ -32,8 +32,9 @@ from record import (
     print_table,
     write_record,
 )
-from tulle.train import RunOptions, fit
-from tulle.train.train_plan import TrainPlan
+from tulle.train import RunOptions
+from tulle.train.fitting import fit
+from tulle.train.methods.train_plan import TrainPlan
 from worker_processes import Crew, Job, collect_results
 
 Row = dict[str, object]

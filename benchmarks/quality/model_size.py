@@ -39,15 +39,16 @@ from tulle.data.features.feature_plan import FeaturePlan, LogFeature, Vocabulary
 from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
 from tulle.data.features.vocabulary import PURPOSE as VOCABULARY
 from tulle.data.formats.display import DISPLAY
-from tulle.data.logs import LogFiles
 from tulle.data.prepare import VocabularyPayment, prepare
 from tulle.data.schema import Kind
 from tulle.data.splits import split_at_random
 from tulle.data.synth import shapes
 from tulle.data.synth.write_logs import write_log
+from tulle.data.tables.sources import LogFiles
 from tulle.privacy.codec import plain_data
 from tulle.privacy.events import Composed, Event
 from tulle.privacy.units import Adjacency, Unit
+from tulle.runs.charging import ReleaseCharge
 from tulle.train import (
     MLP,
     Adam,
@@ -56,7 +57,6 @@ from tulle.train import (
     FitResult,
     HybridConfig,
     LabelPhase,
-    LedgerCharge,
     PrivatePhase,
     PublicTower,
     RunOptions,
@@ -222,7 +222,7 @@ def run_all(data: PaidData, configs: dict[str, HybridConfig], seeds: range) -> I
         create_budget(data.ledger, purpose, config.target.epsilon)
         phase = dataclasses.replace(config.private_phase, public_tower=tower)
         chosen = dataclasses.replace(config, private_phase=phase, initial_seed=seed)
-        charge = LedgerCharge(ledger=data.ledger, purpose=purpose)
+        charge = ReleaseCharge(ledger=data.ledger, purpose=purpose)
         options = RunOptions(seed=seed, charge=charge)
         result = fit(data.train, chosen, test=data.test, options=options)
         check_charged_once(data.ledger, purpose, result.plan.privacy.event)

@@ -20,14 +20,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from job_folders import open_development_rows, read_jobs, unpacked
 
 from record import PUBLISHED, earlier_rows, print_table, write_record
-from tulle.train import ExampleLevel, MosaicConfig, RunOptions, fit, make_plan
+from tulle.train import ExampleLevel, MosaicConfig, RunOptions
+from tulle.train.fitting import fit, make_plan
 from tulle.train.methods.mosaic.cell_settings import (
     STAGES,
     CellSettings,
     ScreeningParts,
     StageShares,
 )
-from tulle.train.train_plan import TrainPlan
+from tulle.train.methods.train_plan import TrainPlan
 from worker_processes import Crew, Job, collect_results
 
 DELTA = 1e-7

@@ -18,13 +18,15 @@ import polars as pl
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from record import PUBLISHED, print_table, versions, write_record
-from tulle.measure.reach.counted_legions import CountedLegions
-from tulle.measure.reach.frequency_config import FrequencyConfig
-from tulle.measure.reach.frequency_release import release_frequencies
-from tulle.measure.reach.liquid_legions import LiquidLegionsConfig
-from tulle.measure.reach.monotone_counts import monotone_counts
-from tulle.measure.reach.private_union import PrivateUnionConfig
-from tulle.measure.reach.sketch_frequency import SketchFrequencyConfig, release_sketch_frequencies
+from tulle.lab.sketches.counted_legions import (
+    CountedLegions,
+    SketchFrequencyConfig,
+    release_sketch_frequencies,
+)
+from tulle.lab.sketches.liquid_legions import LiquidLegionsConfig
+from tulle.lab.sketches.private_union import PrivateUnionConfig
+from tulle.measure.reach.frequency_release import FrequencyConfig, release_frequencies
+from tulle.measure.reach.noisy_numbers import monotone_counts
 from tulle.measure.slice_jobs import Frequencies
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
 from tulle.mechanisms.polya import sample_noise_shares

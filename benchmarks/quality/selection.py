@@ -14,28 +14,27 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from record import PUBLISHED, print_table, versions, write_record
-from tulle.report.market_plots import (
-    plot_captured_shares,
-    plot_finalists,
-    plot_gammas,
-    plot_lifts_over_epsilon,
-    plot_mixing_grid,
-    plot_pricing_effect,
-    plot_score_comparison,
-)
-from tulle.report.svg_figures import write_plot
-from tulle.select.billing.prices import PricingRule
-from tulle.select.market.claims import judge_claims
-from tulle.select.market.experiments import (
+from tulle.lab.markets.claims import judge_claims
+from tulle.lab.markets.experiments import (
     ExperimentSettings,
     MarketExperiments,
     run_experiments,
 )
-from tulle.select.market.market_sample import MarketSample
-from tulle.select.market.mixing_grid import GridRow, GridSettings, mixing_grid
-from tulle.select.market.reference_markets import DISPLAY, REFERENCE_MARKETS
-from tulle.select.market.synthetic_market import SyntheticMarket
-from tulle.select.market.synthetic_scores import ScoreLaw, ScoreRow, compare_on_scores
+from tulle.lab.markets.market_sample import MarketSample
+from tulle.lab.markets.mixing_grid import GridRow, GridSettings, mixing_grid
+from tulle.lab.markets.plots import (
+    captured_charts,
+    finalist_charts,
+    gamma_charts,
+    grid_chart,
+    lift_charts,
+    pricing_chart,
+    score_charts,
+)
+from tulle.lab.markets.score_comparison import ScoreLaw, ScoreRow, compare_on_scores
+from tulle.lab.markets.synthetic_market import DISPLAY, REFERENCE_MARKETS, SyntheticMarket
+from tulle.report.html.svg_file import write_charts
+from tulle.select.billing.prices import PricingRule
 from tulle.select.planner.click_prior import LogitNormalPrior
 
 DOCS = PUBLISHED.parents[1] / "docs"
@@ -140,16 +139,16 @@ def write_plots(
 ) -> None:
     """All plots of the page, as selection-*.svg."""
     plots = {
-        "captured": plot_captured_shares(markets),
-        "gamma": plot_gammas(markets),
-        "finalists": plot_finalists(markets),
-        "lifts": plot_lifts_over_epsilon(markets[1]),
-        "pricing": plot_pricing_effect(markets[0]),
-        "scores": plot_score_comparison(scores),
-        "grid": plot_mixing_grid(grid),
+        "captured": captured_charts(markets),
+        "gamma": gamma_charts(markets),
+        "finalists": finalist_charts(markets),
+        "lifts": lift_charts(markets[1]),
+        "pricing": [pricing_chart(markets[0])],
+        "scores": score_charts(scores),
+        "grid": [grid_chart(grid)],
     }
-    for name, svg in plots.items():
-        write_plot(folder / f"selection-{name}.svg", svg)
+    for name, charts in plots.items():
+        write_charts(folder / f"selection-{name}.svg", charts)
 
 
 def captured_rows(markets: list[MarketExperiments]) -> list[dict[str, object]]:

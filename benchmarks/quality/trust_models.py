@@ -12,16 +12,18 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from record import PUBLISHED, print_table, versions, write_record
-from tulle.measure.trust.central import CentralGaussianConfig, CentralLaplaceConfig
-from tulle.measure.trust.local import (
+from tulle.lab.trust.local_counts import (
     LocalLaplaceConfig,
     LocalRapporConfig,
     LocalResponseConfig,
     LocalSubsetConfig,
 )
-from tulle.measure.trust.mixed import MixedCountsConfig
-from tulle.measure.trust.shuffled import ShuffledResponseConfig
-from tulle.measure.trust.value_counts import ValueCountsConfig
+from tulle.lab.trust.shuffled_counts import MixedCountsConfig, ShuffledResponseConfig
+from tulle.measure.central_counts import (
+    CentralGaussianConfig,
+    CentralLaplaceConfig,
+    ValueCountsConfig,
+)
 from tulle.report.measure_plots import ErrorCurve, plot_trust_curves
 from tulle.report.svg_figures import write_plot
 

@@ -43,7 +43,7 @@ from dpsgd_steps import (
 )
 
 from record import PUBLISHED, print_table, versions, write_record
-from tulle.train.examples import ExampleBatch
+from tulle.train.models.batches import ExampleBatch
 
 GHOST = "opacus ghost"
 NUM_BATCHES = 8

@@ -14,19 +14,19 @@ from torch import Tensor, nn
 
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.mechanisms.entropy import release_rng
-from tulle.privacy.columns import ColumnRoles
+from tulle.privacy.plan import ColumnRoles
 from tulle.train.examples import ExampleSet
-from tulle.train.graphed.device_mlp import DevicePerceptron
-from tulle.train.graphed.device_step import DeviceStep
-from tulle.train.graphed.graph_engine import GraphEngine
-from tulle.train.graphed.layer_ops import exact_product
-from tulle.train.graphed.layer_parameters import LayerParameters
-from tulle.train.graphed.row_ops import add_rows
-from tulle.train.graphed.step_ops import DenseRule, losses_and_grads
-from tulle.train.models.tower_model import TOWERS
-from tulle.train.optimizers.sgd import SGD
-from tulle.train.private_step import StepSettings
-from tulle.train.table_reads import TableReads
+from tulle.train.models.building import build_model
+from tulle.train.models.table_reads import TableReads
+from tulle.train.settings.models import TOWERS
+from tulle.train.settings.optimizers import SGD
+from tulle.train.steps.gpu.device_mlp import DevicePerceptron
+from tulle.train.steps.gpu.device_step import DeviceStep, LayerParameters
+from tulle.train.steps.gpu.layer_ops import exact_product
+from tulle.train.steps.gpu.place import GpuPlace
+from tulle.train.steps.gpu.row_ops import add_rows
+from tulle.train.steps.gpu.step_ops import DenseRule, losses_and_grads
+from tulle.train.steps.private_step import StepSettings
 
 CHUNK = 32
 CLIP_NORM = 10.0
@@ -85,7 +85,7 @@ def sampler_of(task: DeviceTask) -> TruncatedPoisson:
 def private_steps(task: DeviceTask, *, products: torch.dtype) -> Steps:
     """What a run does, with its sampler and its look at the monitor."""
     batch_size = task.task.batch_size
-    model = MODELS[task.task.model].build(task.task.features(), seed=1, device="cuda")
+    model = build_model(MODELS[task.task.model], task.task.features(), seed=1, device="cuda")
     sampler = sampler_of(task)
     settings = StepSettings(
         clip_norm=CLIP_NORM,
@@ -105,7 +105,7 @@ def private_steps(task: DeviceTask, *, products: torch.dtype) -> Steps:
         products=products,
     )
     device = torch.device("cuda")
-    engine = GraphEngine(
+    engine = GpuPlace(
         task.examples(), sampler, step, settings=settings, rng=release_rng(), device=device
     )
     engine.begin(0)
@@ -136,7 +136,7 @@ class PlainRows:
 def plain_steps(task: DeviceTask, *, products: torch.dtype) -> Steps:
     """The same code without clipping, noise and momentum on tables, recorded as well."""
     batch_size = task.task.batch_size
-    model = MODELS[task.task.model].build(task.task.features(), seed=1, device="cuda")
+    model = build_model(MODELS[task.task.model], task.task.features(), seed=1, device="cuda")
     parameters = model.parameters
     tables = {name: PlainRows(parameters[name]) for name in model.tables}
     rule = DenseRule(noise_stddev=0.0, divisor=batch_size, momentum=MOMENTUM, weight_decay=0.0)

@@ -15,24 +15,24 @@ from torch import Tensor, nn
 
 from tulle.data.prepared.format import PreparedFeature
 from tulle.mechanisms.entropy import release_rng
-from tulle.train.examples import ExampleBatch
-from tulle.train.gradients import DenseGradient, Gradient
 from tulle.train.losses import CrossEntropy
-from tulle.train.models.factorization_machine import FactorizationMachine
-from tulle.train.models.mlp import MLP
-from tulle.train.models.tower_model import TOWERS, ModelSettings
-from tulle.train.noise import TrainingNoise
-from tulle.train.optimizers.sgd import SGD
-from tulle.train.part_sizes import rows_that_suit
-from tulle.train.private_step import StepSettings, largest_weight
-from tulle.train.private_updates import NoisePlacement, start_updates
-from tulle.train.step_noise import (
+from tulle.train.models.batches import ExampleBatch
+from tulle.train.models.building import build_model
+from tulle.train.models.contributions import DenseGradient, Gradient
+from tulle.train.parameter_updates import ParameterUpdates
+from tulle.train.run_context import NoisePlacement
+from tulle.train.settings.models import MLP, TOWERS, FactorizationMachine, ModelSettings
+from tulle.train.settings.optimizers import SGD
+from tulle.train.settings.step_noise import (
     BandedNoise,
     IndependentNoise,
     LatticeNoise,
     SelectedRows,
     StepNoise,
 )
+from tulle.train.steps.places import host_step
+from tulle.train.steps.private_step import StepSettings, largest_weight, rows_that_suit
+from tulle.train.steps.training_noise import TrainingNoise
 
 Step = Callable[[ExampleBatch], None]
 
@@ -91,7 +91,7 @@ class Task:
     @property
     def model_bytes(self) -> int:
         """Of all parameters."""
-        model = MODELS[self.model].build(self.features(), seed=1)
+        model = build_model(MODELS[self.model], self.features(), seed=1)
         return sum(values.nbytes for values in model.parameters.values())
 
     def features(self) -> list[PreparedFeature]:
@@ -110,12 +110,14 @@ def zipf_ids(size: int, count: int, rng: np.random.Generator) -> NDArray[np.int6
 
 def limit_step(task: Task, rows_at_a_time: int | None = None) -> Step:
     """The same code as the private step, without clipping and noise."""
-    model = MODELS[task.model].build(task.features(), seed=1)
+    model = build_model(MODELS[task.model], task.features(), seed=1)
     rows_at_a_time = rows_at_a_time or rows_that_suit(model, torch.device("cpu"))
     parameters, tables = model.parameters, model.tables
-    on_tables = SGD(learning_rate=RATE, momentum=0.0).start({n: parameters[n] for n in tables})
+    on_tables = ParameterUpdates(
+        {n: parameters[n] for n in tables}, SGD(learning_rate=RATE, momentum=0.0)
+    )
     layers = {name: values for name, values in parameters.items() if name not in tables}
-    on_layers = SGD(learning_rate=RATE, momentum=MOMENTUM).start(layers)
+    on_layers = ParameterUpdates(layers, SGD(learning_rate=RATE, momentum=MOMENTUM))
     loss = CrossEntropy()
 
     def gradients_of(ids: Tensor, labels: Tensor) -> list[Gradient]:
@@ -150,7 +152,7 @@ def private_step(
     mechanism: StepNoise | None = None,
 ) -> Step:
     """All that a run does in one step, but for drawing the batch."""
-    model = MODELS[task.model].build(task.features(), seed=1)
+    model = build_model(MODELS[task.model], task.features(), seed=1)
     settings = StepSettings(
         clip_norm=1.0,
         noise_multiplier=0.6,
@@ -162,7 +164,7 @@ def private_step(
     )
     sgd = SGD(learning_rate=RATE, momentum=MOMENTUM)
     rng = release_rng()
-    updates = start_updates(model, settings, sgd, TrainingNoise(rng), placement, rng=rng)
+    updates = host_step(model, settings, sgd, TrainingNoise(rng), placement, rng=rng)
     weights = torch.ones(task.batch_size)
 
     def step(batch: ExampleBatch) -> None:

@@ -24,7 +24,7 @@ from record import PUBLISHED, print_table, write_record
 from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.data.samplers.fixed_size import FixedSize
 from tulle.data.samplers.poisson import Poisson
-from tulle.data.samplers.shuffled import Shuffled
+from tulle.data.samplers.shuffled import ShuffledBatches
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.data.samplers.user_sampling import UserSampling, group_rows
 from tulle.mechanisms.entropy import release_rng
@@ -92,7 +92,7 @@ def samplers() -> dict[str, Iterator[object]]:
     poisson = Poisson(num_rows=NUM_ROWS, sampling_prob=prob, steps=steps)
     cyclic = CyclicPoisson(num_rows=NUM_ROWS, sampling_prob=prob, num_groups=16, steps=steps)
     fixed = FixedSize(num_rows=NUM_ROWS, batch_size=BATCH_SIZE, steps=steps)
-    shuffled = Shuffled(num_rows=NUM_ROWS, batch_size=BATCH_SIZE, epochs=1)
+    shuffled = ShuffledBatches(num_rows=NUM_ROWS, batch_size=BATCH_SIZE, epochs=1)
     num_users = NUM_ROWS // ROWS_PER_USER
     users = UserSampling(
         num_users=num_users, sampling_prob=prob, steps=steps, max_rows_per_user=ROWS_PER_USER

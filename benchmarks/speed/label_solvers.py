@@ -24,10 +24,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import numpy as np
 
 from record import PUBLISHED, print_table, versions, write_record
-from tulle.labels.bins.bin_costs import POISSON, SQUARED
-from tulle.labels.bins.bin_search import find_bins
 from tulle.labels.label_grid import LabelGrid
-from tulle.labels.unbiased.unbiased_response import UnbiasedResponse
+from tulle.labels.mechanisms.bin_search import POISSON, SQUARED, find_bins
+from tulle.labels.mechanisms.unbiased_response import UnbiasedResponse
 from tulle.mechanisms.entropy import OperatingSystemNoise
 from tulle.mechanisms.finite_channel import FiniteChannel
 
@@ -107,7 +106,7 @@ def draw_rows() -> list[dict[str, object]]:
     num_inputs, num_outputs, epsilon = 40, 50, 1.0
     shares = np.where(np.arange(num_outputs) < 10, np.exp(epsilon), 1.0)
     chances = np.array([np.roll(shares, place) for place in range(num_inputs)]) / shares.sum()
-    channel = FiniteChannel.from_chances(chances, outputs=range(num_outputs), epsilon=epsilon)
+    channel = FiniteChannel.from_probs(chances, outputs=range(num_outputs), epsilon=epsilon)
     inputs = np.random.default_rng(0).integers(0, num_inputs, NUM_ROWS)
     seconds = cpu_seconds(lambda: channel.draw(inputs, rng=OperatingSystemNoise()))
     return [row("draws of 50 outputs", NUM_ROWS, epsilon, seconds, DRAW_LIMIT)]

@@ -42,7 +42,7 @@ def report(seconds, total):
 """
 OURS = """
 from tulle.measure.ad_log import AdLog, FileTable, LogColumns, Side
-from tulle.measure.attribution.attribution import Attribution
+from tulle.measure.attribution.rules import Attribution
 from tulle.measure.attribution.rules import *
 from tulle.measure.engines.credit_tables import credit_totals
 from tulle.measure.engines.duckdb_engine import DuckDBEngine

@@ -29,7 +29,7 @@ LONG = 10_000_000
 PREPARE = """
 from tulle.data.features.feature_plan import hash_all
 from tulle.data.formats.display import DISPLAY
-from tulle.data.logs import LogFiles
+from tulle.data.tables.sources import LogFiles
 from tulle.data.prepare import prepare
 log = LogFiles(paths=(source,), layout=DISPLAY)
 plan = hash_all(DISPLAY.schema)

@@ -26,20 +26,19 @@ import polars as pl
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from record import PUBLISHED, print_table, versions, write_record
-from tulle.data.auction_files import AuctionColumns
 from tulle.mechanisms.entropy import SeededNoise, release_rng
 from tulle.privacy.units import Unit
 from tulle.select.auctions import Auctions, DeviceClicks, FloatArray
-from tulle.select.baselines.noisy_max import NoiseKind, NoisyMax
-from tulle.select.baselines.score_bounds import ScaledScores
-from tulle.select.deciding.deciding import decide
-from tulle.select.floors.favourites import favourites
-from tulle.select.floors.floor_mechanism import FloorMechanism
-from tulle.select.floors.shortlist import Cutoff, Shortlist, TopCandidates
-from tulle.select.mechanism import SelectionMechanism
+from tulle.select.decisions.draws import decide
+from tulle.select.files.auction_files import AuctionColumns
+from tulle.select.mechanisms.floors import FloorMechanism
+from tulle.select.mechanisms.mechanism import SelectionMechanism, favourites
+from tulle.select.mechanisms.noisy_max import NoisyMax, ScaledScores
+from tulle.select.mechanisms.noisy_max_probs import NoiseKind
+from tulle.select.mechanisms.shortlists import Cutoff, Shortlist, TopCandidates
 from tulle.select.planner.adaptive_shortlist import AdaptiveTop
 from tulle.select.planner.click_prior import LogitNormalPrior, logistic
-from tulle.select.selection_config import Consent, SelectionConfig
+from tulle.select.selection_config import Consent, SelectionConfig, SelectionPrivacy
 
 LEAST_SIZE, LARGEST_SIZE = 5, 25
 EPSILON = 3.0
@@ -198,8 +197,7 @@ def decide_row(sample: Sample, options: argparse.Namespace) -> Row:
     config = SelectionConfig(
         name="speed",
         mechanism=FloorMechanism(epsilon=EPSILON),
-        unit=Unit.impression(),
-        consent=Consent.EVERYONE,
+        privacy=SelectionPrivacy(unit=Unit.impression(), consent=Consent.EVERYONE),
     )
     auctions = sample.auctions
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
