@@ -2,30 +2,45 @@
 
 import ast
 import dataclasses
+import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from docstring_sections import Docstring, parse_docstring
-
-PACKAGES = (
-    "privacy",
-    "mechanisms",
-    "accounting",
-    "data",
-    "quality",
-    "runs",
-    "train",
-    "labels",
-    "measure",
-    "select",
-    "audit",
-    "report",
-    "studio",
-)
-ALONE = ("errors",)
 _WIDTH = 88
+"""Longest signature on one line; a longer one has a line for each argument."""
+_LISTED = ("Args", "Raises")
+_TITLE = re.compile(r"^(Args|Raises|Returns|Yields|Privacy):$")
+_ITEM = re.compile(r"^([*\w.]+(?:, [*\w.]+)*): ?(.*)$")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Section:
+    """One titled part of a docstring."""
+
+    title: str
+    text: str
+    items: tuple[tuple[str, str], ...] = ()
+    """Names and what is said about them, where the section is a list."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Docstring:
+    """What a docstring says: prose first, then sections such as Args and Privacy."""
+
+    prose: str
+    sections: tuple[Section, ...] = ()
+
+    @property
+    def first_paragraph(self) -> str:
+        """The first paragraph of the prose, on one line."""
+        return self.prose.split("\n\n")[0].replace("\n", " ")
+
+    def section(self, title: str) -> Section | None:
+        """The section of this title, if there is one."""
+        return next((section for section in self.sections if section.title == title), None)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,6 +49,7 @@ class Name:
 
     name: str
     kind: str
+    """One of class, function, property and value."""
     signature: str
     docstring: Docstring
     parameters: tuple[str, ...] = ()
@@ -46,84 +62,109 @@ class Module:
 
     name: str
     docstring: Docstring
-    members: tuple[Name, ...]
-    exports: tuple[tuple[str, str], ...]
-    """Names in `__all__`, each with the module that defines it."""
-    is_package: bool
+    members: tuple[Name, ...] = ()
+    exports: tuple[tuple[str, str], ...] = ()
+    """Names in `__all__`, each with the module that it is imported from."""
+
+    def member(self, name: str) -> Name | None:
+        """The public name that the module defines, if it does."""
+        return next((member for member in self.members if member.name == name), None)
 
 
-def read_library(source: Path) -> dict[str, list[Module]]:
-    """Modules by the package that holds them, both by dotted name.
+def read_library(source: Path) -> dict[str, Module]:
+    """All modules of the library by dotted name; those with an underscore are left out.
 
     Args:
       source: Folder of the library, the one named tulle.
     """
-    found: dict[str, list[Module]] = {}
-    for path in _files(source):
-        folder = ".".join(path.relative_to(source.parent).parent.parts)
-        found.setdefault(folder, []).append(_module(path, source))
-    return found
+    modules = {}
+    for path in sorted(source.rglob("*.py")):
+        if path.name == "__init__.py" or not path.name.startswith("_"):
+            parts = path.relative_to(source.parent).with_suffix("").parts
+            name = ".".join(parts).removesuffix(".__init__")
+            modules[name] = read_module(name, path.read_text(encoding="utf-8"))
+    return modules
 
 
-def _files(source: Path) -> Iterator[Path]:
-    yield from (source / f"{name}.py" for name in ALONE)
-    for package in PACKAGES:
-        for path in sorted((source / package).rglob("*.py")):
-            if path.name == "__init__.py" or not path.name.startswith("_"):
-                yield path
+def read_module(name: str, source: str) -> Module:
+    """One module from its source.
 
-
-def _module(path: Path, source: Path) -> Module:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    parts = path.relative_to(source.parent).with_suffix("").parts
-    is_package = parts[-1] == "__init__"
+    Args:
+      name: Dotted name of the module.
+      source: Text of its file.
+    """
+    tree = ast.parse(source)
     return Module(
-        name=".".join(parts[:-1] if is_package else parts),
+        name=name,
         docstring=parse_docstring(ast.get_docstring(tree)),
-        members=() if is_package else tuple(_members(tree.body)),
+        members=tuple(_members(tree.body)),
         exports=tuple(_exports(tree)),
-        is_package=is_package,
     )
 
 
-def _members(body: list[ast.stmt], *, is_class: bool = False) -> Iterator[Name]:
+def parse_docstring(text: str | None) -> Docstring:
+    """Prose and sections of a docstring whose indentation was removed."""
+    parts: list[list[str]] = [[]]
+    for line in (text or "").strip().splitlines():
+        if _TITLE.match(line):
+            parts.append([])
+        parts[-1].append(line)
+    prose, *titled = parts
+    return Docstring(
+        prose="\n".join(prose).strip(),
+        sections=tuple(_section(title.removesuffix(":"), lines) for title, *lines in titled),
+    )
+
+
+def _section(title: str, lines: list[str]) -> Section:
+    text = textwrap.dedent("\n".join(lines)).strip()
+    items = tuple(_items(text)) if title in _LISTED else ()
+    return Section(title=title, text=text, items=items)
+
+
+def _items(text: str) -> Iterator[tuple[str, str]]:
+    for block in re.split(r"\n(?=\S)", text):
+        first, _, rest = block.partition("\n")
+        found = _ITEM.match(first)
+        if found is None:
+            yield "", " ".join(block.split())
+        else:
+            yield found[1], " ".join(f"{found[2]} {rest}".split())
+
+
+def _members(body: list[ast.stmt]) -> Iterator[Name]:
     for place, node in enumerate(body):
-        if isinstance(node, ast.ClassDef) and _is_public(node.name):
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             yield _class(node)
-        elif isinstance(node, Function) and _is_public(node.name):
+        elif isinstance(node, Function) and not node.name.startswith("_"):
             yield _function(node)
-        elif (name := _assigned(node)) and (is_class or name.isupper()):
+        elif name := _assigned(node):
             yield _value(name, node, _text_after(body, place))
 
 
 def _class(node: ast.ClassDef) -> Name:
     bases = ", ".join(ast.unparse(base) for base in [*node.bases, *node.keywords])
+    marks = (ast.unparse(mark) for mark in node.decorator_list)
+    start = "".join(f"@{mark}\n" for mark in marks if "dataclass" in mark)
     return Name(
         name=node.name,
         kind="class",
-        signature=f"{_dataclass_mark(node)}class {node.name}" + (f"({bases})" if bases else ""),
+        signature=f"{start}class {node.name}" + (f"({bases})" if bases else ""),
         docstring=parse_docstring(ast.get_docstring(node)),
-        members=tuple(_members(node.body, is_class=True)),
+        members=tuple(_members(node.body)),
     )
-
-
-def _dataclass_mark(node: ast.ClassDef) -> str:
-    marks = (ast.unparse(mark) for mark in node.decorator_list)
-    return "".join(f"@{mark}\n" for mark in marks if "dataclass" in mark)
 
 
 def _function(node: Function) -> Name:
     marks = {ast.unparse(mark) for mark in node.decorator_list}
     is_property = bool(marks & {"property", "functools.cached_property", "cached_property"})
+    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
     return Name(
         name=node.name,
         kind="property" if is_property else "function",
         signature=_property_signature(node) if is_property else _signature(node, marks),
         docstring=parse_docstring(ast.get_docstring(node)),
-        parameters=tuple(
-            argument.arg
-            for argument in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-        ),
+        parameters=tuple(argument.arg for argument in arguments),
     )
 
 
@@ -136,13 +177,17 @@ def _value(name: str, node: ast.stmt, text: str | None) -> Name:
 
 
 def _assigned(node: ast.stmt) -> str | None:
-    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-    if len(targets) == 1 and isinstance(targets[0], ast.Name) and _is_public(targets[0].id):
-        return targets[0].id if isinstance(node, ast.Assign | ast.AnnAssign) else None
-    return None
+    """The one public name that a statement gives a value or a type."""
+    if not isinstance(node, ast.Assign | ast.AnnAssign):
+        return None
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    target = targets[0] if len(targets) == 1 else None
+    is_public = isinstance(target, ast.Name) and not target.id.startswith("_")
+    return target.id if is_public else None
 
 
 def _text_after(body: list[ast.stmt], place: int) -> str | None:
+    """The string below a statement, which documents it."""
     following = body[place + 1] if place + 1 < len(body) else None
     if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
         return following.value.value if isinstance(following.value.value, str) else None
@@ -192,13 +237,5 @@ def _exports(tree: ast.Module) -> Iterator[tuple[str, str]]:
         for alias in node.names
     }
     for node in tree.body:
-        if isinstance(node, ast.Assign) and _assigned_all(node):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             yield from ((name, homes.get(name, "")) for name in ast.literal_eval(node.value))
-
-
-def _assigned_all(node: ast.Assign) -> bool:
-    return any(isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets)
-
-
-def _is_public(name: str) -> bool:
-    return not name.startswith("_")

@@ -1,169 +1,169 @@
-"""Pages of the reference: one for each package, as Markdown, and one that lists them."""
+"""Pages of the reference, as Markdown: the names in `__all__` of tulle and of its public packages.
+
+Whatever `__all__` does not list is private, and has no place here. A name that several packages
+list is described once, on the page of the package that it lives in.
+"""
 
 import re
 from collections.abc import Iterator
 
-from docstring_sections import Docstring, Section
-from public_names import Module, Name
+from public_names import Docstring, Module, Name, Section
 
 INTRODUCTION = """# Reference
 
-Every public class and function, from its docstring. Modules are imported by their full name,
-e.g. `from tulle.accounting.ledger import Ledger`; `tulle.train` and `tulle.quality` also give
-their names directly. A **Privacy** note says what one unit can change, what is paid, and what
-the guarantee relies on.
+Everything public, from its docstring: `import tulle` gives all of it, such as `tulle.train.fit`.
+A **Privacy** note says what one unit can change, what is charged, and what the guarantee relies on.
 
 ## Where to begin
 
 """
 
 STARTS = {
-    "a guarantee for events, or noise for a guarantee": (
-        "tulle.accounting.accountant.guarantee",
-        "tulle.accounting.calibration.calibrate_noise",
+    "describe the columns of a log": ("tulle.Schema", "tulle.Unit"),
+    "train a private model": ("tulle.Classifier", "tulle.train.plan", "tulle.train.fit"),
+    "load whatever was saved": ("tulle.load",),
+    "release labels with noise": ("tulle.labels.plan", "tulle.labels.release"),
+    "measure a campaign": (
+        "tulle.measure.count",
+        "tulle.measure.count_reach",
+        "tulle.measure.plan",
+        "tulle.measure.release",
     ),
-    "a ledger with a budget": (
-        "tulle.accounting.ledger.Ledger",
-        "tulle.accounting.budget.Budget",
+    "select ads": ("tulle.select.plan", "tulle.select.decide", "tulle.select.bill"),
+    "keep a ledger with a budget": ("tulle.Ledger", "tulle.Budget"),
+    "ask for a guarantee, or for the noise that gives one": (
+        "tulle.accounting.guarantee",
+        "tulle.accounting.calibrate_noise",
     ),
-    "noise on counts and on real numbers": (
-        "tulle.mechanisms.discrete_laplace.release_discrete_laplace",
-        "tulle.mechanisms.gaussian.release_gaussian",
-        "tulle.mechanisms.entropy.release_rng",
+    "add noise to counts and to real numbers": (
+        "tulle.mechanisms.release_discrete_laplace",
+        "tulle.mechanisms.release_gaussian",
     ),
-    "data for training": (
-        "tulle.data.schema.Schema",
-        "tulle.data.prepare.prepare",
-        "tulle.data.prepared.dataset.PreparedDataset",
-    ),
-    "a private model": (
-        "tulle.train.classifier.TableClassifier",
-        "tulle.train.methods.mosaic.method.MosaicConfig",
-        "tulle.train.fitting.fit",
-    ),
-    "labels with noise": ("tulle.labels.release.releasing.release_labels",),
-    "a measured campaign": (
-        "tulle.measure.config.config_file.read_config",
-        "tulle.measure.queries.planning.plan_queries",
-        "tulle.measure.queries.releasing.measure",
-    ),
-    "private selection": (
-        "tulle.select.serving.Devices",
-        "tulle.select.selection_config.SelectionConfig",
-        "tulle.select.planner.plan_selection.plan_selection",
-    ),
-    "an audit": (
-        "tulle.audit.steps.step_audit.audit_step",
-        "tulle.audit.canary_training.audit_training",
-        "tulle.audit.mechanism_audit.audit_randomizer",
-    ),
-    "a card": ("tulle.report.card.build_card", "tulle.report.card_file.write_card"),
+    "audit": ("tulle.audit.audit_step", "tulle.audit.audit_training"),
 }
 """What most programs call first, by job."""
 _SPECIAL = re.compile(r"[*<|\[\]]|(?<!\w)_|_(?!\w)")
 
+Page = dict[str, tuple[str, Name]]
+"""Names of a public module: each with the module that defines it, and what is known of it."""
 
-def reference_pages(library: dict[str, list[Module]]) -> dict[str, str]:
+
+def reference_pages(library: dict[str, Module]) -> dict[str, str]:
     """Text of each page by its path below the docs.
 
     Args:
-      library: Modules by package, as `read_library` returns them.
+      library: All modules by dotted name, as `read_library` returns them.
     """
-    pages = {"api/index.md": "\n".join(_index(library))}
-    for package, modules in library.items():
-        pages[f"api/{package}.md"] = "\n".join(_page(package, modules))
-    return pages
+    pages = {name: _names(name, library) for name in public_modules(library)}
+    places = _places(pages)
+    texts = {"api/index.md": "\n".join(_index(library, pages, places))}
+    for name, page in pages.items():
+        texts[f"api/{name}.md"] = "\n".join(_page(library[name], page, places))
+    return texts
 
 
-def _index(library: dict[str, list[Module]]) -> Iterator[str]:
+def public_modules(library: dict[str, Module]) -> list[str]:
+    """Packages with an `__all__`, and the modules that these list; tulle itself comes first."""
+    found: list[str] = []
+    waiting = ["tulle", *(name for name in library if re.fullmatch(r"tulle\.\w+", name))]
+    waiting = [name for name in waiting if library[name].exports]
+    while waiting:
+        name = waiting.pop(0)
+        if name in found:
+            continue
+        found.append(name)
+        listed = [f"{home}.{inner}" for inner, home in library[name].exports if home == name]
+        waiting += sorted(module for module in listed if module in library)
+    return found
+
+
+def _names(name: str, library: dict[str, Module]) -> Page:
+    module = library[name]
+    if not module.exports:
+        return {member.name: (name, member) for member in module.members}
+    return {
+        inner: (home, member)
+        for inner, home in module.exports
+        if home in library and (member := library[home].member(inner)) is not None
+    }
+
+
+def _places(pages: dict[str, Page]) -> dict[tuple[str, str], str]:
+    """The page that describes a name, by module and name: the nearest to where it is defined."""
+    places: dict[tuple[str, str], str] = {}
+    # Longer names come last, so that a package wins over the whole of tulle.
+    for page in sorted(pages, key=len):
+        for name, (home, _) in pages[page].items():
+            if (home, name) not in places or f"{home}.".startswith(f"{page}."):
+                places[home, name] = page
+    return places
+
+
+def _index(
+    library: dict[str, Module], pages: dict[str, Page], places: dict[tuple[str, str], str]
+) -> Iterator[str]:
     yield INTRODUCTION.rstrip() + "\n"
-    yield "| for | call |"
+    yield "| to | call |"
     yield "|---|---|"
     for job, paths in STARTS.items():
-        yield f"| {job} | {', '.join(_link(path) for path in paths)} |"
-    yield "\n## All packages\n"
-    yield "| package | what it holds | modules |"
+        yield f"| {job} | {', '.join(_start(path, pages, places) for path in paths)} |"
+    yield "\n## All public modules\n"
+    yield "| module | what it holds | names |"
     yield "|---|---|---|"
-    for package, modules in library.items():
-        listed = [module for module in modules if not module.is_package]
-        yield f"| [{package}]({package}.md) | {_about(modules)} | {len(listed)} |"
+    for name, page in pages.items():
+        about = _escaped(library[name].docstring.first_paragraph)
+        yield f"| [{name}]({name}.md) | {about} | {len(page)} |"
 
 
-def _about(modules: list[Module]) -> str:
-    (said,) = [module.docstring.prose for module in modules if module.is_package] or [""]
-    first = said or modules[-1].docstring.prose
-    return _escaped(first.split("\n\n")[0].replace("\n", " "))
+def _start(path: str, pages: dict[str, Page], places: dict[tuple[str, str], str]) -> str:
+    module, _, name = path.rpartition(".")
+    place = places[pages[module][name][0], name]
+    return f"[{path}]({place}.md#{place}.{name})"
 
 
-def _page(package: str, modules: list[Module]) -> Iterator[str]:
-    yield f"# {package}\n"
+def _page(module: Module, page: Page, places: dict[tuple[str, str], str]) -> Iterator[str]:
+    yield f"# {module.name}\n"
     yield "Part of the [reference](index.md).\n"
-    for module in modules:
-        if module.is_package:
-            yield from _prose(module.docstring)
-            yield from _exports(module)
-    yield from _contents(modules)
-    for module in modules:
-        if not module.is_package:
-            yield from _module(module)
-
-
-def _exports(module: Module) -> Iterator[str]:
-    own = {member.name for member in module.members}
-    named = [(name, home) for name, home in module.exports if name not in own]
-    if named:
-        links = ", ".join(_link(f"{home}.{name}") if home else f"`{name}`" for name, home in named)
-        yield f"`from {module.name} import` also gives: {links}.\n"
-
-
-def _link(path: str) -> str:
-    home, _, name = path.rpartition(".")
-    return f"[{name}]({home.rpartition('.')[0]}.md#{path})"
-
-
-def _contents(modules: list[Module]) -> Iterator[str]:
-    yield "| module | what it holds |"
-    yield "|---|---|"
-    for module in modules:
-        if not module.is_package:
-            about = _escaped(module.docstring.prose.split("\n\n")[0].replace("\n", " "))
-            yield f"| [{module.name.rpartition('.')[2]}](#{module.name}) | {about} |"
-    yield ""
-
-
-def _module(module: Module) -> Iterator[str]:
-    yield f'<a id="{module.name}"></a>\n'
-    yield f"## {module.name}\n"
     yield from _prose(module.docstring)
-    yield from _exports(module)
-    for member in module.members:
-        yield from _member(member, f"{module.name}.{member.name}", level=3)
+    inner = [name for name, home in module.exports if home == module.name]
+    if inner:
+        links = ", ".join(f"[{name}]({module.name}.{name}.md)" for name in inner)
+        yield f"Public modules in it: {links}.\n"
+    yield "| name | what it is |"
+    yield "|---|---|"
+    for name, (home, member) in sorted(page.items()):
+        place = places[home, name]
+        about = _escaped(member.docstring.first_paragraph)
+        yield f"| [{name}]({place}.md#{place}.{name}) | {about} |"
+    yield ""
+    for name, (home, member) in sorted(page.items()):
+        if places[home, name] == module.name:
+            yield from _member(member, f"{module.name}.{name}", level=2)
 
 
 def _member(member: Name, path: str, *, level: int) -> Iterator[str]:
-    if member.kind == "value":
-        yield from _value(member)
+    """What a name is, with its own members below it.
+
+    Args:
+      member: The name.
+      path: Its dotted path, which links lead to.
+      level: Level of its heading; 2 at the top of a page.
+    """
+    if member.kind == "value" and level > 2:
+        said = " ".join(_escaped(member.docstring.prose).split())
+        yield f"- `{member.signature}`" + (f": {said}" if said else "")
+        yield ""
         return
     yield f'<a id="{path}"></a>\n'
     yield f"{'#' * level} {member.name}\n"
     yield f"```python\n{member.signature}\n```\n"
-    yield from _docstring(member.docstring)
+    yield from _prose(member.docstring)
+    for section in member.docstring.sections:
+        yield from _section(section)
     for kind in ("value", "property", "function", "class"):
         for inner in member.members:
             if inner.kind == kind:
                 yield from _member(inner, f"{path}.{inner.name}", level=level + 1)
-
-
-def _value(member: Name) -> Iterator[str]:
-    said = " ".join(_escaped(member.docstring.prose).split())
-    yield f"- `{member.signature}`" + (f": {said}" if said else "")
-    yield ""
-
-
-def _docstring(docstring: Docstring) -> Iterator[str]:
-    yield from _prose(docstring)
-    for section in docstring.sections:
-        yield from _section(section)
 
 
 def _prose(docstring: Docstring) -> Iterator[str]:
@@ -179,11 +179,8 @@ def _section(section: Section) -> Iterator[str]:
         yield ""
         return
     text = _escaped(" ".join(section.text.split()))
-    yield (
-        f"> **{section.title}.** {text}\n"
-        if section.title == "Privacy"
-        else (f"**{section.title}**: {text}\n")
-    )
+    is_note = section.title == "Privacy"
+    yield f"> **{section.title}.** {text}\n" if is_note else f"**{section.title}**: {text}\n"
 
 
 def _escaped(text: str) -> str:
