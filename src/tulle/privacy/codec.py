@@ -405,6 +405,7 @@ def _table_schema(cls: Any) -> dict[str, Any]:
     }
 
 
+@functools.cache
 def field_docs(cls: type) -> dict[str, str]:
     """The text under each field of a class, in its source; Python itself drops these texts."""
     # Only schemas need them, so nobody else waits for the imports.

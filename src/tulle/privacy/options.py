@@ -13,6 +13,8 @@ A field that may hold a class or nothing is a flag.
 import copy
 import dataclasses
 import enum
+import functools
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,9 +49,11 @@ class Option:
     """Value of the field where nothing is said, in the words of the option; None: there is none."""
 
 
-def options_of(cls: Any) -> dict[str, Option]:
+@functools.cache
+def options_of(cls: Any) -> Mapping[str, Option]:
     """All options of a settings class, by name, in the order of their fields."""
-    return {name: _option(cls, name, path) for name, path in _places(cls).items()}
+    found = {name: _option(cls, name, path) for name, path in _places(cls).items()}
+    return types.MappingProxyType(found)  # shared by all who ask
 
 
 def with_options(cls: Any, data: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,7 +61,7 @@ def with_options(cls: Any, data: Mapping[str, Any], given: Mapping[str, Any]) ->
 
     Args:
       cls: The settings class.
-      data: Its settings so far; what is left out has its default.
+      data: Settings so far; what is left out has its default.
       given: Values by the names of options.
 
     Returns:
@@ -91,7 +95,7 @@ def word_of(choice: Any) -> str:
 
 
 def _places(cls: Any) -> dict[str, Path]:
-    """Where each option of a class is, also those of classes in its fields."""
+    """Path of each option of a class, also of those of classes in its fields."""
     own: Mapping[str, str] = getattr(cls, "options", {})
     places = {name: tuple(path.split(".")) for name, path in own.items()}
     for field, hint in field_hints(cls).items():
