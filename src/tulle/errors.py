@@ -5,7 +5,7 @@ Messages end up in logs: they never contain raw counts, rows or identifiers.
 
 
 def reason_of(error: OSError | ValueError) -> str:
-    """Why a file cannot be read or written, without paths and numbers of the system."""
+    """Reason why a file cannot be read or written, without paths and numbers of the system."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
     if isinstance(error, UnicodeDecodeError):

@@ -63,7 +63,7 @@ def guarantee(
     Args:
       event: What was released.
       delta: Probability that the guarantee does not cover.
-      unit: Whose largest contribution the event speaks of.
+      unit: Unit whose largest contribution the event speaks of.
       adjacency: Which data sets are neighbours.
       scope: Columns of a unit that are protected.
 

@@ -91,7 +91,7 @@ def calibrate_steps(
     low, high = 1, 2
     while fits(high):
         low, high = high, 2 * high
-        if high > 2**40:
+        if high > 2**40:  # a million million steps, more than any run has
             raise ConfigError(
                 f"epsilon={epsilon} is not reached in {low} steps; this event costs nothing."
             )
@@ -122,7 +122,7 @@ def calibrate_sampling_prob(
     low, high = -1.0, 0.0
     while not fits(low):
         low, high = 2 * low, low
-        if low < -40:
+        if low < -40:  # e^-40 is below one row in any data
             raise ConfigError(
                 f"epsilon={epsilon} is out of reach at any sampling_prob; "
                 "add noise or take fewer steps."
@@ -147,6 +147,8 @@ def _proportional_noise(spent: Callable[[float], float], epsilon: float) -> floa
         raise ConfigError(
             "delta=0.0 is out of reach for this mechanism at any noise; choose e.g. 1e-7."
         )
+    # The quotient may have rounded down: a few units in the last place more meet the target. A
+    # billionth less must miss it, or the cost is not proportional.
     for _ in range(8):
         if spent(noise) <= epsilon:
             return noise if spent(noise * (1 - 1e-9)) > epsilon else None

@@ -31,9 +31,12 @@ _TAIL_MASS = 1e-15
 _STEPS_PER_TYPICAL_LOSS = 10
 """Points of the grid for each standard deviation of one loss: finer grids change no digit."""
 _COARSE_POINTS, _FEWEST_POINTS, _MOST_POINTS = 2**12, 2**17, 2**21
+"""Points of the first grid, which only finds the window, and least and most points of the window
+that is composed. At the most, steps get wider: the answer is still an upper bound, less tight."""
 _LARGEST_EXPONENT = 500.0
-"""Larger exponents overflow when their terms are summed."""
+"""Largest exponent of a sum of exponentials; larger ones overflow when their terms are added."""
 _CHERNOFF_ORDERS: FloatArray = np.exp2(np.arange(-6.0, 15.0))
+"""Orders that are tried for Chernoff bounds of the window: each gives a bound, the best is used."""
 
 
 class PrivacyCurve(Protocol):
@@ -105,6 +108,7 @@ class ExactCurve:
             if middle in (low, high):
                 break
             low, high = (low, middle) if self.delta(middle) <= delta else (middle, high)
+        # The upper end was checked to be enough, so the answer is never too small.
         return high
 
     def delta(self, epsilon: float) -> float:
@@ -159,6 +163,7 @@ class ComposedCurve:
 
     @functools.cached_property
     def _tables(self) -> "list[_Table]":
+        # delta(P||Q) and delta(Q||P) may differ: both are composed, and the worse one is reported.
         orders = [self._profiles]
         if any(profile.backward is not None for profile, _ in self._profiles):
             orders.append([(profile.swapped(), count) for profile, count in self._profiles])
@@ -167,7 +172,7 @@ class ComposedCurve:
 
 @dataclasses.dataclass(frozen=True)
 class LossDistribution:
-    """Chances of the losses `(first + i) * width`, and of an infinite loss."""
+    """Probabilities of the losses `(first + i) * width`, and of an infinite loss."""
 
     width: float
     first: int
@@ -228,7 +233,13 @@ def compose(profiles: Sequence[tuple[Profile, int]]) -> LossDistribution:
 
 
 def discretize(profile: Profile, width: float, tail_mass: float) -> LossDistribution:
-    """The loss distribution of a profile on multiples of `width`, never too favourable."""
+    """The loss distribution of a profile on multiples of `width`, never too favourable.
+
+    Args:
+      profile: The delta of a pair of distributions at each epsilon, in both orders.
+      width: Distance of two losses on the grid.
+      tail_mass: Probability that the grid may leave out; it counts as an infinite loss.
+    """
     forward = _grid_deltas(profile.forward, width, tail_mass)
     backward = (
         forward if profile.backward is None else _grid_deltas(profile.backward, width, tail_mass)
@@ -236,6 +247,8 @@ def discretize(profile: Profile, width: float, tail_mass: float) -> LossDistribu
     # A loss of -l under P has e^-l times the probability of a loss of l under Q.
     negative = _masses_above_zero(backward, width)
     negative *= np.exp(-width * np.arange(1, negative.size + 1))
+    # The kink of the chords at e^epsilon = 1: their slope behind it less that before it, where
+    # delta(-w) = 1 - e^-w (1 - backward delta(w)). At 0 both orders agree up to rounding.
     corner = forward[1] + backward[1] - (1 + math.exp(width)) * max(forward[0], backward[0])
     at_zero = max(0.0, 1 + corner / math.expm1(width))
     probs = np.concatenate((negative[::-1], [at_zero], _masses_above_zero(forward, width)))
@@ -283,11 +296,14 @@ def _grid_deltas(function: DeltaFunction, width: float, tail_mass: float) -> Flo
     # What lies beyond twice the longest window is unlikely even in all parts together.
     num_steps = min(num_steps, 2 * _MOST_POINTS)
     deltas = function(width * np.arange(num_steps + 1, dtype=np.float64))
+    # Delta never rises with epsilon, so an earlier value still holds where rounding made it rise.
     return np.minimum.accumulate(np.clip(deltas, 0.0, 1.0))
 
 
 def _masses_above_zero(deltas: FloatArray, width: float) -> FloatArray:
-    """Chances of the losses width, 2 width, ... from delta at 0, width, 2 width, ..."""
+    """Probabilities of the losses width, 2 width, ... from delta at 0, width, 2 width, ..."""
+    # Each mass is the change of the chords' slope in e^epsilon, times e^loss. Behind the last point
+    # delta is flat: what is left of it there is an infinite loss.
     falls = -np.diff(deltas)
     masses = np.empty(falls.size)
     masses[:-1] = (math.exp(width) * falls[:-1] - falls[1:]) / math.expm1(width)
@@ -304,6 +320,7 @@ def _reach(profile: Profile, tail_mass: float) -> float:
 
 def _function_reach(function: DeltaFunction, tail_mass: float) -> float:
     """An epsilon beyond which delta falls by no more than `tail_mass`."""
+    # Doublings up to an epsilon of 2^23, then a bracket that is made 32 times finer, twice.
     candidates = np.concatenate(([0.0], 2.0 ** np.arange(-40, 24)))
     for _ in range(3):
         deltas = function(candidates)
@@ -343,6 +360,7 @@ def _log_moments(part: LossDistribution, orders: FloatArray) -> FloatArray:
 
 def _choose_width(profiles: Sequence[tuple[Profile, int]], span: float) -> float:
     """Fine enough for the typical loss of every part, coarse enough to compose quickly."""
+    # Delta at 0 is the total variation, about half the mean size of a small loss.
     ends = np.array([0.0, 2.0**23])
     typical_losses = [-2 * float(np.diff(profile.worst(ends))[0]) for profile, _ in profiles]
     typical_loss = min((loss for loss in typical_losses if loss > 0), default=math.inf)
@@ -357,6 +375,7 @@ def _choose_width(profiles: Sequence[tuple[Profile, int]], span: float) -> float
 def _convolve(
     parts: Sequence[tuple[LossDistribution, int]], low: int, high: int
 ) -> LossDistribution:
+    # The edges on the fine grid may lie further out than those that its width was chosen for.
     if high - low > 4 * _MOST_POINTS:
         raise _too_far(sum(count for _, count in parts))
     size = int(fft.next_fast_len(high - low + 1, real=True))
@@ -365,8 +384,11 @@ def _convolve(
     for part, count in parts:
         spectrum *= _power(fft.rfft(_folded(part.probs, size)), count)
         first += part.first * count
+        # Just below 1, because log1p(-1) is infinite.
         log_finite_prob += count * math.log1p(-min(part.infinite_prob, 1 - 1e-16))
     probs = np.roll(fft.irfft(spectrum, size), (first - low) % size)[: high - low + 1]
+    # No probability is negative: the most negative one shows how far the transforms round, and as
+    # much may be missing at every point.
     noise = max(-float(probs.min()), float(np.finfo(np.longdouble).eps))
     infinite_prob = -math.expm1(log_finite_prob) + _TAIL_MASS + noise * probs.size
     return LossDistribution(

@@ -74,8 +74,10 @@ def event_parts(event: Event, adjacency: Adjacency) -> Parts:
             found = rules_of(atom).parts(atom, adjacency)
             parts += [(profile, count * n) for profile, n in found]
     if has_gaussians:
+        # More noise than MOST_NOISE is accounted as MOST_NOISE; see there.
         distance = max(math.sqrt(squared_distance), 1 / MOST_NOISE)
         parts.append((gaussian_profile(distance), 1))
+    # Two labels may be replaced together, one on and one off: then parts meet opposite orders.
     if adjacency is Adjacency.REPLACE and num_switched_labels(event) > 1:
         return [(in_both_orders(profile), count) for profile, count in parts]
     return parts
@@ -389,6 +391,7 @@ def _gaussian_noise(event: Event) -> float | None:
             return None
         if atom.noise_multiplier < LEAST_NOISE:
             return 0.0
+        # Gaussian releases of one batch are one release: their squared distances add up.
         inverse_square += count / min(atom.noise_multiplier, MOST_NOISE) ** 2
     return 1 / math.sqrt(inverse_square) if inverse_square > 0 else None
 
@@ -431,6 +434,7 @@ def _local_epsilon(event: Event) -> float:
                 f"Shuffled({type(atom).__name__}) is refused: a device runs a local randomizer "
                 "on its own data, not this."
             )
+    # All parts of one report are replaced together, so their pure epsilons add up.
     parts = event_parts(event, Adjacency.REPLACE)
     epsilon = math.fsum(profile.pure_epsilon * count for profile, count in parts)
     if not math.isfinite(epsilon):
@@ -456,6 +460,8 @@ def _touched_together(event: events.Parallel, *, moves: bool) -> list[tuple[Even
 
 
 def _worst_of(alternatives: Sequence[Parts]) -> Profile:
+    # Which parts a unit touches is up to the data, so each epsilon gets the worst alternative. The
+    # probability is kept just below 1, because log1p(-1) is infinite.
     curves = [curve_of_parts(parts) for parts in alternatives]
     infinite_probs = [
         -math.expm1(math.fsum(n * math.log1p(-min(p.infinite_prob, 1 - 1e-16)) for p, n in parts))

@@ -64,6 +64,7 @@ def sampled_gaussian_remove_profile(sampling_prob: float, noise_multiplier: floa
         stay = np.exp(_log_expm1(epsilon) + special.log_ndtr(-x / s))
         return np.maximum(0.0, q * (special.ndtr((1 - x) / s) - special.ndtr(-x / s)) - stay)
 
+    # The mixture has at least 1 - q of the density of N(0), so no loss of an added row is larger.
     largest_loss = -math.log1p(-q)
 
     def add(epsilon: FloatArray) -> FloatArray:
@@ -112,6 +113,7 @@ def multi_row_remove_profile(weights: FloatArray, noise_multiplier: float) -> Pr
 
     remove = _Pair(mixture.log_ratio, removed, mixture, start=0.0, top=mixture.top)
     add = _Pair(added_loss, added, mixture, start=-float(weights.size), top=_TAIL_DEVIATIONS * s)
+    # The mixture has at least b_0 of the density of N(0), which bounds the loss of an added unit.
     largest_loss = -math.log(weights[0]) if weights[0] > 0 else math.inf
 
     def add_delta(epsilon: FloatArray) -> FloatArray:
@@ -239,6 +241,7 @@ def _solve_increasing(
     """
     highest = float(np.max(targets, initial=0.0))
     reach = step
+    # A bounded loss may never reach its target: the search ends far out.
     while float(function(np.array([start + reach]))[0][0]) < highest and reach < 1e8 * step:
         reach *= 2
     # Losses grow like an exponential at first and like a line far out.
@@ -252,6 +255,7 @@ def _solve_increasing(
         value, slope = function(x)
         excess = value - targets
         low, high = np.where(excess < 0, x, low), np.where(excess > 0, x, high)
+        # Where the loss is flat a step goes out of its bracket, and is replaced by a bisection.
         moved = x - excess / np.maximum(slope, 1e-300)
         moved = np.where((moved >= low) & (moved <= high), moved, (low + high) / 2)
         is_done = np.abs(moved - x) <= 1e-13 * (1 + np.abs(x))
@@ -271,4 +275,5 @@ def _log_sinh(x: FloatArray) -> FloatArray:
 
 
 def _asinh_exp(x: FloatArray) -> FloatArray:
+    # asinh(y) = log(2 y) + 1 / (4 y^2) - ...: from y = e^20 on the rest is below rounding.
     return np.where(x > 20, x + math.log(2), np.arcsinh(np.exp(np.minimum(x, 20))))

@@ -80,6 +80,7 @@ class GroupCurve:
         ]
         best = int(np.argmin(bounds))
         low, high = _EPSILONS[max(best - 1, 0)], _EPSILONS[min(best + 1, len(bounds) - 1)]
+        # Every epsilon of one unit gives a sound bound: a search that misses the best is looser.
         candidates = [float(_EPSILONS[best])]
         while high - low > 1e-12 * high:
             first, second = low + (high - low) / 3, high - (high - low) / 3

@@ -201,6 +201,7 @@ class _DiscreteGaussianRules(EventRules[events.DiscreteGaussian]):
         if event.scale < LEAST_NOISE:
             return [(UNPROTECTED, 1)]
         steps = _integer_distance(event, adjacency)
+        # The table of the profile has as many points as the noise and the shift together.
         if steps > 64 * _LARGEST_DISCRETE_GAUSSIAN:
             raise UnsupportedEventError(
                 f"DiscreteGaussian max_contribution={event.max_contribution} is too large to be "
@@ -220,6 +221,7 @@ class _RandomizedResponseRules(EventRules[events.RandomizedResponse]):
 
     def parts(self, event: events.RandomizedResponse, adjacency: Adjacency) -> Parts:
         del adjacency
+        # Two values differ in two outputs alone, by a ratio of e^epsilon and its inverse.
         truth_prob = 1 / (1 + (event.num_values - 1) * math.exp(-event.epsilon))
         return [(three_point_profile(event.epsilon, truth_prob), 1)]
 
@@ -238,6 +240,7 @@ class _SubsetSelectionRules(EventRules[events.SubsetSelection]):
 
     def parts(self, event: events.SubsetSelection, adjacency: Adjacency) -> Parts:
         del adjacency
+        # A subset tells two values apart only if it holds one of them and not the other.
         others = event.num_values - event.subset_size
         with_truth_prob = 1 / (1 + others / event.subset_size * math.exp(-event.epsilon))
         telling_prob = with_truth_prob * others / (event.num_values - 1)

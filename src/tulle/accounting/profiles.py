@@ -23,11 +23,11 @@ class Profile:
 
     forward: DeltaFunction
     backward: DeltaFunction | None = None
-    """None if both orders have the same delta."""
+    """Delta in the other order; None if both orders have the same delta."""
     largest_loss: float = math.inf
     """No finite loss is larger; inf if there is no bound."""
     infinite_prob: float = 0.0
-    """Chance of an infinite loss: what is left of delta from `largest_loss` on."""
+    """Probability of an infinite loss: what is left of delta from `largest_loss` on."""
 
     @property
     def pure_epsilon(self) -> float:

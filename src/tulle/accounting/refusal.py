@@ -1,4 +1,4 @@
-"""Why a spend was refused, and the least noise with which it would not have been."""
+"""Reason why a spend was refused, and the least noise with which it would not have been."""
 
 import dataclasses
 import decimal
@@ -12,7 +12,7 @@ from tulle.privacy.events import Event
 from tulle.privacy.guarantee import BINARY_NOISE, round_down, round_up
 
 MAX_NOISE_FACTOR = 4096.0
-"""More noise than that is not looked for: nothing would be left to see."""
+"""Largest factor on the noise that is tried: with more, nothing of a release would be left."""
 _BRACKET = 16.0
 """Factor by which the search for a noise that fits goes up."""
 _PRECISION = 1e-3

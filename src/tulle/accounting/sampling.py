@@ -22,7 +22,8 @@ from tulle.accounting.profiles import FloatArray, Profile, gaussian_profile
 from tulle.errors import ConfigError
 
 MOST_ROWS_PER_UNIT = 10_000
-"""Most rows of a unit in sampled batches with Gaussian noise that are accounted."""
+"""Most rows of a unit in sampled batches with Gaussian noise that are accounted; more are refused,
+as the tables of so many take long."""
 
 
 def poisson_remove_profile(base: Profile, sampling_prob: float) -> Profile:
@@ -38,6 +39,7 @@ def poisson_remove_profile(base: Profile, sampling_prob: float) -> Profile:
 
     def add(epsilon: FloatArray) -> FloatArray:
         # [Q - a ((1-q) Q + q P1)]+ = (1 - a (1-q)) [Q - g P1]+ with g = a q / (1 - a (1-q)).
+        # e^709 is the end of floats. Where `left` is negative the loss is out of reach: delta is 0.
         left = 1 - np.exp(np.minimum(epsilon, 700.0)) * (1 - q)
         inside = left > 0
         safe = np.where(inside, left, 1.0)
@@ -78,13 +80,14 @@ def fixed_size_replace_profile(replace: Profile, sampling_prob: float) -> Profil
 
 def amplified_epsilon(epsilon: float, sampling_prob: float) -> float:
     """log(1 + q (e^epsilon - 1)), what sampling makes of a pure epsilon."""
-    if epsilon < 700:
+    if epsilon < 700:  # e^709 is the end of floats
         return math.log1p(sampling_prob * math.expm1(epsilon))
     return epsilon + math.log(sampling_prob)
 
 
 def rows_used_weights(max_rows: int, sampling_prob: float) -> FloatArray:
     """Probabilities that 0, 1, ..., max_rows rows of a unit enter a Poisson batch."""
+    # By logarithms: the binomial coefficients of many rows leave the range of floats.
     used = np.arange(max_rows + 1, dtype=np.float64)
     log_choices = -special.betaln(used + 1, max_rows - used + 1) - math.log(max_rows + 1)
     log_chances = special.xlogy(used, sampling_prob) + special.xlog1py(
@@ -143,10 +146,12 @@ def truncation_profile(
     cut_prob = _more_than(max_batch_size - max_rows, others, sampling_prob)
     if cut_prob == 0 or max_rows > 1:
         return cut_prob, gaussian_profile(2 * max_rows / noise_multiplier)
+    # Given a full batch of B, the row is in it with Pr[Bin(n, q) > B] B / (n cut_prob).
     too_many = _more_than(max_batch_size, num_rows, sampling_prob)
     inclusion = too_many * max_batch_size / num_rows / cut_prob
     # A probability that underflows is rounded up: it has a logarithm then, and costs more.
     inclusion = min(1.0, max(inclusion, sys.float_info.min))
+    # Half the noise is twice the distance: the row's place may go to another row.
     return cut_prob, sampled_gaussian_replace_profile(inclusion, noise_multiplier / 2)
 
 

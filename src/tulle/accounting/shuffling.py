@@ -43,7 +43,8 @@ Epsilons = TypeVar("Epsilons", float, FloatArray)
 _LEAST_SHUFFLED_DELTA, _SHUFFLED_POINTS = 1e-20, 513
 """Least delta that the profile of a shuffle reaches, and the points on which it is kept."""
 _LARGEST_SHUFFLED_EPSILON = 1e6
-"""Beyond it no shuffle hides a report, and a grid up to there would be empty."""
+"""Largest epsilon of a report that is amplified; beyond it no shuffle hides a report, and a grid up
+to there would be empty."""
 _EPSILON_PRECISION = 1e-9
 """Precision of an epsilon that is found; the search ends above it."""
 # The sum is exact up to so many reports of either value ...
@@ -59,7 +60,7 @@ _SHARPNESS = 256.0
 _MACHINE_EPSILON = float(np.finfo(np.float64).eps)
 # Terms that underflow can add up to less than this.
 _LEAST_DELTA = 1e-300
-# Chances this small are bounded, not computed.
+# Probabilities this small are bounded, not computed.
 _LOG_NOTHING = -1000.0
 # Above it e^-local_epsilon is of no use, below it two outputs take all of the blanket but what
 # rounding hides: the local profile is the answer.
@@ -84,6 +85,7 @@ def shuffled_profile(local_epsilon: float, num_reports: int, num_values: int | N
     reach = profile_epsilon(hidden, _LEAST_SHUFFLED_DELTA)
     grid = np.linspace(0.0, reach, _SHUFFLED_POINTS)
     deltas = profile_delta(hidden, grid)
+    # Chords lie above a profile, and at the local epsilon delta is 0 whatever the shuffle does.
     if reach < local_epsilon:
         grid, deltas = np.append(grid, local_epsilon), np.append(deltas, 0.0)
     return dataclasses.replace(interpolated_profile(grid, deltas), largest_loss=local_epsilon)
@@ -183,11 +185,11 @@ class Blanket:
     num_reports: int
     """Reports that are shuffled together, this unit's included."""
     truth_prob: float
-    """Chance of the likelier of the two outputs that are compared."""
+    """Probability of the likelier of the two outputs that are compared."""
     value_prob: float
-    """Chance that a report is in the blanket and equals one given output."""
+    """Probability that a report is in the blanket and equals one given output."""
     rest_prob: float
-    """Chance that it is in the blanket and equals neither of the two outputs."""
+    """Probability that it is in the blanket and equals neither of the two outputs."""
 
     def __post_init__(self) -> None:
         check_local_epsilon(self.local_epsilon)
@@ -273,6 +275,7 @@ def _delta(blanket: Blanket, epsilon: float) -> float:
     else:
         log_part = _log_contour(blanket, atoms)
     log_delta = log_part + math.log(blanket.truth_prob) - math.log(count) - math.log(prob)
+    # Shuffling is post-processing of local reports, so it never costs more than they do.
     return min(local_delta, max(math.exp(min(log_delta, 0.0)), _LEAST_DELTA))
 
 
@@ -357,6 +360,8 @@ def _log_contour(blanket: Blanket, atoms: FloatArray) -> float:
     log_moment = blanket.num_reports * math.log1p(float(probs @ np.expm1(tilt * atoms)))
     if log_moment < _LOG_NOTHING:  # S^+ <= e^(cS) / (e c)
         return log_moment - 1 - math.log(tilt)
+    # Any noise, step and end give a bound; these make it tight: periods of 12 deviations or 30
+    # lengths of the tilt, and a normal factor of e^-18 at the end.
     noise = max(stddev, 1 / tilt) / _SHARPNESS
     step = 2 * math.pi / max(12 * stddev, 30 / tilt)
     num_steps = math.ceil(6 / (noise * step))

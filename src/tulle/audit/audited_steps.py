@@ -44,13 +44,13 @@ from tulle.train.settings.step_noise import (
 
 FloatArray = NDArray[np.float64]
 CLIP_NORM = 0.5
-"""Far below the gradient of any row, so that every row is clipped."""
+"""Clip norm, far below the gradient of any row, so that every row is clipped."""
 NUM_STEPS = 2
 """Steps of a run: noise that repeats itself shows in the second."""
 ROWS_PER_RUN = 4
 """The canary and three others."""
 _BATCH_SHARE = 0.5
-"""Half of the rows enter a batch, so that sampling and not sampling both show."""
+"""Share of the rows that enter a batch: half, so that sampling and not sampling both show."""
 _IDS_PER_RUN = 2
 """One row of each table for the canary, and one for the others."""
 _NUM_SENSITIVE = 8
@@ -129,7 +129,7 @@ def find_steps(name: str) -> AuditedSteps:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Turns:
-    """When a canary may be in a batch. Public."""
+    """Steps in which a canary may be in a batch. Public."""
 
     steps: tuple[int, ...]
     prob: float

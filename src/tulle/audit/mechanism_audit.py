@@ -19,7 +19,7 @@ from tulle.mechanisms.entropy import NoiseSource, noise_source
 from tulle.privacy.fields import check_count, check_finite, null_if_infinite
 
 LEAST_DRAWS = 1000
-"""Fewer draws show next to nothing."""
+"""Least number of draws of an audit; fewer show next to nothing."""
 FloatArray = NDArray[np.float64]
 _LEARNING_SHARE = 4
 """One draw of so many teaches; the others are scored."""

@@ -29,7 +29,7 @@ from tulle.privacy.units import Adjacency
 
 FloatArray = NDArray[np.float64]
 _LARGEST_EPSILON = 40.0
-"""More than any number of guesses can show."""
+"""Largest epsilon that is tested, more than any number of guesses can show."""
 _NUM_EPSILONS = 801
 """Points of a curve that guesses are held against; points left out make the bound looser."""
 _PRECISION = 1e-3
@@ -109,7 +109,7 @@ def audit_canaries(
       scores: One for each canary, from what the run released; high where 1 is likelier.
       coins: What was drawn, 0 or 1, fair and independent.
       event: What the run is claimed to cost.
-      adjacency: Under which two data sets that differ in one coin are neighbours.
+      adjacency: Relation under which two data sets that differ in one coin are neighbours.
       config: How sure to be, and how many coins to guess.
 
     Privacy:

@@ -19,7 +19,7 @@ from tulle.privacy.fields import check_count, check_delta, check_prob
 FloatArray = NDArray[np.float64]
 
 LEAST_RUNS = 100
-"""Fewer runs prove nothing."""
+"""Least number of runs of an audit; fewer prove nothing."""
 _NUM_EPSILONS = 401
 """Points of the claim that rates are held against; points left out can only hide a fault."""
 _PLACING_SHARE = 10
@@ -116,7 +116,13 @@ class _Rates:
 
     @classmethod
     def above(cls, scores: FloatArray, thresholds: FloatArray, alarm: float) -> "_Rates":
-        """Bounds for a score above each threshold (Clopper and Pearson 1934)."""
+        """Bounds on the probability of a score above each threshold (Clopper and Pearson 1934).
+
+        Args:
+          scores: Independent scores, all of one data set.
+          thresholds: Values that were chosen without these scores.
+          alarm: Probability at which each bound may be wrong.
+        """
         from scipy.special import betaincinv
 
         total = scores.size

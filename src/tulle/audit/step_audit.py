@@ -37,7 +37,7 @@ from tulle.train.steps.step_context import StepContext
 
 FloatArray = NDArray[np.float64]
 LEAST_RUNS = 1000
-"""Fewer runs show next to nothing."""
+"""Least number of runs of an audit; fewer show next to nothing."""
 _RATE = 1.0
 """Learning rate of the audited steps, by which weights are turned back into sums."""
 
@@ -131,7 +131,7 @@ def audit_step(
       engine: The steps to audit.
       config: How many runs, of which plan, and how sure to be.
       rng: Source of batches and noise; None: entropy of the operating system.
-      say: Is told what is run next.
+      say: Function that is told what is run next.
 
     Privacy:
       Data sets are synthetic: no data are read, and nothing is charged.

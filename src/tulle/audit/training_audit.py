@@ -112,7 +112,7 @@ def audit_training(
       examples: Training rows.
       config: A calibrated config, or a plan for these data; a baseline without privacy too.
       num_canaries: Number of rows whose labels become coins; 1,000 to 10,000 show most.
-      options: As for any run: folder, ledger, device. The card in the folder has the audit.
+      options: Options of any run: folder, ledger, device. The card in the folder has the audit.
       rng: Source of the canaries and their coins; None: entropy of the operating system, or
         draws that follow from the seed of the options. Training draws its own noise.
       false_alarm_prob: Largest probability that a right run is called wrong.
@@ -185,7 +185,10 @@ def plant_label_canaries(
 
 
 def _coins_source(seed: int | None) -> NoiseSource:
-    """Never the words that the training draws, also where both can be repeated."""
+    """Source of the coins, which never gives the words that the training draws.
+
+    A seed repeats both, so the coins use a key of their own that is derived from it.
+    """
     if seed is None:
         return noise_source(None)
     digest = hashlib.sha256(f"coins {seed}".encode()).digest()

@@ -84,7 +84,7 @@ def audit_mechanisms(
       noise_factor: Factor on the noise that is drawn, in (0, 1]; below 1 it plants a fault.
       false_alarm_prob: Largest probability to call one right randomizer wrong.
       seed: Makes the draws repeatable; None: entropy of the operating system.
-      watch: Is told each result as it is found.
+      watch: Function that is told each result as it is found.
 
     Privacy:
       Inputs are synthetic: no data are read, and nothing is charged.
@@ -136,7 +136,7 @@ def audit_steps(
       false_alarm_prob: Largest probability to call right steps wrong.
       seed: Makes the draws repeatable; None: entropy of the operating system.
       output: New JSON file for the result.
-      watch: Is told what is run next.
+      watch: Function that is told what is run next.
 
     Privacy:
       Data sets are synthetic: no data are read, and nothing is charged.
@@ -206,7 +206,7 @@ def audit_run(
     """Trains on data some of whose labels are coins, and guesses the coins from the model.
 
     Args:
-      data: As for `tulle.train.fit`, like all settings that are not named here.
+      data: Training data as for `tulle.train.fit`, like all settings that are not named here.
       schema: Roles of the columns.
       canaries: Number of training rows whose labels become fair coins.
       false_alarm_prob: Largest probability that the lower bound is above the truth.

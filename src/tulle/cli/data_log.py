@@ -37,7 +37,14 @@ _PUBLIC_BINS, _SENSITIVE_BINS = 100_000, 50_000
 def open_log(
     inputs: list[Path], *, layout: str | None, schema: Path | None, skip_bad_lines: bool
 ) -> "Log":
-    """The log that --layout or --schema describe, or both: then the schema gives the roles."""
+    """The log that --layout or --schema describe, or both: then the schema gives the roles.
+
+    Args:
+      inputs: Files of the log, in order.
+      layout: Name of the layout of a public log; None if --schema is given alone.
+      schema: File with the role of each column; None for the roles of the layout.
+      skip_bad_lines: Whether lines that cannot be read are counted and left out.
+    """
     from tulle.data.formats.public import LAYOUTS
     from tulle.data.formats.taobao_tables import TaobaoTables
     from tulle.data.schema_file import read_schema

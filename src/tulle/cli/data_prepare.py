@@ -41,7 +41,7 @@ _VocabularyEpsilon = Annotated[
     float | None, typer.Option(help="What the noisy counts of one row cost together.")
 ]
 _VocabularyDelta = Annotated[
-    float | None, typer.Option(help="Chance that a value of one row alone is kept.")
+    float | None, typer.Option(help="Probability that a value of one row alone is kept.")
 ]
 _Ledger = Annotated[
     Path | None, typer.Option(help="Is charged for the noisy counts, purpose 'vocabulary'.")

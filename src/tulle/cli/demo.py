@@ -125,7 +125,7 @@ class DemoRow:
     auc_loss: float
     auc_loss_interval: tuple[float, float]
     relative_auc_loss: float
-    """By how many percent the AUC loss is above that of the baseline."""
+    """Percentage by which the AUC loss is above that of the baseline."""
     log_loss: float
     epsilon: float | None
     """None: no privacy."""
@@ -133,7 +133,7 @@ class DemoRow:
     seconds: float
     verdict: str
     reasons: tuple[str, ...]
-    """Why the run is not a private release; empty if it is one."""
+    """Reasons why the run is not a private release; empty if it is one."""
     claim: str
     """What the card promises, in one sentence."""
     run: str

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _Options = TypeVar("_Options")
 SETTINGS = "tulle.settings"
-"""Where the context of a command holds the settings of the library that were given as options."""
+"""Key under which a command's context holds settings of the library given as options."""
 _CONTEXT = "context"
 
 

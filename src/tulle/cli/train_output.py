@@ -77,7 +77,7 @@ def print_result(result: "FitResult", run: Path, *, as_json: bool) -> None:
 
     Args:
       result: The finished run.
-      run: Its folder.
+      run: Folder of the run.
       as_json: Whether JSON is printed.
     """
     facts = _facts(result, run)

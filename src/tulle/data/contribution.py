@@ -95,7 +95,7 @@ def keep_random_rows(
     Args:
       raw_unit_ids: The unit of each row, as whole numbers.
       max_rows_per_unit: Most rows to keep, public.
-      key: At least 16 secret bytes: who knows them can place rows to be kept.
+      key: Key of the hash, at least 16 secret bytes: who knows them can place rows to be kept.
       windows: Time window of each row, see `windows_of`; bounds each window by itself.
 
     Privacy:
@@ -123,7 +123,7 @@ def draw_rows_with_replacement(
     Args:
       raw_unit_ids: The unit of each row, as whole numbers.
       max_rows_per_unit: Rows to draw, public.
-      key: At least 16 secret bytes: who knows them can place rows to be drawn.
+      key: Key of the hash, at least 16 secret bytes: who knows them can place rows to be drawn.
       windows: Time window of each row, see `windows_of`; draws from each by itself.
 
     Privacy:
@@ -198,7 +198,13 @@ def first_places(units: GroupedRows, max_rows_per_unit: int) -> IntArray:
 
 
 def random_places(units: GroupedRows, max_rows_per_unit: int, key: bytes) -> IntArray:
-    """Places of a keyed random choice of the rows of each unit, see `keep_random_rows`."""
+    """Places of a keyed random choice of the rows of each unit, see `keep_random_rows`.
+
+    Args:
+      units: Rows by unit.
+      max_rows_per_unit: Most rows of a unit that are kept.
+      key: At least 16 secret bytes. The same key keeps the same rows.
+    """
     is_over = units.lengths > max_rows_per_unit
     starts, lengths = units.starts[is_over], units.lengths[is_over]
     places = ranges(starts, lengths)
@@ -224,6 +230,11 @@ def windows_of(times: ArrayLike, *, window_seconds: int, start: float = 0) -> In
     A ledger's windows begin at 1970 UTC: with times since then and start=0 they are the
     same; with another start one window of a ledger can hold parts of two of these, and so
     twice the rows.
+
+    Args:
+      times: Time of each row, in seconds.
+      window_seconds: Length of a window.
+      start: Time at which window 0 begins, in the same seconds.
     """
     if isinstance(window_seconds, bool) or not isinstance(window_seconds, int):
         raise ConfigError(f"window_seconds={window_seconds!r} must be a whole number.")

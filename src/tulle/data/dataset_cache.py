@@ -76,7 +76,7 @@ def prepared_log(
       encoder: What makes ids of columns.
       cache: Folder to keep them in; None: `cache_folder()`.
       config: Labels, units and threads.
-      progress: Is told how far it has come.
+      progress: Function that is told how far it has come.
 
     Privacy:
       What is written is raw data, for this user alone. Nothing is released.
@@ -114,7 +114,7 @@ def synthetic_log(
       rows: Number of rows.
       seed: Fixes the log.
       cache: Folder to keep it in; None: `cache_folder()`.
-      watch: Is told the number of rows done.
+      watch: Function that is told the number of rows done.
     """
     settings = {"version": tulle.__version__, "shape": shape, "rows": rows, "seed": seed}
     entry = _entry(cache, shape, settings)

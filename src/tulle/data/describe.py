@@ -49,7 +49,8 @@ class ColumnDescription:
     num_distinct: RawStatistic
     """Different values, or different ids in a prepared dataset."""
     missing_share: RawStatistic | None
-    """None in a prepared dataset, where a missing value is an id like others."""
+    """Share of missing values; None in a prepared dataset, where a missing value is an id like
+    others."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,7 +79,7 @@ def describe_log(log: Log, *, progress: Callable[[int], None] | None = None) -> 
 
     Args:
       log: The rows.
-      progress: Is called with the rows that are done.
+      progress: Function that is called with the number of rows done.
 
     Privacy:
       Reads raw data and adds no noise: whatever it returns is as sensitive as they are,

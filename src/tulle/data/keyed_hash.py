@@ -24,7 +24,7 @@ def hash_columns(key: bytes, purpose: str, *columns: IntArray) -> Words:
     """One 64-bit value for each row of one or more columns of whole numbers.
 
     Args:
-      key: At least 16 bytes. The same key gives the same values in every version.
+      key: Key of the hash, at least 16 bytes. The same key gives the same values in every version.
       purpose: What the values are for; other purposes get unrelated values.
       columns: Vectors of the same length.
     """
@@ -45,7 +45,13 @@ def hash_columns(key: bytes, purpose: str, *columns: IntArray) -> Words:
 
 
 def siphash(key_low: int, key_high: int, columns: list[Words]) -> Words:
-    """SipHash-2-4 of each row, the words of a row as its little-endian message."""
+    """SipHash-2-4 of each row, the words of a row as its little-endian message.
+
+    Args:
+      key_low: First 64-bit word of the key.
+      key_high: Second 64-bit word of the key.
+      columns: Words of all rows, one array for each place in the message.
+    """
     keys = (key_low, key_high, key_low, key_high)
     state = [
         np.full(columns[0].shape, key ^ start, np.uint64)

@@ -1,4 +1,4 @@
-"""From what a caller calls the data to a log: files or a table in memory, and the roles of columns.
+"""The log behind a caller's name for the data: files or a table in memory, and column roles.
 
 Roles come from a schema, from the layout of a public log by its name, or from both: then the
 schema gives the roles and the layout the form of the files.

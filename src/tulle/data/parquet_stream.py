@@ -10,7 +10,13 @@ from polars.io.plugins import register_io_source
 def sink_tables(
     path: Path, types: Mapping[str, pl.DataType] | pl.Schema, tables: Iterator[pl.DataFrame]
 ) -> None:
-    """Writes tables of one schema into one file, in their order."""
+    """Writes tables of one schema into one file, in their order.
+
+    Args:
+      path: Parquet file to write.
+      types: Type of each column.
+      tables: Tables, of which one at a time is held in memory.
+    """
 
     def pieces(
         with_columns: list[str] | None,

@@ -1,4 +1,4 @@
-"""From a raw log to a prepared dataset, in one streaming pass.
+"""Preparation of a raw log as a dataset for training, in one streaming pass.
 
 Reading, encoding and writing overlap in threads, and only a few blocks are in
 memory at a time, however long the log is. Vocabularies need a counting pass
@@ -42,8 +42,8 @@ from tulle.privacy.events import event_to_dict
 from tulle.privacy.units import Owner
 
 Progress = Callable[[int, int, int], None]
-"""Is called with rows done, bytes done and bytes in all. Compressed and Parquet files do not
-tell how far a reader is: their bytes are done when the next file begins."""
+"""Function that is called with rows done, bytes done and bytes in all. Compressed and Parquet files
+do not tell how far a reader is: their bytes are done when the next file begins."""
 
 _PLAN = "feature plan"
 _Arrays = dict[str, NDArray[Any]]
@@ -111,11 +111,11 @@ def prepare(
       log: The rows.
       features: What to make of the columns; or the encoder of an earlier dataset, so that
         its ids mean the same (a test set).
-      folder: Must not exist.
+      folder: New folder of the dataset; it must not exist.
       config: Labels, units, threads.
-      payment: For sensitive columns with a vocabulary.
+      payment: Noise and ledger for sensitive columns with a vocabulary.
       resume: False: throw away what was begun, vocabularies included.
-      progress: Is told how far it has come.
+      progress: Function that is told how far it has come.
 
     Privacy:
       The dataset is raw data: it stays where the log is. Only the vocabularies of
@@ -176,7 +176,10 @@ def begun_plan(folder: Path) -> FeaturePlan | None:
 
 @contextlib.contextmanager
 def _clearing_what_is_useless(partial: PartialFolder, *, is_paid: bool) -> Iterator[None]:
-    """After a refusal nothing without a row is kept: it would stand in the way of the next try."""
+    """Clears a folder that is worth nothing after a refusal.
+
+    Without a row and without paid vocabularies it would only stand in the way of the next try.
+    """
     try:
         yield
     except (ConfigError, DataError, BudgetExceededError):

@@ -23,7 +23,7 @@ _MOST_SECONDS = 100_000_000_000
 MOST_DOUBTFUL_TIME = 100_000
 """Days up to the year 2243 since 1970, and little more than one day in seconds."""
 DOUBTFUL_TIME = "has a number that may count days as well as seconds"
-"""Why a time without a declared kind is refused, for messages."""
+"""Reason why a time without a declared kind is refused, for messages."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class RowArrays:
     schema: Schema
     num_classes: int
     salt: bytes
-    """Of the hash that makes a unit's id from text."""
+    """Salt of the hash that makes a unit's id from text."""
 
     def make(self, table: pl.DataFrame, place: Place) -> dict[str, NDArray[np.generic]]:
         """One array for each of label, unit, time and day that the schema has."""

@@ -19,7 +19,7 @@ class SourceFile:
     """One file as it was found. Its digest is as sensitive as a hash of raw data."""
 
     name: str
-    """Without its folder."""
+    """Name of the file without its folder."""
     num_bytes: int
     modified_ns: int
     edges_sha256: str

@@ -64,7 +64,13 @@ def split_at_times(times: ArrayLike, *, boundaries: Sequence[float]) -> list[Int
 def split_at_days(
     times: ArrayLike, *, boundary_days: Sequence[int], start: float = 0
 ) -> list[IntArray]:
-    """As `split_at_times`, with boundaries in whole days of 86,400 seconds since `start`."""
+    """Splits rows as `split_at_times` does, at boundaries in whole days of 86,400 seconds.
+
+    Args:
+      times: Time of each row, in seconds.
+      boundary_days: Whole days since `start` at which a new part begins.
+      start: Time at which day 0 begins, in the same seconds.
+    """
     boundaries = [start + day * _SECONDS_PER_DAY for day in boundary_days]
     return split_at_times(times, boundaries=boundaries)
 
@@ -72,12 +78,13 @@ def split_at_days(
 def split_by_unit(
     raw_unit_ids: ArrayLike, *, fractions: Sequence[float], key: bytes
 ) -> list[IntArray]:
-    """All rows of a unit in one part, drawn with these chances by a keyed hash of its id.
+    """Puts all rows of a unit into one part, drawn by a keyed hash of its id.
 
     Args:
       raw_unit_ids: The unit of each row, as whole numbers.
-      fractions: Chance of each part; they add up to 1.
-      key: At least 16 bytes. A unit keeps its part when other data come with the same key.
+      fractions: Probability of each part; they add up to 1.
+      key: Key of the hash, at least 16 bytes. A unit keeps its part when other data come with the
+        same key.
 
     Privacy:
       Releases nothing: the part of a unit is fixed by its id and the key alone, so that no other
@@ -89,10 +96,15 @@ def split_by_unit(
 
 
 def split_at_random(num_rows: int, *, fractions: Sequence[float], key: bytes) -> list[IntArray]:
-    """Each row in a part drawn with these chances by a keyed hash of its number.
+    """Puts each row into a part, drawn by a keyed hash of its number.
 
     Rows of one unit can land in several parts; use `split_by_unit` to test on users
     that a model has not seen.
+
+    Args:
+      num_rows: Number of rows to split.
+      fractions: Probability of each part; they add up to 1.
+      key: Key of the hash, at least 16 bytes. The same key gives the same split.
     """
     if isinstance(num_rows, bool) or not isinstance(num_rows, int) or num_rows < 0:
         raise DataError(f"num_rows={num_rows!r} must be a whole number >= 0.")

@@ -28,7 +28,7 @@ class TableArrays:
 
     schema: Schema
     features: tuple[PreparedFeature, ...]
-    """Public ones first."""
+    """Features, public ones first."""
     public_features: NDArray[np.int32]
     """[rows, public features]"""
     sensitive_features: NDArray[np.int32]

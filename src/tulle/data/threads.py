@@ -18,12 +18,14 @@ _AHEAD_PER_THREAD = 3
 def map_in_order(
     function: Callable[[Item], Result], items: Iterable[Item], num_threads: int | None = None
 ) -> Iterator[Result]:
-    """Like `map`, but in threads: worth it where numpy does the work and lets go of the lock.
+    """Maps a function over items in threads, in order.
+
+    It is worth it where numpy does the work and lets go of the interpreter's lock.
 
     Args:
-      function: Must be safe to call from several threads.
+      function: Function of one item, safe to call from several threads.
       items: Read only as far as results are asked for, and a few more.
-      num_threads: By default one for each core, up to 8.
+      num_threads: Number of threads; by default one for each core, up to 8.
     """
     if num_threads is None:
         num_threads = min(_MAX_THREADS, os.cpu_count() or 1)

@@ -46,8 +46,8 @@ class StagePlan:
     shares: tuple[float, ...] = (0.6, 0.4)
     """Share of the rows in each stage, in order; they add up to 1."""
     temperature: float = 0.5
-    """Below 1 the model's probabilities are sharpened before they serve as a prior, above 1
-    flattened: softmax of its logits over the temperature."""
+    """Temperature that the model's logits are divided by before their softmax serves as a prior:
+    below 1 probabilities are sharpened, above 1 flattened."""
 
     def __post_init__(self) -> None:
         check_count("num_classes", self.num_classes, least=2)
@@ -118,7 +118,7 @@ class StagedRelease:
         Args:
           plan: Settings of the release.
           num_rows: Rows of the table.
-          key: At least 16 bytes. The same key gives the same parts.
+          key: Key of the hash, at least 16 bytes. The same key gives the same parts.
         """
         self.plan = plan
         self._parts = split_at_random(num_rows, fractions=plan.shares, key=key)
@@ -146,7 +146,7 @@ class StagedRelease:
         """Draws the noisy labels of one stage, once.
 
         Args:
-          stage: From 0 on, one after the other.
+          stage: Number of the stage, from 0 on, one after the other.
           raw_labels: The labels of `rows_of(stage)`, in that order.
           class_probs: None for stage 0. Then what a model trained on earlier reports alone
             says of these rows: one row of probabilities each.

@@ -134,7 +134,7 @@ def chosen_mechanism(
 
     Args:
       word: One of `LABEL_MECHANISMS`; None or "best": the planner chooses.
-      settings: Of the mechanism, or about the labels.
+      settings: Settings of the mechanism, or facts about the labels.
 
     Raises:
       ConfigError: A setting is not one of this mechanism, or needs one to be named.

@@ -34,7 +34,7 @@ class NumericMechanism(RowMechanism, Protocol):
         """Mean of the target, or of the noisy label where there is none."""
 
     def variance(self, label: float, /) -> SupportsFloat:
-        """Its variance."""
+        """Variance of what `mean` is the mean of."""
 
     @classmethod
     def grid_of(cls, described: Description) -> LabelGrid:
@@ -79,7 +79,7 @@ class NumericPlan:
     options: tuple[NumericOption, ...]
     """Best first."""
     left_out: tuple[str, ...]
-    """Why a mechanism is missing."""
+    """Reasons why mechanisms are missing."""
 
     @property
     def recommended(self) -> NumericOption:

@@ -104,7 +104,7 @@ class UnitPlan:
     """Effective variance if each row were a unit of its own: the price of a larger unit."""
     assumptions: PlanAssumptions
     left_out: tuple[str, ...] = ()
-    """Why an option is missing."""
+    """Reasons why options are missing."""
 
     @property
     def recommended(self) -> UnitOption:

@@ -145,7 +145,7 @@ def cap_rows(
       unit_rows: All rows of each unit.
       max_rows_per_unit: Most rows to keep; None keeps all.
       choice: The first rows, or random ones that follow from the key.
-      key: At least 16 secret bytes for random rows; the same key keeps the same rows.
+      key: Key of at least 16 secret bytes for random rows; the same key keeps the same rows.
 
     Privacy:
       Unit: that of `unit_rows`, replace. No release. Relies on: ids and times are public.

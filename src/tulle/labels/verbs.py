@@ -94,7 +94,7 @@ def release(
       data: A file or several, or a table of polars, pandas or Arrow.
       schema: Roles of the columns: a Schema, plain data, or a TOML or JSON file.
       epsilon: What the release may cost one unit in all.
-      mechanism: As for `plan`; None: the one that `plan` recommends.
+      mechanism: Mechanism as for `plan`; None: the one that `plan` recommends.
       unit: Who is protected: "example" or "row" for one row, or e.g. "user per 7 days".
       partner: Public column with the advertiser or publisher, for units of pairs.
       layout: Name of a public log, in place of a schema or with one.
@@ -107,7 +107,7 @@ def release(
       until: Last day or time of the data.
       again: Pay for a second release of the same data.
       seed: Makes the noise repeatable. Then the release is not private.
-      watch: Is told the number of rows done.
+      watch: Function that is told the number of rows done.
 
     Privacy:
       Unit: the one that is named, replace, labels only. Event: that of the plan, charged before

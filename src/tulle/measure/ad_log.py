@@ -114,7 +114,8 @@ class LogColumns:
     """
 
     user: str | None = "user"
-    """None where rows are counted one by one, and nobody asks whose they are."""
+    """Column with the user; None where rows are counted one by one, and nobody asks whose they
+    are."""
     impression_time: str | None = "timestamp"
     """Seconds since 1970 (UTC), or a date or timestamp. None where nobody asks for it."""
     conversion_time: str = "timestamp"
@@ -124,7 +125,7 @@ class LogColumns:
     publisher: str | None = None
     """The publisher of an impression, for the unit `user x publisher`."""
     impression_id: str | None = None
-    """Must be distinct; None if rows have no id."""
+    """Column of ids, which must be distinct; None if rows have no id."""
     conversion_id: str | None = None
     kind: str | None = None
     """The kind of an impression, e.g. "click" or "view"."""
@@ -195,5 +196,5 @@ class AdLog:
 
     impressions: TableSource
     conversions: TableSource | None
-    """None where only impressions are measured (reach and frequency)."""
+    """Table of conversions; None where only impressions are measured (reach and frequency)."""
     columns: LogColumns = LogColumns()

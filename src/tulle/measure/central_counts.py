@@ -34,7 +34,7 @@ from tulle.privacy.release import Interval, Release
 from tulle.privacy.units import Adjacency, Scope, TrustModel, Unit
 
 MAX_USERS = 2**40
-"""More users than people by far: sums of their values stay exact as 64-bit numbers."""
+"""Most users that are counted, by far more than people: sums stay exact as 64-bit numbers."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ class ValueCountsConfig(abc.ABC):
         Args:
           raw_values: What each user holds, from 0 to num_values - 1, one entry a user.
           rng: Source of the noise. Sensitive: never log or save its state.
-          confidence: Of each interval, over the noise.
+          confidence: Confidence of each interval, over the noise.
 
         Privacy:
           Unit: user, replace. Event: `event()`, for all counts together.
@@ -256,7 +256,7 @@ def plan_counts(
 
     Args:
       config: The mechanism with its settings.
-      name: Of the plan.
+      name: Name of the plan.
       value_column: What each user holds.
       user_column: Who holds it.
     """

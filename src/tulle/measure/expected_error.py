@@ -25,8 +25,8 @@ def expected_relative_errors(
     """Root mean square error of each slice over max(tau, its expected count).
 
     Args:
-      expected_counts: Of each slice, >= 0: public, or from a past period.
-      noise_variances: Of each slice, or one for all.
+      expected_counts: Expected count of each slice, >= 0: public, or from a past period.
+      noise_variances: Noise variance of each slice, or one for all.
       bias: Expected value minus count, e.g. what clipping cuts off. None for none.
       tau: Counts below it are taken as this; > 0.
     """
@@ -47,7 +47,11 @@ def rmsre(
 ) -> float:
     """Root mean square of the relative errors over all slices (RMSRE at tau).
 
-    Arguments as for `expected_relative_errors`, with at least one slice.
+    Args:
+      expected_counts: Expected count of each slice, >= 0, of at least one slice.
+      noise_variances: Noise variance of each slice, or one for all.
+      bias: Expected value minus count, e.g. what clipping cuts off. None for none.
+      tau: Counts below it are taken as this; > 0.
     """
     errors = expected_relative_errors(expected_counts, noise_variances, bias=bias, tau=tau)
     if errors.size == 0:
@@ -65,7 +69,7 @@ def smallest_count_within(relative_error: float, half_width: float) -> int:
     """The smallest count whose noise is at most a share of it, where noise is within a width.
 
     Args:
-      relative_error: For example 0.1 for 10%.
+      relative_error: Relative error, for example 0.1 for 10%.
       half_width: What the noise exceeds in size with the probability that may be missed.
     """
     if not 0 < relative_error < math.inf:

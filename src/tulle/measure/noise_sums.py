@@ -40,7 +40,8 @@ _LOST_PROB = 1e-12
 _ROUNDING = 1e-9
 """What float errors can add to the tail of a very wide sum, with room to spare."""
 _MAX_SHARED_CONFIDENCE = 1 - 1e-6
-"""Beyond it the tail is as small as the float errors of its computation."""
+"""Largest confidence with shared noise; beyond it the tail is as small as the float errors of its
+computation."""
 _MAX_REACH = 1 << 20
 """Steps in which shared noise is computed to each side at the most."""
 _LEAST_SMOOTHING = 0.25
@@ -111,7 +112,7 @@ class SharedNoise:
         The least one, unless the total is so wide that it is computed in coarser steps.
 
         Args:
-          confidence: In (0, 1), not nearer to 1 than float errors are.
+          confidence: Confidence in (0, 1), not nearer to 1 than float errors are.
         """
         check_confidence(confidence)
         if confidence > _MAX_SHARED_CONFIDENCE:

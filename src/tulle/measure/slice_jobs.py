@@ -117,12 +117,13 @@ class SliceJob:
     name: str
     subject: Subject
     slices: tuple[SliceColumn, ...]
-    """None for one total over everything."""
+    """Columns of the slices; empty for one total over everything."""
     amounts: tuple[Amount, ...]
     has_rest: bool = False
     """Adds the amount "rest", so that the amounts of a row add up to its credit."""
     bounds: Bounds | None
-    """None if each row is a unit of its own, and the sensitivity follows from the rule."""
+    """Bounds of what a unit adds; None if each row is a unit of its own, and the sensitivity
+    follows from the rule."""
     steps: int
     """Whole steps of one contribution."""
     keys: pl.DataFrame | None
@@ -160,9 +161,11 @@ class FrequencyJob:
     slices: tuple[SliceColumn, ...]
     """Columns of impressions."""
     max_frequency: int
-    """More impressions of a unit in a slice count as this many."""
+    """Largest frequency that is told apart: more impressions of a unit in a slice count as this
+    many."""
     max_slices_per_unit: int | None
-    """None only where each unit is in one slice at most: with no slices at all."""
+    """Most slices of a unit; None only where each unit is in one slice at most: with no slices at
+    all."""
     keys: pl.DataFrame | None
     only_kinds: tuple[str, ...] = ()
 

@@ -67,7 +67,7 @@ def plan(
       impressions: A file, several, or a table of polars, pandas or Arrow, in place of the one
         that the settings name.
       conversions: The same for conversions.
-      history: By query: earlier counts for levels that share by them, as a measurement.json or a
+      history: Earlier counts by query, for levels that share by them, as a measurement.json or a
         public table in a file or in memory; in place of the files that the settings name.
 
     Raises:
@@ -135,7 +135,7 @@ def release(
       impressions: A file, several, or a table of polars, pandas or Arrow, in place of the one
         that the settings name.
       conversions: The same for conversions.
-      history: By query: earlier counts for levels that share by them, as a measurement.json or a
+      history: Earlier counts by query, for levels that share by them, as a measurement.json or a
         public table in a file or in memory; in place of the files that the settings name.
       output: Folder for measurement.json, the tables and the card. None keeps the numbers in
         memory alone, which a ledger does not allow: it could not give them back.
@@ -149,7 +149,7 @@ def release(
       engine: "duckdb", a Spark master such as "local[2]", or an open engine.
       totals: Folder with the results of the script of `emit_sql`, in place of an engine; the log
         is not read then.
-      watch: Is told what is being done.
+      watch: Function that is told what is being done.
 
     Privacy:
       Unit: that of the config, add-remove, whole rows. Event: that of the plan, charged
@@ -229,7 +229,7 @@ def attribute(
       output: Parquet file for rows, one for each impression with a share (on Spark a folder).
         None keeps rows in memory, unless `by` asks for totals alone.
       engine: "duckdb", a Spark master such as "local[2]", or an open engine.
-      watch: Is told what is being done.
+      watch: Function that is told what is being done.
 
     Privacy:
       Not private: exact rows or totals, as sensitive as the log. Use `release` for numbers to

@@ -24,7 +24,7 @@ _NUM_NODES = 100
 _DEPTH = 50.0
 """Exponent up to which the integrand is summed: beyond it e^-50 is left."""
 _FAR = 10**6
-"""So many deviations out, a tail is zero in every float."""
+"""Number of deviations from which on a tail is zero in every float: e^(-10^12 / 2) underflows."""
 _HALF_LOG_TAU = 0.5 * math.log(math.tau)
 
 
@@ -41,6 +41,7 @@ def gaussian_delta(epsilon: float, noise_multiplier: float, distance: float = 1.
     _check_positive("noise_multiplier", noise_multiplier)
     _check_positive("distance", distance)
     log_delta = _log_delta(epsilon, noise_multiplier, distance)
+    # Just below e^-745 floats end, and delta is 0 as a float.
     return math.exp(log_delta) if log_delta > -745 else 0.0
 
 

@@ -51,7 +51,7 @@ def neighbour_distance(adjacency: Adjacency | str, replace_factor: float) -> flo
     """How far apart two neighbours are, over what one unit adds.
 
     Args:
-      adjacency: Under which data sets are neighbours, also as text.
+      adjacency: Relation under which data sets are neighbours, also as text.
       replace_factor: How much further than a removal a replacement moves the numbers.
 
     Raises:

@@ -51,7 +51,7 @@ class DiscreteGaussianConfig(CentredNoise):
     """
 
     scale: float
-    """About the standard deviation; `noise_stddev` is exact."""
+    """Scale of the noise, about its standard deviation; `noise_stddev` is exact."""
     max_contribution: int = 1
     """Most that one unit changes one count by."""
     replace_factor: float = 2.0
@@ -105,6 +105,7 @@ class DiscreteGaussianConfig(CentredNoise):
 
     def _positive_weights(self) -> FloatArray:
         """exp(-i^2 / (2 scale^2)) for i = 1, 2, ... as far as it counts."""
+        # Beyond 12 scales a weight is below e^-72 = 5e-32, far below the rounding of the sum.
         values = np.arange(1, math.ceil(12 * self.scale) + 2, dtype=np.float64)
         weights: FloatArray = np.exp(-0.5 * (values / self.scale) ** 2)
         return weights
@@ -162,7 +163,7 @@ def sample_discrete_gaussian(scale: float, size: Size, *, rng: NoiseSource) -> I
     """Exact draws with probabilities proportional to exp(-i^2 / (2 scale^2)).
 
     Args:
-      scale: About the standard deviation.
+      scale: Scale of the noise, about its standard deviation.
       size: Number of draws, or their shape.
       rng: Source of the noise. Sensitive: never log or save its state.
     """

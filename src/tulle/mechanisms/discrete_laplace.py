@@ -64,7 +64,7 @@ class DiscreteLaplaceConfig(CentredNoise):
 
         Args:
           epsilon: What one release may cost.
-          adjacency: Under which data sets are neighbours, also as text.
+          adjacency: Relation under which data sets are neighbours, also as text.
           max_contribution: Largest L1 contribution of one unit over all counts.
           replace_factor: How much further than a removal a replacement moves the counts.
         """

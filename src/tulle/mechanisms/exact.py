@@ -41,7 +41,8 @@ WORD_BITS = 64
 UNIFORM_BITS = 63
 """Leading bits of a uniform real that are drawn at first; the last bit of the word is a sign."""
 LEAST_FAST_NUMERATOR = 1 << 46
-"""Below it the undrawn bits are too coarse for the float answer (probability 2^-17)."""
+"""Least numerator of a uniform real for which floats may answer; below it, with probability 2^-17,
+the undrawn bits are too coarse for that."""
 
 # With 63 bits and a numerator >= 2^46, -ln(U) in float64 errs by at most
 # 2^-46 (undrawn bits) + 2^-53 (conversion) + 4 units in the last place (numpy's log).
@@ -71,6 +72,7 @@ class LazyUniform:
     @property
     def num_digits(self) -> int:
         """Decimal digits at which rounding is far finer than the undrawn bits."""
+        # A digit is worth log2(10) = 3.3 bits.
         return self.num_bits // 3 + 40
 
     def bounds(self) -> tuple[Decimal, Decimal]:
@@ -236,6 +238,7 @@ def sample_bernoulli(prob: float | Fraction, size: Size, *, rng: NoiseSource) ->
     """
     if not 0 <= prob <= 1:
         raise ConfigError(f"prob={prob} must be in [0, 1].")
+    # A word is the first 64 bits of a uniform; only a tie with those of `prob` needs more.
     words = rng.words(math.prod(as_shape(size)))
     scaled = Fraction(prob) * 2**WORD_BITS
     whole = math.floor(scaled)
@@ -253,7 +256,7 @@ def sample_bernoulli_exp(exponent: float | Fraction, size: Size, *, rng: NoiseSo
     """True with probability exp(-exponent), exactly.
 
     Args:
-      exponent: At least 0.
+      exponent: Exponent, at least 0.
       size: Number of draws, or their shape.
       rng: Source of the noise. Sensitive: never log or save its state.
     """

@@ -105,7 +105,7 @@ class FiniteChannel:
 
     @property
     def realised_epsilon(self) -> float:
-        """Its logarithm."""
+        """Logarithm of `realised_ratio`, at most epsilon."""
         return min(self.epsilon, log_ratio(self.realised_ratio))
 
     def channel_matrix(self) -> FloatArray:

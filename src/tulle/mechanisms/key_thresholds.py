@@ -123,12 +123,14 @@ class GaussianKeyThresholdConfig:
     @property
     def noise_stddev(self) -> float:
         """Standard deviation of the noise on each count before rounding, rounded up."""
+        # Root and product round by half a unit in the last place each; the factor is above both.
         stddev = self.noise_multiplier * math.sqrt(self.max_keys_per_unit)
         return math.nextafter(stddev * (1 + 2.0**-51), math.inf)
 
     @property
     def threshold(self) -> int:
         """Least noisy count with which a key is published."""
+        # Beyond 40 deviations a normal tail is below every float, and so below every delta.
         low, high = -1, 2 + math.ceil(40 * self.noise_stddev)
         while high - low > 1:
             middle = (low + high) // 2

@@ -49,7 +49,7 @@ class LaplaceConfig(RealNoiseConfig):
 
         Args:
           epsilon: What one release may cost.
-          adjacency: Under which data sets are neighbours, also as text.
+          adjacency: Relation under which data sets are neighbours, also as text.
           max_contribution: Largest L1 norm of what one unit adds.
           max_values_per_unit: Most values that one unit adds something to.
           replace_factor: How much further than a removal a replacement moves the values.

@@ -69,7 +69,7 @@ def debias_counts(report_counts: ArrayLike, num_reports: int, config: SupportCon
     """Estimates how many units hold each value. Unbiased; may be negative.
 
     Args:
-      report_counts: For each value, how many reports support it.
+      report_counts: Number of reports that support each value.
       num_reports: How many reports there are; public.
       config: The settings that the reports were made with.
     """

@@ -46,7 +46,7 @@ class RapporConfig:
 
     @property
     def epsilon_per_bit(self) -> float:
-        """Half of epsilon: two values differ in two bits."""
+        """Epsilon of one bit, half of the whole: two values differ in two bits."""
         return self.epsilon / 2
 
     def event(self) -> Repeated:
@@ -71,7 +71,7 @@ class RapporConfig:
 
     @property
     def realised_epsilon(self) -> float:
-        """Its logarithm. Below epsilon by rounding only, except above 88."""
+        """Logarithm of `realised_ratio`. Below epsilon by rounding only, except above 88."""
         return min(self.epsilon, log_ratio(self.realised_ratio))
 
     def outputs(self) -> list[tuple[bool, ...]]:

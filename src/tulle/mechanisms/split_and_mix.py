@@ -26,7 +26,8 @@ from tulle.privacy.fields import check_epsilon
 from tulle.privacy.units import TrustModel
 
 MIN_HONEST_USERS = 19
-"""Fewest users for which the bound on the number of messages is proven."""
+"""Fewest honest users for which the bound on the number of messages is proven (Balle, Bell, Gascón,
+Nissim 2020); see `messages_needed`."""
 
 _MAX_MODULUS_BITS = 63
 """Bits of the largest modulus: sums of messages wrap at 2^64, a multiple of it."""
@@ -153,6 +154,7 @@ def messages_needed(security_bits: float, *, num_users: int, modulus: int) -> in
     """
     bits_per_message = math.log2(num_users) - math.log2(math.e)
     needed = (2 * security_bits + math.log2(modulus)) / bits_per_message
+    # The factor is room for the rounding of the logarithms: never a message too few.
     return max(_MIN_MESSAGES, 2 + math.ceil(needed * (1 + 1e-12)))
 
 

@@ -74,6 +74,7 @@ class StaircaseConfig:
     @functools.cached_property
     def scale(self) -> float:
         """Levels over which the probability falls by a factor e: 1 / epsilon, rounded up."""
+        # Quotient and product round by 2^-53 each; the factor is above both.
         return 1 / self.epsilon * (1 + 2.0**-50)
 
     @property

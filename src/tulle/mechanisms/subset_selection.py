@@ -84,7 +84,7 @@ class SubsetSelectionConfig:
 
     @property
     def realised_epsilon(self) -> float:
-        """Its logarithm. Below epsilon by rounding only, except above 44."""
+        """Logarithm of `realised_ratio`. Below epsilon by rounding only, except above 44."""
         return min(self.epsilon, log_ratio(self.realised_ratio))
 
     def outputs(self) -> list[tuple[bool, ...]]:

@@ -96,6 +96,7 @@ def sample_below(bound: int, num_samples: int, *, rng: NoiseSource) -> Words:
     if not 1 <= bound <= WORD_VALUES:
         raise ConfigError(f"bound={bound} must be from 1 to 2^64; draw several numbers instead.")
     samples = np.empty(num_samples, np.uint64)
+    # Words from the last multiple of `bound` on are drawn again, or small numbers were likelier.
     last_accepted = np.uint64(WORD_VALUES - WORD_VALUES % bound - 1)
     num_filled = 0
     while num_filled < num_samples:

@@ -299,7 +299,7 @@ class Grouped(Event):
     """
 
     event: Event
-    """Its cost is that of one unit of the group."""
+    """Event of one unit of the group, at the cost of that unit."""
     group_size: int
 
     def __post_init__(self) -> None:

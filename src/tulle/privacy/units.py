@@ -15,7 +15,7 @@ _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_
 
 
 class Owner(enum.Enum):
-    """Whose rows form one unit."""
+    """Owner of the rows that form one unit."""
 
     EXAMPLE = "example"
     USER = "user"

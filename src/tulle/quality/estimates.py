@@ -27,7 +27,7 @@ _NUM_GROUPS = 10
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A number and how far the luck of the rows may have moved it."""
+    """A number and how far the sampling of the rows may have moved it."""
 
     value: float
     standard_error: float

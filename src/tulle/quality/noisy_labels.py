@@ -28,7 +28,7 @@ from tulle.quality.metrics import ExponentialBids, utility_of
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoisyLabelMetrics:
-    """Estimates about the true labels. An error counts the noise and the luck of the rows.
+    """Estimates about the true labels. An error counts the noise and the sampling of the rows.
 
     Where the noise is large, an estimate may lie outside the range of what it estimates.
     """
@@ -105,7 +105,7 @@ def auc_of_labels(report_auc: float, report_rate: float, channel: BinaryChannel)
 
     With base rate p, report rate r = q0 + g p and gain g, a share a = q1 p / r of reports 1
     and b = (1 - q1) p / (1 - r) of reports 0 are of positive rows. Two rows of one class are
-    ranked by chance, so AUC_reports - 1/2 = (a - b) (AUC - 1/2), a - b = g p (1-p) / (r (1-r)).
+    ranked at random, so AUC_reports - 1/2 = (a - b) (AUC - 1/2), a - b = g p (1-p) / (r (1-r)).
 
     Args:
       report_auc: AUC of the predictions with the reports taken for labels.

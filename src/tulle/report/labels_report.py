@@ -22,8 +22,8 @@ def labels_page(record: "ReleaseRecord", card: Card) -> Page:
     """The page of a release.
 
     Args:
-      record: That lies beside the table.
-      card: Of the release.
+      record: Record that lies beside the table.
+      card: Card of the release.
 
     Privacy:
       The record is public; nothing else is read.

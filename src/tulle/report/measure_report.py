@@ -67,7 +67,7 @@ def _table_sections(table: "AnswerTable") -> list[Section]:
         return [Section(title, (Paragraph("No slice had enough units to be found."),))]
     slices = table.slice_columns
     blocks: list[Block] = [
-        Paragraph(f"Intervals hold the bounded number with a chance of {table.confidence:.0%}.")
+        Paragraph(f"An interval holds the bounded number with probability {table.confidence:.0%}.")
     ]
     numbers = list(dict.fromkeys(row["metric"] for row in rows))
     if len(numbers) == len(rows) >= _LEAST_TOGETHER:

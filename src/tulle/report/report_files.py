@@ -59,7 +59,7 @@ def page_of(path: Path, *, compared: Sequence[Path] = (), baseline: Path | None 
 
 
 def report_path(path: Path, *, has_baseline: bool = False) -> Path:
-    """Where the HTML page about a path goes; the Markdown file has the same name.
+    """Path of the HTML page about a path; the Markdown file has the same name.
 
     A page with a baseline is not private, and never takes the place of one that is.
     """

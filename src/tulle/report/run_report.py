@@ -23,7 +23,7 @@ from tulle.runs.folder import RunFolder
 from tulle.runs.training_record import TrainingRecord, read_training
 
 _MOST_STEPS = 300
-"""Of one curve; longer ones are thinned out."""
+"""Most steps of one curve; longer ones are thinned out."""
 
 
 def run_page(
@@ -154,7 +154,7 @@ def _calibration(record: TrainingRecord) -> tuple[Section, ...]:
 
 
 def _label_range(row: Mapping[str, Any]) -> tuple[float, float]:
-    """Of the mean of labels 0 and 1, over the luck of the rows."""
+    """Interval of the mean of labels 0 and 1, over the sampling of the rows."""
     mean, num_rows = float(row["mean_label"]), int(row["num_rows"])
     spread = math.sqrt(max(mean * (1 - mean), 0.0) / max(num_rows - 1, 1))
     low, high = Estimate(value=mean, standard_error=spread).interval

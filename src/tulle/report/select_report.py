@@ -37,8 +37,8 @@ def choices_page(record: "SelectionRecord", card: Card) -> Page:
     """The page of released choices.
 
     Args:
-      record: That lies beside the choices.
-      card: Of the release.
+      record: Record that lies beside the choices.
+      card: Card of the release.
 
     Privacy:
       The record is public; the choices are not read.
@@ -69,8 +69,8 @@ def evaluation_page(record: "EvaluationRecord", card: Card) -> Page:
     """The page of a released estimate of another selection.
 
     Args:
-      record: That lies beside the estimate.
-      card: Of the release.
+      record: Record that lies beside the estimate.
+      card: Card of the release.
 
     Privacy:
       The record is public; the estimate is not read.
@@ -121,7 +121,7 @@ def plan_charts(options: Sequence[Row]) -> list[Chart]:
     """What shortlists capture, over the cutoff and over their length, a curve for each epsilon.
 
     Args:
-      options: Those of a plan, in plain data. There is no chart where nothing can be captured.
+      options: Options of a plan, in plain data. There is no chart where nothing can be captured.
     """
     charts = [
         _curves("Captured gain by cutoff gamma", "gamma", options, _epsilon_name),
@@ -327,7 +327,7 @@ def _curves(
 
 
 def _ranges(rows: Sequence[Row], value: str) -> tuple[tuple[float, float], ...]:
-    """95% intervals over the luck of the auctions, where all have a standard error."""
+    """95% intervals over the sampling of the auctions, where all have a standard error."""
     errors = [row.get(f"{value}_error") for row in rows]
     if None in errors:
         return ()

@@ -76,7 +76,13 @@ def write_plot(path: Path, svg: str) -> None:
 
 
 def check_lengths(name: str, settings: Sequence[object], values: Sequence[object]) -> None:
-    """Refuses a curve without points, or with a number that has no place."""
+    """Refuses a curve without points, or with a number that has no place.
+
+    Args:
+      name: Name of the curve, for the error message.
+      settings: Places of the points.
+      values: Values at these places.
+    """
     if len(settings) != len(values) or not settings:
         raise DataError(
             f"{name!r} has {len(values)} values for {len(settings)} places; give as many, "

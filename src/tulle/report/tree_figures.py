@@ -12,11 +12,11 @@ from tulle.report.html.charts import Bar, BarChart
 from tulle.report.html.page import Block, Figure
 
 SUM = "(sum)"
-"""Of the slices that are listed or were found."""
+"""Label of the row that totals all slices that are listed or were found."""
 _BEFORE, _AFTER = "as measured", "consistent"
 _MOST_PARENTS = 15
 _ROUNDING = 1e-9
-"""Of a number: what is below comes from rounding."""
+"""Share of a number's size below which what is left over comes from rounding."""
 
 Row = Mapping[str, Any]
 
@@ -25,8 +25,8 @@ def tree_figures(name: str, rows: Sequence[Row], slices: Sequence[str]) -> list[
     """The figures of one kind of number; none if its rows are of no hierarchy.
 
     Args:
-      name: Of table and number.
-      rows: Of the released table, one kind of number.
+      name: Name of table and number.
+      rows: Rows of the released table, one kind of number.
       slices: The columns that say which slice a row is about.
     """
     if not rows or not {"level", "measured_stddev"} & rows[0].keys():
@@ -149,13 +149,13 @@ def _around(
 
 
 def _total(rows: Sequence[Row], key: str) -> float | None:
-    """None if one of them is not known."""
+    """Sum of a column; None if one of its numbers is not known."""
     values = [row.get(key) for row in rows]
     return None if None in values else math.fsum(v for v in values if v is not None)
 
 
 def _sum_stddev(rows: Sequence[Row], key: str) -> float | None:
-    """Of a sum of numbers with independent noise; None if the noise of one is not known."""
+    """Standard deviation of a sum of numbers with independent noise; None if one is not known."""
     values = [row.get(key) for row in rows]
     return None if None in values else math.hypot(*(v for v in values if v is not None))
 

@@ -87,7 +87,7 @@ class Card:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why this is not a private release; empty if it is one."""
+        """Reasons why this is not a private release; empty if it is one."""
         reasons = []
         if not self.plan.is_private:
             reasons.append("The release has no protection: its epsilon is infinite")
@@ -188,7 +188,7 @@ def build_card(
     Args:
       plan: What was done. Every epsilon is computed again from its events.
       randomness: The source that the noise was really drawn from.
-      provenance: From `collect_provenance()`.
+      provenance: Result of `collect_provenance()`.
       utility: Figures of quality, each with the data it was measured on.
       audit: What an attack found; None if nobody tried.
       accounting_note: Which other accountant the claims come from.
@@ -217,9 +217,9 @@ def write_card(folder: Path, card: Card, *, name: str = "card") -> None:
     A reader never sees half a file, nor an old card.md beside a new card.json.
 
     Args:
-      folder: Where to.
-      card: What.
-      name: Of both files, without its ending.
+      folder: Folder that gets both files.
+      card: Card to write.
+      name: Name of both files, without its ending.
     """
     data = card.to_dict()
     text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -255,10 +255,10 @@ def stored_card(folder: Path, plan: Plan, make: Callable[[], Card], *, name: str
     """The card of a release; made and written if it is not there.
 
     Args:
-      folder: Where it lies.
-      plan: Of the release.
-      make: Makes it anew.
-      name: Of its files, without an ending.
+      folder: Folder of the card.
+      plan: Plan of the release.
+      make: Function that makes the card anew.
+      name: Name of the card's files, without an ending.
 
     Raises:
       DataError: It is the card of another release, or cannot be read.

@@ -38,7 +38,7 @@ processor."""
 _LIBRARIES = ("dp-accounting", "numpy", "scipy")
 _KEYED = "hmac-sha256:"
 _LEAST_KEY_BYTES = 16
-"""Shorter keys can be tried one by one."""
+"""Least length of a key; shorter keys can be tried one by one."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -54,7 +54,7 @@ class ReleaseCharge:
     ledger: Ledger
     purpose: str
     at: datetime | None = None
-    """When the data are from; needed where a charged budget renews."""
+    """Time that the data are from; needed where a charged budget renews."""
     until: datetime | None = None
     """Last moment of the data; None: they are of one moment or day."""
 

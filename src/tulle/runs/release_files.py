@@ -192,7 +192,7 @@ class ResultInMemory(Result[RecordType, PlanType], Generic[RecordType, PlanType]
         """The released table as a polars frame.
 
         Args:
-          name: Must be left out: there is one table.
+          name: Name of a table; it must be left out, since there is one table.
         """
         if name is not None:
             raise ConfigError(f"name={name!r} is for releases of several tables; leave it out.")

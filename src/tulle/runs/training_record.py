@@ -128,7 +128,7 @@ def relative_auc_loss(folder: RunFolder, baseline: RunFolder) -> float:
 
 
 def relative_loss(metrics: Mapping[str, Any], baseline: RunFolder) -> float:
-    """By how many percent an AUC loss is above that of a non-private run; see above.
+    """Percentage by which an AUC loss is above that of a non-private run.
 
     Args:
       metrics: Figures of quality, as a record has them.

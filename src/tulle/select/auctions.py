@@ -77,7 +77,7 @@ class Auctions:
         return self.bids * self.server_click_probs
 
     def places_of(self, rows: IntArray) -> tuple[IntArray, IntArray]:
-        """Where the candidates of some auctions are, one auction after the other, and offsets.
+        """Places of the candidates of some auctions, one auction after the other, and offsets.
 
         Args:
           rows: Numbers of auctions, in any order; one may come several times.

@@ -112,7 +112,7 @@ class DecisionAccounting:
 
     @property
     def trust_model(self) -> TrustModel:
-        """Whom users must trust."""
+        """The parties that users must trust."""
         return TrustModel.LOCAL if self.shuffle is None else TrustModel.SHUFFLE
 
     def decision_event(self) -> events.Event:

@@ -29,7 +29,7 @@ _POSTED: Literal["posted"] = "posted"
 
 
 class Consent(enum.Enum):
-    """Whose data may personalise a choice."""
+    """People whose data may personalise a choice."""
 
     COLUMN = "column"
     """A column of the auctions says who opted in; the others get the server's winner."""
@@ -93,7 +93,7 @@ class SelectionPrivacy:
     delta: float = 0.0
     """The delta of the guarantee; 0 for a pure epsilon."""
     consent: Consent = Consent.COLUMN
-    """Whose data may personalise a choice."""
+    """People whose data may personalise a choice."""
     max_decisions_per_user: int | None = None
     """Most personalised decisions of a user; any further ones get the server's winner."""
     planned_on_devices: bool | None = None

@@ -118,7 +118,7 @@ class Server:
 
         Args:
           opened: The requests that the choices answer.
-          choices: By number of the request; requests without an answer cost nothing.
+          choices: Choices by number of the request; requests without an answer cost nothing.
           raw_is_clicked: [choices], for prices of clicks alone: Type II data.
 
         Privacy:

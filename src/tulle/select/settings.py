@@ -48,9 +48,11 @@ class ResponseTable:
     num_finalists: int | None = None
     """Number of ads with the best server scores that can be drawn."""
     gamma: float | None = None
-    """Or: ads with a server score of at least 1 - gamma times the best can be drawn."""
+    """Cutoff instead of num_finalists: ads with a server score of at least 1 - gamma times the best
+    can be drawn."""
     private_stddev: float | None = None
-    """Or: as many finalists as pay off in each auction, for devices that know so much more."""
+    """Standard deviation of what devices know beyond the server, instead of both: then as many
+    finalists as pay off in each auction can be drawn."""
 
     def mechanism(self) -> DecidingMechanism:
         """Returns the mechanism that the table describes."""
@@ -82,11 +84,13 @@ class NoisyMaxTable:
     num_finalists: int | None = None
     """Number of ads with the best server scores that can be drawn."""
     gamma: float | None = None
-    """Or: ads with a server score of at least 1 - gamma times the best can be drawn."""
+    """Cutoff instead of num_finalists: ads with a server score of at least 1 - gamma times the best
+    can be drawn."""
     private_stddev: float | None = None
-    """Or: as many finalists as pay off in each auction, for devices that know so much more."""
+    """Standard deviation of what devices know beyond the server, instead of both: then as many
+    finalists as pay off in each auction can be drawn."""
     monotonic: bool | None = None
-    """Refused: private data may move scores in both directions."""
+    """Setting that is refused: private data may move scores in both directions."""
 
     def mechanism(self) -> DecidingMechanism:
         """Returns the mechanism that the table describes."""

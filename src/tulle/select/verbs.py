@@ -64,7 +64,7 @@ class EstimateResult(Result[EvaluationRecord, Plan]):
         """The released numbers as a polars frame of one row, the interval as low and high.
 
         Args:
-          name: Must be left out: there is one table.
+          name: Name of a table; it must be left out, since there is one table.
         """
         if name is not None:
             raise ConfigError(f"name={name!r} is for releases of several tables; leave it out.")
@@ -106,9 +106,9 @@ def plan(
       reserve: Least server score that takes part.
       unit: "impression" for one decision, or "user".
       max_decisions_per_user: Most personalised decisions of a user, for unit "user".
-      least_finalists: With fewer finalists the server's winner is shown.
+      least_finalists: Least number of finalists; with fewer the server's winner is shown.
       delta: The delta of the guarantee; 0 for a pure epsilon.
-      min_cell_size: For shuffling: least number of decisions that share finalists.
+      min_cell_size: Least number of decisions that share finalists, for shuffling.
       consent: "column", or "everyone" if all in the data agreed.
       sample: Number of first auctions that are planned on.
       columns: Names of the columns, where they are not the usual ones.
@@ -178,7 +178,7 @@ def decide(
       until: Last day or time of the data.
       again: Pay for a second draw of the same auctions.
       seed: Makes the draws repeatable. Then they are not private.
-      watch: Is told the number of auctions done.
+      watch: Function that is told the number of auctions done.
 
     Privacy:
       Unit: that of the selection, replace, device predictions only. Event: that of the plan,
@@ -359,7 +359,7 @@ def auctions_from_log(
       device_predictions: The same by private data too. They stay raw.
       bid_factor: Bid for a click divided by the price of what is advertised.
       min_candidates: Auctions with fewer candidates are left out.
-      watch: Is told how many rows of the log are read.
+      watch: Function that is told how many rows of the log are read.
 
     Privacy:
       The file holds raw data of users: predictions from private data, and clicks if they are
@@ -417,9 +417,9 @@ def selection(
       reserve: Least server score that takes part.
       unit: "impression" for one decision, or "user".
       max_decisions_per_user: Most personalised decisions of a user, for unit "user".
-      least_finalists: With fewer finalists the server's winner is shown.
+      least_finalists: Least number of finalists; with fewer the server's winner is shown.
       delta: The delta of the guarantee; 0 for a pure epsilon.
-      min_cell_size: For shuffling: least number of decisions that share finalists.
+      min_cell_size: Least number of decisions that share finalists, for shuffling.
       consent: "column", or "everyone" if all in the data agreed.
       name: Name of the selection on cards.
     """

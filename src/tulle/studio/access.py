@@ -35,13 +35,13 @@ class Access:
 
     port: int
     token: str = dataclasses.field(default_factory=lambda: secrets.token_urlsafe(32))
-    """In the address that is printed."""
+    """Secret in the address that is printed."""
     session: str = dataclasses.field(default_factory=lambda: secrets.token_urlsafe(32))
-    """In the cookie."""
+    """Secret in the cookie."""
 
     @property
     def address(self) -> str:
-        """Where the page is, with the token."""
+        """Address of the page, with the token."""
         return f"http://{LOOPBACK}:{self.port}/?token={self.token}"
 
     @property
@@ -54,11 +54,11 @@ class Access:
         return len(hosts) == 1 and hosts[0] in {f"{name}:{self.port}" for name in _NAMES}
 
     def is_token(self, text: str) -> bool:
-        """In a time that does not tell how much of it is right."""
+        """Whether the text is right, in a time that does not tell how much of it is."""
         return hmac.compare_digest(text.encode(), self.token.encode())
 
     def is_session(self, text: str) -> bool:
-        """In a time that does not tell how much of it is right."""
+        """Whether the text is right, in a time that does not tell how much of it is."""
         return hmac.compare_digest(text.encode(), self.session.encode())
 
 

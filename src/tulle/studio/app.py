@@ -35,7 +35,13 @@ _REPORT_POLICY = (
 
 
 def make_app(config: StudioConfig, access: Access, answers: Answers) -> ASGIApp:
-    """The studio behind its guard."""
+    """The studio behind its guard.
+
+    Args:
+      config: Settings of the studio.
+      access: Guard that lets requests with the right secret in.
+      answers: What the panels answer, a few questions at a time.
+    """
     studio = _Studio(config, answers)
     routes = [
         Route("/", studio.page),

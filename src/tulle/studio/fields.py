@@ -28,7 +28,7 @@ class NumberField:
     least: float
     most: float
     step: float | None = None
-    """Of the slider. None for a slider that moves by ratios."""
+    """Step of the slider. None for a slider that moves by ratios."""
     is_whole: bool = False
     only_if: tuple[str, ...] | None = None
     """Name of a choice, and the values of it that the field belongs to."""
@@ -62,7 +62,16 @@ def count_field(
     least: int = 1,
     only_if: tuple[str, ...] | None = None,
 ) -> NumberField:
-    """A whole number that a slider moves by one."""
+    """A whole number that a slider moves by one.
+
+    Args:
+      name: Name of the setting.
+      label: Words beside the slider.
+      default: Number that it starts with.
+      most: Largest number that is accepted.
+      least: Least number that is accepted.
+      only_if: Name of a choice, and the values of it that the field belongs to; None for all.
+    """
     return NumberField(
         name=name,
         label=label,

@@ -30,12 +30,12 @@ class LabelsAnswer:
     """The noise of each mechanism, the recommended one first."""
 
     truth_prob: float | None
-    """Chance that a label is reported as it is; None for numbers."""
+    """Probability that a label is reported as it is; None for numbers."""
     flip_prob: float | None
-    """Chance that it is not."""
+    """Probability that it is not."""
     mechanisms: tuple[LabelMechanism, ...]
     left_out: tuple[str, ...]
-    """Why a mechanism is missing."""
+    """Reasons why mechanisms are missing."""
     commands: tuple[str, ...]
 
 
@@ -95,7 +95,7 @@ def _mechanism(option: NumericOption) -> LabelMechanism:
 
 
 def _commands(given: Given, options: dict[str, float]) -> tuple[str, ...]:
-    """A made-up table stands for one's own: no label of it is read."""
+    """A synthetic table stands for one's own: no label of it is read."""
     return (
         command_line(("data", "synth", "display"), {"--rows": 100, "--output": _TABLE}),
         command_line(

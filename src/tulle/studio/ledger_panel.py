@@ -17,13 +17,13 @@ class BudgetRow:
 
     name: str
     purpose: str | None
-    """None if it counts every purpose."""
+    """Purpose of the spends that count; None if it counts every purpose."""
     unit: str
     adjacency: str
     epsilon: float
     delta: float
     spent_epsilon: float | None
-    """None if no finite epsilon holds any more."""
+    """Epsilon spent so far; None if no finite epsilon holds any more."""
     left_epsilon: float
     num_spends: int
     num_open: int
@@ -36,7 +36,7 @@ class LedgerState:
     """All budgets of a ledger."""
 
     name: str | None
-    """None if the studio was started without a ledger."""
+    """Name of the ledger; None if the studio was started without one."""
     budgets: tuple[BudgetRow, ...]
     commands: tuple[str, ...]
 

@@ -34,9 +34,9 @@ class LevelOutlook:
     name: str
     num_slices: int
     expected_count: float
-    """Of one slice."""
+    """Expected count of one slice."""
     share: float
-    """Of the budget."""
+    """Share of the budget."""
     measured_stddev: float | None
     """Noise of a number as measured; None if the level gets nothing."""
     stddev: float

@@ -35,7 +35,7 @@ class RunList:
     """All finished runs, by name."""
 
     folder: str | None
-    """None if the studio was started without a folder."""
+    """Folder of the runs; None if the studio was started without one."""
     runs: tuple[FinishedRun, ...]
 
 

@@ -40,18 +40,18 @@ class SelectAnswer:
     """Captured shares of the gain, between the server's winner and the device's favourite."""
 
     by_finalists: float | None
-    """With the list length that was asked for."""
+    """Captured share with the list length that was asked for."""
     by_gamma: float | None
-    """With the cutoff that was asked for."""
+    """Captured share with the cutoff that was asked for."""
     best: float | None
-    """Of the option that the planner recommends."""
+    """Captured share of the option that the planner recommends."""
     recommended: str
     baseline_welfare: float
     ideal_welfare: float
     finalist_curve: Curve
     gamma_curve: Curve
     epsilon_curve: Curve
-    """Of the recommended option."""
+    """Captured share of the recommended option, by epsilon."""
     commands: tuple[str, ...]
     downloads: dict[str, str]
     """What the commands read: names and where the page gets them."""

@@ -31,7 +31,7 @@ class Studio:
 
     @property
     def address(self) -> str:
-        """Where the page is, with the token. A secret of whoever started it."""
+        """Address of the page, with the token. A secret of whoever started it."""
         return self.access.address
 
     def serve(self) -> None:

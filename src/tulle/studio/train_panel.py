@@ -12,7 +12,7 @@ _DP_SGD, _HYBRID, _MOSAIC = "dp-sgd", "hybrid", "mosaic"
 _STEPS = ("method", _DP_SGD, _HYBRID)
 """The methods that have steps and batches."""
 _MOST_STEPS = 300_000
-"""More take minutes to account for."""
+"""Most steps of a plan; more take minutes to account for."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class TrainAnswer:
     sensitive_columns_epsilon: float | None
     """Epsilon of the private steps of hybrid alone; None for the other methods."""
     basic_epsilon: float | None
-    """Both of these added up, without accounting for them jointly."""
+    """Sum of both epsilons above, without accounting for them jointly."""
     commands: tuple[str, ...]
 
 

@@ -35,19 +35,20 @@ class ExampleSet:
     columns: ColumnRoles
     public_features: NDArray[np.int32]
     sensitive_features: NDArray[np.int32] | None
-    """None if the sensitive columns cannot be reached from here."""
+    """Ids of sensitive columns; None if these columns cannot be reached from here."""
     labels: NDArray[np.float32] | None
-    """One for each of `rows`."""
+    """Labels, one for each of `rows`; None if there are none."""
     units: NDArray[np.int64] | None = None
-    """One for each of `rows`."""
+    """Ids of the units, one for each of `rows`; None if the data have no unit column."""
     report_probs: NDArray[np.float64] | None = None
-    """[rows, 2], one pair for each of `rows`: the labels are reports, and these are the chances
-    of a report of 1 for a true label of 0 and of 1. None: the same for all, or no reports."""
+    """[rows, 2], one pair for each of `rows`: the labels are reports, and these are the
+    probabilities of a report of 1 for a true label of 0 and of 1. None: the same for all, or no
+    reports."""
     rows: IntArray | None = None
     """Which rows of the features these are, in order and perhaps repeatedly; None for all."""
     vocabulary_event: Event | None = None
     fingerprint: str = ""
-    """Of the data they are from; empty for data in memory."""
+    """Fingerprint of the dataset that the rows are from; empty for data in memory."""
     times: NDArray[np.int64] | None = None
     """Seconds since 1970 of all rows of the features; None if they are not known."""
     days: NDArray[np.int32] | None = None
@@ -125,7 +126,7 @@ class ExampleSet:
             features=tuple(feature for feature in self.features if feature.role == "public"),
             sensitive_features=None,
             labels=labels,
-            # The chances belong to the labels that they came with.
+            # The probabilities belong to the labels that they came with.
             report_probs=self.report_probs if labels is self.labels else None,
         )
 
@@ -170,7 +171,7 @@ class ExampleSet:
 def _check_report_probs(probs: NDArray[np.float64], num_rows: int) -> None:
     if probs.shape != (num_rows, 2):
         raise DataError(
-            f"report_probs have the shape {probs.shape}; give two chances for each of the "
+            f"report_probs have the shape {probs.shape}; give two probabilities for each of the "
             f"{num_rows} rows."
         )
     BinaryChannel(prob_if_negative=probs[:, 0], prob_if_positive=probs[:, 1])

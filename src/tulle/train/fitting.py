@@ -1,4 +1,9 @@
-"""Training from end to end: plan, charge, randomized labels, private steps or cells, evaluation."""
+"""Training from end to end: plan, charge the ledger, train by the plan's method, evaluate.
+
+The order matters. First comes every check that can refuse a run: libraries, device, features,
+labels and ids in range, test rows. Then the ledger is charged, and only then a label is randomized,
+a step is taken or a cell is summed. So a refusal costs no budget, and a crash can only over-count.
+"""
 
 import contextlib
 import dataclasses
@@ -35,13 +40,14 @@ class FitResult(Result[TrainingRecord, TrainPlan]):
     """A trained model and how it came about."""
 
     model: TrainedModel
+    """The model, which predicts and can be saved."""
     metrics: QualityMetrics | None
     """Quality on the test rows; None if there were none."""
     folder: RunFolder | None
-    """Where the run is kept; None if it is not."""
+    """Folder that the run is kept in; None if it is not kept."""
     relative_auc_loss: float | None = None
-    """By how many percent its AUC loss is above that of a baseline; None if there was none. Not
-    private: it is for those who may see the data."""
+    """Percent by which the AUC loss is above that of a baseline; None if there was no baseline.
+    Not private: it is for those who may see the data."""
 
     def compared_with(self, baseline: RunFolder) -> "FitResult":
         """Returns the same result with its AUC loss relative to that of a run without privacy."""
@@ -62,17 +68,20 @@ class FitResult(Result[TrainingRecord, TrainPlan]):
 
     @property
     def seconds(self) -> float:
-        """How long the run took, from its first look at the data."""
+        """Seconds that the run took, from its first look at the data."""
         return self.record.seconds
 
     @property
     def num_steps_lost(self) -> int:
-        """Private steps that were charged and are not in the weights, after interruptions."""
+        """Number of private steps that were charged but lost to interruptions."""
         return self.record.steps_lost
 
     @property
     def noise_multiplier(self) -> float | None:
-        """Noise over clip norm of the private steps, or of cells; None if there were neither."""
+        """Noise multiplier (standard deviation / sensitivity) of DP-SGD steps or of cell sums.
+
+        None for methods without Gaussian noise.
+        """
         return self.plan.noise_multiplier
 
 
@@ -119,7 +128,14 @@ def fit(
 def make_plan(
     data: ExampleSet | PreparedDataset, config: Method, *, seed: int | None = None
 ) -> TrainPlan:
-    """The plan that `fit` would follow. Looks at numbers of rows and units alone."""
+    """The plan that `fit` would follow. It depends on numbers of rows and units alone.
+
+    Args:
+      data: Training rows.
+      config: A calibrated config.
+      seed: Seed of the choice of rows where a user has too many; None for a secret choice. Only
+        which rows are chosen depends on it, not the plan.
+    """
     examples = _examples(data, "training")
     return config.make(
         shape_of(examples, bound_rows(examples, config, _row_key(noise_source(seed))))
@@ -133,7 +149,7 @@ def _fit(
     options: RunOptions,
 ) -> FitResult:
     start = time.monotonic()
-    # Looked at first: what is missing on this machine must not cost a run its budget.
+    # Checked first: what is missing on this machine must not cost a run its budget.
     _check_machine(method.method if isinstance(method, TrainPlan) else method, options)
     examples = _examples(data, "training")
     test_examples = None if test is None else _examples(test, "test")
@@ -146,7 +162,7 @@ def _fit(
         record = _record(run, trained, metrics, seconds=time.monotonic() - start)
         if run.folder is not None:
             run.write_model(trained.model)
-            # Last and whole: it says that the run is finished.
+            # Written last and atomically: its presence says that the run is finished.
             run.folder.write_json(RESULT_FILE, record.to_dict())
     return FitResult(
         plan=run.plan,
@@ -166,7 +182,15 @@ def _open_run(
     options: RunOptions,
     stop: StopRequest,
 ) -> Iterator[TrainingRun]:
-    """Plans, checks the rows, opens or makes the folder, and charges the ledger."""
+    """Plans, checks the rows, opens or makes the folder, and charges the ledger.
+
+    Args:
+      examples: Training rows.
+      test: Test rows; None if there are none.
+      method: A calibrated config, or the finished plan of one.
+      options: Run folder, device, ledger, seed and processes.
+      stop: Becomes true when the process is asked to stop.
+    """
     rng = noise_source(options.seed)
     plan, rows = _planned(examples, method, _row_key(rng))
     _check_rows(examples, test, plan)
@@ -180,12 +204,14 @@ def _open_run(
         yield _run(plan, examples, rows, options, rng, stop, folder=None)
         return
     if not options.resume:
+        # Before the folder is made: a budget that is too small should leave nothing behind.
         check_charge(plan, options.charge, examples)
     folder = _folder(options, plan, examples)
     with folder.hold():
         charge_run(plan, options.charge, examples, folder=folder)
         if options.seed is None:
-            # Labels are kept for the rows they were drawn for, so a resumed run needs the same.
+            # Randomized labels are kept for the rows that they were drawn for, so a resumed run
+            # must choose the same rows of each user: the id of the run is the key of the choice.
             rows = bound_rows(examples, plan.method, bytes.fromhex(folder.run_id))
         else:
             rng = SeededNoise(_resumed_seed(options.seed, len(folder.records.read())))
@@ -212,7 +238,8 @@ def _planned(
             "rows differ. Make it anew for these data with config.make(shape)."
         )
     if isinstance(method, TrainPlan):
-        # A plan that was handed in may have been put together by hand.
+        # A plan that was handed in may have been put together by hand, so its epsilons are
+        # computed again.
         plan.verify()
     return plan, rows
 
@@ -302,10 +329,10 @@ def _record(
     """The record of a finished run; all of it may be shown beside its card.
 
     Args:
-      run: What was carried out.
-      trained: What the method came to.
+      run: The run that was carried out.
+      trained: The model and the facts that the method returned.
       metrics: Quality on the test rows; None if there were none.
-      seconds: How long the run took.
+      seconds: Seconds that the run took.
     """
     plan = run.plan
     guarantee = plan.privacy.guarantee
@@ -333,7 +360,7 @@ def _row_key(rng: NoiseSource) -> bytes:
 
 
 def _resumed_seed(seed: int, num_records: int) -> int:
-    """Another stream each time a seeded run goes on: its noise must not come twice."""
+    """Seed of a run that goes on: another one each time, since its noise must not come twice."""
     if num_records == 0:
         return seed
     text = f"{seed} {num_records}".encode()

@@ -39,7 +39,7 @@ def follow_fit(
       device: `cpu` or `cuda`.
 
     Privacy:
-      As `fit`. What this process holds in memory is raw or not yet private; none of it
+      The same as for `fit`. What this process holds in memory is raw or not yet private; none of it
       leaves the processes of the run.
 
     Raises:

@@ -45,23 +45,23 @@ def fit_on_reports(
     Args:
       examples: Rows whose labels are reports, with `report_probs`. Sensitive columns are
         left alone.
-      model: What is trained.
-      phase: How, and how the loss makes up for the noise.
-      seed: Of the first weights and the order of rows, both public.
-      device: Where: 'cpu' or 'cuda'.
+      model: Settings of the model.
+      phase: Settings of the steps, and of how the loss makes up for the noise.
+      seed: Seed of the first weights and of the order of rows, both public.
+      device: Device to train on: 'cpu' or 'cuda'.
 
     Privacy:
       Post-processing of the reports: the model has the guarantee of their release.
 
     Raises:
-      ConfigError: The chances of the reports are missing, the correction needs the same for
-        all rows, or there is no such device.
+      ConfigError: The probabilities of the reports are missing, the correction needs the same
+        for all rows, or there is no such device.
       DataError: Labels are missing or not 0 and 1, or an id is out of range.
     """
     if examples.report_probs is None or examples.labels is None:
         raise ConfigError(
-            "examples have no report_probs: give the two chances of each report, as the release "
-            "has them, with its reports as labels."
+            "examples have no report_probs: give the two probabilities of each report, as the "
+            "release has them, with its reports as labels."
         )
     reports = examples.without_sensitive(examples.labels)
     reports.check()
@@ -91,7 +91,13 @@ def fit_on_reports(
 def label_loss(
     noisy_labels: NDArray[np.uint8], channel: BinaryChannel, phase: LabelPhase
 ) -> Loss | ReportLoss:
-    """The loss of a phase on reports whose chances come with the rows."""
+    """The loss of a phase on reports whose probabilities come with the rows.
+
+    Args:
+      noisy_labels: [rows]: randomized labels.
+      channel: Probabilities of a report of 1 for each true label.
+      phase: Settings that choose how the loss makes up for the noise.
+    """
     if not phase.correction.corrects_loss:
         return CrossEntropy()
     return ReportLoss.of_phase(phase, channel, estimated_rate(noisy_labels, channel))
@@ -109,10 +115,15 @@ def label_loss_of_all(phase: LabelPhase, epsilon: float) -> Loss:
 def first_log_odds(
     noisy_labels: NDArray[np.uint8], channel: BinaryChannel, phase: LabelPhase
 ) -> float:
-    """Where the output bias starts: at the rate of what the model is to learn.
+    """First value of the output bias: log odds of the rate of what the model is to learn.
 
-    The corrected likelihood is flat where a model is sure of a label, so it can be lost on
-    the way from even odds to rare labels; from their rate it finds its way.
+    The corrected likelihood is flat where a model is sure of a label. Training that starts from
+    even odds can get stuck there on its way to rare labels; from their rate it does not.
+
+    Args:
+      noisy_labels: [rows]: randomized labels.
+      channel: Probabilities of a report of 1 for each true label.
+      phase: Settings that say whether the model learns true labels or reports.
     """
     if not phase.correction.corrects_loss:
         return log_odds(float(noisy_labels.mean()))
@@ -123,14 +134,14 @@ def calibrating_channel(channel: BinaryChannel, phase: LabelPhase) -> BinaryChan
     """The one channel that takes predicted reports back to labels; None if none is needed.
 
     Raises:
-      ConfigError: The chances differ between rows, so that no map of predictions is right.
+      ConfigError: The probabilities differ between rows, so that no map of predictions is right.
     """
     if phase.correction is not LabelCorrection.CALIBRATED:
         return None
     negative, positive = channel.prob_if_negative.ravel(), channel.prob_if_positive.ravel()
     if (negative != negative[0]).any() or (positive != positive[0]).any():
         raise ConfigError(
-            "correction='calibrated' needs the same chances of a report for all rows; use "
+            "correction='calibrated' needs the same probabilities of a report for all rows; use "
             "LabelCorrection.FORWARD, which takes each row's own."
         )
     return BinaryChannel(
@@ -139,6 +150,7 @@ def calibrating_channel(channel: BinaryChannel, phase: LabelPhase) -> BinaryChan
 
 
 _LEAST_RATE = 1e-3
+"""Least distance of an estimated rate from 0 and from 1, so that its log odds are moderate."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -146,9 +158,10 @@ class LabelReports:
     """How the labels of some rows are randomized. Every field is public information."""
 
     epsilon: float
-    """Of each label, or of all labels that share it."""
+    """Epsilon of each label, or of all labels that share it."""
     num_sharing: IntArray | None = None
-    """For each row, how many labels share its epsilon, its own among them; None: one."""
+    """[rows]: number of labels that share the epsilon of each row, its own among them; None if
+    each label has an epsilon of its own."""
 
     def draw(self, examples: ExampleSet, *, rng: NoiseSource) -> NDArray[np.uint8]:
         """Randomizes each label once.
@@ -177,7 +190,7 @@ class LabelReports:
         return noisy
 
     def channel(self) -> BinaryChannel:
-        """The chances of the reports: one pair, or one a row."""
+        """Probabilities of the reports: one pair for all rows, or one for each."""
         if self.num_sharing is None:
             return BinaryChannel.of_response(RandomizedResponseConfig(epsilon=self.epsilon))
         counts, group = np.unique(self.num_sharing, return_inverse=True)
@@ -194,7 +207,13 @@ class LabelReports:
 def with_reports(
     examples: ExampleSet, noisy_labels: NDArray[np.uint8], channel: BinaryChannel
 ) -> ExampleSet:
-    """The public part of some rows with reports for labels, and their chances if they differ."""
+    """The public part of some rows, with reports as labels and their probabilities if they differ.
+
+    Args:
+      examples: Rows with any labels, which are replaced.
+      noisy_labels: [rows]: randomized labels.
+      channel: Probabilities of a report of 1 for each true label: one pair, or one for each row.
+    """
     reports = examples.without_sensitive(noisy_labels.astype(np.float32))
     if channel.gain.ndim == 0:
         return reports
@@ -209,6 +228,6 @@ def estimated_rate(noisy_labels: NDArray[np.uint8], channel: BinaryChannel) -> f
 
 
 def log_odds(rate: float) -> float:
-    """Of a rate, which is kept away from 0 and 1."""
+    """Log odds of a rate, which is kept away from 0 and 1."""
     bounded = min(max(rate, _LEAST_RATE), 1 - _LEAST_RATE)
     return math.log(bounded / (1 - bounded))

@@ -1,9 +1,10 @@
-"""Loss of each example as a function of its logit, for clean and for randomized labels.
+"""Loss of each row as a function of its logit, for clean and for randomized labels.
 
-Labels are 0 or 1. A randomized label was flipped with the chance
-q = 1 / (1 + e^epsilon). Cross-entropy on such labels learns the chance of the
-reported label; the two corrected losses learn that of the true one. Where chances differ
-from row to row or from label to label, `tulle.train.losses` has the same two.
+Labels are 0 or 1. A randomized label was flipped with the probability q = 1 / (1 + e^epsilon).
+Cross-entropy on such labels learns the probability of the reported label; the two corrected losses,
+`DebiasedCrossEntropy` and `ForwardCorrectedCrossEntropy`, learn that of the true one. Where these
+probabilities differ from row to row or from label to label, `DebiasedReports` and `ForwardReports`
+are the same two.
 """
 
 import dataclasses
@@ -58,8 +59,9 @@ class DebiasedCrossEntropy:
     epsilon: float
     """Epsilon of the randomized response that the labels went through."""
     max_logit: float | None = None
-    """Beyond it the loss rises as steeply as it ever does. So it stays convex, is the same for
-    smaller logits, and never falls below softplus(-max_logit) - max_logit / (e^epsilon - 1)."""
+    """Absolute logit beyond which the loss rises as steeply as it ever does; None for no bound.
+    The loss stays convex, is the same for smaller logits, and never falls below
+    softplus(-max_logit) - max_logit / (e^epsilon - 1)."""
 
     def __post_init__(self) -> None:
         _check_epsilon(self.epsilon)
@@ -81,9 +83,9 @@ class DebiasedCrossEntropy:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ForwardCorrectedCrossEntropy:
-    """Cross-entropy of the reported label against its chance q + (1 - 2q) sigmoid(logit).
+    """Cross-entropy of the reported label against its probability q + (1 - 2q) sigmoid(logit).
 
-    The likelihood of the channel (Patrini et al. 2017): its minimiser is the chance
+    This is the likelihood of the channel (Patrini et al. 2017): its minimiser is the probability
     of the true label, and the loss stays within [-log(1 - q), -log q].
     """
 
@@ -116,22 +118,32 @@ class ForwardCorrectedCrossEntropy:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ReportChances:
-    """The chances of the report that was made and of the other, alike for all rows or not."""
+    """Probabilities of the report that was made and of the other one, for each true label.
+
+    Each is one number for all rows, or one for each row.
+    """
 
     other_if_held: float | Tensor
-    """Of the other report, for the label that was reported."""
+    """Probability of the other report, if the label that was reported is true."""
     log_if_not_held: float | Tensor
-    """Of the report, for the other label."""
+    """Logarithm of the probability of the report, if the other label is true."""
     log_if_held: float | Tensor
-    """Of the report, for the label that was reported."""
+    """Logarithm of the probability of the report, if the label that was reported is true."""
     log_gain: float | Tensor
-    """Of the difference of these two."""
+    """Logarithm of the difference of these two probabilities."""
 
 
 def debiased_values(
     logits: Tensor, labels: Tensor, excess: float | Tensor, max_logit: float | None
 ) -> Tensor:
-    """Cross-entropy with a target that lies `excess` beyond the reported label."""
+    """Cross-entropy with a target that lies `excess` beyond the reported label.
+
+    Args:
+      logits: [rows]: predicted log odds.
+      labels: [rows]: reported labels, 0 or 1.
+      excess: Distance of the target from the reported label: one for all rows, or one for each.
+      max_logit: Absolute logit beyond which the loss rises; None for no bound.
+    """
     inner = logits if max_logit is None else logits.clamp(-max_logit, max_logit)
     values = CrossEntropy().values(inner, labels) - _toward_label(inner, labels) * excess
     if max_logit is None:
@@ -142,7 +154,14 @@ def debiased_values(
 def debiased_gradients(
     logits: Tensor, labels: Tensor, excess: float | Tensor, max_logit: float | None
 ) -> Tensor:
-    """The derivative of `debiased_values` by the logit."""
+    """The derivative of `debiased_values` by the logit.
+
+    Args:
+      logits: [rows]: predicted log odds.
+      labels: [rows]: reported labels, 0 or 1.
+      excess: Distance of the target from the reported label: one for all rows, or one for each.
+      max_logit: Absolute logit beyond which the loss rises; None for no bound.
+    """
     excesses = torch.full_like(logits, 1.0) * excess
     inner = CrossEntropy().gradients(logits, labels).sub_(_toward_label(excesses, labels))
     if max_logit is None:
@@ -151,7 +170,13 @@ def debiased_gradients(
 
 
 def forward_values(logits: Tensor, labels: Tensor, chances: ReportChances) -> Tensor:
-    """-log of the chance of the report, without cancellation on either side."""
+    """Negative log probability of the report, without cancellation on either side.
+
+    Args:
+      logits: [rows]: predicted log odds of true labels.
+      labels: [rows]: reported labels, 0 or 1.
+      chances: Probabilities of the reports.
+    """
     toward = _toward_label(logits, labels)
     away = -toward.abs()
     gain = _exp(chances.log_gain)
@@ -164,9 +189,16 @@ def forward_values(logits: Tensor, labels: Tensor, chances: ReportChances) -> Te
 
 
 def forward_gradients(logits: Tensor, labels: Tensor, chances: ReportChances) -> Tensor:
-    """The derivative of `forward_values` by the logit."""
+    """The derivative of `forward_values` by the logit.
+
+    Args:
+      logits: [rows]: predicted log odds of true labels.
+      labels: [rows]: reported labels, 0 or 1.
+      chances: Probabilities of the reports.
+    """
     toward = _toward_label(logits, labels)
-    # gain sigmoid(u) sigmoid(-u) / chance in logarithms: the chance may be below all floats.
+    # gain sigmoid(u) sigmoid(-u) / probability, in logarithms: the probability of the report may be
+    # below all floats.
     log_sigmoids = -toward.abs() - 2 * torch.log1p(torch.exp(-toward.abs()))
     sizes = torch.exp(log_sigmoids + forward_values(logits, labels, chances) + chances.log_gain)
     return torch.where(labels > 0, -sizes, sizes)
@@ -191,15 +223,16 @@ def _check_epsilon(epsilon: object) -> None:
 class DebiasedReports:
     """Cross-entropy with unbiased targets: on average the clean loss of each row.
 
-    Convex in the logit, and without lower bound unless logits are bounded.
+    It is convex in the logit, and without lower bound unless logits are bounded.
     """
 
     report_probs: Tensor
-    """[rows, 2], or [1, 2] for all rows: chances of a report of 1 for a label of 0 and of 1."""
+    """[rows, 2], or [1, 2] for all rows: probabilities of a report of 1 for a label of 0 and of
+    1."""
     max_logit: float | None = None
-    """As for `DebiasedCrossEntropy`."""
+    """Absolute logit beyond which the loss rises; None for no bound. See `DebiasedCrossEntropy`."""
     weights: Tensor | None = None
-    """[rows]: what the loss of each row is multiplied by."""
+    """[rows]: factor of the loss of each row; None for equal weights."""
 
     def __post_init__(self) -> None:
         _check_shape(self.report_probs)
@@ -227,10 +260,11 @@ class DebiasedReports:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ForwardReports:
-    """Cross-entropy of each report against its chance, which the model gives by its channel."""
+    """Cross-entropy of each report against its probability under model and channel."""
 
     report_probs: Tensor
-    """[rows, 2], or [1, 2] for all rows: chances of a report of 1 for a label of 0 and of 1."""
+    """[rows, 2], or [1, 2] for all rows: probabilities of a report of 1 for a label of 0 and of
+    1."""
 
     def __post_init__(self) -> None:
         _check_shape(self.report_probs)
@@ -261,11 +295,14 @@ class RowWeights:
     base_rate: float
     """Share of labels that are 1, estimated from the reports."""
     mean: float
-    """Of the weights of all rows, which are divided by it."""
+    """Mean of the weights of all rows before they are divided by it."""
 
     @classmethod
     def of(cls, channel: BinaryChannel, base_rate: float) -> "RowWeights":
-        """For rows with this channel; all weigh the same if it has one pair of chances."""
+        """Makes the weights of rows with this channel.
+
+        All rows weigh the same if the channel has one pair of probabilities.
+        """
         return cls(base_rate=base_rate, mean=float(channel.weights(base_rate).mean()))
 
     def at(self, report_probs: Tensor) -> Tensor:
@@ -278,7 +315,7 @@ class RowWeights:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReportLoss:
-    """A loss that becomes one of rows when their chances are known."""
+    """A loss that becomes that of rows once the probabilities of their reports are known."""
 
     correction: LabelCorrection
     max_logit: float | None = None
@@ -286,12 +323,18 @@ class ReportLoss:
 
     @classmethod
     def of_phase(cls, phase: LabelPhase, channel: BinaryChannel, base_rate: float) -> "ReportLoss":
-        """The loss of a phase for rows with this channel."""
+        """The loss of a phase for rows with this channel.
+
+        Args:
+          phase: Settings of the phase.
+          channel: Probabilities of a report of 1 for each true label.
+          base_rate: Share of labels that are 1, estimated from the reports.
+        """
         weights = RowWeights.of(channel, base_rate) if phase.weight_rows else None
         return cls(correction=phase.correction, max_logit=phase.max_logit, weights=weights)
 
     def at(self, report_probs: Tensor) -> Loss:
-        """The loss of rows with these chances, [rows, 2] or [1, 2]."""
+        """The loss of rows with these probabilities of reports, [rows, 2] or [1, 2]."""
         if self.correction is LabelCorrection.DEBIASED:
             return DebiasedReports(
                 report_probs=report_probs,
@@ -304,11 +347,11 @@ class ReportLoss:
 
 
 def loss_of_batch(loss: Loss | ReportLoss, batch: "ExampleBatch") -> Loss:
-    """The loss for the rows of a batch, with their chances if it needs them."""
+    """The loss for the rows of a batch, with the probabilities of their reports if needed."""
     if not isinstance(loss, ReportLoss):
         return loss
     if batch.report_probs is None:
-        raise RunStateError("the loss needs the chances of each report, and the rows have none.")
+        raise RunStateError("the loss needs the probabilities of each report; the rows have none.")
     return loss.at(batch.report_probs)
 
 

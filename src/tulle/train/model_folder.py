@@ -146,7 +146,7 @@ def clear_cut_exports(folder: Path) -> None:
 
 
 def has_content(staged: Path) -> bool:
-    """Whether a byte of a model's parameters is in a hidden folder."""
+    """True if a byte of a model's parameters is in a hidden folder."""
     parameters = staged / TENSORS_FILE
     return parameters.exists() and parameters.stat().st_size > 0
 

@@ -96,7 +96,7 @@ class NoiseMemory(enum.Enum):
     STORED = "stored"
     """The noise of the last `num_bands` - 1 steps is kept: that many times the trained model."""
     REGENERATED = "regenerated"
-    """Nothing is kept. Each step draws the normals of hundreds of earlier steps again."""
+    """No past noise is kept. Each step draws the normals of hundreds of earlier steps again."""
 
 
 class Products(enum.Enum):
@@ -117,25 +117,26 @@ class RunOptions:
     """Bookkeeping and speed of a run."""
 
     folder: Path | None = None
-    """Where the run is kept; without one it cannot be resumed."""
+    """Folder that the run is kept in; without one it cannot be resumed."""
     resume: bool = False
     """Go on with the run in `folder`."""
     seed: int | None = None
-    """For tests and experiments: makes all noise repeatable, and the release not private."""
+    """Seed that makes all noise repeatable and the release not private, for tests and experiments;
+    None for secret noise."""
     device: str = "cpu"
     charge: "ReleaseCharge | None" = None
-    """Which ledger pays, under which purpose, for data of which time."""
+    """Ledger that is charged, with the purpose and the time of the data; None for no ledger."""
     watch: Watch | None = None
     checkpoint_every: int | None = None
     """Steps between checkpoints; None: twenty in a phase."""
     noise_placement: NoisePlacement = NoisePlacement.AUTO
-    """When table rows get their noise; models have the same law either way."""
+    """When table rows get their noise; models have the same distribution either way."""
     products: Products = Products.HALF
     """Precision of matrix products where steps stay on a GPU."""
     noise_memory: NoiseMemory = NoiseMemory.AUTO
     """How correlated noise knows its past; the same noise either way."""
     processes: "Processes | None" = None
-    """Those that take private steps together, this one being rank 0; the others call
+    """Processes that take private steps together, this one being rank 0; the others call
     `follow_fit`. None: this process alone. Changes neither plan nor cost."""
     encoder: "Encoder | Path | None" = None
     """What makes ids of columns, or the folder of its files: kept with the model, so that it can

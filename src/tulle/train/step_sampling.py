@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from tulle.train.methods.method import Target
 
 _USUAL_BATCH_SIZE = 16384
+"""Expected batch size where none is chosen and rows are many."""
 _LEAST_CUT_PROB = 1e-30
-"""Where delta is smaller still, more room would not be noticed."""
+"""Smallest probability that a batch is cut. Where delta is smaller still, more room in a batch
+would not be noticed."""
 _LEAST_BATCHES = 4
-"""Where rows are few, so many batches of the size that a plan chooses would hold them all."""
+"""Number of batches that would hold all rows where rows are few: a plan then chooses a fourth of
+the rows as its batch size."""
 
 
 def choose_sampler(
@@ -39,7 +42,7 @@ def choose_sampler(
       unit: Whom the run protects.
       phase: Batch size, epochs and noise of the private steps.
       shape: Numbers of rows and users.
-      target: Says how much delta there is for batches that are cut.
+      target: Target whose delta bounds the probability that batches are cut; None for the default.
       is_paper: The papers' accounting covers plain Poisson batches, so reproductions get those.
     """
     batch_size = chosen_batch_size(unit, phase, shape)
@@ -59,7 +62,13 @@ def choose_sampler(
 
 
 def chosen_batch_size(unit: UnitLevel | None, phase: PrivatePhase, shape: DataShape) -> int:
-    """The size that was chosen; else the usual one, or less where there are few rows or users."""
+    """The batch size of the settings, or else the usual one, less where rows or users are few.
+
+    Args:
+      unit: What is protected together; None for single rows.
+      phase: Settings of the private steps, whose batch size may be None.
+      shape: Numbers of rows and users.
+    """
     if phase.batch_size is not None:
         return phase.batch_size
     num_units = (shape.num_users or 1) if _are_users_clipped(unit) else shape.num_private_rows

@@ -33,7 +33,7 @@ SYNTHETIC = "synth:"
 SYNTHETIC_LOGS = ("search", "display", "attribution", "taobao")
 
 Watch = Callable[[int, int, int], None]
-"""Is told rows done, bytes done and bytes in all, while a log is prepared."""
+"""Function that is told rows done, bytes done and bytes in all, while a log is prepared."""
 IntArray = NDArray[np.int64]
 
 _SYNTHETIC_ROWS = 200_000

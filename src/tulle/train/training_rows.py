@@ -22,10 +22,14 @@ class TrainingRows:
     """The rows of each phase, by their place among the examples; None for all."""
 
     label_rows: IntArray | None = None
+    """Rows whose labels are randomized."""
     private_rows: IntArray | None = None
+    """Rows that private steps sample from."""
     labels_sharing: IntArray | None = None
-    """For each of `label_rows`, how many labels of its user share an epsilon; None: one."""
+    """Number of labels of the user that share an epsilon, one for each of `label_rows`; None if
+    each label has an epsilon of its own."""
     num_users: int | None = None
+    """Number of users; None if single rows are protected."""
 
 
 def bound_rows(examples: ExampleSet, method: Method, key: bytes) -> TrainingRows:
@@ -33,8 +37,8 @@ def bound_rows(examples: ExampleSet, method: Method, key: bytes) -> TrainingRows
 
     Args:
       examples: All rows.
-      method: Says whom it protects.
-      key: At least 16 secret bytes for random choices.
+      method: Method whose unit says whom it protects.
+      key: Secret bytes for random choices, at least 16.
 
     Privacy:
       Looks at unit ids alone, which are public under replace. No release.
@@ -126,6 +130,11 @@ def check_held_out(examples: ExampleSet, test: ExampleSet, plan: TrainPlan) -> N
     """Refuses test rows whose figures would fail, or would tell about training rows.
 
     Rows of two different data sets are taken for different rows.
+
+    Args:
+      examples: Training rows.
+      test: Test rows.
+      plan: Plan of the run, which says who is protected.
 
     Raises:
       DataError: Other features, one class alone, or rows that are trained on; if users are

@@ -144,7 +144,7 @@ class TrainingRun:
 
 
 def has_begun_model(folder: RunFolder) -> bool:
-    """Whether a model is in the folder of a run, or at least a part of one."""
+    """True if a model is in the folder of a run, or at least a part of one."""
     path = folder.path_of(MODEL_FOLDER)
     is_on_disk = path.exists() or any(map(has_content, cut_exports(path)))
     return is_on_disk or _has_record(folder, MODEL_KEPT)
@@ -197,7 +197,7 @@ def charge_run(
       plan: What the run promises.
       charge: Which ledger pays; None: none does.
       examples: The training rows, whose times are held against the time that is charged.
-      folder: Where the run is kept, held by this process; None if it is not.
+      folder: Folder that the run is kept in, held by this process; None if it is not kept.
 
     Raises:
       SpendRefusedError: A budget does not cover it. Nothing was spent.

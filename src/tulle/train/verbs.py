@@ -87,7 +87,7 @@ def plan(
       synth_seed: Seed of a synthetic log.
       cache: Folder of prepared logs; None: that of the user.
       output: New file (.json) of the plan, for `fit(plan=…)` on this machine or another.
-      watch_data: Is told how far a synthetic log has come.
+      watch_data: Function that is told how far a synthetic log has come.
 
     Privacy:
       Numbers of rows and unit ids are looked at, which are public under replace. No label and no
@@ -158,20 +158,21 @@ def fit(
     goes on with `resume=True`, and is not charged again.
 
     Args:
-      data: As for `plan`.
-      schema: As for `plan`.
-      epsilon: As for `plan`.
-      delta: As for `plan`.
-      method: As for `plan`.
-      unit: As for `plan`.
+      data: The same as for `plan`.
+      schema: The same as for `plan`.
+      epsilon: The same as for `plan`.
+      delta: The same as for `plan`.
+      method: The same as for `plan`.
+      unit: The same as for `plan`.
       plan: What `plan` gave for the same data, or its file; then no method, epsilon or unit.
-      layout: As for `plan`.
-      allow_public: As for `plan`.
-      features: As for `plan`.
-      test: As for `plan`. Figures of test rows are exact, and the guarantee does not cover them.
-      rows: As for `plan`.
-      synth_seed: As for `plan`.
-      cache: As for `plan`.
+      layout: The same as for `plan`.
+      allow_public: The same as for `plan`.
+      features: The same as for `plan`.
+      test: The same as for `plan`. Figures of test rows are exact, and the guarantee does not cover
+        them.
+      rows: The same as for `plan`.
+      synth_seed: The same as for `plan`.
+      cache: The same as for `plan`.
       output: New folder of the run, with model, encoder, records and card: what `tulle.load`
         takes. None: the model stays in memory.
       ledger: A ledger or its path. It is charged once, before anything is drawn.
@@ -185,9 +186,9 @@ def fit(
       device: "cpu" or "cuda".
       processes: Number of processes of this machine that take private steps together.
       checkpoint_every: Number of steps between checkpoints; None: twenty checkpoints a phase.
-      watch: Is told how far training has come.
-      watch_data: Is told how far preparing a log has come.
-      watch_plan: Is told the plan, before a label or feature is read.
+      watch: Function that is told how far training has come.
+      watch_data: Function that is told how far preparing a log has come.
+      watch_plan: Function that is told the plan, before a label or feature is read.
 
     Privacy:
       The model, its checkpoints and records have the guarantee of `result.plan`, for the unit
@@ -310,8 +311,8 @@ def follow(data: DataChoice, processes: "Processes", *, device: str = "cpu") -> 
       device: "cpu" or "cuda".
 
     Privacy:
-      As `fit`. What this process holds in memory is raw or not yet private; none of it leaves the
-      processes of the run.
+      The same as for `fit`. What this process holds in memory is raw or not yet private; none of it
+      leaves the processes of the run.
     """
     from tulle.train.following import follow_fit
     from tulle.train.steps.processes.messages import failing_together

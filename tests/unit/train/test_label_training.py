@@ -143,7 +143,7 @@ def test_calibration_is_refused_before_anything_is_charged_where_it_would_be_wro
     unit = UserLevel(max_sharing_labels_per_user=2, choice=RowChoice.FIRST)
     # 400 rows of 3 leave one user with a single row, and so another chance.
     config = randomized_labels(label_phase=phase, unit=unit)
-    with pytest.raises(ConfigError, match="same chances"):
+    with pytest.raises(ConfigError, match="same probabilities"):
         fit(examples, config, options=RunOptions(folder=tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 

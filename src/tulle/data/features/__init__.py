@@ -1,1 +1,1 @@
-"""From values of columns to feature ids."""
+"""Encoding of column values as feature ids."""

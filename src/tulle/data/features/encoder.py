@@ -139,7 +139,7 @@ def build_encoder(plan: FeaturePlan, vocabularies: Vocabularies | None = None) -
 
     Args:
       plan: The features.
-      vocabularies: From `fit_vocabularies`; None if the plan has no vocabulary feature.
+      vocabularies: Result of `fit_vocabularies`; None if the plan has no vocabulary feature.
     """
     return Encoder(plan, vocabularies or Vocabularies(hashes={}, salt=plan.salt))
 

@@ -30,7 +30,14 @@ _KEYS = ("format", "fingerprint", "plan", "vocabulary_columns", "vocabulary_even
 def write_encoder_files(
     folder: Path, plan: FeaturePlan, vocabularies: Vocabularies, *, fingerprint: str
 ) -> None:
-    """Writes both files, each as a whole; the folder is made if need be."""
+    """Writes both files, each as a whole; the folder is made if need be.
+
+    Args:
+      folder: Folder that gets the files.
+      plan: Feature plan of the encoder.
+      vocabularies: Kept values of its vocabulary columns.
+      fingerprint: Fingerprint of plan and vocabularies, by which a reader notices a mix-up.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     columns = sorted(vocabularies.hashes)
     event = vocabularies.event

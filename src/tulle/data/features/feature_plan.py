@@ -24,7 +24,7 @@ _MOST_LOG_BUCKETS = 64
 _PUBLIC_BINS, _SENSITIVE_BINS = 100_000, 50_000
 _FEWEST_PUBLIC_BINS, _FEWEST_SENSITIVE_BINS = 500, 250
 ROWS_FOR_ALL_BINS = 2 * _PUBLIC_BINS
-"""From so many rows on, tables of default features grow no more."""
+"""Number of rows from which on tables of default features grow no more."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,7 +155,7 @@ class FeaturePlan:
     schema: Schema
     features: tuple[FeatureSettings, ...]
     salt: bytes
-    """Of the hashes: 16 to 64 bytes, drawn anew for each data set. Public, no secret."""
+    """Salt of the hashes: 16 to 64 bytes, drawn anew for each data set. Public, no secret."""
     shared_tables: bool = False
     """One table for all public features and one for all sensitive ones."""
 
@@ -303,7 +303,7 @@ def hash_all(
       schema: Roles and kinds of the columns.
       public_bins: Ids of the public table.
       sensitive_bins: Ids of the sensitive table.
-      salt: By default a fresh random one.
+      salt: Salt of the hashes; by default a fresh random one.
     """
     features = (
         *(HashedFeature(column=column, num_bins=public_bins) for column in schema.public),
@@ -327,7 +327,7 @@ def vocabulary_all(
       schema: Roles and kinds of the columns.
       public_min_count: Threshold of exact counts.
       sensitive_min_count: Threshold of noisy counts; the paper tries 16 to 4096.
-      salt: By default a fresh random one.
+      salt: Salt of the hashes; by default a fresh random one.
     """
     counts = {"public": public_min_count, "sensitive": sensitive_min_count}
     features = tuple(

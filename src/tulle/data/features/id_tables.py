@@ -47,9 +47,9 @@ class PlacedFeature:
     settings: FeatureSettings
     feature: Feature
     first_id: int
-    """Of its bins, kept values or buckets."""
+    """First id of the feature's bins, kept values or buckets."""
     unknown_id: int = 0
-    """Of a vocabulary's values that were not kept."""
+    """Id of all values of a vocabulary column that were not kept."""
 
 
 def place_features(plan: FeaturePlan, num_kept: Mapping[str, int]) -> tuple[PlacedFeature, ...]:

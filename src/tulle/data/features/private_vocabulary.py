@@ -8,7 +8,7 @@ one joint release.
 Where the values are public and only their counts are not, every known value
 gets noise. Where they are not, a value that one unit alone has must not show:
 such a unit has at most C R values, each with at most R rows, and the threshold
-is so high that noise lifts any of them over it with chance at most delta. The
+is so high that noise lifts any of them over it with probability at most delta. The
 argument for the events is that of `mechanisms.key_thresholds`, with R for 1.
 """
 
@@ -38,22 +38,22 @@ class PrivateVocabularyConfig:
     """Noise on the counts of sensitive values. Every field is public information."""
 
     unit: Unit
-    """Whose rows are protected together."""
+    """Unit of privacy, whose rows are protected together."""
     noise_multiplier: float | None = None
     """Gaussian noise: its standard deviation over the L2 contribution of one unit."""
     epsilon: float | None = None
     """Discrete Laplace noise: what all counts of one unit cost together under add-or-remove;
     twice that under replace. Give this or noise_multiplier."""
     delta: float = 0.0
-    """Chance that a value which one unit alone has is kept, over all its values. What the
+    """Probability that a value which one unit alone has is kept, over all its values. What the
     noise costs comes on top. Needed unless the values are known."""
     max_rows_per_unit: int = 1
     """Most rows of one unit. The rows must have been bounded before they are counted."""
     known_values: Mapping[str, tuple[str, ...]] | None = None
-    """For each sensitive vocabulary column the values that everybody knows to exist; others
+    """Values that everybody knows to exist, for each sensitive vocabulary column; others
     are not counted. None: which values exist is protected too."""
     at: datetime | None = None
-    """When the data are from; needed where a charged budget renews."""
+    """Time that the data are from; needed where a charged budget renews."""
     until: datetime | None = None
 
     def __post_init__(self) -> None:

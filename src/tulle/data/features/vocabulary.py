@@ -32,7 +32,7 @@ from tulle.mechanisms.key_thresholds import release_key_counts
 from tulle.privacy.events import Event
 
 PURPOSE = "vocabulary"
-"""Under which the ledger is charged."""
+"""Purpose under which the ledger is charged."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,9 +40,9 @@ class Vocabularies:
     """The kept values of every vocabulary column. May be published with the plan."""
 
     hashes: Mapping[str, Hashes]
-    """By column, sorted."""
+    """Hashes of the kept values, by column, sorted."""
     salt: bytes
-    """Of the plan that they were fitted for."""
+    """Salt of the plan that they were fitted for."""
     event: Event | None = None
     """What the sensitive ones cost; None if there are none."""
 
@@ -95,7 +95,7 @@ def fit_vocabularies(
         bounding.
       plan: Columns and thresholds.
       private: Noise for sensitive columns; None if no vocabulary is sensitive.
-      ledger: Is charged, under the purpose "vocabulary", before noise is drawn.
+      ledger: Ledger that is charged, under the purpose "vocabulary", before noise is drawn.
       rng: Source of the noise; by default the operating system. Sensitive: never log or
         save its state.
       max_values_in_memory: Most different values, over all columns, that are counted

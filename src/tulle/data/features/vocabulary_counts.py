@@ -37,7 +37,7 @@ class CountedColumn:
 
     @property
     def column(self) -> str:
-        """Its name."""
+        """Name of the column that is counted."""
         return self.hasher.column
 
     def hashes(self, values: pl.Series) -> tuple[Hashes, NDArray[np.bool_]]:

@@ -101,7 +101,7 @@ def _is_of(schema: Schema, layout: Layout) -> bool:
 
 
 def _protected(layout: Layout) -> dict[str, str]:
-    """Why each column that is not for the public is not, in words."""
+    """Reason in words why each column that is not for the public is not."""
     roles = layout.schema
     protected = dict.fromkeys(roles.sensitive, "sensitive")
     protected |= dict.fromkeys(layout.outcomes, "an outcome that tells the label")

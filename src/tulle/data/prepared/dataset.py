@@ -123,7 +123,7 @@ class PreparedDataset:
 
     @property
     def fingerprint(self) -> str:
-        """Of arrays and schema. Not for a public card: see `Head.fingerprint`."""
+        """Fingerprint of arrays and schema. Not for a public card: see `Head.fingerprint`."""
         return self.head.fingerprint
 
     def gather(self, rows: "NDArray[np.int64] | slice") -> NDArray[np.int32]:

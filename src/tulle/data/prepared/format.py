@@ -80,7 +80,7 @@ class ArrayFile:
     dtype: str
     shape: tuple[int, ...]
     sha256: str
-    """Of the file's bytes."""
+    """SHA-256 digest of the file's bytes."""
 
     @property
     def num_bytes(self) -> int:
@@ -94,11 +94,11 @@ class Contents:
 
     schema: Schema
     features: tuple[PreparedFeature, ...]
-    """Public ones first."""
+    """Features, public ones first."""
     num_classes: int
     """Labels are the whole numbers from 0 to num_classes - 1."""
     encoder_fingerprint: str
-    """Of the settings and vocabularies that made the ids."""
+    """Fingerprint of the settings and vocabularies that made the ids."""
     vocabulary_event: Event | None = None
     """What the vocabularies of sensitive columns cost; None if nothing was charged."""
 
@@ -221,7 +221,14 @@ class Head:
 
 
 def check_whole(name: str, value: object, least: int, most: int) -> int:
-    """A whole number within limits; True and False are none."""
+    """Returns a whole number within limits; True and False are refused.
+
+    Args:
+      name: Name of the setting, for the error message.
+      value: Value to check.
+      least: Least value that is accepted.
+      most: Largest value that is accepted.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise ConfigError(f"{name}={value!r} must be a whole number from {least} to {most}.")
     return value

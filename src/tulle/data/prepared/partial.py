@@ -28,7 +28,7 @@ class WriteProgress:
     num_rows: int = 0
     num_bad_lines: int = 0
     position: Mapping[str, object] | None = None
-    """Where the sources continue; None at their start."""
+    """Position at which the sources continue; None at their start."""
     digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """SHA-256 of each array so far."""
 
@@ -46,7 +46,7 @@ class PartialFolder:
         return self.folder / _DATA
 
     def read_progress(self) -> WriteProgress:
-        """Where the last block ended that is whole on disk."""
+        """Position at which the last block ended that is whole on disk."""
         stored = _read_json(self.folder / _PROGRESS)
         if stored is None:
             return WriteProgress()

@@ -77,7 +77,13 @@ class Sampler(Protocol):
 
 
 def padded_batch(rows: IntArray, physical_size: int, expected_size: float) -> Batch:
-    """A batch of fixed length: the rows, then padding of weight zero."""
+    """A batch of fixed length: the rows, then padding of weight zero.
+
+    Args:
+      rows: Rows that were drawn, at most `physical_size`.
+      physical_size: Length of the batch with its padding.
+      expected_size: Public divisor of sums over the batch, the same in every step.
+    """
     indices = np.full(physical_size, PADDING_INDEX, np.int64)
     indices[: rows.size] = rows
     weights = np.zeros(physical_size, np.float32)

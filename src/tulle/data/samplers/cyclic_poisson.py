@@ -1,6 +1,6 @@
 """Poisson batches from one group of rows at a time, for correlated noise.
 
-Rows are in b groups; step t samples from group t mod b, with b times the chance.
+Rows are in b groups; step t samples from group t mod b, with b times the probability.
 So a row can take part in every b-th step only. If the noise of a step is
 correlated with fewer than b later ones (a matrix with b bands), the steps of one
 row touch separate parts of the noise.
@@ -43,7 +43,7 @@ class CyclicPoisson:
     num_groups: int
     steps: int
     group_seed: int = 0
-    """Picks the groups. They are public: a run must keep them when it goes on."""
+    """Seed that picks the groups. They are public: a run must keep them when it goes on."""
 
     def __post_init__(self) -> None:
         for name in ("num_rows", "num_groups", "steps"):
@@ -55,12 +55,12 @@ class CyclicPoisson:
             raise ConfigError(
                 f"sampling_prob={self.sampling_prob} must be <= 1 / num_groups="
                 f"{1 / self.num_groups:g}: a row enters its group's batch with num_groups times "
-                "this chance. Lower it or take fewer groups."
+                "this probability. Lower it or take fewer groups."
             )
 
     @property
     def group_sampling_prob(self) -> float:
-        """Chance of a row to enter a batch of its group."""
+        """Probability that a row enters a batch of its group."""
         return self.sampling_prob * self.num_groups
 
     @property

@@ -32,7 +32,7 @@ class Poisson:
 
     num_rows: int
     sampling_prob: float
-    """Chance of one row to enter one batch."""
+    """Probability that one row enters one batch."""
     steps: int
     max_rows_per_unit: int = 1
     """Most rows that one unit owns; bound them before."""

@@ -16,8 +16,9 @@ from tulle.mechanisms.entropy import Words
 IntArray = NDArray[np.int64]
 
 _NUM_ROUNDS = 3
+"""Rounds of the network, each of which changes both halves. No privacy rests on how they mix."""
 _LEAST_BITS = 8
-"""Fewer bits mix badly in three rounds."""
+"""Least number of bits that are permuted; fewer mix badly in three rounds."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,7 @@ class ShuffledOrder:
     num_rows: int
     seed: int
     number: int
-    """Tells the orders of one seed apart, e.g. by epoch."""
+    """Number that tells the orders of one seed apart, e.g. by epoch."""
 
     def rows_at(self, positions: IntArray) -> IntArray:
         """The rows at these positions of the order."""
@@ -94,6 +95,7 @@ def _feistel(values: Words, num_bits: int, keys: list[np.uint64]) -> Words:
 
 def _mix(values: Words, key: np.uint64) -> Words:
     """Two rounds of multiply and fold; the upper bits are well mixed."""
+    # The multipliers are those of SplitMix64.
     mixed = values * np.uint64(0xBF58476D1CE4E5B9)
     mixed += key
     mixed ^= mixed >> np.uint64(32)

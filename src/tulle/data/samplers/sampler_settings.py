@@ -9,10 +9,12 @@ from tulle.privacy import events
 from tulle.privacy.fields import check_count
 
 _LEAST_SAMPLING_PROB = 2 / MAX_SCALE
+"""Least sampling probability: the mean gap between rows, about one over it, is a scale of the exact
+sampler, which takes scales up to MAX_SCALE."""
 
 
 def sampling_prob_for(expected_size: float, num_rows: int) -> float:
-    """The chance of a row at which a batch has `expected_size` rows on average."""
+    """The probability of a row at which a batch has `expected_size` rows on average."""
     check_count("num_rows", num_rows)
     if not 0 < expected_size <= num_rows:
         raise ConfigError(
@@ -23,13 +25,20 @@ def sampling_prob_for(expected_size: float, num_rows: int) -> float:
 
 
 def check_at_most(name: str, value: int, limit_name: str, limit: int) -> None:
-    """A count that cannot be larger than another."""
+    """Refuses a count that is larger than another.
+
+    Args:
+      name: Name of the count, for the error message.
+      value: The count.
+      limit_name: Name of its limit, for the error message.
+      limit: Largest value that is accepted.
+    """
     if value > limit:
         raise ConfigError(f"{name}={value} must be <= {limit_name}={limit}; lower it.")
 
 
 def check_sampling_prob(name: str, value: object) -> None:
-    """A chance that the exact sampler can draw with."""
+    """Refuses a probability that the exact sampler cannot draw with."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise ConfigError(f"{name}={value!r} must be a number in (0, 1].")
     if not _LEAST_SAMPLING_PROB <= value <= 1:

@@ -16,6 +16,7 @@ from tulle.mechanisms.entropy import NoiseSource, Words
 
 IntArray = NDArray[np.int64]
 
+# Philox4x64 has a key of 128 bits and a counter of 256.
 _NUM_KEY_WORDS = 2
 _NUM_COUNTER_WORDS = 4
 

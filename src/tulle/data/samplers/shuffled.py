@@ -36,7 +36,7 @@ class ShuffledBatches:
     max_rows_per_unit: int = 1
     """Most rows that one unit owns; bound them before."""
     order_seed: int = 0
-    """Picks the orders. They are public: a run must keep them when it goes on."""
+    """Seed that picks the orders. They are public: a run must keep them when it goes on."""
 
     def __post_init__(self) -> None:
         for name in ("num_rows", "batch_size", "epochs", "max_rows_per_unit"):

@@ -9,7 +9,7 @@ for 16384 rows. At 4 deviations epsilon more than triples.
 Where a unit owns several rows a batch that may be cut is accounted without any
 amplification, and epsilon can rise from 4 to 95 where cuts are likelier than delta.
 Small batches are cut more often than a normal number of rows would be, so there the
-chance itself is bounded.
+probability itself is bounded.
 """
 
 import dataclasses
@@ -33,13 +33,16 @@ from tulle.privacy.events import Event, Repeated, TruncatedPoissonSampled
 from tulle.privacy.fields import check_count
 
 LEAST_DEVIATIONS = 6.0
+"""Least room above the expected size, in standard deviations, where a unit owns one row. At 4
+deviations epsilon more than triples."""
 LEAST_DEVIATIONS_SEVERAL_ROWS = 7.0
-"""With several rows a unit a full batch is accounted without any amplification."""
+"""Least room where a unit owns several rows: there a full batch is accounted without any
+amplification."""
 MOST_CUT_PROB_SEVERAL_ROWS = 1e-9
-"""Most chance over all steps that a batch is cut, where nobody says how much delta there is."""
+"""Largest probability over all steps that a batch is cut, where no delta is given."""
 
 _MORE_ROOM = 1.04
-"""Factor of the deviations while cuts are too likely."""
+"""Factor by which the room in deviations grows while cuts are too likely."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,7 +53,7 @@ class TruncatedPoisson:
 
     num_rows: int
     sampling_prob: float
-    """Chance of one row to toss heads; `with_headroom` picks it."""
+    """Probability that one row's coin lands heads; `with_headroom` picks it."""
     max_batch_size: int
     """Rows that fit, and the length of every batch."""
     steps: int
@@ -78,7 +81,7 @@ class TruncatedPoisson:
         deviations: float | None = None,
         max_cut_prob: float | None = None,
     ) -> "TruncatedPoisson":
-        """The largest sampling chance that leaves enough room, in steps of 4%.
+        """The largest sampling probability that leaves enough room, in steps of 4% of that room.
 
         Args:
           num_rows: Rows of the data.
@@ -87,8 +90,8 @@ class TruncatedPoisson:
           max_rows_per_unit: Most rows that one unit owns.
           deviations: Least room in standard deviations beside all rows of one unit but one;
             None: 6, or 7 if a unit owns several rows.
-          max_cut_prob: Most chance over all steps that some batch is cut; None: no limit, or
-            1e-9 if a unit owns several rows. A small part of delta is right.
+          max_cut_prob: Largest probability over all steps that some batch is cut; None: no limit,
+            or 1e-9 if a unit owns several rows. A small part of delta is right.
         """
         check_count("num_rows", num_rows)
         check_count("max_batch_size", max_batch_size)
@@ -218,7 +221,13 @@ def _roomy_prob(
 
 
 def truncate(rows: IntArray, max_size: int, stream: SamplingStream) -> IntArray:
-    """All rows if they fit, else a uniform subset of `max_size` of them, in order."""
+    """All rows if they fit, else a uniform subset of `max_size` of them, in order.
+
+    Args:
+      rows: Rows that were drawn.
+      max_size: Most rows that fit into the batch.
+      stream: Source of the subset. Sensitive: never log or save its state.
+    """
     if rows.size <= max_size:
         return rows
     return rows[stream.subset(rows.size, max_size)]

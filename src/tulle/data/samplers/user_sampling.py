@@ -34,7 +34,7 @@ class UserRows:
     rows: IntArray
     """All rows, those of a user side by side and in order."""
     starts: IntArray
-    """Where the rows of each user begin, and at last the number of rows."""
+    """Index at which the rows of each user begin, and at last the number of rows."""
 
     @property
     def num_users(self) -> int:
@@ -49,9 +49,9 @@ class UserBatch:
     indices: IntArray
     """Rows, those of a user side by side."""
     segments: IntArray
-    """For each row the number of its user within the batch: 0, 0, 1, 2, 2, …"""
+    """Number of each row's user within the batch: 0, 0, 1, 2, 2, …"""
     weights: WeightArray
-    """For each row 1 / rows of its user: weighted sums over a segment are means."""
+    """Weight of each row, 1 / rows of its user: weighted sums over a segment are means."""
     expected_users: float
     """Expected number of users, public and the same in every step: divide by this."""
 
@@ -74,7 +74,7 @@ class UserSampling:
 
     num_users: int
     sampling_prob: float
-    """Chance of one user to enter one batch."""
+    """Probability that one user enters one batch."""
     steps: int
     max_rows_per_user: int
     """Most rows that one user brings; rows are bounded before, see `group_rows`."""
@@ -153,7 +153,13 @@ def group_rows(raw_unit_ids: ArrayLike) -> UserRows:
 
 
 def batch_of_users(users: IntArray, user_rows: UserRows, expected_users: float) -> UserBatch:
-    """All rows of these users, side by side."""
+    """All rows of these users, side by side.
+
+    Args:
+      users: Numbers of the users that were drawn.
+      user_rows: Rows of every user.
+      expected_users: Public divisor of sums over the batch, the same in every step.
+    """
     starts = user_rows.starts[users]
     lengths = user_rows.starts[users + 1] - starts
     segments = np.repeat(np.arange(users.size), lengths)

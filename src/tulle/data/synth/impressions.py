@@ -1,7 +1,7 @@
 """Impression and conversion logs for measurement, with known truth.
 
 Users see ads of campaigns on publishers' sites and may click. Each impression causes a
-conversion with a chance that depends on its campaign and is higher after a click, after
+conversion with a probability that depends on its campaign and is higher after a click, after
 a log-normal delay; users also convert without any ad. What an impression causes after
 the end of the log is not in it, and the truth counts only what is.
 """
@@ -33,7 +33,7 @@ class ImpressionConfig:
     num_users: int
     num_days: int = 30
     first_second: int = 1_767_225_600
-    """When the log begins: 2026-01-01 UTC, the begin of a window of units per 7 days."""
+    """Second at which the log begins: 2026-01-01 UTC, the begin of a window of units per 7 days."""
     mean_impressions: float = 8.0
     """Impressions of a user over the whole log, on average."""
     activity_stddev: float = 1.2
@@ -42,11 +42,11 @@ class ImpressionConfig:
     num_advertisers: int = 50
     campaigns_per_advertiser: int = 8
     click_prob: float = 0.05
-    """Of a typical campaign; campaigns differ by a factor of about 1.5."""
+    """Click probability of a typical campaign; campaigns differ by a factor of about 1.5."""
     view_conversion_prob: float = 0.004
-    """Chance that an impression without a click causes a conversion."""
+    """Probability that an impression without a click causes a conversion."""
     click_conversion_prob: float = 0.08
-    """Chance that a clicked impression causes a conversion."""
+    """Probability that a clicked impression causes a conversion."""
     organic_conversions: float = 0.05
     """Conversions of a user that no ad caused, over the whole log, on average."""
     median_delay_days: float = 1.0
@@ -162,7 +162,7 @@ def generate_impression_blocks(
     Args:
       config: What the log looks like.
       seed: Fixes the log; from 0 to 2^64 - 1.
-      num_threads: By default one for each core, up to 8.
+      num_threads: Number of threads; by default one for each core, up to 8.
     """
     if not 0 <= seed < 2**64:
         raise ConfigError(f"seed={seed} must be between 0 and 2^64 - 1.")
@@ -175,7 +175,7 @@ _VALUE_STDDEV = 0.8
 
 
 class _Rates:
-    """Chances by campaign and typical values by advertiser; entry 0 is not used."""
+    """Probabilities by campaign and typical values by advertiser; entry 0 is not used."""
 
     def __init__(self, config: ImpressionConfig) -> None:
         campaigns = np.arange(config.num_campaigns + 1)

@@ -61,7 +61,7 @@ class UserLaw:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TimeLaw:
-    """When rows happen, and how the label's logit moves with time."""
+    """Law of the times of rows, and of how the label's logit moves with time."""
 
     num_days: int
     first_second: int = 0

@@ -52,7 +52,13 @@ class _Sink(Protocol):
 
 
 def write_table(path: Path, form: TableForm, pieces: Iterable[bytes]) -> None:
-    """Writes a table from pieces of whole lines, without a header line among them."""
+    """Writes a table from pieces of whole lines, without a header line among them.
+
+    Args:
+      path: File to write; its name says the form.
+      form: Columns, types and separator.
+      pieces: Bytes of whole lines, in order.
+    """
     file_form = form_by_name(path)
     if file_form is FileForm.ARROW:
         raise ConfigError(f"path={str(path)!r} would be Arrow; name it .parquet, .csv or .tsv.")

@@ -69,7 +69,13 @@ def blank_where(empty: npt.NDArray[np.bool_], text: TextMatrix) -> TextMatrix:
 def choose_text(
     use_first: npt.NDArray[np.bool_], first: TextMatrix, second: TextMatrix
 ) -> TextMatrix:
-    """Fields of the first column where the mark is set, and of the second elsewhere."""
+    """Fields of the first column where the mark is set, and of the second elsewhere.
+
+    Args:
+      use_first: Mark of each row.
+      first: Fields of rows whose mark is set.
+      second: Fields of the other rows.
+    """
     width = max(first.shape[1], second.shape[1])
     chosen = np.zeros((len(use_first), width), np.uint8)
     chosen[:, : first.shape[1]] = first

@@ -54,7 +54,13 @@ class Truth:
 def find_truth(
     shape: SynthShape, tables: dict[str, CodeTable], effects: dict[str, EffectTable]
 ) -> Truth:
-    """The truth of a shape, computed from its laws alone."""
+    """The truth of a shape, computed from its laws alone.
+
+    Args:
+      shape: Laws of columns, times and labels.
+      tables: Values of each column with their probabilities.
+      effects: Effect of each column's values on the label's logit.
+    """
     public = _spread(hour_logits(shape.time), hour_volumes(shape.time))
     sensitive = _spread(np.zeros(1), np.ones(1))
     for group in _tied_groups(shape):

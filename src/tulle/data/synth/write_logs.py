@@ -42,8 +42,8 @@ def write_log(
       path: Where to; `.gz`, `.zst` and `.parquet` are understood. Replaced if there.
       num_rows: Length of the log.
       seed: Fixes the log.
-      num_threads: By default one for each core, up to 8.
-      progress: Is told how many rows are made.
+      num_threads: Number of threads; by default one for each core, up to 8.
+      progress: Function that is told how many rows are made.
     """
     text = text_of(shape)
     blocks = generate_blocks(

@@ -34,7 +34,7 @@ def write_synthetic(
       output: The new file, or the new folder. Files may end in .gz, .zst or .parquet.
       rows: Number of rows; of users for impressions, of auctions for auctions.
       seed: Fixes the log.
-      watch: Is told the number of rows done, for logs of clicks.
+      watch: Function that is told the number of rows done, for logs of clicks.
 
     Returns:
       What was written.

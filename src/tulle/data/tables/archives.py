@@ -56,7 +56,7 @@ class ByteSource(Protocol):
     """What bytes are read from; an empty answer means the complete end."""
 
     def read(self, size: int, /) -> bytes:
-        """About this many bytes."""
+        """Reads about this many bytes."""
 
     def close(self) -> None:
         """Lets go of the file."""

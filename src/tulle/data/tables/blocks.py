@@ -31,7 +31,7 @@ class Position:
     row: int
     """Data rows of that file read so far, bad ones included."""
     byte: int
-    """Where the next line starts, in decompressed bytes; 0 for Parquet."""
+    """Offset at which the next line starts, in decompressed bytes; 0 for Parquet."""
     line: int
     """Lines of that file read so far, header included; 0 for Parquet."""
 
@@ -57,7 +57,7 @@ class Block:
 
     table: pl.DataFrame
     next: Position
-    """Where reading goes on after this block."""
+    """Position at which reading goes on after this block."""
     num_bad_lines: int
     """Lines left out of this block. Exact, so not to be released."""
 

@@ -74,7 +74,13 @@ def read_json_blocks(
 
 
 def first_keys(path: Path, form: FileForm, list_key: str) -> list[str]:
-    """The keys of the first row of a file."""
+    """The keys of the first row of a file.
+
+    Args:
+      path: File of JSON lines.
+      form: Form of the file, plain or compressed.
+      list_key: Key of the list of rows within an object; empty if each object is a row.
+    """
     for _, records in _batches(path, form, 1):
         return list(_rows_of(records[0], list_key, f"{path.name} line 1")[0])
     raise DataError(f"{path.name} is empty; it must have one JSON object on each line.")
@@ -90,6 +96,14 @@ def read_json_rows(
     rows_per_table: int,
 ) -> Iterator[tuple[pl.DataFrame, IntArray]]:
     """Streams tables of the named columns with the line of each row; a missing key is null.
+
+    Args:
+      path: File of JSON lines.
+      form: Form of the file, plain or compressed.
+      columns: Names of the columns that are read.
+      absent: Wanted columns that the first row has not; a later row that has one is refused.
+      list_key: Key of the list of rows within an object; empty if each object is a row.
+      rows_per_table: Number of objects that are read at once.
 
     Privacy:
       Reads sensitive rows and releases nothing. Values of other keys are not looked at.

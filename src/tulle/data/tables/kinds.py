@@ -48,7 +48,7 @@ FLAG_TEXTS = {"true": True, "t": True, "yes": True, "1": True, "1.0": True} | {
 }
 """Texts, in small letters, that are truth values."""
 NO_FLAG = f"holds no truth value: {FLAG_WORDS}, or one and zero as digits"
-"""Why a value of a column that is declared boolean is refused, for messages."""
+"""Reason why a value of a column that is declared boolean is refused, for messages."""
 _WANTED = {
     Kind.INTEGER: "whole number below 2^63 in size",
     Kind.REAL: "number",

@@ -33,13 +33,14 @@ class TextForm:
     """
 
     columns: tuple[str, ...]
-    """In the order of the file; with a header any order and more columns are fine."""
+    """Columns in the order of the file; with a header any order and more columns are fine."""
     separator: str
     has_header: bool
     missing: tuple[str, ...] = ("",)
     """Texts that mean that a value is missing."""
     quote: str | None = None
-    """Around a value that has a separator in it, doubled inside; None if a quote is only text."""
+    """Quote around a value that has a separator in it, doubled inside; None if a quote is only
+    text."""
 
     def __post_init__(self) -> None:
         for name in ("columns", "missing"):
@@ -67,13 +68,14 @@ class Layout:
 
     name: str
     columns: tuple[str, ...]
-    """In the order of the file; with a header any order and more columns are fine."""
+    """Columns in the order of the file; with a header any order and more columns are fine."""
     separator: str
     has_header: bool
     missing: tuple[str, ...] = ("",)
     """Texts that mean that a value is missing."""
     quote: str | None = None
-    """Around a value that has a separator in it, doubled inside; None if a quote is only text."""
+    """Quote around a value that has a separator in it, doubled inside; None if a quote is only
+    text."""
     schema: Schema
     outcomes: tuple[str, ...] = ()
     """Columns besides the label that are known only with it, or that give it away."""

@@ -90,7 +90,7 @@ def refuse_values(
     """Refuses a column with a wrong value, and says where the first of them is.
 
     Args:
-      column: Its name.
+      column: Name of the column.
       is_wrong: Which of its rows are wrong.
       place: Says where a row is; None where the reader does not know it.
       problem: What is wrong with such a value, without the value.

@@ -51,7 +51,7 @@ class RowTable:
     """[rows], where each row is in its source."""
 
     def place(self, row: int) -> str:
-        """Where a row of this table is, for an error message."""
+        """Place of a row of this table, for an error message."""
         return f"{self.source_name}, {self.place_word} {self.numbers[row]}"
 
 

@@ -1,4 +1,4 @@
-"""Where rows come from: files of any form, one after the other, or a table in memory.
+"""Sources of rows: files of any form, one after the other, or a table in memory.
 
 Both are read in blocks, from any of them on. No file is loaded whole. What cannot be read without
 guessing is an error with file and line, or is counted and skipped. A truncated archive is always an
@@ -32,7 +32,7 @@ _ROWS_PER_BLOCK = 100_000
 
 
 class Log(Protocol):
-    """Where rows come from. Names of files, layout and choices are public, rows are not."""
+    """A source of rows. Names of files, layout and choices are public, rows are not."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -81,7 +81,7 @@ class TableLog:
     """A table in memory, in blocks. Sensitive: it holds raw rows."""
 
     table: object = dataclasses.field(repr=False)
-    """Of polars, pandas, Arrow or DuckDB; see `as_polars`."""
+    """Table of polars, pandas, Arrow or DuckDB; see `as_polars`."""
     schema: Schema
     rows_per_block: int = _ROWS_PER_BLOCK
 
@@ -226,7 +226,13 @@ def read_blocks(
 
 
 def read_files(paths: Sequence[Path], reading: Reading, start: Position | None) -> Iterator[Block]:
-    """Streams the rows of files. All of them are looked at before the first is read."""
+    """Streams the rows of files. All of them are looked at before the first is read.
+
+    Args:
+      paths: Files of one form each, in the order of their rows.
+      reading: Form of text, columns that are read, and treatment of bad lines.
+      start: Position to continue from; None for the first row.
+    """
     if isinstance(paths, (str, Path)) or not paths:
         raise ConfigError(f"paths={paths!r} must be a list of at least one file.")
     start = start or Position(file_index=0, row=0, byte=0, line=0)

@@ -28,7 +28,14 @@ _QUOTED = '"(?:[^"]|"")*"'
 def read_text_blocks(
     path: Path, form: FileForm, reading: Reading, start: Position
 ) -> Iterator[Block]:
-    """Blocks of a plain or compressed text file, every value as text, missing ones null."""
+    """Blocks of a plain or compressed text file, every value as text, missing ones null.
+
+    Args:
+      path: Text file.
+      form: Form of the file, plain or compressed.
+      reading: Form of text, columns that are read, and treatment of bad lines.
+      start: Position to continue from.
+    """
     with LineSource(path, form) as source:
         names = list(reading.form.columns)
         if reading.form.has_header:
@@ -100,11 +107,18 @@ class ParsedLines:
 
     table: pl.DataFrame
     bad: Mapping[int, str]
-    """Why a line is bad, by its index from 0."""
+    """Reasons why lines are bad, by their index from 0."""
 
 
 def parse_lines(lines: Lines, form: TextForm, width: int, places: Mapping[str, int]) -> ParsedLines:
-    """Splits lines of `width` values and keeps the named columns, each at its place."""
+    """Splits lines of `width` values and keeps the named columns, each at its place.
+
+    Args:
+      lines: Bytes of whole lines.
+      form: Separator, quotes and texts that mean a missing value.
+      width: Number of values that each line must have.
+      places: Place of each kept column in a line, from 0.
+    """
     texts, bad = _decode(lines)
     values = _split(texts, form)
     is_good = (values.list.len() == width).fill_null(False)
@@ -137,7 +151,7 @@ def without_markers(table: pl.DataFrame, markers: Sequence[object]) -> pl.DataFr
 
 
 def line_problem(line: bytes) -> str | None:
-    """Why the bytes of a line, without its end, cannot be read; None if they can."""
+    """Reason why the bytes of a line, without its end, cannot be read; None if they can."""
     if len(line) > MAX_LINE_BYTES:
         return f"is longer than {MAX_LINE_BYTES} bytes"
     if not line:

@@ -25,8 +25,8 @@ def guess_ceiling(epsilon: float, delta: float = 0.0) -> float:
     does not help.
 
     Args:
-      epsilon: At least 0; math.inf for no guarantee.
-      delta: In [0, 1].
+      epsilon: Epsilon of the guarantee, at least 0; math.inf for no guarantee.
+      delta: Delta of the guarantee, in [0, 1].
     """
     _check(epsilon, delta)
     # The corner p = 1 - f of the two conditions; e^-epsilon, since e^epsilon overflows.
@@ -39,9 +39,9 @@ def true_positive_ceilings(
     """Largest true-positive rate of any attacker, for each false-positive rate.
 
     Args:
-      false_positive_rates: In [0, 1].
-      epsilon: At least 0; math.inf for no guarantee.
-      delta: In [0, 1].
+      false_positive_rates: Shares of non-members that are taken for members, in [0, 1].
+      epsilon: Epsilon of the guarantee, at least 0; math.inf for no guarantee.
+      delta: Delta of the guarantee, in [0, 1].
     """
     _check(epsilon, delta)
     rates = np.asarray(false_positive_rates, dtype=np.float64)

@@ -111,7 +111,7 @@ def membership_charts(result: MembershipResult) -> list[Chart]:
                 is_log=True,
                 is_percent=True,
             ),
-            # What is below chance at the left end says nothing about leaks.
+            # What is below random guessing at the left end says nothing about leaks.
             y_axis=Axis(
                 name="true positives: members found",
                 is_log=True,
@@ -125,7 +125,7 @@ def membership_charts(result: MembershipResult) -> list[Chart]:
 
 
 def _guesses(name: str, x_axis: Axis, *curves: Curve) -> CurveChart:
-    """Shares of bits that were guessed right; half of them are right by chance."""
+    """Shares of bits that were guessed right; half of them are right for guesses at random."""
     ends = [min(curve.xs[0] for curve in curves), max(curve.xs[-1] for curve in curves)]
     return CurveChart(
         name=name,

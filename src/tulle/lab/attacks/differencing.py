@@ -21,7 +21,7 @@ from tulle.privacy.units import Adjacency
 
 IntArray = NDArray[np.int64]
 _SLICES_ASKED = 2
-"""Both counts share the epsilon."""
+"""Number of counts that an attack asks for; they share the epsilon."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

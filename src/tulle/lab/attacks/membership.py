@@ -43,7 +43,7 @@ class MembershipConfig:
 
     num_candidates: int = 200
     num_features: int = 1000
-    """More than candidates: enough to learn all of them by heart."""
+    """Number of features, more than candidates: enough to learn all of them by heart."""
     epsilons: tuple[float, ...] = (1.0, 4.0)
     """Epsilons of the private models."""
     delta: float = 1e-5
@@ -68,12 +68,13 @@ class AttackedModel:
     """What the attacker found out about one kind of model."""
 
     epsilon: float
-    """math.inf for the model without noise."""
+    """Epsilon of the model; math.inf for the model without noise."""
     delta: float
     true_positive_rates: tuple[float, ...]
     """Share of members found at each of FALSE_POSITIVE_RATES."""
     area_under_curve: float
-    """0.5 by chance, 1 if members are always told from others."""
+    """Area under the attack's curve: 0.5 for guesses at random, 1 if members are always told from
+    others."""
     true_positive_rate: float
     """Share of members found at the low false-positive rate."""
     ceiling: float
@@ -144,7 +145,7 @@ def true_positive_rates(
 
     Args:
       member_scores: Higher for those the attacker takes for members.
-      other_scores: Of those who are none.
+      other_scores: Scores of those who are no members.
       false_positive_rates: Largest share of others above the threshold.
     """
     if not member_scores.size or not other_scores.size:

@@ -63,7 +63,7 @@ class ReconstructionRow:
     epsilon: float
     """Epsilon of all answers together; math.inf if they are exact."""
     share_right: float
-    """Share of all bits; half of them are right by chance."""
+    """Share of all bits; half of them are right for guesses at random."""
     ceiling: float
     """What no attacker exceeds in expectation at this epsilon."""
 
@@ -147,7 +147,8 @@ def reconstruct_bits(
     Args:
       queries: [queries, users] of 0 and 1: who is counted.
       answers: One number a query, exact or noisy.
-      noise_stddev: Of the answers, which is public; keeps noise from being explained by bits.
+      noise_stddev: Standard deviation of the answers' noise, which is public; keeps noise from
+        being explained by bits.
 
     Privacy:
       Post-processing of what was released.

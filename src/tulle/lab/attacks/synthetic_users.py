@@ -24,9 +24,9 @@ class SyntheticUsers:
     """One row a user."""
 
     columns: dict[str, IntArray]
-    """Known to others: where somebody lives, how old they are, what they use, when they came."""
+    """Columns that others know: where people live, their age, what they use, when they came."""
     bits: IntArray
-    """Private, 0 or 1: did they buy."""
+    """Private bit of each user, 0 or 1: whether they bought."""
 
     def __len__(self) -> int:
         return self.bits.size

@@ -66,7 +66,7 @@ def run_attacks(
       attack: "reconstruction", "differencing", "linkage", "membership" or "all".
       seed: Seed of the synthetic users and of the noise.
       output: New folder for a chart (SVG) and a JSON file of each attack.
-      watch: Is told the name of the attack that begins.
+      watch: Function that is told the name of the attack that begins.
 
     Raises:
       ConfigError: There is no such attack.

@@ -152,7 +152,7 @@ def places_within_source(sources: ArrayLike) -> IntArray:
 def _load(
     data: object, columns: LogColumns, side: Side, needed: list[str], kept: tuple[str, ...]
 ) -> pl.DataFrame:
-    """Kept columns as they are, needed ones as text under inner names, in order of time."""
+    """The kept columns as they are, needed ones as text under inner names, in order of time."""
     time = columns.needed_time(side)
     rows = read_rows(data, [time, *needed, *kept])
     if not len(rows.table):

@@ -168,7 +168,7 @@ class ReportSpec:
         return places
 
     def _walk(self, num_sources: int) -> "Sequence[tuple[int, IntArray, IntArray]]":
-        """For each cell: how many states follow it, and what is left of its buckets.
+        """Steps over all cells: how many states follow each, and what is left of its buckets.
 
         The array of what is left is shared by the cells of one value and changed by the caller.
         """

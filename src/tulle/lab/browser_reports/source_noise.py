@@ -130,7 +130,7 @@ def debias(value: Any, mean_over_states: Any, flip_prob: Any) -> Any:
 
     Args:
       value: What was read off the noisy state, g.
-      mean_over_states: Its mean over all states alike, m.
+      mean_over_states: Mean of the number over all states alike, m.
       flip_prob: Probability that a source is noised, p.
     """
     return (value - flip_prob * mean_over_states) / (1 - flip_prob)

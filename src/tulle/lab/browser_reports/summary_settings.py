@@ -37,7 +37,7 @@ class Goal:
     column: str | None = None
     """The column of conversions that is added up; None counts them."""
     max_value: float = 1.0
-    """Larger values are cut to this."""
+    """Largest value of a conversion; larger ones are cut to this."""
     budget_share: float = 1.0
     """Share of a conversion's budget."""
 

@@ -66,7 +66,7 @@ def fit_weights(problem: LogisticProblem, *, tolerance: float = EXACT) -> FloatA
 
     Args:
       problem: The loss.
-      tolerance: Of the gradient, each entry in units of the root of its curvature. At its
+      tolerance: Bound on the gradient, each entry in units of the root of its curvature. At its
         end a fit is about tolerance^2 / 2 above the least loss of all rows together.
 
     Raises:

@@ -119,7 +119,10 @@ def pricing_claims(found: MarketExperiments) -> list[ClaimVerdict]:
 
 
 def score_claims(rows: Sequence[ScoreRow]) -> list[ClaimVerdict]:
-    """More candidates and more extreme scores favour noisy max, without public scores."""
+    """Judges the claim that more candidates and more extreme scores favour noisy max.
+
+    The devices' scores are all that a mechanism has here: there are no public scores.
+    """
     from_epsilon = score_overtaking(rows)
     sizes = sorted({size for _, size in from_epsilon})
     numbers = {f"{law}, {size}": value for (law, size), value in from_epsilon.items()}
@@ -153,7 +156,7 @@ def score_claims(rows: Sequence[ScoreRow]) -> list[ClaimVerdict]:
 
 
 def grid_claims(rows: Sequence[GridRow]) -> list[ClaimVerdict]:
-    """More candidates, and devices that know less, favour clipped noisy max.
+    """Judges the claim that more candidates and less informed devices favour clipped noisy max.
 
     Args:
       rows: Groups in the order of their candidates, fewest first.

@@ -84,7 +84,7 @@ def run_experiments(
     """Everything that can be found out on one market.
 
     Args:
-      market: Its name.
+      market: Name of the market.
       planning: Where settings are tuned: other devices than the judged ones.
       judged: What the results are about.
       settings: Grids.

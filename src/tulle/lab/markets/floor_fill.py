@@ -81,7 +81,7 @@ def fill(floors: Floors, raw_scores: Sequence[float]) -> tuple[int, ...]:
     """Words that lead to each candidate: 2^64 together, the best scores at their caps.
 
     Args:
-      floors: Of the candidates, in a public order.
+      floors: Floors of the candidates, in a public order.
       raw_scores: One finite private score for each.
 
     Privacy:
@@ -141,7 +141,7 @@ class FloorVectorMechanism:
     """[candidates], the least probability of each, from public data alone; in each auction they add
     up to at most 1 and at least e^-epsilon. A floor of 0 means never chosen."""
     floors_name: str
-    """Where the floors come from, in a few words."""
+    """Origin of the floors, in a few words."""
 
     num_slots = 1
     shortlist = None
@@ -264,7 +264,7 @@ def cap_factor(epsilon: float) -> int:
 
 
 def infeasible_floors(epsilon: float, total: float) -> ConfigError:
-    """Why no mechanism has floors of this sum."""
+    """Reason why no mechanism has floors of this sum."""
     return ConfigError(
         f"floors add up to {total:.12g}; with epsilon={epsilon} they must add up to at most 1 and, "
         f"as no probability may exceed e^epsilon times its floor, to at least "

@@ -127,7 +127,7 @@ def best_of(
 
     Args:
       sample: Where options are tried.
-      options: At least one mechanism.
+      options: Mechanisms to compare, at least one.
       objective: The metric that is made large.
 
     Privacy:
@@ -146,9 +146,9 @@ def mix_device_clicks(auctions: Auctions, device: DeviceClicks, *, alpha: float)
     shrinks by the same factor.
 
     Args:
-      auctions: Whose server predictions are mixed in.
+      auctions: Auctions whose server predictions are mixed in.
       device: Predictions from private data.
-      alpha: From 0, the server's predictions, to 1, the device's.
+      alpha: Weight from 0, the server's predictions, to 1, the device's.
 
     Privacy:
       Stays on devices: the result is as sensitive as `device`. Releases nothing, costs nothing.

@@ -1,4 +1,4 @@
-"""Where randomized response overtakes clipped noisy max, by candidates and by what devices know.
+"""Epsilon at which randomized response overtakes clipped noisy max, by candidates and knowledge.
 
 Figure 13 of Laro et al. 2024. The fewer the candidates and the more devices know, the earlier.
 The clipped scores get the width that is best for each epsilon, on the very sample they are
@@ -131,8 +131,8 @@ def overtaking_epsilon(
 
     Args:
       epsilons: Rising.
-      values: Of the mechanism that may overtake, one for each epsilon.
-      others: Of the mechanism it is compared with.
+      values: Values of the mechanism that may overtake, one for each epsilon.
+      others: Values of the mechanism it is compared with.
     """
     found = None
     for epsilon, value, other in reversed(list(zip(epsilons, values, others, strict=True))):

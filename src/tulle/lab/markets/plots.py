@@ -212,7 +212,7 @@ def _rules(market: MarketExperiments) -> list[str]:
 
 
 def _rows(market: MarketExperiments, rule: str) -> list[SweepRow]:
-    """Those of one rule, without the fixed widths, which are several at one epsilon."""
+    """Rows of one rule, without the fixed widths, which are several at one epsilon."""
     return [r for r in market.epsilon_rows if r.rule == rule and r.mechanism != CLIPPED]
 
 

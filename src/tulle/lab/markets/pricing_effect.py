@@ -26,11 +26,11 @@ class PricingRow:
 
     rule: str
     predictions: str
-    """Whose: of the device, of the server, or the same for all candidates (uninformed)."""
+    """Source of the predictions: device, server, or the same for all candidates (uninformed)."""
     revenue: float
     surplus: float
     revenue_lift: float
-    """Against prices from the devices' predictions under the same rule."""
+    """Lift over prices from the devices' predictions under the same rule."""
     surplus_lift: float
 
     def to_dict(self) -> dict[str, object]:

@@ -50,8 +50,8 @@ def single_auctions(
 
     Args:
       sample: Where auctions are looked for.
-      epsilons: To try each mechanism at.
-      width: Of clipped scores.
+      epsilons: Values of epsilon to try each mechanism at.
+      width: Width of clipped scores.
       few: Most candidates of a small auction.
       many: Fewest candidates of a large auction.
 

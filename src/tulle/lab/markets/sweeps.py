@@ -70,18 +70,18 @@ class SweepRow:
     """One mechanism at one epsilon under one rule of pricing. As sensitive as the sample."""
 
     mechanism: str
-    """Its family; see `setting` for what was tuned."""
+    """Family of the mechanism; see `setting` for what was tuned."""
     setting: str
     epsilon: float
     rule: str
     metrics: MarketMetrics
     lifts: dict[str, float | None]
-    """Against the server's winners."""
+    """Lifts over the server's winners."""
     captured_share: float
     """Share that is kept of the gain in welfare from the server's winners to the devices'
     favourites."""
     captured_share_error: float
-    """Its standard error, over the auctions and devices that were drawn."""
+    """Standard error of the captured share, over the auctions and devices that were drawn."""
 
     def to_dict(self) -> dict[str, object]:
         """One flat row."""
@@ -138,7 +138,7 @@ class GammaRow:
     rule: str
     metrics: MarketMetrics
     lifts: dict[str, float | None]
-    """Against the server's winners."""
+    """Lifts over the server's winners."""
     captured_share: float
     """Share that is kept of the gain in welfare from the server's winners to the devices'
     favourites."""
@@ -230,7 +230,7 @@ def tuned_cutoff(
 
     Args:
       sample: Where gamma is tuned.
-      epsilon: Of the mechanism.
+      epsilon: Epsilon of the mechanism.
       gammas: What is tried.
       objective: The metric that is made large.
 
@@ -253,7 +253,7 @@ def tuned_clipping(
 
     Args:
       sample: Where the width is tuned.
-      epsilon: Of the mechanism.
+      epsilon: Epsilon of the mechanism.
       widths: What is tried.
       noise: Law of the noise.
       objective: The metric that is made large.
@@ -275,7 +275,7 @@ def tuned_boost(
 
     Args:
       sample: Where d is tuned.
-      epsilon: Of the mechanism.
+      epsilon: Epsilon of the mechanism.
       nums_boosted: What is tried.
       objective: The metric that is made large.
 

@@ -38,7 +38,7 @@ MARKETS = {
 """Names of synthetic markets by their word."""
 
 Watch = Callable[[str], None]
-"""Is told what begins."""
+"""Function that is told what begins."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Simulation:
 
     found: MarketExperiments
     grid: tuple[GridRow, ...]
-    """Where randomized response overtakes, by candidates and by what devices know."""
+    """Epsilons at which randomized response overtakes, by candidates and by what devices know."""
     claims: tuple[ClaimVerdict, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def simulate(
 
     Args:
       auctions: A file of auctions with predictions of devices, or a table of them.
-      market: Or a synthetic market: "search", "display" or "small-display".
+      market: Synthetic market instead of files: "search", "display" or "small-display".
       num_auctions: Number of auctions to draw, or to read at most.
       seed: Seed of a synthetic market.
       reserve: Least server score that takes part.
@@ -97,7 +97,7 @@ def simulate(
         None: fitted to half of them.
       columns: Names of the columns of auctions, where they are not the usual ones.
       output: New folder for simulation.json and charts.
-      watch: Is told what begins.
+      watch: Function that is told what begins.
 
     Privacy:
       None: exact figures from predictions of devices. For synthetic markets, and for people who

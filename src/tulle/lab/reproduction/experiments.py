@@ -45,6 +45,6 @@ TRAINED: Mapping[str, Experiment] = {
     "adkdd24-fig4": run_model_size,
     "adkdd24-fig5": run_vocabulary,
 }
-"""Those that train models and so need torch."""
+"""Experiments that train models and so need torch."""
 EXPERIMENTS: Mapping[str, Experiment] = {**_COMPUTED, **TRAINED}
-"""By the name of the target."""
+"""All experiments by the name of their target."""

@@ -40,9 +40,9 @@ class Findings:
 
     figures: Mapping[str, OwnFigure]
     missing: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Why a figure is not there, or is there and must not be compared, by its name."""
+    """Reason why a figure is not there, or must not be compared, by its name."""
     setting: str = ""
-    """On what it ran, in one line."""
+    """Data that it ran on, in one line."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ def clear_least(figures: Mapping[float, OwnFigure]) -> float | None:
     """The setting with the least figure; None if another one is within the errors.
 
     Args:
-      figures: By setting, two or more.
+      figures: Figures by setting, two or more.
     """
     least, *others = sorted(figures, key=lambda setting: figures[setting].value)
     best = figures[least]
@@ -94,11 +94,11 @@ def clear_least(figures: Mapping[float, OwnFigure]) -> float | None:
 
 
 def tied_text(name: str, figures: Mapping[float, OwnFigure]) -> str:
-    """Why there is no clearly least figure: which settings share that place.
+    """Reason why there is no clearly least figure: which settings share that place.
 
     Args:
-      name: Of the figure that is missing for it.
-      figures: By setting, as for `clear_least`.
+      name: Name of the figure that is missing for it.
+      figures: Figures by setting, as for `clear_least`.
     """
     best = min(figures.values(), key=lambda figure: figure.value)
     tied = [

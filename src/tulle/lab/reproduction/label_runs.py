@@ -34,9 +34,9 @@ _ORDER_EPSILON = 3.0
 _ADVERTISER, _PUBLISHER = "campaign", "cat8"
 """The log has no publisher: a category with 11 values stands for it."""
 _MAX_LOGIT = 8.0
-"""Bounds the debiased loss from below; a chance of 1 in 3,000 is within it."""
+"""Bounds the debiased loss from below; a probability of 1 in 3,000 is within it."""
 _LINEAR_RATE, _LOW_NAIVE_RATE, _NAIVE_RATE, _DEEP_RATE = 3e-2, 1e-3, 1e-2, 1e-3
-"""Chosen on noisy labels of other made-up rows that were held back."""
+"""Learning rates, chosen on noisy labels of other synthetic rows that were held back."""
 
 _OWNER_WORDS = {
     Owner.EXAMPLE: "impression",
@@ -134,7 +134,7 @@ class _LabelTraining:
     model: "AnyModel"
 
     def baseline(self, learning_rate: float) -> "QualityMetrics":
-        """On true labels."""
+        """Trains on true labels and tests the model."""
         from tulle.train import Adam, NonPrivateConfig, PlainPhase, RunOptions
         from tulle.train.fitting import fit
 
@@ -151,7 +151,14 @@ class _LabelTraining:
         is_debiased: bool,
         learning_rate: float,
     ) -> "QualityMetrics":
-        """On labels that were randomized once."""
+        """Trains on labels that were randomized once and tests the model.
+
+        Args:
+          response: Mechanism that randomizes the labels.
+          unit_rows: Rows by unit.
+          is_debiased: Whether the loss is debiased; otherwise reports are taken as they are.
+          learning_rate: Learning rate of Adam.
+        """
         from tulle.train import fit_on_reports
 
         model = fit_on_reports(
@@ -163,7 +170,7 @@ class _LabelTraining:
         return model.evaluate(self.rows.test)
 
     def on_plain_reports(self, response: PerRowResponse, unit_rows: UnitRows) -> "QualityMetrics":
-        """On reports as they are, at the rate of perceptrons."""
+        """Trains on reports as they are, at the rate of perceptrons."""
         return self.on_reports(response, unit_rows, False, _DEEP_RATE)
 
     def _noisy(self, response: PerRowResponse, unit_rows: UnitRows) -> "ExampleSet":

@@ -1,4 +1,4 @@
-"""Rows of a public ad log for an experiment: the user's copy, or a made-up one of its kind.
+"""Rows of a public ad log for an experiment: the user's copy, or a synthetic one of its kind.
 
 The log is prepared in a folder that goes away with the experiment. Rows are split at random into
 those to train on and those to test with, the same for every method.
@@ -35,12 +35,13 @@ _SALT = b"reproduction, public"
 _SPLIT_KEY = hashlib.sha256(b"split of a reproduction").digest()
 _PAPER_FRACTIONS = (0.8, 0.2)
 _FRACTIONS = (0.5, 0.5)
-"""Of a reduced run: test rows cost next to nothing, and few of them leave claims open."""
+"""Shares of training and test rows in a reduced run: test rows cost next to nothing, and few of
+them leave claims open."""
 _LEAST_ROWS = 1_000
 _COUNT_NOISE_MULTIPLIER = 4.0
 _COUNT_EPSILON, _COUNT_DELTA = 3.0, 1e-9
-"""Of counts of sensitive values; the values are protected too, so it raises thresholds below
-about 115 rows."""
+"""Guarantee of counts of sensitive values; the values are protected too, so it raises thresholds
+below about 115 rows."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,19 +50,19 @@ class MinCounts:
 
     public: int
     sensitive: int | None
-    """Of noisy counts, whose cost is part of what models are calibrated to. None: sensitive
-    values are hashed all the same."""
+    """Least noisy count of a kept sensitive value; its cost is part of what models are calibrated
+    to. None: sensitive values are hashed all the same."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LogKind:
-    """A public log: how it is written, what its made-up twin is like, and how much is run."""
+    """A public log: how it is written, what its synthetic twin is like, and how much is run."""
 
     shape: "SynthShape"
     layout: "Layout"
     reduced_rows: int
     paper_rows: int
-    """Of the published experiment."""
+    """Number of rows of the published experiment."""
     public_bins: int = 100_000
     sensitive_bins: int = 50_000
     min_counts: MinCounts | None = None
@@ -108,11 +109,11 @@ class LogRows:
         return np.asarray(ids if self.train.rows is None else ids[self.train.rows], dtype=np.int64)
 
     def num_ids(self, role: str) -> int:
-        """Of the table that the features of a role share."""
+        """Number of ids of the table that the features of a role share."""
         return max(each.num_ids for each in self.train.features if each.role == role)
 
     def described(self) -> str:
-        """In one line; sizes are public."""
+        """Name and sizes in one line; sizes are public."""
         return f"{self.name}, {self.train.num_rows:,} training rows, {self.test.num_rows:,} to test"
 
 
@@ -124,7 +125,7 @@ def log_rows(
 
     Args:
       kind: Which log.
-      settings: Whose copy, and how much of it.
+      settings: Copy of the data to use, and how much of it.
       by_user: Whether a user's rows are all to train on or all to test with.
 
     Privacy:

@@ -132,7 +132,7 @@ def run_synthetic_scores(settings: ReproductionSettings) -> Findings:
 
 
 def run_mixing_grid(settings: ReproductionSettings) -> Findings:
-    """From which epsilon on randomized response beats clipping, by candidates and alpha.
+    """Finds the epsilon from which on randomized response beats clipping, by candidates and alpha.
 
     Privacy:
       Not a private release: computed from device predictions.

@@ -90,8 +90,8 @@ class PrivateTraining:
         """The papers' Hybrid: labels first, then private steps from there on.
 
         Args:
-          epsilon: Of both phases.
-          split: Over the phases; None for min(0.6 epsilon, 3) on labels.
+          epsilon: Epsilon of both phases together.
+          split: Split of epsilon over the phases; None for min(0.6 epsilon, 3) on labels.
           public_tower: Whether private steps train it on; None for yes.
         """
         from tulle.train import HybridConfig, PaperSplit

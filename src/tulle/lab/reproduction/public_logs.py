@@ -1,4 +1,4 @@
-"""The public logs of the papers: their layouts, made-up twins, and how many rows are run."""
+"""The public logs of the papers: their layouts, synthetic twins, and how many rows are run."""
 
 import dataclasses
 

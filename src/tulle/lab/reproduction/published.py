@@ -70,7 +70,7 @@ class PublishedClaim:
 
     @property
     def names(self) -> frozenset[str]:
-        """Of the figures that it needs."""
+        """Names of the figures that it needs."""
         return frozenset(side for side in (*self.left, *self.right) if isinstance(side, str))
 
 

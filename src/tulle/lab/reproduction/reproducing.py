@@ -71,8 +71,8 @@ def reproduce(
     """Runs one target.
 
     Args:
-      name: Of the target.
-      settings: On what, how large and with which seed.
+      name: Name of the target.
+      settings: Data, scale and seed of the run.
       experiments: How each target is run; see `experiments.EXPERIMENTS`.
 
     Privacy:
@@ -87,7 +87,13 @@ def reproduce(
 def compare(
     target: PublishedTarget, settings: ReproductionSettings, findings: Findings
 ) -> Reproduction:
-    """Figures side by side, those of the paper first, and all verdicts."""
+    """Figures side by side, those of the paper first, and all verdicts.
+
+    Args:
+      target: Figures and claims of the paper.
+      settings: Settings of the run.
+      findings: Figures of the run.
+    """
     published = {figure.name: figure for figure in target.figures}
     names = dict.fromkeys((*published, *findings.figures))
     return Reproduction(

@@ -29,9 +29,9 @@ class ReproductionSettings:
     """The user's copy of the data; None for a synthetic set of the same kind."""
     scale: ReproductionScale = ReproductionScale.REDUCED
     seed: int = 1
-    """Of synthetic data, of noise and of first weights: a fixed seed is no private release."""
+    """Seed of synthetic data, of noise and of first weights: a fixed one is no private release."""
     say: Callable[[str], None] = _nothing
-    """Is told what begins."""
+    """Function that is told what begins."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**31:

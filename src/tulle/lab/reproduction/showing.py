@@ -11,12 +11,12 @@ _NOTHING = "-"
 
 
 def reproduction_text(found: Reproduction) -> str:
-    """For a terminal."""
+    """Text of a reproduction for a terminal."""
     return "\n".join(_text_lines(found))
 
 
 def reproduction_markdown(found: Reproduction) -> str:
-    """For a file."""
+    """Markdown of a reproduction for a file."""
     return "\n".join(_markdown_lines(found)) + "\n"
 
 

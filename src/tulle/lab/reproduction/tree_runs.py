@@ -45,7 +45,8 @@ def run_hierarchy(settings: ReproductionSettings) -> Findings:
         rng = np.random.default_rng(settings.seed)
         histories = [_drawn_totals(rng) for _ in range(num_trees)]
         where = (
-            f"{num_trees} made-up trees of {len(tree.leaf_nodes):,} leaves, {_TOTAL:,} conversions"
+            f"{num_trees} synthetic trees of {len(tree.leaf_nodes):,} leaves, "
+            f"{_TOTAL:,} conversions"
         )
     else:
         tree, totals = read_tree(settings.data)

@@ -49,14 +49,20 @@ class ReachRelation:
 
 
 def part_of(part: str, whole: str) -> ReachRelation:
-    """Whoever a part reached, the whole reached: a publisher in all publishers, 2+ in 1+."""
+    """The relation that a part reaches no more than the whole.
+
+    Whoever a part reached, the whole reached: a publisher in all publishers, 2+ in 1+.
+    """
     return ReachRelation(
         description=f"{part} <= {whole}", coefficients=((part, 1.0), (whole, -1.0))
     )
 
 
 def covered_by(union: str, parts: Sequence[str]) -> ReachRelation:
-    """Whoever a union reached, one of its parts did."""
+    """The relation that a union reaches no more than its parts together.
+
+    Whoever the union reached, one of its parts did.
+    """
     return ReachRelation(
         description=f"{union} <= {' + '.join(parts)}",
         coefficients=((union, 1.0), *((part, -1.0) for part in parts)),
@@ -78,7 +84,9 @@ def adds_up(whole: str, parts: Sequence[str]) -> ReachRelation:
 
 
 def within_impressions(k_plus_reach: str, k: int, impressions: str | float) -> ReachRelation:
-    """Whoever saw k impressions or more used up k of them.
+    """The relation that k times the k+ reach is at most the number of impressions.
+
+    Whoever saw k impressions or more used up k of them.
 
     Impressions are another noisy number, by name, or a public one.
 

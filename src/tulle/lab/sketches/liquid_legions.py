@@ -127,7 +127,7 @@ class LiquidLegions:
 
     config: LiquidLegionsConfig
     key_mark: str
-    """Tells sketches of different keys apart."""
+    """Mark that tells sketches of different keys apart."""
     raw_marks: Marks = dataclasses.field(repr=False)
 
     @classmethod

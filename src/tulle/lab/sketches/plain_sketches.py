@@ -60,7 +60,7 @@ class PlainSketch:
 
     @property
     def raw_estimate(self) -> float:
-        """About how many distinct users there are. Sensitive, whatever noise is added."""
+        """Estimated number of distinct users. Sensitive, whatever noise is added."""
         return float(self.raw_sketch.get_estimate())
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -120,9 +120,9 @@ def encode_party(
     """What a party sends about its users. Runs at the party.
 
     Args:
-      sketch: Of the party's own users.
+      sketch: Sketch of the party's own users.
       config: Public settings, the same for all.
-      party: Its number, from 0 on; tells its extra registers from those of others.
+      party: Number of the party, from 0 on; tells its extra registers from those of others.
       key: The secret of all parties that the sketches were made with.
       release_name: Never used before; the order of registers follows from it and the key.
       rng: Source of noise and residues. Sensitive: never log or save its state.

@@ -196,12 +196,12 @@ def response_releases(
     """Unbiased counts from how many reports support each value.
 
     Args:
-      report_counts: For each value, how many reports support it. Already protected.
+      report_counts: Number of reports that support each value. Already protected.
       randomizer: The settings that the reports were made with.
       num_users: How many reports there are.
       values: The values to release.
       event: What the reports cost.
-      confidence: Of each interval.
+      confidence: Confidence of each interval.
     """
     estimates = debias_counts(report_counts, num_users, randomizer)
     variances = _Variances(randomizer, num_users)

@@ -47,7 +47,7 @@ _PRECISION = 1e-6
 _STEP_BACK = 1e-4
 """Relative step towards more noise, for what interpolation adds to the profile."""
 _MAX_LOCAL_EPSILON = 40.0
-"""Above it the sampler's 64-bit words, and not epsilon, set how often a report lies."""
+"""Largest epsilon of a report; above it the sampler's 64-bit words set how often a report lies."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -138,8 +138,8 @@ def largest_local_epsilon(
     """The largest epsilon of one report at which the shuffled reports are (epsilon, delta)-private.
 
     Args:
-      epsilon: Of the shuffled reports; the answer is never below it.
-      delta: Of the shuffled reports.
+      epsilon: Epsilon of the shuffled reports; the answer is never below it.
+      delta: Delta of the shuffled reports.
       num_reports: Reports of honest users that are shuffled together.
       num_values: Values that a report can have.
     """

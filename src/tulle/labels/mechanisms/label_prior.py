@@ -231,7 +231,7 @@ class LearntPriorNoise:
         return ONE_LABEL_A_ROW
 
     def assumptions(self) -> tuple[Assumption, ...]:
-        """None of its own: the prior comes from these labels, and is paid for."""
+        """Assumptions of its own: none, as the prior comes from these labels and is paid for."""
         return ()
 
     def check_labels(self, raw_labels: NDArray[Any]) -> None:

@@ -63,7 +63,7 @@ class UnbiasedResponse:
     atoms: int = MOST_ATOMS
     """Most labels that enter the linear program; more cost time and save variance."""
     limits: SearchLimits = dataclasses.field(default_factory=SearchLimits)
-    """When the search for the optimum stops."""
+    """Limits at which the search for the optimum stops."""
 
     rounding: Rounding = dataclasses.field(init=False)
     """Randomizer from labels to atoms."""

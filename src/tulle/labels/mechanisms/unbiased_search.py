@@ -58,7 +58,7 @@ _REACH = 0.05
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchLimits:
-    """When a search stops."""
+    """Limits at which a search stops."""
 
     relative_gap: float = 1e-7
     """Gap to the optimum, proven, at which the search ends."""
@@ -126,7 +126,7 @@ def start_columns(problem: Problem) -> Columns:
 
 
 def coarser(problem: Problem) -> tuple[Problem, IntArray]:
-    """About half the labels, with both ends, and the prior rounded onto them."""
+    """The problem of about half the labels, with both ends, and the prior rounded onto them."""
     num_kept = problem.num_labels // 2 + 1
     places = np.unique(np.rint(np.linspace(0, problem.num_labels - 1, num_kept)).astype(np.int64))
     atoms = problem.labels[places]
@@ -142,7 +142,7 @@ def finer_duals(coarse: Problem, duals: Duals, fine: Problem) -> Duals:
 
     Args:
       coarse: The problem of some labels.
-      duals: Its prices.
+      duals: Dual prices of the coarse problem.
       fine: The problem of all labels.
     """
     root_sum = 2 * coarse.labels + duals.slope / coarse.prior
@@ -215,7 +215,8 @@ def _search(
 
 
 def _quality(one: Weighted) -> tuple[bool, float]:
-    """Smaller is better; what misses its constraints comes last, however small its error."""
+    """Rank of a randomizer, smaller is better: what misses its constraints comes last, however
+    small its error."""
     return one.worst_miss > _MAX_MISS, one.mean_squared_error
 
 

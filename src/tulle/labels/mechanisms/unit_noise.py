@@ -70,7 +70,7 @@ class UnitNoise:
         return self.mechanism.bounds()
 
     def assumptions(self) -> tuple[Assumption, ...]:
-        """None of its own."""
+        """Assumptions of its own: none."""
         return ()
 
     def check_labels(self, raw_labels: NDArray[Any]) -> None:

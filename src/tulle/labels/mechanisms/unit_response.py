@@ -170,7 +170,7 @@ class UnitResponse(abc.ABC):
           raw_labels: 0 or 1 for each row of the table.
           unit_rows: The rows of each unit.
           rng: Source of the noise; None: the operating system. Sensitive: never log its state.
-          key: At least 16 secret bytes, for a random choice of rows only.
+          key: Key of at least 16 secret bytes, for a random choice of rows only.
 
         Privacy:
           Unit: that of `unit_rows`, replace. Event: `event(lengths)`, with the lengths of

@@ -133,7 +133,7 @@ def make_release_plan(
     """Makes the plan of one release. Reads nothing.
 
     Args:
-      table: Whose columns and unit it is for.
+      table: Table whose columns and unit it is for.
       noise: How the labels will be noised.
       unit_rows: The rows of each unit, from public columns; for noise by units.
       terms: Who pays for the release, and where its noise comes from.

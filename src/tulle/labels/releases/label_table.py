@@ -251,7 +251,7 @@ class LabelTable:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelSource:
-    """Whose labels are released: data, roles and unit, as a caller names them."""
+    """Data whose labels are released, with roles and unit, as a caller names them."""
 
     data: object
     """A path or several, or a table of polars, pandas or Arrow."""

@@ -41,7 +41,7 @@ class ChannelCells:
     """The cells that units are counted in. Public."""
 
     channels: tuple[str, ...]
-    """Their names; channels that are not in it are ignored."""
+    """Names of the channels; others are ignored."""
     max_set_size: int = 3
     """Units that saw more channels than this are counted apart, and not used."""
 
@@ -139,7 +139,7 @@ def channel_effects(
     """The effect of each channel on the conversion rate; 0 if too few units saw it.
 
     Args:
-      counts: As `raw_cell_counts` gives them, with noise or of public data.
+      counts: Counts as `raw_cell_counts` gives them, with noise or of public data.
       cells: What was counted.
       fit: Noise of the counts, and the rate without any channel.
       value: How a set's rate is laid on its channels.

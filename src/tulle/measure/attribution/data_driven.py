@@ -105,7 +105,7 @@ class ChannelModel:
     def effect_stddevs(self) -> Mapping[str, float]:
         """The spread of an effect over the noise, by channel, found by drawing noise again.
 
-        The noise only: that people convert by chance comes on top.
+        The noise only: that people convert at random comes on top.
         """
         rng = SeededNoise(_REPEAT_SEED)
         shape = (_NUM_REPEATS, *self.noisy_counts.shape)

@@ -159,7 +159,7 @@ class Attribution:
     kind_lookback_seconds: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Shorter lookbacks by kind, e.g. {"view": 86_400}; others have `lookback_seconds`."""
     max_touches: int | None = None
-    """Only that many of the last matching impressions of a conversion count. None for all."""
+    """Most matching impressions of a conversion that count, the last ones. None for all."""
     max_conversions_per_user: int | None = None
     """Conversions of a user that are kept, chosen by keyed hash before attribution.
 

@@ -32,7 +32,7 @@ from tulle.measure.slice_jobs import Bounds, SliceJob, Subject
 from tulle.privacy.units import Owner, Unit
 
 MOST = 2.0
-"""The largest distance of two credit vectors."""
+"""The largest L1 distance of two credit vectors: each adds up to at most 1."""
 _ROUNDING = 1e-9
 """What shares that should add up to 1 may be above it by float rounding."""
 
@@ -68,7 +68,11 @@ def l2_sensitivity_steps(
 ) -> float:
     """The largest L2 change of a job's totals, over all slices and amounts, in steps.
 
-    Arguments as for `sensitivity_steps`.
+    Args:
+      job: What is added up, and its bounds.
+      unit: Who is protected.
+      attribution: How conversions are credited. A job of impressions does not use it.
+      columns: What the log says.
 
     Privacy:
       As `sensitivity_steps`.
@@ -255,6 +259,7 @@ def _bounded_l2_steps(bounds: Bounds, steps: int) -> float:
 
 def _root_rounded_up(square: int) -> float:
     root = math.isqrt(square)
+    # The conversion to a float and the root round by 2^-53 each; the factor is above both.
     return float(root) if root**2 == square else math.sqrt(square) * (1 + 2.0**-50)
 
 
@@ -291,7 +296,7 @@ def _weight_factor(least: float, most: float) -> float:
 
 def _oldest_weight(rule: TimeDecay, lookback_seconds: int | None) -> float:
     if lookback_seconds is None:
-        return 0.0
+        return 0.0  # an impression of any age may weigh as little as it likes
     return float(2.0 ** (-lookback_seconds / rule.half_life_seconds))
 
 

@@ -82,8 +82,8 @@ def optimise_clips(
 
     Args:
       history: Past rows.
-      budget: Of the whole job. Shares become whole numbers of its steps, so have many of them,
-        e.g. 65536.
+      budget: Budget of the whole job. Shares become whole numbers of its steps, so have many of
+        them, e.g. 65536.
       taus: Smallest totals that matter, as in `expected_errors`.
 
     Privacy:
@@ -156,7 +156,7 @@ def expected_errors(
     Args:
       history: Past rows; its columns are those that `amounts` name.
       amounts: One for each value column, and one without column unless there is a rest.
-      budget: Of the whole job.
+      budget: Budget of the whole job.
       has_rest: Whether the job fills each row up to a whole contribution.
       taus: Smallest totals that matter, by value column and last for the count; as a default
         those of the history.

@@ -61,7 +61,7 @@ def read_history(data: object, query: Query) -> History:
     Args:
       data: A measurement with a table of the query's name and slices, or a file or a table in
         memory with the slice columns and "count".
-      query: Whose slices they are.
+      query: Query whose slices they are.
     """
     names = [column.name for column in query.slices]
     path = _measurement(data)
@@ -90,7 +90,7 @@ def read_past(data: object, queries: Sequence[Query]) -> dict[str, pl.DataFrame]
     Args:
       data: A measurement.json; or a file or a table in memory with slice columns and "count",
         which is added up over the columns that a query does not slice by.
-      queries: Whose slices they are.
+      queries: Queries whose slices they are.
     """
     path = _measurement(data)
     if path is not None:

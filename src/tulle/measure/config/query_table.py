@@ -201,7 +201,7 @@ def read_keys(data: object, names: list[str]) -> pl.DataFrame:
 
     Args:
       data: A path, or a table in memory.
-      names: Its columns that are slices, in order.
+      names: Columns of the table that are slices, in order.
 
     Raises:
       DataError: It cannot be read, or lacks a column.

@@ -50,10 +50,10 @@ def channel_sets(
     Args:
       engine: Where it runs.
       log: The tables, which `check_log` found right.
-      attribution: Its lookback, one for all kinds; the rule does not matter.
+      attribution: Attribution, for its lookback, one for all kinds; the rule does not matter.
       channel: A column of impressions.
       unit: Each has one path at most.
-      salt: At least 16 secret random bytes, new for every run. Sensitive: never log it.
+      salt: Key of at least 16 secret random bytes, new for every run. Sensitive: never log it.
 
     Returns:
       Columns channels (sorted texts), converted, num_units; one row for each that occurs.

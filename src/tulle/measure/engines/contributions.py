@@ -297,7 +297,7 @@ def wanted_steps(
 
     Args:
       prefix: What the names of the steps begin with.
-      job: Its keys say which slices are wanted.
+      job: Job, whose keys say which slices are wanted.
       carried: Columns that go along.
     """
     names = column_list((*carried, *(f"s{index}" for index in range(len(job.slices)))))

@@ -30,11 +30,12 @@ from tulle.measure.engines.sql_text import column_list, equal_columns, float_lit
 WEIGHT_STEPS = 1 << 40
 """What a weight of 1 is as a whole number."""
 _MAX_PLAIN_HALVINGS = 8
-"""Up to here a weight by age has 32 bits and more, and needs no comparison with the newest."""
+"""Most halvings after which a weight by age has 32 bits or more (of the 40 of `WEIGHT_STEPS`), and
+so needs no comparison with the newest."""
 _LEAST_PRIORITY = -1e308
 """Priority of an impression without one: below all others."""
 _RANK_STEP = 1 << 57
-"""Beyond all times in microseconds, so that a rank outweighs them."""
+"""Step of a rank, beyond all times in microseconds, so that a rank outweighs them."""
 _MAX_RANKS = 30
 """Most kinds that are ranked by sums: 30 steps of 2^57 fit into 64 bits."""
 _CHANNEL = f"COALESCE(CAST(channel AS VARCHAR), {text_literal(NULL_TEXT)})"
@@ -49,7 +50,7 @@ def all_credit_steps(
     Args:
       matching: Who matches.
       rules: One credit column each.
-      has_asof_join: Of the engine.
+      has_asof_join: Whether the engine has an ASOF join.
       keeps_steps: Whether the engine runs a step once that is read several times.
     """
     before = [*matching.moment_steps(), *matching.near_steps()]

@@ -76,7 +76,7 @@ def exact_credit(
       attributions: Rules with the same lookbacks and limits.
       by: Columns of impressions to add up by.
       path: Where rows are written; None keeps them in memory, or leaves them out for totals.
-      say: Is told what is being done.
+      say: Function that is told what is being done.
 
     Privacy:
       Not private: exact rows and totals of users. Never let them out.

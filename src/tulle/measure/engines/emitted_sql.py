@@ -73,7 +73,7 @@ def emit_sql(
       log: Tables by name (`DatabaseTable`); others are called impressions and conversions.
       attribution: Needed if any job counts conversions.
       jobs: What is counted.
-      unit: Whose rows are bounded together.
+      unit: Unit whose rows are bounded together.
       dialect: "bigquery", "snowflake", "trino", "spark" or "duckdb".
       times_are_seconds: Whether time columns are whole seconds since 1970, not timestamps.
 

@@ -108,7 +108,7 @@ def open_engine(
     Args:
       where: "duckdb", "local[2]", or the URL of a Spark master (spark://…, yarn, k8s://…).
       memory_limit: E.g. "4GB"; DuckDB spills to disk above it. None: most of the machine's.
-      num_threads: Of DuckDB. None: all cores.
+      num_threads: Number of threads of DuckDB. None: all cores.
       spill_folder: Where DuckDB spills; sensitive rows lie in it while a program runs. None:
         a private folder among the machine's temporary files.
     """
@@ -171,7 +171,7 @@ def require_column(types: Mapping[str, str], column: str, *, what: str) -> Famil
     """The family of a column that must be there.
 
     Args:
-      types: Of one table.
+      types: Types of the columns of one table.
       column: The name that is wanted.
       what: The table and the role, e.g. "impressions (user)".
     """

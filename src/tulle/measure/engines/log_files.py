@@ -55,7 +55,7 @@ class TextTable:
     """Names in the header, which is the same in all files."""
     separator: str
     quote: str
-    """Around texts, doubled inside; empty where a quote is only text."""
+    """Quote around texts, doubled inside; empty where a quote is only text."""
 
 
 def file_kind(source: FileTable) -> FileKind:

@@ -44,7 +44,7 @@ class CarriedColumn:
     name: str
     column: str
     is_time: bool = False
-    """Carried as microseconds."""
+    """Whether it is a time, which is carried as microseconds."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class LogTypes:
     conversions: Mapping[str, str] | None
 
     def of(self, side: Side) -> Mapping[str, str]:
-        """Those of one table."""
+        """Types of the columns of one table."""
         if side is Side.IMPRESSION:
             return self.impressions
         if self.conversions is None:
@@ -299,7 +299,7 @@ def unit_select(unit: Unit, *, table: str, time: str) -> list[str]:
     Args:
       unit: Who is protected.
       table: The table's name in the statement.
-      time: Its column with the time, for windows.
+      time: Column with the time, for windows.
     """
     if not unit_columns(unit):
         return []
@@ -311,7 +311,7 @@ def unit_select(unit: Unit, *, table: str, time: str) -> list[str]:
 
 
 def has_unit(unit: Unit, *, table: str) -> str:
-    """That a row belongs to a unit at all: one without could escape every bound."""
+    """The condition that a row belongs to a unit at all: one without could escape every bound."""
     names = [name for name in unit_columns(unit) if name != "w"]
     return " AND ".join(f"{table}.{name} IS NOT NULL" for name in names) or "1 = 1"
 
@@ -339,7 +339,7 @@ def number_or_null(expression: str, family: Family) -> str:
 
 
 def is_finite(number: str) -> str:
-    """That a double is neither null, NaN nor infinite.
+    """The condition that a double is neither null, NaN nor infinite.
 
     Statistics of Parquet know no NaN: DuckDB takes what they say of `x <= 1` or `ISNAN(x)` for
     true of all rows and never looks. It looks at a difference.

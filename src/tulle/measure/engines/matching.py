@@ -92,7 +92,7 @@ class Matching:
         return plain_md5([f"i.{column}" for column in columns])
 
     def within_lookback(self) -> str:
-        """That the impression i is not too old for the moment m, and in its window."""
+        """The condition that impression i is not too old for moment m, and is in its window."""
         attribution = self.attribution
         limit = str(attribution.lookback_seconds * MICROS)
         if attribution.kind_lookback_seconds:

@@ -90,7 +90,7 @@ def keyed_md5(expressions: Sequence[str]) -> str:
 
 
 def keyed_draw(expressions: Sequence[str]) -> str:
-    """Its first 48 bits, which sort faster: rows of one draw need another order after it."""
+    """The first 48 bits of `keyed_md5`, which sort faster; equal draws need another order too."""
     return f"SUBSTRING({keyed_md5(expressions)}, 1, {_DRAW_DIGITS})"
 
 

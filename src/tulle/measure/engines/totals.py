@@ -67,8 +67,8 @@ def slice_totals(
       log: The tables, which `check_log` found right.
       attribution: Needed if any job counts conversions.
       jobs: What is counted.
-      unit: Whose rows are bounded together.
-      salt: At least 16 secret random bytes, new for every run. Sensitive: never log it.
+      unit: Unit whose rows are bounded together.
+      salt: Key of at least 16 secret random bytes, new for every run. Sensitive: never log it.
 
     Privacy:
       Releases nothing: totals are exact. Without one unit's rows they differ by at most
@@ -99,10 +99,10 @@ def frequencies(
 
     Args:
       engine: Where it runs.
-      log: Its impressions are read alone.
+      log: Log, whose impressions alone are read.
       jobs: What is counted.
       unit: Who is reached, and whose rows are bounded together.
-      salt: At least 16 secret random bytes, new for every run. Sensitive: never log it.
+      salt: Key of at least 16 secret random bytes, new for every run. Sensitive: never log it.
 
     Privacy:
       Releases nothing: histograms are exact. Without one unit's rows at most
@@ -131,8 +131,8 @@ def totals_program(
       tables: The log.
       attribution: Needed if any job counts conversions.
       jobs: What is added up.
-      unit: Whose rows are bounded together.
-      salt: At least 16 secret random bytes. Sensitive: never log it.
+      unit: Unit whose rows are bounded together.
+      salt: Key of at least 16 secret random bytes. Sensitive: never log it.
       has_asof_join: Whether the engine joins each row with the latest before it in one pass.
       keeps_steps: Whether the engine runs a step once that is read several times.
     """
@@ -171,7 +171,7 @@ def frequency_program(
       tables: The log.
       jobs: What is counted.
       unit: Who is reached, and whose rows are bounded together.
-      salt: At least 16 secret random bytes. Sensitive: never log it.
+      salt: Key of at least 16 secret random bytes. Sensitive: never log it.
     """
     check_unit(unit, tables.log, [Subject.IMPRESSIONS])
     if unit.owner.is_one_row:
@@ -199,7 +199,7 @@ def matching_for(tables: LogTables, attribution: Attribution | None, *, unit: Un
 
     Args:
       tables: The log.
-      attribution: Its lookbacks and limits.
+      attribution: Attribution, for its lookbacks and limits.
       unit: Who is protected.
     """
     if tables.log.conversions is None or attribution is None:
@@ -225,7 +225,7 @@ def job_steps(prefix: str, job: SliceJob, tables: LogTables, unit: Unit) -> list
       prefix: What the names of the steps begin with.
       job: What is added up.
       tables: The log.
-      unit: Whose rows are bounded together.
+      unit: Unit whose rows are bounded together.
     """
     steps = _bounded_values(prefix, job, tables, unit)
     amounts = [f"x{index}" for index in range(len(job.amount_names))]
@@ -242,13 +242,13 @@ def job_steps(prefix: str, job: SliceJob, tables: LogTables, unit: Unit) -> list
 
 
 def bounded_steps(prefix: str, job: SliceJob, tables: LogTables, unit: Unit) -> list[Step]:
-    """Up to the last bound: one row for each unit and slice, or each row if that is a unit.
+    """Steps up to the last bound: one row for each unit and slice, or each row if that is a unit.
 
     Args:
       prefix: What the names of the steps begin with.
       job: What is added up.
       tables: The log.
-      unit: Whose rows are bounded together.
+      unit: Unit whose rows are bounded together.
     """
     steps = _bounded_values(prefix, job, tables, unit)
     if job.keys is not None or not job.slices:

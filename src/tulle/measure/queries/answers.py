@@ -34,7 +34,7 @@ class SliceNumbers:
     """One kind of number for every slice, and the range that holds it."""
 
     metric: str
-    """Its name, e.g. "conversions"."""
+    """Name of the metric, e.g. "conversions"."""
     value: FloatArray
     low: FloatArray
     high: FloatArray
@@ -154,7 +154,7 @@ def chosen_slices(
     """The slices that are published.
 
     Args:
-      slices: Those that occur, or those that were asked for.
+      slices: Slices that occur, or those that were asked for.
       raw_unit_counts: Units in each, after bounding.
       selection: How they are chosen; None if they were asked for, and are public.
       rng: Source of the choice. Sensitive: never log or save its state.

@@ -22,9 +22,9 @@ class MeasureConfig:
     name: str = "measurement"
     log: AdLog
     attribution: Attribution | None
-    """None if no query is about conversions."""
+    """How conversions are credited; None if no query is about conversions."""
     game: ChannelGame | None = None
-    """Learns the weights of the attribution's channels from the log, privately."""
+    """Settings for learning the weights of the attribution's channels from the log, privately."""
     game_share: float = 0.2
     """Fraction of epsilon that is spent on learning weights of channels."""
     unit: Unit
@@ -33,7 +33,7 @@ class MeasureConfig:
     delta: float = 0.0
     """Delta of the guarantee, for Gaussian noise and for slices that are found privately."""
     noise: str = "laplace"
-    """Or gaussian: less noise where a unit is in many slices."""
+    """Noise of the sums: laplace, or gaussian, with less noise where a unit is in many slices."""
     queries: tuple[Query, ...]
     confidence: float = 0.95
     key_share: float = 0.25

@@ -66,7 +66,7 @@ class Levels:
     """Names of slice columns for each level from the top, each level adding some to the one
     above; the last has all. () is the total."""
     split: LevelSplit | tuple[float, ...] = LevelSplit.UNIFORM
-    """Or shares by level, which add up to 1; a level with share 0 is not measured."""
+    """Rule of the shares of levels, or the shares, which add up to 1; share 0 is not measured."""
     tau: float = 5.0
     """Counts below it are not worth a smaller error: errors are relative to max(tau, count)."""
 

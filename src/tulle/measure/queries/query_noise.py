@@ -26,7 +26,7 @@ IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
 _EXACT_FLOATS = 2**53
-"""Whole numbers below it are exact as floats."""
+"""Bound below which whole numbers are exact as floats; larger totals are refused."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -169,8 +169,8 @@ def noise_budget(law: str, epsilon: float, delta: float) -> NoiseBudget:
 
     Args:
       law: "laplace" or "gaussian".
-      epsilon: To spend on noise.
-      delta: To spend on noise; 0 for Laplace.
+      epsilon: Epsilon to spend on noise.
+      delta: Delta to spend on noise; 0 for Laplace.
     """
     if law == "laplace":
         return LaplaceBudget(epsilon=epsilon)
@@ -191,8 +191,8 @@ def combined_half_width(stddev: FloatArray, confidence: float, *, scale: float) 
     statement is proven for one noise and checked numerically over weights.
 
     Args:
-      stddev: Of each sum.
-      confidence: Of the interval.
+      stddev: Standard deviation of the noise of each sum.
+      confidence: Confidence of the interval.
       scale: The smallest of the noises, in steps.
     """
     check_confidence(confidence)
@@ -211,6 +211,7 @@ class BudgetShares:
         self._config = config
         self._epsilon = {q.name: config.query_epsilon * q.share / total for q in config.queries}
         is_gaussian = config.noise == "gaussian"
+        # Laplace noise needs no delta, so finding slices gets all of it; else each gets one half.
         key_delta = config.delta / 2 if is_gaussian else config.delta
         self._key_delta = key_delta / max(len(finding), 1)
         if not is_gaussian:

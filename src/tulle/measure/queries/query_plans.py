@@ -40,7 +40,7 @@ def plan_queries(
 
     Args:
       config: What is asked, and for which budget.
-      history: For queries whose levels share by history: earlier counts, one row a slice with
+      history: Earlier counts for queries whose levels share by history, one row a slice with
         the query's slice columns and a column "count". Public, or from an earlier release.
 
     Raises:

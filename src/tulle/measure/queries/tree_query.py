@@ -204,10 +204,10 @@ def level_shares(
     """Shares that add up to 1, one for each level from the top; some may be 0.
 
     Args:
-      query: Whose levels they are.
+      query: Query whose levels they are.
       levels: The levels.
-      job: Of its leaves.
-      budget: Of all levels together.
+      job: Job of the query's leaves.
+      budget: Budget of all levels together.
       history: Earlier numbers by slice in the column "count", where the split needs them.
 
     Privacy:
@@ -256,7 +256,7 @@ def tree_errors(query: Query, levels: Levels, job: SliceJob, history: pl.DataFra
 
     Args:
       query: The query.
-      levels: Its levels.
+      levels: Levels of the query.
       job: Totals of the leaves.
       history: Earlier numbers by slice in the column "count".
     """
@@ -274,7 +274,7 @@ def history_counts(query: Query, keys: pl.DataFrame, history: pl.DataFrame) -> F
 
     Args:
       query: The query.
-      keys: Its slices.
+      keys: Slices of the query.
       history: Earlier numbers by slice in the column "count".
     """
     _check_history(query, history)

@@ -102,7 +102,7 @@ class NumberNoise:
     """Whether earlier numbers of the query are of this kind."""
     level: str = ""
     nodes: Nodes | None = None
-    """None if the slices are those of the query."""
+    """Nodes that the numbers are of; None if the slices are those of the query."""
     is_as_measured: bool = False
 
 
@@ -113,7 +113,7 @@ def expected_errors(
 
     Args:
       plan: The measurement.
-      past: By query: earlier numbers of its slices in the column "count".
+      past: Earlier numbers of the slices by query, in the column "count".
       tau: Errors are relative to max(tau, number).
 
     Privacy:
@@ -140,8 +140,8 @@ def number_noises(
 
     Args:
       planned: The query.
-      keys: Its slices, if they are known.
-      confidence: Of the intervals.
+      keys: Slices of the query, if they are known.
+      confidence: Confidence of the intervals.
     """
     if isinstance(planned, ReachQuery):
         stddev, half_width = planned.reach_noise(confidence)

@@ -138,7 +138,7 @@ def release_frequencies(
       config: Noise and contribution settings.
       rng: Source of the noise; None: the operating system's. Sensitive: never log or save its
         state.
-      confidence: Of the intervals, each on its own.
+      confidence: Confidence of the intervals, each on its own.
 
     Privacy:
       Unit: the one that `frequencies` was bounded for. L1 sensitivity: max_slices_per_unit

@@ -138,7 +138,7 @@ class TreeErrors:
         """[levels], infinite for a level that cannot be estimated.
 
         Args:
-          budget: Of all levels together.
+          budget: Budget of all levels together.
           shares: [levels], of the budget.
           after_consistency: Whether nodes are estimated from all noisy totals together, or each
             from its own.
@@ -159,7 +159,7 @@ def level_variances(budget: TreeBudget, shares: npt.ArrayLike) -> FloatArray:
     """[levels], the variance of the noise of each level; infinite where the share is 0.
 
     Args:
-      budget: Of all levels together.
+      budget: Budget of all levels together.
       shares: [levels], >= 0, at most 1 together.
     """
     known = np.asarray(shares, dtype=np.float64)

@@ -28,7 +28,7 @@ class NonnegativeEstimate:
     values: FloatArray
     """[nodes], >= 0 and biased."""
     unbiased: TreeEstimate
-    """May be negative; its variances make the intervals."""
+    """Unbiased estimate, which may be negative; its variances make the intervals."""
 
 
 def nonnegative_estimate(

@@ -73,9 +73,9 @@ class ReportCounts:
     num_attributable: int
     """Conversions with a matching impression."""
     num_short: int
-    """Credited without the impressions of an epoch that had no budget left."""
+    """Conversions that are credited without the impressions of an epoch without budget left."""
     num_empty: int
-    """Not credited at all, because no epoch had budget left."""
+    """Conversions that are not credited at all, because no epoch had budget left."""
     attributable_value: int
     limited_value: int
     """The part of it that is not above max_value."""

@@ -40,7 +40,7 @@ class SaveImpression:
 
     @property
     def expected(self) -> ExpectedError | None:
-        """None for a call that works."""
+        """Error that the call must raise; None for a call that works."""
         return self.expected_error
 
     def happen(self, browser: Browser) -> None:

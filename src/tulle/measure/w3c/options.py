@@ -73,7 +73,7 @@ class ConversionOptions:
     credit: tuple[float, ...] = (1.0,)
     """Weights of the first, second, ... impression by priority, then by time from the last."""
     lookback_days: int | None = None
-    """None for the longest that is allowed."""
+    """Days that impressions may be old; None for the longest that is allowed."""
     match_values: tuple[int, ...] = ()
     impression_sites: tuple[str, ...] = ()
     impression_callers: tuple[str, ...] = ()

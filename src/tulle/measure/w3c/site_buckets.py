@@ -115,7 +115,7 @@ def number_buckets(
 
 
 def slice_texts(frame: pl.DataFrame, by: tuple[str, ...]) -> pl.DataFrame:
-    """Only these columns, as text without gaps.
+    """The columns of `by` alone, as text without gaps.
 
     Raises:
       ConfigError: A column is not there, or named twice.

@@ -84,7 +84,7 @@ def _bar_texts(bars: Sequence[Bar], *, is_percent: bool) -> list[str]:
 
 
 def _width(bar: Bar) -> float:
-    """Of its range; 0 where there is none."""
+    """Width of a bar's range; 0 where there is none."""
     return 0.0 if bar.low is None or bar.high is None else bar.high - bar.low
 
 

@@ -22,9 +22,9 @@ def card_page(
     """A page that begins with the verdict of a card and ends with the rest of it.
 
     Args:
-      card: Of the release.
-      title: Above the verdict.
-      sections: Between claim and conditions.
+      card: Card of the release.
+      title: Title above the verdict.
+      sections: Sections between claim and conditions.
       facts: How useful the release is, in few numbers.
     """
     data = card.to_dict()

@@ -10,7 +10,7 @@ from tulle.errors import DataError
 from tulle.report.html.tables import Table
 
 MOST_BARS = 30
-"""Of one chart; more do not fit a phone."""
+"""Most bars of one chart; more do not fit a phone."""
 _MOST_ROWS = 200
 
 
@@ -23,7 +23,7 @@ class Bar:
     low: float | None = None
     high: float | None = None
     is_muted: bool = False
-    """Drawn paler: what others are compared with."""
+    """Whether the bar is drawn paler, as what others are compared with."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class Axis:
     is_log: bool = False
     is_percent: bool = False
     low: float | None = None
-    """Where it begins at least; values beyond it are cut off."""
+    """Least value at which the axis begins; values below it are cut off."""
     high: float | None = None
 
 
@@ -116,7 +116,7 @@ class CurveChart:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MatrixChart:
-    """Chances as shades: one row for each input, one column for each output."""
+    """Probabilities as shades: one row for each input, one column for each output."""
 
     name: str
     row_name: str

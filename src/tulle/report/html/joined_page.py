@@ -21,8 +21,8 @@ def joined_page(title: str, pages: Sequence[Page]) -> Page:
     """One page about several releases.
 
     Args:
-      title: Above all of them.
-      pages: In their order.
+      title: Title above all of them.
+      pages: Pages of the releases, in their order.
 
     Privacy:
       Not private as soon as one of the pages is not.

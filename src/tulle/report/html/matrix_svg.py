@@ -1,4 +1,4 @@
-"""Chances of a channel as shades: what goes in is a row, what comes out a column."""
+"""Probabilities of a channel as shades: what goes in is a row, what comes out a column."""
 
 from tulle.report.html.charts import MatrixChart
 from tulle.report.html.svg_marks import (
@@ -17,7 +17,7 @@ from tulle.report.html.svg_marks import (
 _TOP, _RIGHT, _MOST_HEIGHT = 44.0, 8.0, 320.0
 _LEAST_SIDE_WITH_NUMBER = 34.0
 _DARK = 0.6
-"""Share of the largest chance from which on numbers are white."""
+"""Share of the largest probability from which on numbers are white."""
 
 
 def matrix_svg(chart: MatrixChart) -> str:
@@ -47,7 +47,7 @@ def matrix_svg(chart: MatrixChart) -> str:
 
 
 def _labels(chart: MatrixChart, left: float, width: float, height: float) -> list[str]:
-    """Only as many as have room."""
+    """Labels of rows and columns, as many as have room."""
     every_row = max(1, round(14 / height))
     longest = max(map(len, chart.column_labels))
     every_column = max(1, -(-int(LETTER_WIDTH * (longest + 1)) // max(1, int(width))))

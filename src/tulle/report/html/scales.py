@@ -1,4 +1,4 @@
-"""Where values are on an axis, and which of them get a number."""
+"""Places of values on an axis, and which of them get a number."""
 
 import dataclasses
 import math
@@ -22,11 +22,11 @@ class Scale:
     is_log: bool = False
 
     def place(self, value: float) -> float:
-        """Where a value is; beyond an end it is at the end."""
+        """Place of a value; beyond an end it is at the end."""
         return self.free_place(min(max(value, self.low), self.high))
 
     def free_place(self, value: float) -> float:
-        """Where a value is, or would be beyond the ends."""
+        """Place of a value, also beyond the ends."""
         low, high, found = self.low, self.high, value
         if self.is_log:
             low, high, found = math.log(low), math.log(high), math.log(found)
@@ -38,7 +38,15 @@ class Scale:
 
 
 def scale_of(axis: Axis, values: Sequence[float], *, start: float, end: float) -> Scale:
-    """A scale that has room for the values, within the limits of its axis."""
+    """A scale that has room for the values, within the limits of its axis.
+
+    Args:
+      axis: Limits of the axis, and whether it is logarithmic.
+      values: Values to show. Those that are not finite have no place, nor on a logarithmic axis
+        those that are not positive.
+      start: Place of the least value on the drawing.
+      end: Place of the largest value on the drawing.
+    """
     shown = [value for value in values if math.isfinite(value) and (value > 0 or not axis.is_log)]
     low = min(shown, default=1.0)
     high = max(shown, default=1.0)

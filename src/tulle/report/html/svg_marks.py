@@ -6,7 +6,7 @@ Colors are those of the page, light or dark; outside of one they are those of a 
 from tulle.report.html.escaping import escape_html
 
 WIDTH = 380.0
-"""Of every chart, in its own units: at 390 pixels letters stay legible."""
+"""Width of every chart, in its own units: at 390 pixels letters stay legible."""
 INK, FAINT = "var(--ink, #1b1f24)", "var(--faint, #57606a)"
 GRID, AXIS = "var(--grid, #e3e6ea)", "var(--axis, #8c959f)"
 PANEL, ON_SHADE = "var(--panel, #ffffff)", "#ffffff"
@@ -17,11 +17,17 @@ SERIES = (
 )
 """Okabe and Ito's colors; paler ones on dark pages."""
 LETTER_WIDTH = 7.0
-"""About, in small letters."""
+"""Approximate width of a small letter."""
 
 
 def svg_document(name: str, height: float, marks: list[str]) -> str:
-    """A whole SVG with its name for those who do not see it."""
+    """A whole SVG with its name for those who do not see it.
+
+    Args:
+      name: What the chart shows.
+      height: Height of the drawing.
+      marks: Elements of the drawing, those behind first.
+    """
     title = escape_html(name)
     return (
         f'<svg viewBox="0 0 {_n(WIDTH)} {_n(height)}" role="img" aria-label="{title}">'
@@ -30,7 +36,16 @@ def svg_document(name: str, height: float, marks: list[str]) -> str:
 
 
 def line(x1: float, y1: float, x2: float, y2: float, *, color: str, width: float = 1) -> str:
-    """A straight line."""
+    """A straight line.
+
+    Args:
+      x1: Horizontal place of its first end.
+      y1: Vertical place of its first end, downwards.
+      x2: Horizontal place of its other end.
+      y2: Vertical place of its other end, downwards.
+      color: Color of the line.
+      width: Thickness of the line.
+    """
     return (
         f'<line x1="{_n(x1)}" y1="{_n(y1)}" x2="{_n(x2)}" y2="{_n(y2)}" stroke="{color}" '
         f'stroke-width="{_n(width)}"/>'
@@ -38,7 +53,13 @@ def line(x1: float, y1: float, x2: float, y2: float, *, color: str, width: float
 
 
 def path(points: list[tuple[float, float]], *, color: str, dashes: str = "") -> str:
-    """A line through points."""
+    """A line through points.
+
+    Args:
+      points: Places that it goes through, from left and from the top.
+      color: Color of the line.
+      dashes: Lengths of dashes and gaps; empty for a solid line.
+    """
     places = " ".join(f"{_n(x)},{_n(y)}" for x, y in points)
     dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
     return (
@@ -48,7 +69,16 @@ def path(points: list[tuple[float, float]], *, color: str, dashes: str = "") -> 
 
 
 def box(x: float, y: float, width: float, height: float, *, color: str, opacity: float = 1) -> str:
-    """A filled rectangle."""
+    """A filled rectangle.
+
+    Args:
+      x: Place of its left side.
+      y: Place of its upper side, downwards.
+      width: Width; less than half a unit is drawn as that, so that it can be seen.
+      height: Height.
+      color: Color that fills it.
+      opacity: Opacity from 0 to 1.
+    """
     return (
         f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(max(width, 0.5))}" height="{_n(height)}" '
         f'fill="{color}" fill-opacity="{_n(opacity)}"/>'
@@ -56,7 +86,14 @@ def box(x: float, y: float, width: float, height: float, *, color: str, opacity:
 
 
 def dot(x: float, y: float, *, color: str, radius: float) -> str:
-    """A round mark."""
+    """A round mark.
+
+    Args:
+      x: Horizontal place of its centre.
+      y: Vertical place of its centre, downwards.
+      color: Color that fills it.
+      radius: Radius of the mark.
+    """
     return f'<circle cx="{_n(x)}" cy="{_n(y)}" r="{_n(radius)}" fill="{color}"/>'
 
 
@@ -69,7 +106,16 @@ def text(
     color: str = INK,
     has_rim: bool = True,
 ) -> str:
-    """Words on one line; anchor is start, middle or end. A rim hides lines behind the letters."""
+    """Words on one line.
+
+    Args:
+      x: Horizontal place of the anchor.
+      y: Vertical place of the letters' base line, downwards.
+      words: Text to show.
+      anchor: Part of the text that is at the place: start, middle or end.
+      color: Color of the letters.
+      has_rim: Whether a rim hides lines behind the letters.
+    """
     rim = f' stroke="{PANEL}" stroke-width="3" paint-order="stroke"' if has_rim else ""
     return (
         f'<text x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}" fill="{color}" '

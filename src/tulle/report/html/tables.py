@@ -9,10 +9,10 @@ from typing import TypeGuard
 _LEAST_PLAIN, _MOST_PLAIN = 1e-4, 1e15
 _DIGITS = 5
 _MOST_SPREAD = 1e4
-"""Of the sizes in a column whose numbers have as many decimals."""
+"""Largest ratio of sizes in a column whose numbers all have the same number of decimals."""
 
 NOTHING = "–"
-"""Where a column of numbers has none."""
+"""Text in a column of numbers where there is none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,8 @@ def shown_column(values: Sequence[object]) -> list[str]:
 
 
 def common_decimals(values: Sequence[float], *, digits: int = _DIGITS) -> int | None:
-    """As few as show all values with so many digits of the largest; None if they differ much."""
+    """Fewest decimals that show all values with so many digits of the largest; None if sizes differ
+    much."""
     sizes = [abs(value) for value in values if math.isfinite(value) and value != 0]
     if not sizes:
         return 0
@@ -70,7 +71,7 @@ def common_decimals(values: Sequence[float], *, digits: int = _DIGITS) -> int | 
 
 
 def number_text(value: float, decimals: int | None) -> str:
-    """With so many decimals, and commas between thousands; None: five digits."""
+    """A number with so many decimals, and commas between thousands; None: five digits."""
     if decimals is None or not math.isfinite(value):
         return short_number(value)
     return f"{round(value, decimals) + 0.0:,.{decimals}f}"

@@ -70,7 +70,7 @@ class BillLine:
     ad: int
     impressions: int
     clicks: int | None
-    """None where impressions are paid and clicks are not known."""
+    """Number of clicks; None where impressions are paid and clicks are not known."""
     amount_micros: int
 
     @property
@@ -107,8 +107,8 @@ def bill_impressions(auctions: Auctions, prices: AdPrices, choices: Choices) -> 
 
     Args:
       auctions: The batch that the choices were made in.
-      prices: Of all its candidates, for an impression.
-      choices: At most one for each auction.
+      prices: Prices of all its candidates, for an impression.
+      choices: Choices, at most one for each auction.
 
     Privacy:
       Unit: one decision. Post-processing of the choices with public prices: no event of its own.
@@ -126,8 +126,8 @@ def bill_clicks(
 
     Args:
       auctions: The batch that the choices were made in.
-      prices: Of all its candidates, for a click.
-      choices: At most one for each auction.
+      prices: Prices of all its candidates, for a click.
+      choices: Choices, at most one for each auction.
       raw_is_clicked: [choices], Type II data.
 
     Privacy:

@@ -141,7 +141,7 @@ def overpaid_share(
       auctions: The public side.
       device: Predictions that are taken as the true probabilities of a click.
       selection_probs: [candidates], adding up to 1 in each auction.
-      prices: Of all candidates.
+      prices: Prices of all candidates.
 
     Privacy:
       None: the share follows from private predictions.

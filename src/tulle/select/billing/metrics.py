@@ -46,7 +46,7 @@ def expected_metrics(
       auctions: The public side.
       device: Predictions that are taken as the truth.
       selection_probs: [candidates], adding up to 1 in each auction.
-      prices: Of all candidates.
+      prices: Prices of all candidates.
     """
     if selection_probs.shape != auctions.bids.shape or prices.amounts.shape != auctions.bids.shape:
         raise ConfigError("probabilities and prices must be those of the same candidates.")

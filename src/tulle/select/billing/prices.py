@@ -157,7 +157,7 @@ def post_prices(auctions: Auctions, prices: AdPrices, cells: IntArray) -> Posted
 
     Args:
       auctions: What devices choose from, so after the shortlist.
-      prices: Of those candidates, computed before it.
+      prices: Prices of those candidates, computed before the shortlist.
       cells: [auctions], the cell of each. Auctions of one cell must have the same ads.
     """
     if prices.amounts.shape != auctions.ads.shape:

@@ -113,9 +113,9 @@ def bill_file(
     Args:
       config: The selection that the choices were drawn by.
       auctions: Their auctions. Predictions of devices are not read.
-      choices: As `decide` wrote them; behind a shuffler, counts of cells.
+      choices: Choices as `decide` wrote them; behind a shuffler, counts of cells.
       columns: Names of the columns of the auctions.
-      clicks: For prices of clicks alone. Type II data.
+      clicks: Clicks, for prices of clicks alone. Type II data.
 
     Privacy:
       Post-processing of released choices with public prices: no event. Clicks are not

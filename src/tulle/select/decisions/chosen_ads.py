@@ -44,7 +44,7 @@ class ChosenAds:
         """Reads the files whole.
 
         Args:
-          choices: As `decide` wrote them, or a copy of them in another form.
+          choices: Choices as `decide` wrote them, or a copy of them in another form.
           clicks: None if they are not needed.
           like: A block of the auctions, which says whether ids are numbers or text.
 

@@ -41,7 +41,7 @@ class SelectionRecord(TableRecord):
     num_without_ad: int
     """Auctions in which no ad reaches the reserve."""
     num_personalised: int
-    """Those whose private scores were used."""
+    """Number of auctions whose private scores were used."""
     types: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """What each column holds, "integer" or "text": a text file does not say whether 00 is a number.
     Empty in records of version 0.1, whose ids are then read as text."""

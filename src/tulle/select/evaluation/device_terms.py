@@ -78,7 +78,8 @@ class Estimator(enum.Enum):
 
     INVERSE_PROPENSITY = "inverse propensity"
     DOUBLY_ROBUST = "doubly robust"
-    """Less variance where the model of clicks is good; terms have about twice the range."""
+    """Inverse propensity on top of a model of clicks: less variance where the model is good; terms
+    have about twice the range."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

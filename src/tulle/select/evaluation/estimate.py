@@ -108,7 +108,7 @@ class EvaluationResult:
     """The value of a rule of selection, a decision on average."""
 
     estimate: Release
-    """Its interval is over the noise alone."""
+    """Estimated value, with an interval over the noise alone."""
     sampling_stddev: float
     """What draws, clicks and users add. Noisy, and on the high side."""
     interval: Interval

@@ -45,7 +45,7 @@ class EvaluationConfig:
     estimator: Estimator = Estimator.DOUBLY_ROBUST
     """How decisions are weighted."""
     max_weight: float | None = None
-    """Larger weights are cut, which biases; None: the floors' own limit."""
+    """Largest weight; larger ones are cut, which biases; None: the floors' own limit."""
     confidence: float = 0.95
     """Confidence of the interval."""
 

@@ -60,7 +60,7 @@ class AuctionColumns:
     user: str | None = "user_id"
     """Who asked. This and the following may be absent under their default names, or be None."""
     time: str | None = "timestamp"
-    """When. Not read by a selection."""
+    """Time of the request. Not read by a selection."""
     consent: str | None = "consent"
     """Whether private data may be used."""
     click: str | None = "click"
@@ -165,7 +165,7 @@ def read_auctions(
       columns: Names of the columns; None for the default ones.
       with_device: Read what devices predict, which must be there. Otherwise that column is not
         looked at.
-      candidates_per_block: About how many candidates are read at once.
+      candidates_per_block: Approximate number of candidates that are read at once.
 
     Privacy:
       Reads sensitive rows and releases nothing. Unit: the private data of one device.

@@ -93,7 +93,7 @@ def write_auctions_from_log(
       sources: The log, the table of ads and files of predictions.
       output: A new file that ends in .parquet, .csv, .jsonl or .ndjson.
       config: How rows become auctions; None: columns with default names.
-      progress: Is told how many rows of the log are read.
+      progress: Function that is told how many rows of the log are read.
 
     Privacy:
       The file holds raw data of users: predictions from private data, and clicks if they are

@@ -99,7 +99,7 @@ def write_choices(
     """Writes choices in a stream, safely to disk; gives back the type of each column.
 
     Args:
-      path: Of the new file. It is gone if writing fails.
+      path: New file. It is gone if writing fails.
       blocks: Arrays of whole numbers or texts by the name of their column. Others than
         `columns` are not written.
       columns: What is written: the auction, the ad and, with several slots, the slot.

@@ -25,7 +25,7 @@ _ROWS_AT_ONCE = 200_000
 """Rows that are read at once; all of them are held in the end, in fewer bytes."""
 
 Progress = Callable[[int], None]
-"""Is told how many rows are read."""
+"""Function that is told how many rows are read."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,7 +130,7 @@ def read_log_rows(
     Args:
       sources: The log, the table of ads and files of predictions.
       columns: Names of the columns of the log.
-      progress: Is told how many rows are read.
+      progress: Function that is told how many rows are read.
 
     Privacy:
       Reads sensitive rows and releases nothing. Errors name places and columns, no values.

@@ -45,8 +45,8 @@ def write_row_tables(path: Path, tables: Iterator[pl.DataFrame], form: RowForm) 
     """Writes tables of one schema, in their order, safely to disk; gives back the schema.
 
     Args:
-      path: Of the new file; its name need not say the form. It is gone if writing fails.
-      tables: At least one. An error that they raise is raised here as it is.
+      path: New file; its name need not say the form. It is gone if writing fails.
+      tables: Tables, at least one. An error that they raise is raised here as it is.
       form: How the rows are written.
 
     Raises:

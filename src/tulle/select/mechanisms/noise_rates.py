@@ -26,7 +26,8 @@ _MOST_DISTANCE = 600.0
 # Rates are solved for an epsilon that is less by this share: far more than probabilities round.
 _SAFETY = 1e-9
 LEAST_WIDTH = 1e-100
-"""Where no score can change by more, the rate is 0 and all are equally likely, which is safe."""
+"""Largest change of scores that counts as none: the rate is then 0 and all are equally likely,
+which is safe."""
 _MAX_STEPS = 60
 """Most steps of a search; where it does not end by then, the last safe rate is kept."""
 

@@ -71,7 +71,7 @@ def first_candidate_probs(
 
     Args:
       scores: [rows, candidates], finite.
-      rates: As in `noisy_max_probs`.
+      rates: Rates of the noise, as in `noisy_max_probs`.
       noise: The law of the noise.
     """
     num_rows, num_candidates = _checked_shape(scores)

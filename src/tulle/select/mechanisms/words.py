@@ -19,13 +19,14 @@ from tulle.select.auctions import FloatArray, IntArray, SizeGroup
 WordGroup = tuple[SizeGroup, Words | None]
 """Auctions with their finalists and the words of each; none where there is one finalist alone."""
 ROUNDING_EPSILON = 2.0**-22
-"""More than what rounding to whole words can add to a log ratio."""
+"""Part of epsilon that is left to rounding to whole words, which adds less than half of it to a log
+ratio."""
 LEAST_PROB = 2.0**-40
-"""Probabilities below it are not drawn."""
+"""Least probability that is drawn: it has 2^24 words, so rounding moves it by 2^-24 of itself."""
 MOST_LOG_DISTANCE = -math.log(LEAST_PROB)
 """Logarithm of one over the least probability."""
 MOST_CANDIDATES = 1_000
-"""Most candidates for which the computed probabilities are known to be good enough."""
+"""Most candidates for which computed probabilities are known to be good enough; see above."""
 
 
 def words_of(probs: FloatArray) -> Words:

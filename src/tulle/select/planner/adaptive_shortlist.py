@@ -1,4 +1,4 @@
-"""As many finalists as pay off in each auction.
+"""Shortlists with as many finalists as pay off in each auction.
 
 Randomized response over the k best by server score is worth
 V_k = (sum of their server scores + (e^epsilon - 1) E max of their device scores)
@@ -29,7 +29,8 @@ from tulle.select.planner.score_nodes import (
 )
 
 _LARGEST_EPSILON = 500.0
-"""Beyond it e^epsilon leaves the range of floats, and probabilities are those without privacy."""
+"""Largest epsilon; beyond it e^epsilon leaves the range of floats, and probabilities are those
+without privacy."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,8 @@ class AdaptiveTop:
     epsilon: float
     """Epsilon of the randomized response that chooses from the shortlist."""
     prior: LogitNormalPrior
-    """If it is wrong the sizes are not the best ones; privacy does not depend on it."""
+    """Prior of what devices know. If it is wrong the sizes are not the best ones; privacy does not
+    depend on it."""
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon <= _LARGEST_EPSILON:
@@ -89,7 +91,7 @@ def shortlist_values(rows: RankedRows, best: FloatArray, epsilon: float) -> Floa
     Args:
       rows: Auctions of equal size.
       best: E max of the first k device scores.
-      epsilon: Of the randomized response.
+      epsilon: Epsilon of the randomized response.
     """
     num_finalists = np.arange(1, best.shape[1] + 1)
     odds = math.exp(epsilon)

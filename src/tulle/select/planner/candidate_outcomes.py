@@ -91,7 +91,7 @@ def noisy_max_outcomes(
 
     Args:
       auctions: The public side.
-      mechanism: With clipped scores; scaled ones depend on each other.
+      mechanism: Noisy maximum of clipped scores; scaled ones depend on each other.
       prior: What devices may find.
     """
     if mechanism.score_bound.is_equal_box:
@@ -120,7 +120,7 @@ def prior_choice_outcomes(
 
     Args:
       auctions: The public side.
-      mechanism: Its own probabilities of winners may differ from those of `prior`.
+      mechanism: Mechanism, whose own probabilities of winners may differ from those of `prior`.
       prior: What devices may find.
     """
     given = mechanism.winner_probs
@@ -209,7 +209,7 @@ def outcomes_of_rows(
     Args:
       function: Gives both for auctions of equal size.
       auctions: The public side, with all candidates.
-      finalists: Those that can be chosen.
+      finalists: Candidates that can be chosen.
       prior: What devices may find.
     """
     impressions = np.zeros(auctions.num_candidates)

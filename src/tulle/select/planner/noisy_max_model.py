@@ -79,7 +79,7 @@ def noisy_winners(mixture: ScoreMixture, noise: NoiseKind) -> tuple[FloatArray, 
 
     Args:
       mixture: Scores times the rate of their noise.
-      noise: Its law, at rate 1.
+      noise: Law of the noise, at rate 1.
     """
     num_candidates = mixture.scores.shape[2]
     lowest = mixture.scores.min(axis=0).max(axis=1) - _BELOW_NOISE[noise]

@@ -182,7 +182,7 @@ def plan_selection(
 
     Args:
       auctions: The public side of auctions like those to come.
-      prices: Of all candidates, before any shortlist.
+      prices: Prices of all candidates, before any shortlist.
       epsilons: Budgets of one decision to compare.
       prior: What devices may find. Without it there is no adaptive shortlist.
       device: Predictions of devices to evaluate on in place of the prior.

@@ -75,10 +75,11 @@ def map_ranked_rows(
     """Applies a function to all auctions, some at a time, on all cores.
 
     Args:
-      function: Must be safe to call from several threads.
+      function: Function of auctions of equal size, safe to call from several threads.
       auctions: The public side.
       prior: What devices may find.
-      rows_per_chunk: So many auctions that what the function keeps for them fits the cache.
+      rows_per_chunk: Number of auctions of a call; what the function keeps for them should fit the
+        cache.
     """
     logits = prior.public_logits(auctions.server_click_probs)
     scores = auctions.server_scores
@@ -152,7 +153,8 @@ def score_nodes(
     Args:
       rows: Auctions of equal size.
       prior: What devices may find.
-      step: In standard deviations of the logarithm of a score, where it varies least.
+      step: Distance of nodes, in standard deviations of the logarithm of a score, where it varies
+        least.
       num_above: Nodes start where more than so many candidates are above almost surely; by
         default where the first by server score is.
 

@@ -65,7 +65,7 @@ def shortlist_outcomes(
 
     Args:
       auctions: The public side.
-      prices: Of all candidates.
+      prices: Prices of all candidates.
       prior: What devices may find.
     """
     if prices.amounts.shape != auctions.bids.shape:

@@ -29,6 +29,7 @@ class NonPrivateConfig(TowerMethod):
     options: ClassVar[dict[str, str]] = {"model": "model"}
 
     model: AnyModel = dataclasses.field(default_factory=MLP)
+    """Kind of model that is trained, with its settings."""
     phase: PlainPhase = dataclasses.field(default_factory=PlainPhase)
     initial_seed: int = 0
 

@@ -30,6 +30,7 @@ class DpSgdConfig(StepsMethod):
     options: ClassVar[dict[str, str]] = StepsMethod.options | {"accounting": "accounting"}
 
     model: AnyModel = dataclasses.field(default_factory=MLP)
+    """Kind of model that is trained, with its settings."""
     private_phase: PrivatePhase = dataclasses.field(default_factory=PrivatePhase)
     unit: UnitLevel | None = None
     """What is protected together; None: a row, if the data have no unit column."""

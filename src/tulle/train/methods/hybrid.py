@@ -59,6 +59,7 @@ class HybridConfig(StepsMethod):
     }
 
     model: AnyModel = dataclasses.field(default_factory=MLP)
+    """Kind of model that is trained, with its settings."""
     label_phase: LabelPhase = dataclasses.field(default_factory=LabelPhase)
     private_phase: PrivatePhase = dataclasses.field(default_factory=PrivatePhase)
     split: BudgetSplit = dataclasses.field(default_factory=PaperSplit)

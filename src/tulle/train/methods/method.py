@@ -200,7 +200,7 @@ class Method(abc.ABC):
 
     @abc.abstractmethod
     def reads_sensitive(self, shape: DataShape) -> bool:
-        """Whether a sensitive column is ever looked at."""
+        """True if a sensitive column is ever read."""
 
     @abc.abstractmethod
     def words(self, shape: DataShape, noise_multiplier: float | None) -> PlanWords:

@@ -1,4 +1,10 @@
-"""What the methods with private steps share: their sampler, their event, and their words."""
+"""What the methods with private steps share: their sampler, their event, and their words.
+
+A tower method has a model that steps train. A steps method also takes steps of DP-SGD: batches are
+drawn at random, each unit's gradient is clipped, and Gaussian noise is added to the sum. Everything
+that a plan claims about these steps (event, bounds, assumptions, settings on the card) is derived
+here from the same settings that the steps run with.
+"""
 
 import dataclasses
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -32,11 +38,12 @@ _STEPS = "Steps on all columns with clipped gradients and Gaussian noise (DP-SGD
 
 
 class TowerMethod(Method):
-    """A method whose model has towers that steps train."""
+    """A method that trains a model of towers by steps."""
 
     options: ClassVar[dict[str, str]] = Method.options | {"model": "model"}
 
     model: AnyModel
+    """Settings of the model."""
     initial_seed: int
     """Seed of the first weights, which are public."""
 
@@ -66,6 +73,7 @@ class StepsMethod(TowerMethod):
     is_shareable: ClassVar[bool] = True
 
     private_phase: PrivatePhase
+    """Settings of the clipped and noisy steps."""
 
     def private_steps(self) -> PrivatePhase | None:
         """Settings of the clipped and noisy steps; None if nothing is left for them."""
@@ -93,7 +101,7 @@ class StepsMethod(TowerMethod):
         return dataclasses.replace(self, private_phase=phase)  # type: ignore[type-var]
 
     def sampler(self, shape: DataShape) -> StepSampler | None:
-        """What draws the batches of private steps; None if there are none."""
+        """Sampler of the batches of private steps; None if there are no such steps."""
         if not self.has_steps:
             return None
         return choose_sampler(
@@ -106,9 +114,16 @@ class StepsMethod(TowerMethod):
         return self.accounting is Accounting.PAPER_RDP
 
     def noisy_event(self, sampler: StepSampler | None, noise_multiplier: float) -> Event:
-        """What all private steps cost the unit."""
+        """Privacy event of all private steps together, for the unit of the method.
+
+        Args:
+          sampler: Sampler of the batches.
+          noise_multiplier: Noise standard deviation divided by the clip norm.
+        """
         if sampler is None:
             raise ConfigError("there are no private steps to find noise for.")
+        # The steps cost one row this event. If rows of a user are sampled one by one, the papers'
+        # accounting takes the user for a group of that many rows.
         event = self.private_phase.noise.event(self.step_event(noise_multiplier), sampler)
         unit = self.unit
         if isinstance(unit, UserLevel) and unit.accounting is UserAccounting.GROUP_PRIVACY:
@@ -116,11 +131,11 @@ class StepsMethod(TowerMethod):
         return event
 
     def step_event(self, noise_multiplier: float) -> Event:
-        """What one step releases about the rows of its batch."""
+        """Privacy event of one step, for the rows of its batch."""
         return Gaussian(noise_multiplier=noise_multiplier)
 
     def reads_sensitive(self, shape: DataShape) -> bool:
-        """Private steps look at all columns."""
+        """True if there are private steps, which read all columns."""
         return self.sampler(shape) is not None
 
     def check_shape(self, shape: DataShape) -> None:
@@ -142,6 +157,8 @@ class StepsMethod(TowerMethod):
         from tulle.train.methods.private_training import train_privately
         from tulle.train.steps.processes.messages import Opening
 
+        # Rows that exceed what a user may contribute were dropped before sampling: the sampler
+        # and its probabilities only know the rows that are left.
         plan, context, chosen = run.plan, run.step_context, run.rows.private_rows
         examples = run.examples if chosen is None else run.examples.select(chosen)
         if context.processes is not None:
@@ -161,12 +178,12 @@ class StepsMethod(TowerMethod):
         settings: "StepSettings",
         context: "StepContext",
     ) -> "StepPlace":
-        """Starts the private steps of a plan where these surroundings say.
+        """Starts the private steps of a plan, on the device and processes of the context.
 
         Args:
-          model: Is trained in place.
+          model: The model, which is trained in place.
           examples: The rows that the plan's sampler draws from.
-          plan: Says which batches and how many steps.
+          plan: Plan that fixes the batches and the number of steps.
           settings: What every step does.
           context: Device, randomness and processes of the run.
         """
@@ -188,7 +205,7 @@ def start_plan_steps(
     """Starts the private steps of a plan, as its method says.
 
     Args:
-      model: Is trained in place.
+      model: The model, which is trained in place.
       examples: The rows that the plan's sampler draws from.
       plan: A plan with private steps.
       settings: What every step does.
@@ -198,7 +215,7 @@ def start_plan_steps(
 
 
 def check_shareable(plan: "TrainPlan") -> None:
-    """Refuses what several processes have nothing to share of, before it costs anything.
+    """Refuses a plan that several processes cannot work on together, before it costs anything.
 
     Raises:
       ConfigError: The plan has no private steps, or chooses or projects in each step.
@@ -244,7 +261,7 @@ def steps_method(plan: "TrainPlan") -> StepsMethod:
 
 
 def check_steps_method(method: StepsMethod) -> None:
-    """Refuses settings of another type, and noise that the unit or the account does not allow."""
+    """Refuses settings of another type, and noise that the unit or the accounting do not allow."""
     check_count("initial_seed", method.initial_seed, least=0)
     check_kinds(
         method,
@@ -258,7 +275,8 @@ def check_steps_method(method: StepsMethod) -> None:
     noise = method.private_phase.noise
     if noise.num_groups is None:
         return
-    # Noise with groups of rows is accounted for units of one row that may be replaced.
+    # Noise that divides rows into groups (correlated noise) is accounted for units of one row that
+    # is replaced by another one: its proof needs each unit to be in one group only.
     name = type(noise).__name__
     if isinstance(method.unit, UserLevel):
         raise ConfigError(
@@ -273,14 +291,21 @@ def check_steps_method(method: StepsMethod) -> None:
 
 
 def steps_sentence(phase: PrivatePhase) -> str:
-    """What the private steps do, for a reader who knows no papers."""
+    """Sentence on the card that says what the private steps do, for a reader of no papers."""
     return _STEPS + phase.noise.sentence()
 
 
 def steps_settings(
     method: StepsMethod, sampler: StepSampler, noise_multiplier: float | None
 ) -> dict[str, Scalar]:
-    """Sampler, clip, noise and steps."""
+    """Settings of the private steps that a plan and its card show.
+
+    Args:
+      method: The method with its private steps.
+      sampler: Sampler of the batches.
+      noise_multiplier: Noise standard deviation divided by the clip norm; None if it is not found
+        yet.
+    """
     phase = method.private_phase
     noise = phase.noise.settings(clip_norm=phase.clip_norm, num_steps=sampler.steps)
     settings = noise | {
@@ -305,7 +330,7 @@ def steps_settings(
 
 
 def model_settings(method: TowerMethod) -> dict[str, Scalar]:
-    """The method and the model that steps train."""
+    """Settings of the method and of its model that a plan and its card show."""
     return {
         "method": method.kind,
         "model": canonical_json(plain_data(method.model)),
@@ -314,7 +339,7 @@ def model_settings(method: TowerMethod) -> dict[str, Scalar]:
 
 
 def steps_bounds(method: StepsMethod, sampler: StepSampler) -> tuple[Bound, ...]:
-    """Most that one unit adds to a step."""
+    """Bounds on what one unit adds to a step."""
     what = "user" if isinstance(sampler, UserSampling) else "row"
     clipped = Bound(
         what=f"L2 norm of the part of one {what} in a step",
@@ -325,7 +350,13 @@ def steps_bounds(method: StepsMethod, sampler: StepSampler) -> tuple[Bound, ...]
 
 
 def rows_bounds(method: Method, *, has_labels: bool, has_steps: bool) -> tuple[Bound, ...]:
-    """Most rows of one user that take part in each phase; none if each row is a unit."""
+    """Bounds on the rows of one user that take part in each phase; none if each row is a unit.
+
+    Args:
+      method: The method, whose unit says how many rows a user may have.
+      has_labels: True if labels are randomized.
+      has_steps: True if there are private steps.
+    """
     unit = method.unit
     if not isinstance(unit, UserLevel):
         return ()

@@ -24,7 +24,8 @@ from tulle.train.steps.step_context import StepContext
 PHASE = "private"
 
 _LARGEST_WEIGHT = 1e4
-"""With weights up to this, no row of any data can overflow: clipping needs finite norms."""
+"""Largest absolute weight that is allowed. Up to it no row of any data can overflow, and clipping
+needs finite norms; beyond it training has diverged and is stopped."""
 _RECORDS_PER_PHASE = 200
 
 
@@ -43,7 +44,7 @@ def train_privately(
     """Takes the private steps of a plan, from where the journal says on.
 
     Args:
-      model: Is trained in place; starts from its present weights, or a checkpoint's.
+      model: The model, which is trained in place from its present weights or a checkpoint's.
       examples: The rows that the plan's sampler draws from, bounded as the plan says.
       plan: Sampler, clip, noise and steps.
       context: Device, randomness, journal.

@@ -39,6 +39,7 @@ class RandomizedLabelsConfig(TowerMethod):
     reads_labels_alone: ClassVar[bool] = True
 
     model: AnyModel = dataclasses.field(default_factory=MLP)
+    """Kind of model that is trained, with its settings."""
     label_phase: LabelPhase = dataclasses.field(default_factory=LabelPhase)
     unit: UnitLevel | None = None
     """What is protected together; None: a row, if the data have no unit column."""
@@ -189,12 +190,12 @@ def train_on_labels(method: LabelMethod, model: "TowerModel", run: "TrainingRun"
     """Randomizes labels once, keeps them, and trains the truncated model on them.
 
     Args:
-      method: Says how labels are randomized and trained on.
-      model: Is trained in place, without its sensitive part.
+      method: Settings of how labels are randomized and trained on.
+      model: The model, which is trained in place, without its sensitive part.
       run: Rows, randomness and journal. A run whose private steps have begun is left alone.
 
     Privacy:
-      Unit: as the method's. Event: `labels_event`. Training on the reports is post-processing.
+      Unit: that of the method. Event: `labels_event`. Training on the reports is post-processing.
     """
     from tulle.train.label_training import (
         LabelReports,

@@ -3,8 +3,8 @@
 What is run and what is accounted come from one object. It stores what cannot be derived: the
 settings of the method, the public shape of the data, the noise multiplier, and the epsilons that
 accounting found for them. Sampler, event, columns and words are derived, so that nobody can change
-one without the other. A finished plan is JSON: made where the accountant is, run where the data
-are.
+one without the other. A finished plan can be written as JSON on the machine that has the
+accountant, and run on the machine that has the data.
 """
 
 import dataclasses
@@ -54,9 +54,12 @@ class PlannedRun:
     """What a run will do, before anybody has computed what it costs in epsilon."""
 
     method: Method
+    """Settings of the training method."""
     shape: DataShape
+    """Features, column roles and numbers of rows and users of the data, which are all public."""
     noise_multiplier: float | None = None
-    """Noise of the private steps, or of all noisy sums together, divided by the sensitivity."""
+    """Noise standard deviation of the private steps, or of all noisy sums together, divided by the
+    sensitivity; None for methods without Gaussian noise."""
 
     def __post_init__(self) -> None:
         if (self.noise_multiplier is not None) != self.method.has_noise(self.shape):
@@ -67,7 +70,7 @@ class PlannedRun:
 
     @functools.cached_property
     def sampler(self) -> StepSampler | None:
-        """What draws the batches of private steps; None if there are none."""
+        """Sampler of the batches of private steps; None if there are no such steps."""
         return self.method.sampler(self.shape)
 
     @property
@@ -92,7 +95,7 @@ class PlannedRun:
 
     @property
     def reads_sensitive(self) -> bool:
-        """False if no sensitive column is ever looked at."""
+        """False if the run never reads a sensitive column."""
         return self.method.reads_sensitive(self.shape)
 
     @property
@@ -107,6 +110,7 @@ class PlannedRun:
     @property
     def private_towers(self) -> frozenset[str]:
         """The towers that private steps train."""
+        # FREEZE leaves the public tower as the label phase has trained it.
         phase = self.private_phase
         is_warm = self.label_phase is not None
         if phase is not None and is_warm and phase.public_tower is PublicTower.FREEZE:
@@ -125,7 +129,7 @@ class PlannedRun:
 
     @property
     def adjacency(self) -> Adjacency:
-        """Which neighbours the headline speaks about: replaced ones, but for reproductions."""
+        """Adjacency of the headline guarantee: replace, except in reproductions of papers."""
         return Adjacency.ADD_OR_REMOVE if self.is_paper else Adjacency.REPLACE
 
     @property
@@ -136,28 +140,35 @@ class PlannedRun:
 
     @property
     def event(self) -> Event:
-        """What the run costs the unit of its headline, vocabularies included."""
+        """Privacy event of the whole run, vocabularies of sensitive columns included."""
         return self.event_until(self.num_private_steps)
 
     def event_until(self, step: int) -> Event:
-        """What the run costs if it ends after so many private steps."""
+        """Privacy event of the run if it ends after this many private steps."""
         if not self.method.is_private:
             return NonPrivate()
         return compose_parts(self._vocabulary, self.method.labels_event(), self._noisy(step))
 
     @property
     def charged_event(self) -> Event:
-        """What the run spends beyond the vocabularies of its data, which were charged before."""
+        """Privacy event that the ledger is charged for.
+
+        The vocabularies of the data are not in it: they were charged before.
+        """
         if not self.method.is_private:
             return NonPrivate()
         return compose_parts(self.method.labels_event(), self._noisy(self.num_private_steps))
 
     @functools.cached_property
     def variants(self) -> tuple[tuple[Adjacency, Scope, Event], ...]:
-        """Further claims about the same run: sensitive columns alone, and replaced rows."""
+        """Adjacency, scope and event of further claims about the same run.
+
+        They are about sensitive columns alone, and about replaced rows.
+        """
         found = []
         noisy = self._noisy(self.num_private_steps)
         has_labels = self.method.labels_event() is not None
+        # Randomized labels tell nothing about sensitive columns: these cost the noisy part alone.
         if has_labels and noisy is not None and self.shape.columns.sensitive:
             event = compose_parts(self._vocabulary, noisy)
             found.append((self.adjacency, Scope.SENSITIVE_COLUMNS, event))
@@ -183,11 +194,11 @@ class TrainPlan(PlannedRun):
     """Everything that is fixed before training starts. Every field is public information."""
 
     epsilon: float = math.inf
-    """What the run costs the unit, as accounting found it; infinite for a baseline."""
+    """Epsilon of the whole run, as accounting found it; infinite for a baseline."""
     variant_epsilons: tuple[float, ...] = ()
     """The epsilons of the further claims about the run, in the order of `variants`."""
     epsilon_milestones: tuple[tuple[int, float], ...] = ()
-    """Private steps done, and the epsilon spent by then, in ascending order."""
+    """Pairs of private steps done and epsilon spent by then, in ascending order."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -204,7 +215,7 @@ class TrainPlan(PlannedRun):
 
     @functools.cached_property
     def privacy(self) -> Plan:
-        """What is promised, with its event, and what the plan says of itself."""
+        """The public part of the plan: guarantee, event, bounds, assumptions and settings."""
         words = self.method.words(self.shape, self.noise_multiplier)
         return Plan(
             name=f"{self.method.kind} training",
@@ -226,11 +237,12 @@ class TrainPlan(PlannedRun):
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is promised to the unit of the run."""
+        """The headline guarantee of the run."""
         return self.privacy.guarantee
 
     def epsilon_by(self, step: int) -> float:
-        """What has been spent at most once this many private steps are done."""
+        """Upper bound on the epsilon spent once this many private steps are done."""
+        # Epsilon grows with the steps, so the next milestone bounds every step before it.
         for milestone, epsilon in self.epsilon_milestones:
             if step <= milestone:
                 return epsilon
@@ -248,7 +260,7 @@ class TrainPlan(PlannedRun):
         write_text(path, self.to_json() + "\n")
 
     def to_json(self) -> str:
-        """One line of JSON, which `from_json` reads where the data are."""
+        """The plan as one line of JSON, which `from_json` reads where the data are."""
         noise = None if self.noise_multiplier is None else float(self.noise_multiplier)
         return canonical_json(
             {
@@ -267,8 +279,8 @@ class TrainPlan(PlannedRun):
         """Reads what `to_json` wrote, now or in version 0.1.0.
 
         Raises:
-          ConfigError: It is no such plan, it contradicts itself, or (where the accountant is
-            installed) its noise does not give the epsilon that it claims.
+          ConfigError: The text is no such plan, contradicts itself, or (where the accountant is
+            installed) claims an epsilon that its noise does not give.
         """
         stored = parse_json("train plan", text)
         check_format("train plan", stored, _FORMAT, _FIRST_FORMAT)
@@ -299,7 +311,7 @@ class TrainPlan(PlannedRun):
         )
 
     def _check_target(self) -> None:
-        """The epsilon is the target, or what a noise comes to that the settings fix."""
+        """Checks that epsilon is the target, or that the noise is the one that settings fix."""
         target, fixed = self.method.target, self.method.fixed_noise
         if target is None:
             raise ConfigError(
@@ -319,7 +331,8 @@ class TrainPlan(PlannedRun):
             )
 
     def _check_milestones(self) -> None:
-        """Marks are shown while a run goes on: they must lead up to what the plan promises."""
+        """Checks that milestones ascend to the last step and the epsilon of the plan."""
+        # They are shown while a run goes on, so wrong ones would mislead about what was spent.
         marks = self.epsilon_milestones
         if not marks:
             return
@@ -336,7 +349,7 @@ class TrainPlan(PlannedRun):
 
 
 def compose_parts(*parts: Event | None) -> Event:
-    """The parts that are there, one after the other on the same units."""
+    """Composition of the given events on the same units; parts that are None are left out."""
     present = tuple(part for part in parts if part is not None)
     return present[0] if len(present) == 1 else Composed(present)
 
@@ -368,6 +381,7 @@ def _from_first_format(stored: object) -> TrainPlan:
         variant_epsilons=tuple(claim.guarantee.epsilon for claim in promised.variants),
         epsilon_milestones=_milestones(data["epsilon_milestones"]),
     )
+    # Trusting either side alone would let an edited file claim what its settings do not give.
     derived = plan.privacy
     if (promised.event, promised.guarantee, promised.columns, promised.variants) != (
         derived.event,

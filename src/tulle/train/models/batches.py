@@ -42,12 +42,17 @@ class BatchSource(Protocol):
 
 
 def batch_source(examples: ExampleSet, device: torch.device) -> BatchSource:
-    """On the CPU rows are gathered as they come; another device holds them all."""
+    """A source of batches: it gathers rows as they come on a CPU, and holds all on a device."""
     return _Gathered(examples) if device.type == "cpu" else _Resident(examples, device)
 
 
 def predict(model: TowerModel, examples: ExampleSet, device: torch.device) -> NDArray[np.float64]:
-    """The chance of label 1 for each row.
+    """The probability of label 1 for each row.
+
+    Args:
+      model: The model, on `device`.
+      examples: Rows to predict.
+      device: Device to compute on.
 
     Privacy:
       A prediction depends on the row's own columns, sensitive ones too if the set has
@@ -63,7 +68,14 @@ def predict(model: TowerModel, examples: ExampleSet, device: torch.device) -> ND
 def mean_loss(
     model: TowerModel, examples: ExampleSet, loss: Loss | ReportLoss, device: torch.device
 ) -> float:
-    """The mean loss over all rows, on the labels of the set."""
+    """The mean loss over all rows, on the labels of the set.
+
+    Args:
+      model: The model, on `device`.
+      examples: Rows with labels or reports.
+      loss: The loss of each row.
+      device: Device to compute on.
+    """
     total = 0.0
     for batch in _batches(examples, device):
         if batch.labels is None:

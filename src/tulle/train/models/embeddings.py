@@ -29,7 +29,13 @@ _LARGEST_SEED = 2**63 - 1
 
 
 def table_empty(num_rows: int, dim: int, dtype: torch.dtype) -> Tensor:
-    """A table on the CPU whose values are still to be written."""
+    """A table on the CPU whose values are still to be written.
+
+    Args:
+      num_rows: Number of rows.
+      dim: Numbers in each row.
+      dtype: Type of the numbers.
+    """
     if dtype not in _NUMPY_TYPES:
         return torch.empty(num_rows, dim, dtype=dtype)
     return torch.from_numpy(np.empty((num_rows, dim), _NUMPY_TYPES[dtype]))
@@ -53,7 +59,13 @@ class InitialValues:
         self._dtype = dtype
 
     def normal(self, num_rows: int, dim: int, stddev: float) -> Tensor:
-        """Rows of a table."""
+        """Rows of a table, drawn from N(0, stddev^2).
+
+        Args:
+          num_rows: Number of rows.
+          dim: Numbers in each row.
+          stddev: Standard deviation of each number.
+        """
         values = table_empty(num_rows, dim, torch.float32)
         torch.randn(num_rows, dim, generator=self._generator, out=values)
         return self._place(values.mul_(stddev))
@@ -175,7 +187,7 @@ class _Table:
     first_rows: Tensor | None
     """First row of each column, or None if all begin at row 0."""
     may_repeat: bool
-    """Whether two columns share a space, so that an example can read a row twice."""
+    """True if two columns share a space, so that an example can read a row twice."""
 
     def reads(self, ids: Tensor) -> TableReads:
         rows = ids if self.column_index is None else ids[:, self.column_index]

@@ -26,7 +26,8 @@ VERSION = 1
 TENSORS_FILE = "model.safetensors"
 DESCRIPTION_FILE = "model.json"
 REPORT_PROBS = "report_probs"
-"""Key in the facts of a model that predicts reports: their chances for a label of 0 and of 1."""
+"""Key in the facts of a model that predicts reports: the probabilities of a report of 1 for a label
+of 0 and of 1."""
 
 _DTYPES = {"F32": torch.float32, "F64": torch.float64}
 _LONGEST_HEADER = 100_000_000
@@ -99,10 +100,10 @@ class ExportedModel(nn.Module):
 
     @torch.no_grad()
     def predict_proba(self, public_ids: Tensor, sensitive_ids: Tensor | None = None) -> Tensor:
-        """The chance of label 1, one a row.
+        """The probability of label 1 for each row.
 
         If the model was trained on randomized labels as they were, its log odds are those of
-        a report, and this turns them into the chance of a label, kept within [0.001, 1].
+        a report, and this turns them into the probability of a label, kept within [0.001, 1].
         """
         chances = torch.sigmoid(self(public_ids, sensitive_ids))
         if REPORT_PROBS not in self.facts:
@@ -168,9 +169,9 @@ def factor_logits(bias: Tensor, sums: Tensor, squares: list[Tensor]) -> Tensor:
     The products of all pairs of factors are half of |sum|^2 - sum of |factors|^2.
 
     Args:
-      bias: [1].
-      sums: [rows, 1 + factors]: over all reads; column 0 has the linear terms.
-      squares: [rows] for some of the reads each: sums of the squares of their factors.
+      bias: [1]: what is added to every logit.
+      sums: [rows, 1 + factors]: sums over all reads; column 0 has the linear terms.
+      squares: Tensors of [rows], each for some of the reads: sums of the squares of their factors.
     """
     logits: Tensor = torch.linalg.vector_norm(sums[:, 1:], dim=1).square()
     for some in squares:
@@ -182,8 +183,8 @@ def linear_logits(bias: Tensor, values: list[Tensor], num_rows: int) -> Tensor:
     """[rows]: log odds of a logistic regression.
 
     Args:
-      bias: [1].
-      values: [rows, reads, 1] for each table.
+      bias: [1]: what is added to every logit.
+      values: Weights that were read, as [rows, reads, 1] for each table.
       num_rows: Number of rows; there may be no table.
     """
     logits = bias.repeat(num_rows)

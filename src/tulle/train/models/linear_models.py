@@ -43,8 +43,8 @@ class ReadFactors(Protocol):
         """What the examples add to the gradient of the table.
 
         Args:
-          sums: [batch, 1 + factors]: over the reads of all tables.
-          logit_grads: [batch].
+          sums: [batch, 1 + factors]: sums over the reads of all tables.
+          logit_grads: [batch]: gradients by the logits.
         """
         ...
 
@@ -127,7 +127,7 @@ class FactorizationMachineModel(BiasedModel):
         """Computes logits; None for sensitive ids is the truncated form.
 
         Privacy:
-          As `TowerModel.forward`.
+          The same as for `TowerModel.forward`.
         """
         return self.forward_reads(self.reads(public_ids, sensitive_ids))
 
@@ -136,7 +136,7 @@ class FactorizationMachineModel(BiasedModel):
         """Computes logits from rows that were found already.
 
         Privacy:
-          As `TowerModel.forward`.
+          The same as for `TowerModel.forward`.
         """
         roles = {"public": (self._public_rows, reads.public)}
         if reads.sensitive is not None:
@@ -176,7 +176,7 @@ class FactorizationMachineForward:
         """What each example adds to the gradients of the parameters of some towers.
 
         Privacy:
-          As `Contribution`: all of it is raw.
+          The same as for `Contribution`: all of it is raw.
         """
         check_towers(towers)
         contributions: list[Contribution] = [
@@ -199,7 +199,7 @@ class LogisticRegressionModel(BiasedModel):
         """Computes logits; None for sensitive ids is the truncated form.
 
         Privacy:
-          As `TowerModel.forward`.
+          The same as for `TowerModel.forward`.
         """
         return self.forward_reads(self.reads(public_ids, sensitive_ids))
 
@@ -208,7 +208,7 @@ class LogisticRegressionModel(BiasedModel):
         """Computes logits from rows that were found already.
 
         Privacy:
-          As `TowerModel.forward`.
+          The same as for `TowerModel.forward`.
         """
         lookups = self._look_up(reads)
         values = [lookup.values for found in lookups.values() for lookup in found]
@@ -230,7 +230,7 @@ class LogisticRegressionForward:
         """What each example adds to the gradients of the parameters of some towers.
 
         Privacy:
-          As `Contribution`: all of it is raw.
+          The same as for `Contribution`: all of it is raw.
         """
         check_towers(towers)
         contributions: list[Contribution] = []

@@ -56,7 +56,14 @@ class LinearLayer:
 def relu_layers(
     tower: str, num_inputs: int, sizes: Sequence[int], initial: InitialValues
 ) -> tuple[LinearLayer, ...]:
-    """Layers of the given sizes that each have a ReLU behind them."""
+    """Layers of the given sizes that each have a ReLU behind them.
+
+    Args:
+      tower: Name of the tower, with which the names of parameters begin.
+      num_inputs: Number of inputs of the first layer.
+      sizes: Number of outputs of each layer.
+      initial: Source of the first weights.
+    """
     layers: list[LinearLayer] = []
     for index, size in enumerate(sizes):
         weight = initial.before_relu(size, num_inputs)
@@ -72,9 +79,9 @@ def layer_output_grads(
     """The gradients by the output of every layer.
 
     Args:
-      layers: At least one.
-      inputs: Of every layer, as `run_layers` gave them.
-      last: By the output of the last layer.
+      layers: One layer or more, in order.
+      inputs: Inputs of every layer, as `run_layers` gave them.
+      last: Gradients by the output of the last layer.
     """
     grads = [last]
     for layer, layer_inputs in zip(reversed(layers[1:]), reversed(inputs[1:]), strict=True):
@@ -140,7 +147,7 @@ class MLPModel(EmbeddedModel):
 
     @property
     def layers(self) -> dict[str, tuple[LinearLayer, ...]]:
-        """Those of each tower, in order; the last common one puts out the logit."""
+        """Layers of each tower, in order; the last common one puts out the logit."""
         return {
             "public": self._public.layers,
             "sensitive": self._sensitive.layers,
@@ -151,7 +158,7 @@ class MLPModel(EmbeddedModel):
         """Computes logits; None for sensitive ids is the truncated form.
 
         Privacy:
-          As `TowerModel.forward`.
+          The same as for `TowerModel.forward`.
         """
         return self.forward_reads(self.reads(public_ids, sensitive_ids))
 
@@ -160,7 +167,7 @@ class MLPModel(EmbeddedModel):
         """Computes logits from rows that were found already.
 
         Privacy:
-          As `TowerModel.forward`.
+          The same as for `TowerModel.forward`.
         """
         public = self._public.forward(reads.public)
         sensitive = None if reads.sensitive is None else self._sensitive.forward(reads.sensitive)
@@ -199,7 +206,7 @@ class MLPForward:
         """What each example adds to the gradients of the parameters of some towers.
 
         Privacy:
-          As `Contribution`: all of it is raw.
+          The same as for `Contribution`: all of it is raw.
         """
         check_towers(towers)
         inputs = self.values[:-1]

@@ -22,7 +22,7 @@ class TableReads:
     """False if no example can read a row twice, as where every feature has rows of its own."""
 
     def source(self, table: Tensor) -> Tensor:
-        """Where the rows are read from: the table, unless some of it was fetched."""
+        """Tensor that the rows are read from: the table, unless some of it was fetched."""
         return table if self.values is None else self.values
 
     @functools.cached_property
@@ -39,7 +39,7 @@ class BatchReads:
     """Examples of the batch."""
     public: tuple[TableReads, ...]
     sensitive: tuple[TableReads, ...] | None
-    """None for the truncated form."""
+    """Reads of the sensitive tower; None for the truncated form."""
 
     @property
     def tables(self) -> tuple[TableReads, ...]:
@@ -58,9 +58,9 @@ class SortedReads:
     order: Tensor
     """Which read, counted over the batch, comes at each place."""
     examples: Tensor
-    """Whose read it is."""
+    """Row of the batch that each read belongs to."""
     is_repeat: Tensor
-    """Whether its example has read the same row before."""
+    """True for a read whose row of the batch has read the same table row before."""
 
     @property
     def counts(self) -> Tensor:

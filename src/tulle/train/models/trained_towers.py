@@ -29,7 +29,7 @@ class TrainedTowers(TrainedModel):
     """Towers that steps have trained."""
 
     model: TowerModel
-    """Of a truncated model the sensitive tower is all zeros."""
+    """The model. If it is truncated, its sensitive tower is all zeros."""
     settings: ModelSettings
     """Settings that the model was built with."""
     device: torch.device
@@ -48,7 +48,13 @@ class TrainedTowers(TrainedModel):
         return found if self.report_channel is None else self.report_channel.label_probs(found)
 
     def write(self, folder: Path, facts: Mapping[str, object], *, keep_cut: bool = False) -> None:
-        """Writes the model into a new folder, for PyTorch alone.
+        """Writes the model into a new folder, where PyTorch alone can use it.
+
+        Args:
+          folder: Path of the new folder.
+          facts: Plain data to store beside the model, such as its guarantee.
+          keep_cut: True to make sure of room on the disk first, and to leave what was written
+            under its hidden name if the export fails after that.
 
         Raises:
           ConfigError: The model does not fit settings and features, or facts are no plain data.
@@ -133,7 +139,7 @@ def _lookups(
     *,
     truncated: bool,
 ) -> dict[str, list[dict[str, object]]]:
-    """For each role and table: which columns of ids it is for, and what is added to them."""
+    """Columns of ids that each table of each role is for, and what is added to them."""
     layout = settings.layout(features)
     roles = ("public",) if truncated else ("public", "sensitive")
     for role in roles:

@@ -21,9 +21,11 @@ from tulle.privacy.fields import check_count
 Coefficients = NDArray[np.float64]
 
 _EXPONENT_STEPS = 1000
+"""Number of steps between exponents 0 and 1 in the search for the best one."""
 _NEGLIGIBLE = 1e-18
+"""Entries of C^-1 below this are taken as 0."""
 _SHARE_LOST = 2.0**-24
-"""As much as rounding to single precision."""
+"""Largest share of noise that cutting C^-1 may cost: as much as rounding to single precision."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,13 +91,20 @@ def inverse_coefficients(coefficients: Coefficients, num_steps: int) -> Coeffici
 
 
 def short_inverse(coefficients: Coefficients, num_steps: int) -> tuple[Coefficients, float]:
-    """As few numbers of C^-1 as do, and the share of noise that leaving out the rest can cost.
+    """The fewest numbers of C^-1 that are enough, and the share of noise that the rest can cost.
 
     Cut after some number, the noise is C^-1 z' with z' = (I - E) z, where E = I - C C'^-1 has
     entries e_k on `num_bands` - 1 diagonals. Its norm is at most the sum of their sizes, the
     share, so the covariance of z' is at least (1 - share)^2 I: z' is (1 - share) times
     independent normals plus further noise that knows no data. Noise that is larger by
     1 / (1 - share) is at least as private.
+
+    Args:
+      coefficients: The bands of C, from the diagonal on.
+      num_steps: Number of steps of the run.
+
+    Returns:
+      The first numbers of the first column of C^-1, and the share.
     """
     inverse = inverse_coefficients(coefficients, num_steps)
     num_bands = len(coefficients)
@@ -108,7 +117,7 @@ def short_inverse(coefficients: Coefficients, num_steps: int) -> tuple[Coefficie
 
 
 def prefix_error(coefficients: Coefficients, num_steps: int) -> float:
-    """As `BandMatrix.prefix_error`, for any bands whose norm is 1."""
+    """The error that `BandMatrix.prefix_error` gives, for any bands whose norm is 1."""
     inverse = inverse_coefficients(coefficients, num_steps)
     squares = np.full(num_steps, float(inverse.sum()) ** 2)
     squares[: len(inverse)] = np.cumsum(inverse) ** 2

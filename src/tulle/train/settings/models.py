@@ -52,7 +52,7 @@ class TableLayout:
     num_rows: int
     dim: int
     may_repeat: bool
-    """Whether two columns share rows, so that a row of the data can read a row twice."""
+    """True if two columns share rows, so that a row of the data can read a row twice."""
 
 
 TowerLayout = dict[str, tuple[TableLayout, ...]]

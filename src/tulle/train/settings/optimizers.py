@@ -96,7 +96,15 @@ class SGD(Optimizer):
         rate: float,
         num_steps: int,  # noqa: ARG002
     ) -> None:
-        """Changes weights and state in place."""
+        """Changes weights and state in place.
+
+        Args:
+          weights: Parameters, or some rows of a table.
+          gradient: Noisy mean gradient, of the shape of the weights.
+          state: The momentum, of the same shape; empty without momentum.
+          rate: Learning rate of the step.
+          num_steps: Number of steps so far, this one included; not used here.
+        """
         if not state:
             weights.add_(gradient, alpha=-rate)
             return
@@ -138,7 +146,15 @@ class RMSprop(Optimizer):
         rate: float,
         num_steps: int,  # noqa: ARG002
     ) -> None:
-        """Changes weights and state in place."""
+        """Changes weights and state in place.
+
+        Args:
+          weights: Parameters, or some rows of a table.
+          gradient: Noisy mean gradient, of the shape of the weights.
+          state: The running mean square, of the same shape.
+          rate: Learning rate of the step.
+          num_steps: Number of steps so far, this one included; not used here.
+        """
         (mean_square,) = state
         mean_square.mul_(self.square_memory)
         mean_square.addcmul_(gradient, gradient, value=1 - self.square_memory)
@@ -183,7 +199,16 @@ class Adam(Optimizer):
         rate: float,
         num_steps: int,
     ) -> None:
-        """Changes weights and state in place."""
+        """Changes weights and state in place.
+
+        Args:
+          weights: Parameters, or some rows of a table.
+          gradient: Noisy mean gradient, of the shape of the weights.
+          state: The running mean and mean square, each of the same shape.
+          rate: Learning rate of the step.
+          num_steps: Number of steps so far, this one included, which corrects the bias of the
+            running means.
+        """
         mean, mean_square = state
         mean.lerp_(gradient, 1 - self.momentum)
         divisor = self._add_squares(gradient, mean_square)

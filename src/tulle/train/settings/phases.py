@@ -59,13 +59,14 @@ class LabelCorrection(enum.Enum):
     DEBIASED = "debiased"
     """Unbiased for the loss on true labels; without bound where a model can memorise rows."""
     CALIBRATED = "calibrated"
-    """None in the loss. Predicted chances of a report are turned into those of a label after."""
+    """No correction in the loss. Predicted probabilities of a report are turned into those of a
+    label after training."""
     NAIVE = "naive"
-    """None at all: for comparison. Rows are ranked, and their chances are wrong."""
+    """No correction at all, for comparison. Rows are ranked, and their probabilities are wrong."""
 
     @property
     def corrects_loss(self) -> bool:
-        """True if the model learns the chance of the label, not that of the report."""
+        """True if the model learns the probability of the label, not that of the report."""
         return self in (LabelCorrection.FORWARD, LabelCorrection.DEBIASED)
 
 
@@ -140,11 +141,11 @@ class LabelPhase(PlainPhase):
     correction: LabelCorrection = LabelCorrection.FORWARD
     """How the loss makes up for randomized labels."""
     max_logit: float | None = None
-    """Of the debiased loss: log odds beyond it are pushed back, which bounds the loss from
-    below and changes nothing for smaller ones. None: no bound."""
+    """Bound on log odds in the debiased loss: beyond it they are pushed back, which bounds the loss
+    from below and changes nothing for smaller ones. None: no bound."""
     weight_rows: bool = False
-    """Of the debiased loss: rows whose labels have less noise weigh more. Matters where
-    users share their labels' epsilon by their own number of rows."""
+    """Weigh rows whose labels have less noise more, in the debiased loss. Matters where users
+    share their labels' epsilon by their own number of rows."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -194,13 +195,14 @@ class PrivatePhase:
     public_tower: PublicTower = PublicTower.FINE_TUNE
     """What private steps do with the tower that randomized labels have trained."""
     noise_multiplier: float | None = None
-    """Noise over `clip_norm`; None: found by `calibrate(epsilon=…, delta=…)`."""
+    """Noise standard deviation divided by `clip_norm`; None: found by
+    `calibrate(epsilon=…, delta=…)`."""
     monitor_share: float = 0.1
     """Share of the clip norm that carries loss and clipped share with the gradient, under the
     same noise; 0 releases neither. The gradient keeps sqrt(1 - share^2): 99.5% at 0.1."""
     noise: StepNoise = dataclasses.field(default_factory=IndependentNoise)
-    """Where the noise of a step goes: fresh into every entry, on a lattice, correlated over steps,
-    or into few table rows."""
+    """Kind of noise of a step: fresh in every entry, on a lattice, correlated over steps, or in
+    few table rows."""
 
     def __post_init__(self) -> None:
         _check_epochs(self.epochs)
@@ -230,7 +232,9 @@ class PrivatePhase:
 def check_max_logit(max_logit: object) -> None:
     """Refuses a bound on logits that is no positive number; None is no bound."""
     if max_logit is not None and not check_finite("max_logit", max_logit) > 0:
-        raise ConfigError(f"max_logit={max_logit} must be > 0, e.g. 8 for chances above 0.0003.")
+        raise ConfigError(
+            f"max_logit={max_logit} must be > 0, e.g. 8 for probabilities above 0.0003."
+        )
 
 
 def _check_epochs(epochs: object) -> None:

@@ -25,8 +25,8 @@ from tulle.train.settings.step_mechanism import (
 )
 
 LARGEST_THRESHOLD = 7.0
-"""Beyond it rows that nobody reads are selected less than once in 10^12, which coins for
-whole tables cannot show."""
+"""Largest threshold of row selection. Beyond it rows that nobody reads are selected less than once
+in 10^12, which coins for whole tables cannot show."""
 
 _FINEST = 2.0**-126
 """The least normal number of single precision; a finer grid could not be written as floats."""
@@ -200,7 +200,8 @@ class SelectedRows(StepMechanism):
     together cost one Gaussian with noise_multiplier."""
     threshold: float = 3.0
     """Least noisy count of a row that is selected, in standard deviations of the count noise.
-    A row that nobody reads is selected with the chance of a normal above this: 0.00135 at 3."""
+    A row that nobody reads is selected with the probability of a normal above this: 0.00135 at
+    3."""
 
     def __post_init__(self) -> None:
         share = check_finite("selection_share", self.selection_share)

@@ -18,7 +18,7 @@ from tulle.privacy.plan import ColumnRoles
 from tulle.privacy.units import Unit
 
 MOST_ROWS_PER_USER = 10_000
-"""As many as the accountant takes for rows that are sampled one by one."""
+"""Largest number of rows of a user that the accountant takes if rows are sampled one by one."""
 
 
 class UserAccounting(enum.Enum):
@@ -139,7 +139,7 @@ def unit_level(word: str) -> UnitLevel:
 
 
 def is_unit_word(word: object) -> bool:
-    """Whether this is a word for a unit whatever the data are, and so names no column."""
+    """True for a word that names a unit whatever the data are, and so no column."""
     return word in (*_ROWS, _USERS)
 
 
@@ -164,8 +164,8 @@ def chosen_level(level: UnitLevel | None, unit_column: str | None) -> UnitLevel:
     """The level that was chosen; each row on its own where the data do not say whose it is.
 
     Args:
-      level: None if nobody chose.
-      unit_column: Says whose each row is; None if the data have no such column.
+      level: The chosen level; None if nobody chose.
+      unit_column: Column that says whose each row is; None if the data have no such column.
 
     Raises:
       ConfigError: Nobody chose, and the rows of one unit could be protected together.

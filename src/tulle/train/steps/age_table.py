@@ -202,7 +202,7 @@ class RowMoves:
     weight_noise: Tensor
     mean_noise: Tensor
     variance: Tensor
-    """[rows]: of the momentum, over noise_stddev^2, once the weight has been seen."""
+    """[rows]: variance of the momentum, divided by noise_stddev^2, once the weight was seen."""
 
     @property
     def coefficients(self) -> tuple[Tensor | None, ...]:
@@ -218,10 +218,11 @@ def row_moves(
     A catch-up is one step of a Kalman filter that sees the weight.
 
     Args:
-      aged: Of each row; written over.
-      variance: [rows]: of the momentum, over noise_stddev^2, given the weights seen so far.
-      noise_stddev: Of one step.
-      dtype: Of the table.
+      aged: Moments of what each row has missed; written over.
+      variance: [rows]: variance of the momentum, divided by noise_stddev^2, given the weights seen
+        so far.
+      noise_stddev: Standard deviation of the noise of one step.
+      dtype: Type of the numbers of the table.
     """
 
     def column(values: Tensor) -> Tensor:

@@ -1,14 +1,15 @@
 """Correlated noise of private steps: C^-1 z, with C a band matrix and z independent normals.
 
-What step t adds is xi_t with z_t = sum_k c_k xi_{t-k}. Whoever sees all sums x_t + xi_t sees
-as much as from C x + z, one Gaussian of independent noise. A row has its turns `num_bands`
-steps apart, so that in C x they meet columns without a row in common, each of norm 1 at
-most: every turn is a sampled Gaussian of its own (Choquette-Choo et al. 2023, arXiv
-2306.08153), also if x_t depends on what was released before it.
+Step t adds noise xi_t to its sum x_t, with z_t = sum_k c_k xi_{t-k}. All sums x_t + xi_t together
+show as much as C x + z, which is one Gaussian mechanism with independent noise. A row of the data
+has its turns `num_bands` steps apart. The columns of C that belong to these steps are nonzero in
+different rows of C, and each has norm 1 at most, so every turn is a sampled Gaussian of its own
+(Choquette-Choo et al. 2023, arXiv 2306.08153). This holds also if x_t depends on what was released
+before it.
 
-Checkpoints hold no noise. Where a run goes on, the correlation starts again, and that is as
-private: C becomes block diagonal, what it loses are entries, so its columns only get shorter
-and still have no row in common.
+Checkpoints hold no noise. Where a run goes on from one, the correlation starts again, and that is
+as private: C becomes block diagonal, which only sets entries to 0, so its columns get shorter and
+still have no row in common.
 """
 
 from collections.abc import Sequence
@@ -26,12 +27,18 @@ from tulle.train.steps.normal_stream import Floats, NormalStream, SecretNoise
 from tulle.train.steps.training_noise import check_noisy_tensor
 
 _NUM_WORDS = 4
+"""Secret words of 64 bits for each name: two of key and two that start the counter."""
 _CHUNK = 1 << 18
+"""Entries of a chunk on a CPU. The chunk is part of the address of a normal, so that another size
+would change which normal an entry gets."""
 _CHUNK_ON_DEVICE = 1 << 24
+"""Entries of a chunk on another device, with the same meaning."""
 # torch moves on by 4 for each round of its threads. One block of threads makes 512 normals in a
 # round, so a chunk moves on by 2^17 at most.
 _OFFSETS_PER_CHUNK = 1 << 20
+"""Distance in the stream between the starts of two chunks, which must not overlap."""
 _MOST_OFFSETS = 1 << 62
+"""Largest offset that is used in a stream; a step beyond it is refused."""
 _WORD_SIZE = 1 << 64
 _MOST_THREADS = 8
 
@@ -44,8 +51,8 @@ class AddressedNormals(SecretNoise):
 
     So noise of the past can be drawn again rather than kept. On a CPU each name has a secret
     key of its own for numpy's Philox 4x64, and step and chunk are words of its counter. On a
-    GPU each name has a secret seed, and step and chunk say where in its stream to start. One
-    object a run and a process.
+    GPU each name has a secret seed, and step and chunk say where in its stream to start. Make one
+    object for each run and process.
     """
 
     def __init__(self, rng: NoiseSource) -> None:
@@ -61,7 +68,7 @@ class AddressedNormals(SecretNoise):
 
         Args:
           values: A contiguous float32 or float64 tensor.
-          name: Of the tensor.
+          name: Name of the tensor, which has a key of its own.
           terms: Steps from 0 on, each with its factor.
 
         Privacy:
@@ -85,7 +92,16 @@ class AddressedNormals(SecretNoise):
 
 
 def device_offset(step: int, chunk: int, num_chunks: int) -> int:
-    """Where in the stream of its tensor a chunk of a step starts. No two overlap."""
+    """Offset in the stream of its tensor at which a chunk of a step starts. No two overlap.
+
+    Args:
+      step: Number of the step, from 0 on.
+      chunk: Number of the chunk within the tensor, from 0 on.
+      num_chunks: Number of chunks of the tensor.
+
+    Raises:
+      ConfigError: The step is beyond what one stream can address.
+    """
     offset = (step * num_chunks + chunk) * _OFFSETS_PER_CHUNK
     if offset >= _MOST_OFFSETS:
         raise ConfigError(f"step={step} is beyond what one stream of normals can address.")
@@ -102,14 +118,15 @@ def _add_on_cpu(values: Floats, key: Words, terms: Terms) -> None:
         for start in starts:
             add(start)
         return
-    # numpy lets go of the interpreter while it draws.
+    # numpy releases the interpreter lock while it draws, so threads run side by side.
     with ThreadPoolExecutor(min(_MOST_THREADS, torch.get_num_threads())) as pool:
         list(pool.map(add, starts))
 
 
 def _add_chunk(values: Floats, key: Words, chunk: int, terms: Terms) -> None:
     for step, factor in terms:
-        # Added to a secret word, the step still gives every address a counter of its own.
+        # The step is added to a secret word: every address still has a counter of its own, and an
+        # outsider does not know where the counter starts.
         counter = [0, chunk, (int(key[2]) + step) % _WORD_SIZE, int(key[3])]
         generator = np.random.Philox(key=key[:2], counter=np.array(counter, np.uint64))
         NormalStream(generator).add_to(values, factor)
@@ -134,13 +151,20 @@ def _check_tensor(values: Tensor) -> None:
 
 
 MOST_STORED_BYTES = 8 * 2**30
-"""More noise of the past than this is drawn again rather than kept, unless asked for."""
+"""Bytes of past noise that AUTO keeps at most; more is drawn again in every step."""
 
 _ENTRIES_AT_A_TIME = 1 << 22
+"""Entries of past noise that are combined together, so that temporary memory stays small."""
 
 
 def fitting_memory(memory: NoiseMemory, num_bands: int, model_bytes: int) -> NoiseMemory:
-    """What AUTO comes to for a trained model of this size."""
+    """How past noise is known: what was asked for, or what AUTO means for a model of this size.
+
+    Args:
+      memory: The choice of the user; anything but AUTO is returned as it is.
+      num_bands: Number of bands; noise of one step fewer is kept.
+      model_bytes: Bytes of all trained parameters.
+    """
     if memory is not NoiseMemory.AUTO:
         return memory
     is_small = (num_bands - 1) * model_bytes <= MOST_STORED_BYTES
@@ -150,11 +174,17 @@ def fitting_memory(memory: NoiseMemory, num_bands: int, model_bytes: int) -> Noi
 class BandedGradientNoise:
     """The noise of all steps of a run, one step after the other.
 
-    Sensitive as what it protects: never save it, and make a new one in each process.
+    It is as sensitive as what it protects: never save it, and make a new one in each process.
     """
 
     def __init__(self, matrix: BandMatrix, rng: NoiseSource, memory: NoiseMemory) -> None:
-        """Takes keys of the normals from `rng`, 256 bits for each sum."""
+        """Takes keys of the normals from `rng`, 256 bits for each sum.
+
+        Args:
+          matrix: The band matrix C.
+          rng: Source of the keys. Sensitive: never log or save its state.
+          memory: STORED to keep the noise of the last steps, REGENERATED to draw it again.
+        """
         if memory is NoiseMemory.AUTO:
             raise ConfigError("memory=AUTO needs the size of the model; use fitting_memory().")
         self._normals = AddressedNormals(rng)
@@ -165,6 +195,8 @@ class BandedGradientNoise:
         self._inverse: list[float] | None = None
         if memory is NoiseMemory.REGENERATED:
             inverse, lost = short_inverse(matrix.coefficients, matrix.num_steps)
+            # The inverse is cut where little is left. Noise that is larger by 1 / (1 - lost) makes
+            # up for it, see `short_inverse`.
             self._inverse = (inverse / (1 - lost)).tolist()
         self._past: dict[str, Tensor] = {}
         self._step, self._start = 0, 0
@@ -175,9 +207,9 @@ class BandedGradientNoise:
         """Adds the noise of this step to one sum, in place.
 
         Args:
-          name: Of the sum. Every step has the same sums, each once, of the same shape.
+          name: Name of the sum. Every step has the same sums, each once, of the same shape.
           values: A contiguous float32 or float64 tensor: the clipped sum of a batch.
-          stddev: Of z. The same in every step.
+          stddev: Standard deviation of each entry of z, the same in every step.
 
         Privacy:
           Unit: the owner of one row; replace. Event: `CyclicPoisson.event` of a Gaussian with
@@ -194,7 +226,7 @@ class BandedGradientNoise:
         self._normals.add_to(values, name, terms)
 
     def end_step(self) -> None:
-        """The next sums are of the step after this one."""
+        """Ends the step: the next sums belong to the step after it."""
         if self._done != self._stddevs.keys():
             missing = sorted(self._stddevs.keys() - self._done)[0]
             raise RunStateError(f"a step has no sum {missing!r}, which earlier ones had.")
@@ -217,6 +249,7 @@ class BandedGradientNoise:
             raise RunStateError(f"the noise of sum {name!r} changed its scale during the run.")
 
     def _add_and_store(self, name: str, values: Tensor, stddev: float) -> None:
+        """Solves C xi = z for the newest xi by forward substitution, and keeps it."""
         normals = torch.zeros_like(values)
         self._normals.add_to(normals, name, [(self._step, 1 / self._first)])
         num_kept = len(self._past_factors)
@@ -235,7 +268,7 @@ class BandedGradientNoise:
         values.add_(normals, alpha=stddev)
 
     def _factors_by_place(self, newest: int) -> Tensor:
-        """The factor of each kept step; the oldest is where the newest will be."""
+        """The factor of each kept step. They are kept in a ring: the newest replaces the oldest."""
         num_kept = len(self._past_factors)
         ages = [(newest - 1 - place) % num_kept for place in range(num_kept)]
         return torch.tensor([self._past_factors[age] for age in ages], dtype=torch.float64)

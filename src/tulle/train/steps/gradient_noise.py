@@ -24,7 +24,7 @@ class GradientNoise(Protocol):
 
     @property
     def description(self) -> str:
-        """Where the noise comes from, in words for the card."""
+        """Source of the noise, in words for the card."""
         ...
 
     def add_to_sum(self, name: str, values: Tensor, stddev: float) -> None:
@@ -100,11 +100,16 @@ class IndependentGradientNoise:
 
     @property
     def description(self) -> str:
-        """Where the noise comes from, in words for the card."""
+        """Source of the noise, in words for the card."""
         return self._noise.description
 
     def add_to_sum(self, name: str, values: Tensor, stddev: float) -> None:  # noqa: ARG002
         """Adds stddev * N(0, 1), independent for each entry, sum and step.
+
+        Args:
+          name: Name of the sum; not needed here.
+          values: The clipped sum of a batch, changed in place.
+          stddev: Standard deviation of the noise on each entry.
 
         Privacy:
           Event: one Gaussian with noise_multiplier = stddev / L2 sensitivity.
@@ -112,7 +117,7 @@ class IndependentGradientNoise:
         self._noise.add_to(values, stddev)
 
     def end_step(self) -> None:
-        """Nothing is carried from step to step."""
+        """Does nothing: nothing is carried from step to step."""
 
     def restart(self) -> None:
-        """Nothing is carried from step to step."""
+        """Does nothing: nothing is carried from step to step."""

@@ -21,7 +21,7 @@ class HostPlace:
     """Takes one step at a time, on any device and with any sampler and optimizer.
 
     Privacy:
-      As `ModelStep.take`, on batches of the sampler, each used once.
+      The same as for `ModelStep.take`, on batches of the sampler, each used once.
     """
 
     steps_at_a_time = 1
@@ -42,7 +42,7 @@ class HostPlace:
           sampler: What draws the batches.
           step: What a step does to the model.
           rng: Source of the batches. Sensitive: never log or save its state.
-          device: Where the model is.
+          device: Device that the model is on.
         """
         self.noise_description = step.noise_description
         self._sampler, self._step, self._rng, self._device = sampler, step, rng, device
@@ -75,11 +75,11 @@ class HostPlace:
         ]
 
     def state(self) -> dict[str, Tensor]:
-        """As `ModelStep.state`."""
+        """The state of the step, see `ModelStep.state`."""
         return self._step.state()
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """As `ModelStep.load_state`."""
+        """Goes on from a state, see `ModelStep.load_state`."""
         self._step.load_state(state)
 
 
@@ -97,10 +97,10 @@ def take_batch(
       source: The rows that the sampler draws from.
       batch: A draw of the sampler.
       rate: The learning rate.
-      device: Where the model is.
+      device: Device that the model is on.
 
     Privacy:
-      As `ModelStep.take`. Relies on: the batch is a fresh draw of the plan's sampler.
+      The same as for `ModelStep.take`. Relies on: the batch is a fresh draw of the plan's sampler.
     """
     rows = source.batch(batch.indices)
     weights = torch.from_numpy(batch.weights).to(device)

@@ -34,7 +34,7 @@ class SavedState:
 
 
 class Journal(Protocol):
-    """Where a run keeps what it must not lose or do twice."""
+    """Store of what a run must not lose or do twice."""
 
     def labels(self, draw: Callable[[], NDArray[np.uint8]]) -> NDArray[np.uint8]:
         """The randomized labels: those drawn before, or else fresh ones, kept first."""
@@ -49,7 +49,7 @@ class Journal(Protocol):
         ...
 
     def resume_point(self, blocks: StepBlocks, checkpoint_step: int) -> ResumePoint:
-        """Where private steps go on."""
+        """Step from which private steps go on."""
         ...
 
     def begin(self, block: StepBlock) -> None:
@@ -137,7 +137,10 @@ class FolderJournal:
         self._checkpoints.save(state.step, state.phase, arrays, state.facts)
 
     def resume_point(self, blocks: StepBlocks, checkpoint_step: int) -> ResumePoint:
-        """Where private steps go on. A block that began and did not end is not repeated."""
+        """Step from which private steps go on.
+
+        A block that began and did not end is not repeated.
+        """
         point = blocks.resume_point(self._records.read(), checkpoint_step=checkpoint_step)
         if point.missing_end is not None:
             self._records.append(point.missing_end, durable=True)
@@ -159,7 +162,13 @@ class FolderJournal:
 def pack(
     model: TowerModel, optimizer_state: Mapping[str, Tensor], more: dict[str, Tensor] | None = None
 ) -> dict[str, Tensor]:
-    """Weights and optimizer state under names of their own."""
+    """Weights and optimizer state in one dictionary, under names of their own.
+
+    Args:
+      model: The model whose weights are saved.
+      optimizer_state: State of the optimizer, by name.
+      more: Further tensors by name; None for none.
+    """
     packed = {f"{_MODEL}{name}": values for name, values in model.parameters.items()}
     packed |= {f"{_OPTIMIZER}{name}": values for name, values in optimizer_state.items()}
     return packed | (more or {})

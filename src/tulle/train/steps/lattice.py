@@ -1,15 +1,15 @@
 """Noise on a lattice: sums and noise are whole multiples of one grid, added as integers.
 
-The gaps between floats depend on the sum they are added to, so float noise can rule a sum
-out by its low-order bits (Mironov 2012; Haney et al. 2022). Here the clipped sum s is rounded
-to a multiple of a grid width g, and the noise is g * round(z / g) for a normal z. As s is on
-the grid, s + g * round(z / g) = g * round((s + z) / g): what is released is the output of the
-continuous Gaussian mechanism, rounded. So its event stays what it was, and whatever the sum
-is, every multiple of g can come out.
+The gaps between floats depend on the sum that they are added to, so with float noise the low-order
+bits of a released number can rule out a sum (Mironov 2012; Haney et al. 2022). Here the clipped sum
+s is rounded to a multiple of a grid width g, and the noise is g * round(z / g) for a normal z. As s
+is on the grid, s + g * round(z / g) = g * round((s + z) / g): what is released is the output of the
+continuous Gaussian mechanism, rounded, which is post-processing. So the event stays that of the
+Gaussian, and whatever the sum is, every multiple of g can come out.
 
-What is left: sums of gradients are added up in floats before they come here, so one unit
-may move them by its clipped gradient plus rounding errors of that addition. The grid does
-not bound those; the slack of clipping is for the rounding to the grid.
+One gap remains: gradients are added up in floats before they come here, so one unit may move a sum
+by its clipped gradient plus the rounding errors of that addition. The grid does not bound those;
+the slack of clipping is for the rounding to the grid.
 """
 
 import math
@@ -25,22 +25,27 @@ from tulle.privacy.fields import check_finite
 from tulle.train.steps.training_noise import TrainingNoise, check_noisy_tensor
 
 _MOST_STEPS = 2.0**62
-"""Largest sum in grid widths: up to here sums and their noise are exact in 64-bit integers."""
+"""Largest sum in grid widths: up to here sums and their noise are exact in 64-bit integers. Larger
+sums are refused."""
 _LEAST_NOISE = 1e-3
+"""Least standard deviation of the noise in grid widths; with less, nearly all rounded noise would
+be 0."""
 _CHUNK_ON_CPU = 1 << 18
+"""Entries that get their noise together on a CPU, to bound temporary memory."""
 _CHUNK_ON_DEVICE = 1 << 24
+"""Entries that get their noise together on another device."""
 
 
 class LatticeGradientNoise:
     """The noise of clipped sums, step after step, on one lattice.
 
-    On a CPU the noise is the exactly rounded normal of tulle.mechanisms, so that its law
+    On a CPU the noise is the exactly rounded normal of tulle.mechanisms, so that its distribution
     is exact and not only its support. On a GPU it is a rounded float64 normal: the support
-    is the same, and the law is right to the precision of float64.
+    is the same, and the distribution is right to the precision of float64.
     """
 
     def __init__(self, rng: NoiseSource, *, grid: float) -> None:
-        """Takes its bits from `rng` itself, 64 of them for each entry on a CPU.
+        """Takes random bits from `rng` itself, 64 of them for each entry on a CPU.
 
         Args:
           rng: Source of the noise. Sensitive: never log or save its state.
@@ -57,7 +62,7 @@ class LatticeGradientNoise:
 
     @property
     def description(self) -> str:
-        """Where the noise comes from, in words for the card."""
+        """Source of the noise, in words for the card."""
         return (
             f"{self._rng.description}, normals on a lattice: rounded exactly on a CPU; float64 "
             "normals expanded by Philox (fast, not cryptographic) and rounded on a GPU"
@@ -67,14 +72,14 @@ class LatticeGradientNoise:
         """Rounds a sum to the grid and adds rounded normals, in place.
 
         Args:
-          name: Of the sum, for messages.
-          values: A float32 or float64 tensor. Holds multiples of the grid afterwards; beyond
-            the precision of its dtype coarser ones, the nearest to the exact noisy value.
-          stddev: Of the normals before they are rounded.
+          name: Name of the sum, for messages.
+          values: A float32 or float64 tensor. Holds multiples of the grid afterwards. A number
+            that the dtype cannot hold exactly becomes the nearest one that it can.
+          stddev: Standard deviation of the normals before they are rounded.
 
         Raises:
-          RunStateError: An entry is no number, or too large to be exact. Clipping allows
-            neither, so the error tells nothing about any unit.
+          RunStateError: An entry is NaN, infinite, or too large to be exact. Clipping allows
+            none of these, so the error tells nothing about any unit.
 
         Privacy:
           Unit: the caller's. L2 sensitivity: the caller's plus the slack of the grid. Event: one
@@ -89,7 +94,8 @@ class LatticeGradientNoise:
         flat = values.detach().reshape(-1)
         size = _CHUNK_ON_CPU if flat.device.type == "cpu" else _CHUNK_ON_DEVICE
         for chunk in torch.split(flat, size):
-            # Exact: a product with a power of two, and whole numbers below 2^62.
+            # Dividing by a power of two is exact, and whole numbers up to 2^62 fit into int64
+            # together with their noise.
             steps = chunk.double().div_(self._grid).round_().long()
             steps += self._rounded_normals(len(steps), noise_in_steps, flat.device)
             chunk.copy_(steps.double().mul_(self._grid))
@@ -97,10 +103,10 @@ class LatticeGradientNoise:
             values.detach().copy_(flat.view(values.shape))
 
     def end_step(self) -> None:
-        """Nothing is carried from step to step."""
+        """Does nothing: nothing is carried from step to step."""
 
     def restart(self) -> None:
-        """Nothing is carried from step to step."""
+        """Does nothing: nothing is carried from step to step."""
 
     def _rounded_normals(self, num_draws: int, stddev: float, device: torch.device) -> Tensor:
         if device.type == "cpu":
@@ -121,7 +127,7 @@ class LatticeGradientNoise:
         return in_steps
 
     def _check_range(self, name: str, values: Tensor) -> None:
-        # A comparison with what is no number is false.
+        # Written so that NaN is refused, too: a comparison with NaN is false.
         largest = float(torch.linalg.vector_norm(values.detach(), ord=math.inf))
         if not largest / self._grid <= _MOST_STEPS:
             raise RunStateError(

@@ -1,11 +1,11 @@
 """An embedding table whose rows get their noise when they are read, and not before.
 
-Dense DP-SGD adds noise to every row in every step. Nobody sees a row between two reads,
-and given all reads so far its unseen noise is Gaussian, with moments that an `AgeTable`
-knows. Drawing it at the next read gives all weights that are ever read, and all that are
-flushed, the joint law of the dense run, up to the rounding of floats. Only weights are
-read, so a row needs one normal a coordinate: what is known about its momentum is kept as a
-mean and a variance, as a Kalman filter does.
+Dense DP-SGD adds noise to every row in every step. Nobody sees a row between two reads, and given
+all reads so far its unseen noise is Gaussian, with moments that an `AgeTable` knows. Drawing it at
+the next read gives all weights that are ever read, and all that are flushed, the joint distribution
+of the dense run, up to the rounding of floats. Only weights are read, never momentum, so a row
+needs one normal for each coordinate: what is known about its momentum is kept as a mean and a
+variance, as in a Kalman filter.
 
 Privacy: between flushes the memory of a table holds raw gradients (in its mean momentum)
 and tells which rows were read when. It must not leave the process.
@@ -25,28 +25,32 @@ from tulle.train.steps.age_table import AgeTable, RowMoves, row_moves
 from tulle.train.steps.compiled.kernels import compiled_kernels
 
 MOMENTUM = "momentum"
+"""Name of the momentum in the state of a table."""
 
-# Entries in one go: few enough to stay in the cache, enough to draw noise with many threads.
+# Few enough entries to stay in the cache, and enough to draw noise with many threads.
 _PIECE_ON_CPU = 1 << 20
+"""Entries of a table that are moved together on a CPU."""
 _PIECE_ON_DEVICE = 1 << 24
+"""Entries of a table that are moved together on another device."""
 _DTYPES = (torch.float32, torch.float64)
 
 
 class Normals(Protocol):
-    """Where noise comes from: `TrainingNoise`."""
+    """A source of normal noise, such as `TrainingNoise`."""
 
     def fill(self, values: Tensor, stddev: float) -> None:
-        """Overwrites with stddev * N(0, 1), independent for each entry and each call."""
+        """Overwrites values with stddev * N(0, 1), independent for each entry and each call."""
 
 
 class LazyRows:
-    """One table under SGD with momentum, exact in law and cheap in rows that nobody reads.
+    """One table under SGD with momentum, with the dense run's distribution at a lower cost.
 
-    In each step: `catch_up` the rows of the batch, read their weights, `add_gradient` to
-    them, and then end the step of the age table, once for all tables that share it.
+    Rows that nobody reads cost nothing. In each step: `catch_up` the rows of the batch, read their
+    weights, `add_gradient` to them, and then end the step of the age table, once for all tables
+    that share it.
 
     Privacy:
-      Adds the noise of every step of the run to every row, as the dense step does, so unit
+      Every row gets the noise of every step of the run, as in the dense step, so unit
       and event are the caller's: noise_stddev = noise_multiplier * clip_norm / expected_size.
       What is private: the weights right after `flush`, and what `release_state` returns.
       What is not: weights before a flush (which rows are stale tells which were read), and
@@ -57,20 +61,22 @@ class LazyRows:
     def __init__(
         self, weights: Tensor, ages: AgeTable, *, noise: Normals, noise_stddev: float
     ) -> None:
-        """Rows are exact at the present step of `ages`, and have no momentum yet.
+        """Starts from rows that are exact at the present step of `ages` and have no momentum.
 
         Args:
-          weights: [rows, dim], changed in place.
-          ages: The clock and the moments of its ages, on the device of the weights.
+          weights: [rows, dim]: the weights of the table, changed in place.
+          ages: The clock of steps, and the moments of what rows of each age have missed, on the
+            device of the weights.
           noise: Source of the noise.
-          noise_stddev: Of the noise on each entry of one step's mean gradient.
+          noise_stddev: Standard deviation of the noise on each entry of one step's mean gradient.
         """
         _check_table(weights, noise_stddev)
         self._weights, self._ages = weights, ages
         self._noise, self._stddev = noise, noise_stddev
-        # Mean of momentum times its share that stays, given all weights that were read.
+        # Mean of (momentum coefficient * momentum), given all weights that were read so far.
         self._mean = zeros_like_table(weights)
-        # Variance of the same over noise_stddev^2; one number for all entries of a row.
+        # Variance of the same, divided by noise_stddev^2. It does not depend on gradients, so one
+        # number does for all entries of a row.
         self._variance = weights.new_zeros(len(weights))
         self._exact_at = torch.full(
             (len(weights),), ages.step, dtype=torch.int32, device=weights.device
@@ -81,10 +87,10 @@ class LazyRows:
         self._spaces: dict[str, Tensor] = {}
 
     def catch_up(self, rows: Tensor) -> None:
-        """Gives these rows the noise and the moves of all steps they missed.
+        """Gives these rows the noise and the moves of all steps that they missed.
 
         Afterwards their weights may be read in the present step, by training or evaluation.
-        Extra reads change the law of nothing.
+        Extra reads do not change any distribution.
 
         Args:
           rows: Distinct rows of the table, int64.
@@ -101,6 +107,8 @@ class LazyRows:
             self._move(some, moves, mean)
             self._variance.index_copy_(0, some, moves.variance)
         self._exact_at.index_fill_(0, rows, self._ages.step)
+        # The means are written to the table later, together with the gradient of the same rows:
+        # one pass over scattered memory instead of two.
         self._unwritten = _Unwritten(rows=rows, means=means, step=self._ages.step)
 
     def add_gradient(self, rows: Tensor, values: Tensor, scale: float = 1.0) -> None:
@@ -112,7 +120,7 @@ class LazyRows:
         Args:
           rows: Distinct rows, int64.
           values: [rows, dim]: the clipped sum, without noise.
-          scale: What they are multiplied with: 1 over the expected size.
+          scale: Factor of the values: 1 / expected batch size.
 
         Privacy:
           `values` are raw and stay so in memory until the next catch-up or flush.
@@ -132,7 +140,7 @@ class LazyRows:
         self._step_of_gradients = self._ages.step
 
     def flush(self) -> None:
-        """Catches up all rows: the table then has the law of the dense run's.
+        """Catches up all rows: the table then has the distribution of the dense run's.
 
         Privacy:
           The weights may leave the process now. Nothing else may.
@@ -156,11 +164,13 @@ class LazyRows:
         The run goes on from what was drawn, as it would after loading it.
 
         Returns:
-          `momentum`, of the shape of the table and not shared; nothing without momentum.
+          `momentum`, of the shape of the table, in memory of its own; an empty dict for an
+          optimizer without momentum.
 
         Privacy:
-          Weights and momentum together have the law of the dense run's, which are computed
-          from noisy gradients alone. They may leave the process, and with them a run can go on.
+          Weights and momentum together have the distribution of the dense run's, which are
+          computed from noisy gradients alone. They may leave the process, and with them a run
+          can go on.
         """
         if self._step_of_gradients == self._ages.step:
             raise RunStateError(
@@ -171,6 +181,8 @@ class LazyRows:
         if not self._ages.momentum:
             return {}
         size = self._rows_at_a_time()
+        # Momentum is known as N(mean, variance * noise_stddev^2). What leaves must be a draw: the
+        # mean alone has less noise than the dense run's momentum.
         for start in range(0, len(self._weights), size):
             some = slice(start, start + size)
             mean, variance = self._mean[some], self._variance[some]
@@ -185,8 +197,8 @@ class LazyRows:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Goes on from what `release_state` returned, at the present step of the age table.
 
-        The weights are loaded by whoever owns them, before or after. Nothing changes if
-        anything in the state is wrong.
+        The owner of the weights loads them, before or after. Nothing changes if anything in the
+        state is wrong.
         """
         self.check_state(state)
         self._unwritten = None
@@ -216,7 +228,12 @@ class LazyRows:
                 )
 
     def _write_means(self, gradient: Tensor | None = None, scale: float = 1.0) -> None:
-        """What the last catch-up left; most often its gradient comes next and goes with it."""
+        """Writes the means that the last catch-up left, and a gradient of the same rows if given.
+
+        Args:
+          gradient: [rows, dim]: clipped sums of these rows; None if there are none.
+          scale: Factor of the gradient.
+        """
         waiting, self._unwritten = self._unwritten, None
         if waiting is None:
             return
@@ -229,17 +246,21 @@ class LazyRows:
         self._mean.index_copy_(0, rows, means)
 
     def _late(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Those that are not exact yet, and their ages; where parts share rows, most are."""
+        """The rows that are not exact yet, and the number of steps that each has missed.
+
+        Where the parts of a batch share rows, most are exact already.
+        """
         ages = self._ages.step - self._exact_at.index_select(0, rows)
-        # On a GPU their number would have to be waited for. Age 0 changes nothing there.
+        # On a GPU, selecting them would wait for their number. A row of age 0 is left as it is.
         if rows.device.type != "cpu" or bool(ages.all()):
             return rows, ages
         is_late = ages != 0
         return rows[is_late], ages[is_late]
 
     def _check_caught_up(self, rows: Tensor) -> None:
-        # On a GPU the answer would have to be waited for. A row that is late gets all of its
-        # noise there too, but its gradient counts from its last read on.
+        # On a GPU the check would wait for the answer. A late row still gets all of its noise
+        # there, so privacy does not depend on the check; only its gradient would count from its
+        # last read on.
         if rows.device.type != "cpu":
             return
         if not bool((self._exact_at.index_select(0, rows) == self._ages.step).all()):
@@ -253,7 +274,13 @@ class LazyRows:
         return row_moves(moments, variance, self._stddev, self._weights.dtype)
 
     def _move(self, rows: Tensor, moves: RowMoves, mean: Tensor) -> None:
-        """Moves weights in place, and writes what becomes of their means to `mean`."""
+        """Moves the weights of rows in place, and writes their new means to `mean`.
+
+        Args:
+          rows: Distinct rows of the table.
+          moves: Coefficients of the move of each row.
+          mean: [rows, dim]: memory that gets the new means.
+        """
         if self._kernels is not None:
             normals = self._normals(len(rows))
             coefficients = moves.coefficients
@@ -263,11 +290,13 @@ class LazyRows:
         change = self._change(moves, mean)
         if moves.lost is not None:
             change.addcmul_(self._weights.index_select(0, rows), moves.lost, value=-1)
-        # Adding a change needs no look at the weights, which a copy would.
+        # Adding a change in place needs no copy of the weights.
         self._weights.index_add_(0, rows, change)
 
     def _change(self, moves: RowMoves, mean: Tensor) -> Tensor:
         """Moves the mean in place; returns the change of the weights, before decay."""
+        # The same normals move weights and mean: what is learnt about the momentum from the new
+        # weights is exactly what a Kalman filter would infer from reading them.
         normals = self._normals(len(mean))
         change = self._space("change", len(mean))
         torch.mul(mean, moves.minus_drift, out=change)
@@ -281,7 +310,7 @@ class LazyRows:
         return normals
 
     def _space(self, name: str, num_rows: int) -> Tensor:
-        """Memory for some rows, the same every time: fresh pages are slow."""
+        """Memory for some rows, which is used again in every step: fresh pages are slow."""
         space = self._spaces.get(name)
         if space is None or len(space) < num_rows:
             space = self._weights.new_empty(num_rows, self._weights.shape[1])
@@ -298,13 +327,15 @@ class _Unwritten:
     """Mean momenta that are up to date here and not in the table yet."""
 
     rows: Tensor
+    """Rows of the table that they belong to."""
     means: Tensor
+    """[rows, dim]: their mean momenta."""
     step: int
-    """That they are up to date in."""
+    """Step in which they are up to date."""
 
 
 def _is_plain(values: Tensor) -> bool:
-    """What kernels take."""
+    """True for a tensor that the compiled kernels take: contiguous float32 on a CPU."""
     is_float = values.dtype == torch.float32
     return values.device.type == "cpu" and is_float and values.is_contiguous()
 

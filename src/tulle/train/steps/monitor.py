@@ -53,8 +53,8 @@ class MonitorCoordinates:
         """[2]: the sum of the coordinates of all units.
 
         Args:
-          losses: [units]; what is not a number counts as the bound.
-          is_clipped: [units].
+          losses: [units]: loss of each unit; NaN counts as the bound.
+          is_clipped: [units]: True for units whose gradient was clipped.
           weights: [units]: 1 for a unit of the batch, 0 for padding.
         """
         bounded = torch.nan_to_num(losses, nan=LOSS_BOUND).clamp(0, LOSS_BOUND) / LOSS_BOUND
@@ -62,7 +62,13 @@ class MonitorCoordinates:
         return self.scale * (both * weights).sum(1)
 
     def read(self, noisy_sums: Tensor, *, expected_size: float, noise_stddev: float) -> Monitored:
-        """What the noisy sums say."""
+        """Mean loss and clipped share that noisy sums stand for.
+
+        Args:
+          noisy_sums: [2]: sums of both coordinates, with noise.
+          expected_size: Expected batch size, which is public.
+          noise_stddev: Standard deviation of the noise on each sum.
+        """
         loss, clipped = (noisy_sums / (self.scale * expected_size)).tolist()
         return Monitored(
             loss=LOSS_BOUND * loss,

@@ -6,7 +6,7 @@ Box and Muller (1958): for uniform u and angle a, sqrt(-2 log u) times cos a and
 independent normals. One word of 64 bits makes a pair. 32 bits alone would end the tails at
 6.7 deviations, and a float near 1 has lost its distance from 1, so both ends of u get 64 more
 bits and double precision. Every normal is then right to the precision of a float, up to 11.6
-deviations; what lies beyond has a chance of 1e-29.
+deviations; what lies beyond has a probability of 1e-29.
 """
 
 import math
@@ -29,9 +29,10 @@ MoreWords = Callable[[int], NDArray[np.uint64]]
 PAIRS_AT_A_TIME = 1 << 16
 
 _NEAR_ZERO = 1 << 24
-"""Below this, 32 bits have fewer digits than a float."""
+"""Number of 32 bits below which it has fewer digits than a float: such u get 64 more bits."""
 _NEAR_ONE = 1 << 23
-"""This close to 2^32, a float has half of the digits of 1 - u or less."""
+"""Distance from 2^32 at which a float has half of the digits of 1 - u or less: such u get 64 more
+bits, too."""
 
 
 class SecretNoise:
@@ -125,9 +126,9 @@ def fill_pairs(values: Floats, words: Halves, more_words: MoreWords) -> None:
     """Makes normals of random bits.
 
     Args:
-      values: float32, to be overwritten; the pair of an entry is half an array away.
-      words: As many as entries, or one more if their number is odd.
-      more_words: Draws 64 random bits for each uniform that needs them.
+      values: Array of float32 that is overwritten; the pair of an entry is half an array away.
+      words: Random words, as many as entries, or one more if their number is odd.
+      more_words: Source of 64 more random bits for each uniform that needs them.
     """
     num_pairs = len(words) // 2
     radii = _radii(words[:num_pairs], more_words)

@@ -2,7 +2,7 @@
 
 What a step does to the model follows from the noise of the plan, the optimizer and the placement
 of noise. Where it runs follows from the surroundings: several processes, a GPU alone, or the
-processor. All that exist give models of the law of the plan:
+processor. All that exist give models of the distribution of the plan:
 
 | what a step does | processor | GPU alone | several processes |
 |---|---|---|---|
@@ -45,7 +45,8 @@ _PRODUCT_SLACK = 2.0**-8
 """Rounding a scaled gradient to bfloat16 adds at most 2^-9 of its norm; TF32 products round
 both of their inputs, by at most 2^-10 each."""
 _LEAST_CHANCE = 1e-6
-"""Below this, the float arithmetic of batches on a device would not keep its promise."""
+"""Least sampling probability of batches that a device draws: below it, float arithmetic there would
+not keep its promise."""
 
 
 class StepPlace(Protocol):
@@ -68,7 +69,7 @@ class StepPlace(Protocol):
 
     @property
     def noise_description(self) -> str:
-        """Where the noise came from, in words for the card."""
+        """Source of the noise, in words for the card."""
         ...
 
     def begin(self, first_step: int) -> None:
@@ -100,10 +101,10 @@ def start_steps(
     settings: StepSettings,
     around: Surroundings,
 ) -> StepPlace:
-    """Starts private steps where the surroundings say.
+    """Starts private steps on the device and processes of the surroundings.
 
     Args:
-      model: Is trained in place.
+      model: The model, which is trained in place.
       examples: The rows that the sampler draws from.
       sampler: What draws the batches of the plan.
       optimizer: Settings of the optimizer of the plan.
@@ -146,7 +147,7 @@ def start_rank(
     """The part of this process in steps that several take together.
 
     Args:
-      model: Is trained in place; followers get the weights of the leader.
+      model: The model, which is trained in place; followers get the weights of the leader.
       examples: The rows that the sampler draws from, the same in every process.
       sampler: What draws the batches of all processes together.
       optimizer: Settings of the optimizer of the plan.
@@ -154,7 +155,7 @@ def start_rank(
       around: Device, randomness and processes of the run.
 
     Privacy:
-      As `RankSteps`.
+      The same as for `RankSteps`.
 
     Raises:
       ConfigError: The steps cannot be shared.
@@ -188,7 +189,7 @@ def host_step(
     """What a step does to a model in one process, with the noise that its settings name.
 
     Args:
-      model: Is trained in place.
+      model: The model, which is trained in place.
       settings: What every step does.
       optimizer: Settings of any optimizer.
       noise: Source of fresh normals.

@@ -39,7 +39,7 @@ class PlainTask:
     """What is trained on what kind of labels."""
 
     name: str
-    """Of the phase, in checkpoints and records."""
+    """Name of the phase in checkpoints and records."""
     phase: PlainPhase
     loss: Loss | ReportLoss
     order_seed: int
@@ -52,6 +52,12 @@ def train_plain(
     model: TowerModel, examples: ExampleSet, task: PlainTask, context: StepContext
 ) -> None:
     """Trains a model in place; goes on from the journal's checkpoint if it is of this phase.
+
+    Args:
+      model: The model, which is trained in place.
+      examples: Rows to train on, some of which may be held out for early stopping.
+      task: Settings of the phase and its loss.
+      context: Device, journal and requests to stop.
 
     Privacy:
       None of its own: the model becomes a function of the rows and labels it is given.

@@ -1,7 +1,8 @@
-"""One step of DP-SGD: clip each unit, sum, add noise, divide by the public size.
+"""One step of DP-SGD: clip each unit, sum, add noise, divide by the public expected batch size.
 
-Gradients of single examples are never built. A forward pass and a backward pass to
-the outputs of layers give every norm; one more product a layer gives the clipped sum.
+Gradients of single rows are never built. A forward pass and a backward pass to the outputs of
+layers give the norm of every row's gradient; one more matrix product for each layer gives the
+clipped sum ("ghost clipping").
 """
 
 import dataclasses
@@ -24,14 +25,18 @@ from tulle.train.steps.gradient_noise import GradientNoise
 from tulle.train.steps.monitor import MonitorCoordinates, Monitored
 
 CLIP_SLACK = 1e-4
-"""Norms are floats, those of 100,000 numbers right to 5e-5: clipping to this much less keeps
-the true norm within the bound."""
+"""Fraction of the clip norm that is kept free for rounding. Norms are floats, and those of 100,000
+numbers are right to 5e-5: clipping to this much less keeps the true norm within the bound."""
 MONITOR = "monitor"
 """The name of the monitor among the sums of a step; parameters have a dot in theirs."""
 
 _LEAST_OF_NORM = 0.9
+"""Least fraction of the gradient's norm that must be left after rounding to a lattice took its
+room. With less, noise that was calibrated to the whole clip norm would be wasted: an error."""
 _MOST_SLACK = 0.05
+"""Largest `clip_slack` that is accepted; arithmetic that needs more is too coarse to train with."""
 _NUM_MONITORED = 2
+"""Number of monitored sums beside the gradient: the loss and the clipped share."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,21 +44,24 @@ class StepSettings:
     """What a private step does to a batch. Made from a plan, never by hand."""
 
     clip_norm: float
+    """Largest L2 norm of what one unit adds to all sums of a step."""
     noise_multiplier: float
+    """Noise standard deviation divided by the clip norm."""
     expected_size: float
-    """Public: what sums are divided by."""
+    """Expected batch size, which is public. Sums are divided by it, never by the drawn size."""
     monitor_share: float
+    """Fraction of the clip norm for the monitored loss and clipped share; 0 for no monitor."""
     towers: frozenset[str]
     """The towers that are trained, and clipped together."""
     rows_at_a_time: int | None = None
-    """Larger batches are summed in parts of this size; None for what suits the device. Changes
-    speed and memory alone."""
+    """Rows that are summed together; larger batches are summed in parts of this size. None for
+    what suits the device. Changes speed and memory alone."""
     mechanism: StepMechanism = dataclasses.field(default_factory=IndependentNoise)
-    """Where the noise of a step goes."""
+    """Kind of noise: which entries of a step's sums get it, and how it is correlated."""
     num_steps: int = 1
-    """Public: steps of the whole run. Correlated noise is tuned for them."""
+    """Number of steps of the whole run, which is public. Correlated noise is tuned for it."""
     clip_slack: float = CLIP_SLACK
-    """Share of the norm that is kept free for rounding. Arithmetic that is less exact needs
+    """Fraction of the norm that is kept free for rounding. Arithmetic that is less exact needs
     more; less than the default is refused."""
 
     def __post_init__(self) -> None:
@@ -70,11 +78,11 @@ class StepSettings:
 
     @property
     def coordinates(self) -> MonitorCoordinates:
-        """How loss and clipped share travel with the gradient."""
+        """The monitored loss and clipped share as further coordinates of the gradient."""
         return MonitorCoordinates(clip_norm=self.clip_norm, share=self.monitor_share)
 
     def gradient_limit(self, num_entries: int) -> float:
-        """What the gradient of a unit is clipped to, over this many trained numbers.
+        """L2 norm that the gradient of a unit is clipped to, over this many trained numbers.
 
         What the unit adds to all sums of a step, the monitor's and rounding to a lattice
         included, then has a norm of at most `clip_norm`.
@@ -82,6 +90,8 @@ class StepSettings:
         Raises:
           ConfigError: The lattice is too coarse for a model of this size.
         """
+        # Rounding adds at most `room` to the norm of the whole vector, so it comes off first. The
+        # monitor's coordinates are orthogonal to the gradient: their squares come off next.
         room = self.mechanism.clip_room(
             clip_norm=self.clip_norm, num_entries=num_entries + _NUM_MONITORED
         )
@@ -98,11 +108,12 @@ class StepSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class StepRelease:
-    """What one step gives away, with its noise in it."""
+    """What one step releases, with its noise in it."""
 
     gradients: list[DenseGradient]
-    """One for each trained parameter. The next step writes over them."""
+    """Noisy mean gradient of each trained parameter. The next step writes over them."""
     monitored: Monitored | None
+    """Noisy mean loss and clipped share; None if they are not monitored."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -110,10 +121,11 @@ class BatchUnits:
     """Which unit each row of a batch belongs to, and with what weight in its mean."""
 
     segments: Tensor
-    """[rows]: 0, 0, 1, 2, 2, …; rows of a unit are side by side."""
+    """[rows]: number of each row's unit: 0, 0, 1, 2, 2, …; rows of a unit are side by side."""
     weights: Tensor
-    """[rows]."""
+    """[rows]: weight of each row in the mean gradient of its unit."""
     num_segments: int
+    """Number of units in the batch."""
 
 
 class PrivateStep:
@@ -145,10 +157,14 @@ class PrivateStep:
     ) -> StepRelease:
         """The noisy mean gradient of one batch, and the noisy monitor.
 
+        An empty batch gets the same noise as any other: a step without it would tell that nobody
+        was drawn.
+
         Args:
           batch: Rows of the batch and of its padding. May be empty.
           weights: [rows]: 1 for a row of the batch, 0 for padding.
-          units: For clipped users; rows are never padded then.
+          units: Units of the rows if users are clipped, whose batches are never padded; None if
+            each row is a unit.
         """
         for values in (*self._sums.values(), self._monitor_sums):
             values.zero_()
@@ -187,7 +203,8 @@ class PrivateStep:
         return losses, forward.backward(logit_grads, towers=self._settings.towers)
 
     def _factors(self, norms: Tensor) -> Tensor:
-        """What each unit's gradient is multiplied with."""
+        """Factors that clip the gradient of each unit."""
+        # A norm of 0 gives infinity, which the clamp makes 1.
         return (self._limit / norms).clamp(max=1)
 
     def _add(
@@ -200,9 +217,10 @@ class PrivateStep:
         if not bool(is_finite.any()):
             return
         if not bool(is_finite.all()):
-            # Zero times what is no number is no number, so another row takes such a place. The
-            # batch keeps its length: with another one all other rows would be rounded otherwise
-            # than when their norms were taken.
+            # 0 * NaN is NaN, so a weight of 0 cannot remove a row whose gradient is not finite:
+            # another row takes its place, with a weight of 0. The batch keeps its length, since
+            # with another length all other rows could be rounded in another way than when their
+            # norms were taken.
             places = torch.arange(len(weights), device=weights.device)
             places = torch.where(is_finite, places, places[is_finite][0])
             weights = torch.where(is_finite, weights, 0)
@@ -212,9 +230,10 @@ class PrivateStep:
                 self._accumulate(gradient)
 
     def _prepare(self, reads: BatchReads) -> None:
-        """Brings rows that are about to be read up to date; here they always are."""
+        """Brings table rows that are about to be read up to date; here they always are."""
 
     def _accumulate(self, gradient: Gradient) -> None:
+        """Adds a clipped gradient to the sum of its parameter."""
         sums = self._sums[gradient.name]
         if isinstance(gradient, RowGradient):
             # Rows are distinct, so this adds each once.
@@ -228,12 +247,15 @@ class PrivateStep:
             self._monitor_sums += sums
 
     def _noisy(self) -> StepRelease:
+        """Adds noise to all sums, and divides them by the expected batch size."""
         settings, noise = self._settings, self._noise
         for name, values in self._sums.items():
             noise.add_to_sum(name, values, settings.noise_stddev)
         if settings.monitor_share > 0:
             noise.add_to_sum(MONITOR, self._monitor_sums, settings.noise_stddev)
         noise.end_step()
+        # The expected size is public. The drawn size is not: dividing by it would make the
+        # sensitivity depend on the batch.
         gradients = [
             DenseGradient(name=name, values=values.div_(settings.expected_size))
             for name, values in self._sums.items()
@@ -258,7 +280,9 @@ def trained_parameters(model: TowerModel, towers: frozenset[str]) -> dict[str, T
 
 
 def segment_pairs(segments: Tensor) -> tuple[Tensor, Tensor]:
-    """All pairs of different rows of one segment, the earlier row first."""
+    """All pairs of different rows of the same unit, the earlier row first."""
+    # Rows of a unit are side by side, so the first distance without a pair is the size of the
+    # largest unit, and no greater distance has one.
     num_rows = len(segments)
     places = torch.arange(num_rows, device=segments.device)
     left, right = [places[:0]], [places[:0]]
@@ -279,10 +303,10 @@ def _total_norms(contributions: Iterable[Contribution], like: Tensor) -> Tensor:
 
 
 def _segment_norms(contributions: list[Contribution], units: BatchUnits, like: Tensor) -> Tensor:
-    """The norm of each unit's weighted sum, from inner products of its rows."""
+    """The norm of each unit's weighted sum of gradients, from inner products of its rows."""
     weights, segments = units.weights, units.segments
     left, right = segment_pairs(segments)
-    # A user of many rows has very many pairs: a sum of them in single precision would drift.
+    # A user of many rows has very many pairs: their sum in single precision would be inexact.
     squares = torch.zeros(units.num_segments, dtype=torch.float64, device=like.device)
     sizes = torch.zeros_like(squares)
     for contribution in contributions:
@@ -291,7 +315,8 @@ def _segment_norms(contributions: list[Contribution], units: BatchUnits, like: T
         mixed = 2 * weights[left] * weights[right] * products
         for sums, rows, pairs in ((squares, own, mixed), (sizes, own, mixed.abs())):
             sums.index_add_(0, segments, rows).index_add_(0, segments[left], pairs)
-    # Where rows cancel out, rounding of the terms must not make the norm too small.
+    # Where the gradients of a user's rows cancel, the sum is small and its rounding error is not:
+    # the error of the terms is added, so that a norm is never too small to be clipped.
     return (squares.clamp_(min=0) + CLIP_SLACK * sizes).sqrt_().to(like.dtype)
 
 
@@ -304,22 +329,30 @@ def _part(batch: ExampleBatch, rows: slice | Tensor) -> ExampleBatch:
 
 
 def largest_weight(parameters: Iterable[Tensor]) -> float:
-    """The largest absolute value of all parameters; not a number if one is none."""
+    """The largest absolute value of all parameters; NaN if one is NaN or infinite."""
+    # Python's max() depends on the order of its arguments where one is NaN, hence the check.
     largest = [float(torch.linalg.vector_norm(values, ord=math.inf)) for values in parameters]
     return max(largest) if all(math.isfinite(value) for value in largest) else math.nan
 
 
-# Measured on one core: what layers keep of so many numbers stays in the cache, and the
-# allocator has the memory at hand. Fresh pages in every step would cost a tenth of it.
+# Measured on one core: activations of this many numbers stay in the cache, and the allocator has
+# the memory at hand. Fresh pages in every step would cost a tenth of the step.
 _NUMBERS_ON_CPU = 1 << 23
+"""Activations that rows may have together when they go through a model at once on a CPU."""
 _FEWEST_ROWS = 256
+"""Least number of rows at once; with fewer, the cost of each call would dominate."""
 _MOST_ROWS = 16384
+"""Largest number of rows at once, which a GPU always takes."""
 
 
 def rows_that_suit(model: TowerModel, device: torch.device) -> int:
-    """Rows that go through a model at once; changes speed and memory alone.
+    """Number of rows that go through a model at once; changes speed and memory alone.
 
     Models without layers sum rows as they read them and take many.
+
+    Args:
+      model: The model, whose layers say how much memory a row takes.
+      device: Device that the model is on.
     """
     if device.type != "cpu":
         return _MOST_ROWS

@@ -7,8 +7,8 @@ more for it. A user of more distinct rows than features adds 1 / sqrt(its rows).
 whole multiples of 2^-30, rounded down for each unit before they are added, so sums are exact
 and the norm holds exactly.
 
-The law is that of noise on the count of every row. Rows that nobody reads have the count 0,
-so each is selected with the chance that a normal exceeds the threshold, independently of
+The distribution is that of noise on the count of every row. Rows that nobody reads have the count
+0, so each is selected with the probability that a normal exceeds the threshold, independently of
 all others: such coins are drawn at a cost that grows with the rows they select, not with the
 table. Coins of rows that are read are thrown away, which leaves the others independent;
 those rows get normals of their own.
@@ -63,7 +63,7 @@ class SelectionNoise:
 
     @property
     def unread_prob(self) -> float:
-        """The chance that a row that nobody reads is selected."""
+        """The probability that a row that nobody reads is selected."""
         return math.erfc(self.selection.threshold / math.sqrt(2)) / 2
 
 
@@ -84,9 +84,10 @@ def count_rows(
     """Counts of the rows that a batch reads, over tables that belong together.
 
     Args:
-      reads: Of all trained tables.
+      reads: Reads of all trained tables.
       weights: [rows]: 1 for a row of the batch, 0 for padding, which adds nothing.
-      units: For users; rows are never padded then.
+      units: Units of the rows if users are clipped, whose batches are never padded; None if each
+        row is a unit.
 
     Privacy:
       Unit: a row, or a user with `units`. L2 sensitivity of all counts together, in units of
@@ -134,10 +135,10 @@ class RowSelector:
         """Takes the tables with their public numbers of rows.
 
         Args:
-          num_rows: Of each table, by name.
+          num_rows: Number of rows of each table, by name.
           split: Noise and threshold of counts.
           noise: Noise on the counts of rows that are read.
-          rng: Coins of all other rows. Sensitive: never log or save its state.
+          rng: Source of the coins of all other rows. Sensitive: never log or save its state.
         """
         self._num_rows, self._split = dict(num_rows), split
         self._noise, self._rng = noise, rng
@@ -174,7 +175,7 @@ class RowSelector:
 
 
 def places_of(rows: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
-    """Where rows are among others that are distinct and in order, and whether they are there."""
+    """Places of rows among others that are distinct and in order, and whether they are there."""
     if not len(among):
         return torch.zeros_like(rows), torch.zeros_like(rows, dtype=torch.bool)
     places = torch.searchsorted(among, rows).clamp_(max=len(among) - 1)
@@ -190,7 +191,7 @@ def _amounts(num_rows: Tensor) -> Tensor:
 
 
 def _first_reads(reads: SortedReads, owners: Tensor) -> Tensor:
-    """Whether a read, in the order of rows, is the first of its row by its owner."""
+    """True for each read, in the order of rows, that is the first of its row by its owner."""
     whose = owners[reads.examples]
     is_first = torch.ones_like(whose, dtype=torch.bool)
     # Reads of a row are in the order of the batch, where rows of a unit are side by side.

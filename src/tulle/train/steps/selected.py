@@ -1,9 +1,10 @@
-"""A private step on few table rows: counts decide which, and only these get noise.
+"""A private step on few table rows: noisy counts decide which, and only these get noise.
 
-DP-AdaFEST (Ghazi et al. 2023, arXiv 2311.08357). Counts of rows and clipped gradients are
-one vector of a unit. With noise on all of it, what a step releases would be the selected
-rows, their noisy gradients, and those of all parameters outside tables; noise that nobody
-sees is not drawn.
+This is DP-AdaFEST (Ghazi et al. 2023, arXiv 2311.08357). For each unit, the counts of the table
+rows that it reads and its clipped gradient are one vector, and the sum of these vectors gets
+Gaussian noise. A step then releases only a part of the noisy sum: which rows have a noisy count
+above a threshold, the noisy gradients of these rows, and those of all parameters outside tables.
+Noise on the part that is not released need not be drawn.
 """
 
 import dataclasses
@@ -29,20 +30,21 @@ from tulle.train.steps.training_noise import TrainingNoise
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SelectedRelease:
-    """What one step gives away, with its noise in it."""
+    """What one step releases, with its noise in it."""
 
     gradients: list[Gradient]
     """Gradients of each trained parameter; of a table only its selected rows. The next step
     writes over those outside tables."""
     monitored: Monitored | None
+    """Noisy mean loss and clipped share; None if they are not monitored."""
 
 
 class SelectedStep(PrivateStep):
     """Private steps that update selected rows of tables, and all other parameters.
 
-    A row that is not selected keeps its weights and its state. So a step costs what its batch
-    and the selected rows cost, also under Adam, RMSprop and Yogi. It is another mechanism than
-    dense noise with the same event, not a faster way to the same models.
+    A row that is not selected keeps its weights and its state. So the time of a step depends on its
+    batch and the selected rows alone, also under Adam, RMSprop and Yogi. It is another mechanism
+    than dense noise with the same event, not a faster way to the same models.
 
     Privacy:
       Unit: a row, or a user if batches come with `BatchUnits`. Its vector has counts of norm 1
@@ -63,14 +65,16 @@ class SelectedStep(PrivateStep):
         """Splits the noise of `settings` and starts from the present weights.
 
         Args:
-          model: Is trained in place.
+          model: The model, which is trained in place.
           settings: What every step does; its mechanism must be `SelectedRows`.
           optimizer: Settings of any optimizer.
-          noise: Noise of counts and gradients.
-          rng: Coins of rows that nobody reads. Sensitive: never log or save its state.
+          noise: Source of the noise on counts and gradients.
+          rng: Source of the coins that select rows which nobody reads. Sensitive: never log or
+            save its state.
         """
         split = _split(settings)
-        # Monitor and gradients share one vector, and so one noise multiplier.
+        # Counts and gradients have noise multipliers of their own, which together cost what one
+        # Gaussian with that of the settings costs. The monitor is part of the gradient's vector.
         of_gradients = dataclasses.replace(
             settings, noise_multiplier=split.gradient_multiplier, mechanism=IndependentNoise()
         )
@@ -84,8 +88,9 @@ class SelectedStep(PrivateStep):
         self._row_sums: dict[str, RowGradient] = {}
         trained = trained_parameters(model, settings.towers)
         self._optimizer = ParameterUpdates(trained, optimizer)
-        # Tables are settled too, but a look at all of their rows in every step would cost what
-        # selection saves. Whoever saves the weights looks at all of them.
+        # Tables are settled after every step, too. They are left out, because checking the size of
+        # all of their weights that often would take the time that selection saves. Saving the
+        # weights checks all of them.
         self.settled = [values for name, values in trained.items() if name not in self._tables]
         self.noise_description = (
             f"{noise.description}; rows that nobody reads are selected by exact coins from "
@@ -95,7 +100,14 @@ class SelectedStep(PrivateStep):
     def take(
         self, batch: ExampleBatch, weights: Tensor, units: BatchUnits | None, rate: float
     ) -> Monitored | None:
-        """One step: count, select, clip, sum, noise, update."""
+        """Takes one step: count, select, clip, sum, add noise, update.
+
+        Args:
+          batch: Rows of the batch and of its padding. May be empty.
+          weights: [rows]: 1 for a row of the batch, 0 for padding.
+          units: Units of the rows if users are clipped; None if each row is a unit.
+          rate: Learning rate of the step.
+        """
         released = self.release_rows(batch, weights, units)
         self._optimizer.update(released.gradients, rate=rate)
         return released.monitored
@@ -116,8 +128,12 @@ class SelectedStep(PrivateStep):
         Args:
           batch: Rows of the batch and of its padding. May be empty.
           weights: [rows]: 1 for a row of the batch, 0 for padding.
-          units: For clipped users; rows are never padded then.
+          units: Units of the rows if users are clipped, whose batches are never padded; None if
+            each row is a unit.
         """
+        # Rows are selected by noisy counts alone, before gradients are summed. Clipping is over
+        # all parameters, selected or not: counts and gradient are one vector of bounded norm,
+        # whatever is selected.
         selected = self._select(batch, weights, units)
         self._row_sums = {
             name: RowGradient(
@@ -136,7 +152,8 @@ class SelectedStep(PrivateStep):
     ) -> dict[str, Tensor]:
         reads = self._model.reads(batch.public_ids, batch.sensitive_ids)
         of_table = {read.table: read for read in reads.tables}
-        # In the truncated form nobody reads the sensitive tables.
+        # A truncated model does not read its sensitive tables. Their counts are 0, and noise may
+        # still select some of their rows.
         nothing = batch.public_ids.new_empty(reads.num_rows, 0)
         trained = [
             of_table.get(name, TableReads(table=name, rows=nothing)) for name in self._tables
@@ -148,6 +165,7 @@ class SelectedStep(PrivateStep):
         if sums is None or not isinstance(gradient, RowGradient):
             super()._accumulate(gradient)
             return
+        # What a row that is not selected would add is dropped: it is not part of the release.
         places, is_selected = places_of(gradient.rows, sums.rows)
         sums.values.index_add_(0, places[is_selected], gradient.values[is_selected])
 

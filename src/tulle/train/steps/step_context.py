@@ -27,7 +27,7 @@ class Surroundings(RunContext):
     """Precision of the matrix products of steps that stay on a GPU."""
     noise_memory: NoiseMemory = NoiseMemory.AUTO
     processes: Processes | None = None
-    """Those that take private steps together; None: this one alone."""
+    """Processes that take private steps together; None: this one alone."""
 
     def block_size(self, num_steps: int) -> int:
         """Steps between checkpoints of a phase."""

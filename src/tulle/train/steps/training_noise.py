@@ -25,9 +25,9 @@ _NUM_STREAMS = 8
 _NUM_KEY_WORDS = 2
 _NUM_START_WORDS = 2
 _SMALL = 1 << 17
-"""So many entries are not worth the start of threads."""
+"""Number of entries up to which starting threads takes longer than it saves."""
 _BLOCK = 1 << 20
-"""So many entries at a time stay in the cache."""
+"""Number of entries that are filled together, few enough to stay in the cache."""
 _CHUNK_ON_DEVICE = 1 << 26
 _DTYPES = (torch.float32, torch.float64)
 
@@ -84,7 +84,7 @@ class TrainingNoise(SecretNoise):
           stddev: Noise standard deviation. 0 leaves zeros.
 
         Privacy:
-          As `add_to`, for values that the caller adds to what is to be protected.
+          The same as for `add_to`, for values that the caller adds to what is to be protected.
         """
         self._check(values, stddev)
         if not values.is_contiguous():
@@ -152,7 +152,7 @@ class TrainingNoise(SecretNoise):
 
 
 def _counter(words: Words, number: int, kind: int) -> Words:
-    """Where a stream of floats (kind 0) or doubles (kind 1) begins."""
+    """Counter at which a stream of floats (kind 0) or doubles (kind 1) begins."""
     place = np.array([0, number + kind * _NUM_STREAMS], np.uint64)
     return np.concatenate([place, words[_NUM_KEY_WORDS:]])
 

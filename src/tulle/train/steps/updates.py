@@ -1,6 +1,6 @@
 """What a private step does to a model: noise on every row at once, or when it is read.
 
-Both ways give models of the same law. The lazy one is exact for independent noise and SGD
+Both ways give models of the same distribution. The lazy one is exact for independent noise and SGD
 with momentum only, and costs what the rows of the batch cost; other optimizers are not
 linear in the noise and need it on every row in every step.
 """
@@ -31,7 +31,17 @@ class ModelStep(Protocol):
     def take(
         self, batch: ExampleBatch, weights: Tensor, units: BatchUnits | None, rate: float
     ) -> Monitored | None:
-        """One step: clip, sum, noise, update. Returns what may be shown of it."""
+        """Takes one step: clip, sum, add noise, update.
+
+        Args:
+          batch: Rows of the batch and of its padding. May be empty.
+          weights: [rows]: 1 for a row of the batch, 0 for padding.
+          units: Units of the rows if users are clipped; None if each row is a unit.
+          rate: Learning rate of the step.
+
+        Returns:
+          The noisy monitor, which may be shown; None if nothing is monitored.
+        """
         ...
 
     def state(self) -> dict[str, Tensor]:
@@ -53,7 +63,7 @@ class ModelStep(Protocol):
 
     @property
     def noise_description(self) -> str:
-        """Where the noise comes from, in words for the card."""
+        """Source of the noise, in words for the card."""
         ...
 
 
@@ -73,7 +83,7 @@ class DenseStep(PrivateStep):
         """Starts from the present weights.
 
         Args:
-          model: Is trained in place.
+          model: The model, which is trained in place.
           settings: What every step does.
           optimizer: Settings of any optimizer.
           noise: Noise of the sums, step after step.
@@ -87,7 +97,14 @@ class DenseStep(PrivateStep):
     def take(
         self, batch: ExampleBatch, weights: Tensor, units: BatchUnits | None, rate: float
     ) -> Monitored | None:
-        """One step: clip, sum, noise, update."""
+        """Takes one step: clip, sum, add noise, update.
+
+        Args:
+          batch: Rows of the batch and of its padding. May be empty.
+          weights: [rows]: 1 for a row of the batch, 0 for padding.
+          units: Units of the rows if users are clipped; None if each row is a unit.
+          rate: Learning rate of the step.
+        """
         released = self.release(batch, weights, units)
         self._optimizer.update(released.gradients, rate=rate)
         return released.monitored
@@ -110,8 +127,8 @@ class LazyStep(PrivateStep):
     Its state is that of the dense way, so that a run may change between both.
 
     Privacy:
-      As `PrivateStep`, for weights that were flushed by `state`. Until then the memory of the
-      tables holds raw gradients.
+      The same as for `PrivateStep`, for weights that were flushed by `state`. Until then the memory
+      of the tables holds raw gradients.
     """
 
     def __init__(
@@ -120,7 +137,7 @@ class LazyStep(PrivateStep):
         """Starts from the present weights.
 
         Args:
-          model: Is trained in place.
+          model: The model, which is trained in place.
           settings: What every step does; its mechanism must be `IndependentNoise`.
           optimizer: Settings of SGD.
           noise: Noise of rows and of all other parameters.
@@ -141,7 +158,14 @@ class LazyStep(PrivateStep):
     def take(
         self, batch: ExampleBatch, weights: Tensor, units: BatchUnits | None, rate: float
     ) -> Monitored | None:
-        """One step: clip, sum, noise where it is seen, update."""
+        """Takes one step: clip, sum, add noise where it is seen, update.
+
+        Args:
+          batch: Rows of the batch and of its padding. May be empty.
+          weights: [rows]: 1 for a row of the batch, 0 for padding.
+          units: Units of the rows if users are clipped; None if each row is a unit.
+          rate: Learning rate of the step.
+        """
         released = self.release(batch, weights, units)
         self._dense.update(released.gradients, rate=rate)
         self._ages.end_step(rate)

@@ -50,7 +50,13 @@ def project_on_box(
 
 
 def optimality_gap(gram: Tensor, products: Tensor, coefficients: Tensor) -> float:
-    """No less than what half the squared distance is above the least one (Frank and Wolfe)."""
+    """Upper bound on how far half the squared distance is above its minimum (Frank and Wolfe).
+
+    Args:
+      gram: [n, n]: inner products of the vectors.
+      products: [n]: inner products of the vectors with the target.
+      coefficients: [n]: present coefficients, each from 0 to 1.
+    """
     slopes = gram @ coefficients - products
     gains = torch.where(slopes > 0, coefficients * slopes, (coefficients - 1) * slopes)
     return float(gains.sum())

@@ -43,9 +43,9 @@ def inner_products(
     """[batch]: the inner product of each example's gradient with given sums.
 
     Args:
-      contributions: Of the batch.
-      sums: By parameter: of its shape, or [table rows, dim] for a table.
-      rows: By table: which rows the sums are of, distinct and in order. All rows that the
+      contributions: Gradients of the batch.
+      sums: Sums by parameter, each of its shape, or [table rows, dim] for a table.
+      rows: Rows that the sums are of, by table; distinct and in order. All rows that the
         batch reads must be among them.
 
     Privacy:

@@ -26,7 +26,7 @@ from tulle.train.steps.private_step import StepSettings, rows_that_suit
 from tulle.train.steps.training_noise import TrainingNoise
 
 LOGIT_BOUND = 4.0
-"""Of the monitored loss: larger logits count as this much."""
+"""Largest absolute logit in the monitored loss; larger ones count as this much."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -34,9 +34,9 @@ class NoisySums:
     """What one step releases, with its noise in it."""
 
     values: Mapping[str, Tensor]
-    """By parameter: of its shape, or of the table rows in `rows`."""
+    """Noisy sums by parameter: of its shape, or of the shape of the table rows in `rows`."""
     rows: Mapping[str, Tensor]
-    """By table, distinct and in order. Public."""
+    """Rows that the sums are of, by table; distinct and in order. They are public."""
     logit_mean: float | None
     """Noisy mean of y times the bounded logit; None if nothing is monitored."""
 

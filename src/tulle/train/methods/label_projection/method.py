@@ -45,6 +45,7 @@ class LabelProjectionConfig(StepsMethod):
     is_shareable: ClassVar[bool] = False
 
     model: AnyModel = dataclasses.field(default_factory=MLP)
+    """Kind of model that is trained, with its settings."""
     private_phase: PrivatePhase = dataclasses.field(default_factory=PrivatePhase)
     """Steps whose clip norm bounds the gradient of a logit, not of a loss."""
     projection: Projection = dataclasses.field(default_factory=Projection)
@@ -136,7 +137,7 @@ class LabelProjectionConfig(StepsMethod):
         """Starts projected steps: the projection solves for all rows of a step at once.
 
         Args:
-          model: Is trained in place.
+          model: The model, which is trained in place.
           examples: The rows that the plan's sampler draws from.
           plan: A plan of this method.
           settings: What every step does.

@@ -27,7 +27,8 @@ class ProjectedStep:
     """Steps of one model, with any optimizer.
 
     Privacy:
-      As `LabelSums.release`, once a step; all else is public or follows from what it released.
+      The same as for `LabelSums.release`, once a step; all else is public or follows from what it
+      released.
       Relies on: both batches of a step are drawn apart. With the private batch in the place of
       the public one its rows would be told, and the sampling would protect nobody.
     """
@@ -69,7 +70,13 @@ class ProjectedStep:
 def projected_gradients(
     public: LogitPass, noisy: NoisySums, settings: StepSettings, projection: Projection
 ) -> list[Gradient]:
-    """The mean gradient of the public batch, with label chances that fit the noisy sums.
+    """The mean gradient of the public batch, with label probabilities that fit the noisy sums.
+
+    Args:
+      public: Logits and gradients of the public batch.
+      noisy: Noisy sums that the step has released.
+      settings: What the step does; the limit of gradients is needed.
+      projection: Settings of the projection.
 
     Privacy:
       Post-processing of the noisy sums.
@@ -87,10 +94,16 @@ def projected_gradients(
 def label_chances(
     public: LogitPass, noisy: NoisySums, settings: StepSettings, projection: Projection
 ) -> Tensor:
-    """[public rows]: chances of label 1 with which they come nearest to the noisy sums.
+    """Probabilities of label 1, one for each public row, that come nearest to the noisy sums.
 
     With n' public rows and n expected private ones, the mean of a_i w_i J_i over the public
     rows is to be near the noisy sum over n.
+
+    Args:
+      public: Logits and gradients of the public batch.
+      noisy: Noisy sums that the step has released.
+      settings: What the step does; the limit of gradients and the expected size are needed.
+      projection: Settings of the projection.
 
     Privacy:
       Post-processing of the noisy sums.

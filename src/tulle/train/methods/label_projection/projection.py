@@ -13,7 +13,7 @@ _MOST_ITERATIONS = 10_000
 
 
 class SmoothingPrior(enum.Enum):
-    """What the label chances that a projection finds are drawn towards."""
+    """What the label probabilities that a projection finds are drawn towards."""
 
     MODEL = "model"
     """Each row's own prediction. Where these are right nothing moves, so that the model stays
@@ -39,7 +39,7 @@ class Projection:
     prior: SmoothingPrior = SmoothingPrior.MODEL
     """What label probabilities are drawn towards."""
     max_iterations: int = 200
-    """Of the solver, in each step; it ends earlier where little is left to gain."""
+    """Most iterations of the solver in each step; it ends earlier where little is left to gain."""
 
     def __post_init__(self) -> None:
         check_count("public_batch_size", self.public_batch_size, least=2)

@@ -27,8 +27,8 @@ class ProjectionEngine:
     """Takes one projected step at a time.
 
     Privacy:
-      As `ProjectedStep.take`, on batches of the sampler, each used once. Public batches have a
-      stream of their own and look at features alone.
+      The same as for `ProjectedStep.take`, on batches of the sampler, each used once. Public
+      batches have a stream of their own and look at features alone.
     """
 
     steps_at_a_time = 1

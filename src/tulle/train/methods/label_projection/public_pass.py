@@ -17,19 +17,24 @@ class LogitPass:
     """One batch with the gradients of its logits by the trained parameters."""
 
     logits: Tensor
-    """[batch]."""
+    """[batch]: log odds of label 1."""
     contributions: list[Contribution]
-    """Of the logits themselves: no label is in them."""
+    """Gradients of the logits themselves, not of a loss: no label is in them."""
     norms: Tensor
-    """[batch]: of each row's gradient over all trained parameters."""
+    """[batch]: norm of each row's gradient over all trained parameters."""
 
     def factors(self, limit: float) -> Tensor:
-        """[batch]: what each gradient is multiplied with, so that none is longer than `limit`."""
+        """[batch]: factor of each gradient, so that none is longer than `limit`."""
         return (limit / self.norms).clamp(max=1)
 
 
 def logit_pass(model: TowerModel, batch: ExampleBatch, towers: frozenset[str]) -> LogitPass:
     """Gradients of logits by the parameters of some towers.
+
+    Args:
+      model: The model with its present weights.
+      batch: Rows of the batch.
+      towers: Names of the towers whose parameters are trained.
 
     Privacy:
       Looks at public features alone, never at labels or sensitive columns. Which rows are in

@@ -1,1 +1,1 @@
-"""Training on noisy sums of cells: an additive model of tables, without steps or batches."""
+"""Mosaic: an additive model of tables of cells, fitted by noisy sums without steps or batches."""

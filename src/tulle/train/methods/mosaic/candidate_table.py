@@ -1,8 +1,17 @@
-"""A table that may be asked for: its columns, about how large its cells are, what it may gain.
+"""Tables of cells: which ones may be measured, what they are expected to gain, and what was learnt.
 
-Until a table was looked at, sizes are guessed from the numbers of rows of each column's values, as
-if columns were independent. They only decide where the noise budget goes, never what is learnt
-from a sum.
+A table groups the training rows by one to three columns. Its cells are the combinations of values
+of these columns, and every row is in exactly one of them. The file holds three things:
+
+- `FittedTable`: what noisy sums have shown about the cells of one table so far.
+- `CandidateTable` and `CellSizes`: how many rows each cell has, about, how far the log odds of the
+  cells are thought to spread, and so how many nats of log loss a measurement would gain.
+- `TableStages`: all tables that were considered so far, and which come next: single columns, then
+  pairs of columns that showed something, then triples made of the best pairs.
+
+Until a table has been measured, the sizes of its cells are guessed from the counts of each column's
+values, as if columns were independent. Sizes and expected gains only decide where the noise budget
+goes, never what is learnt from a sum. They follow from public and noisy numbers alone.
 """
 
 import dataclasses
@@ -21,46 +30,51 @@ from tulle.train.methods.mosaic.column_values import ColumnValues
 FloatArray = NDArray[np.float64]
 
 _LEAST_SHARE = 1e-15
+"""Share that stands in for 0 where a cell has no rows, so that nothing is divided by 0. The sum of
+such a cell then has noise so large that shrinkage ignores it."""
 
 
 @dataclasses.dataclass(eq=False, repr=False)
 class FittedTable:
-    """All in it is post-processing of noisy sums."""
+    """What is known about the cells of one table. All of it is post-processing of noisy sums."""
 
     weights: FloatArray
-    """Change of log odds of each cell."""
+    """Change of log odds that the model adds for each cell."""
     variances: FloatArray
-    """What is still unknown of each cell."""
+    """Posterior variance of the log odds of each cell: what is still unknown about it."""
     label_sums: FloatArray
     """Noisy sums of labels: the mean of all releases, as if rows had a weight of 1."""
     label_shares: FloatArray
-    """Of the budget, that rows of each cell spent on these sums."""
+    """Share of the noise budget that rows of each cell spent on these sums."""
 
     @classmethod
     def empty(cls, num_cells: int) -> "FittedTable":
-        """Nothing known."""
+        """A table of which nothing is known yet."""
         weights, variances, label_sums, label_shares = np.zeros((4, num_cells))
         return cls(
             weights=weights, variances=variances, label_sums=label_sums, label_shares=label_shares
         )
 
     def add_label_sums(self, noisy_sums: FloatArray, mean_weights: FloatArray) -> None:
-        """Takes in one more release of sums of the same cells, by how much it tells of each.
+        """Averages in one more release of sums of the same cells, by inverse noise variance.
 
         Args:
-          noisy_sums: Of labels of weighted rows.
-          mean_weights: Of the rows of each cell.
+          noisy_sums: [cells]: noisy sums of labels, in which each row had its weight.
+          mean_weights: [cells]: mean weight of the rows of each cell in that release.
         """
+        # A release with weight a shows a * sum + noise, so noisy / a estimates the sum with noise
+        # variance proportional to 1 / a^2. The inverse-variance mean weighs it by a^2, which makes
+        # a^2 * noisy / a = a * noisy the term below, and the squares add up like shares.
         total = self.label_shares * self.label_sums + mean_weights * noisy_sums
         self.label_shares = self.label_shares + mean_weights**2
         self.label_sums = total / self.known_label_shares()
 
     def known_label_shares(self) -> FloatArray:
-        """The shares, with next to nothing for cells that no row is in."""
+        """The shares, with a tiny positive number for cells that no row is in."""
         return np.maximum(self.label_shares, _LEAST_SHARE)
 
     def noise_factors(self) -> FloatArray:
-        """By how much the noise on the mean is larger than that of the whole budget."""
+        """Factor by which the noise on each mean exceeds the noise of the whole budget."""
         factors: FloatArray = 1 / np.sqrt(self.known_label_shares())
         return factors
 
@@ -68,53 +82,63 @@ class FittedTable:
 TableIdentity = tuple[tuple[str, int, bool], ...]
 
 _BINS_PER_E_FOLD = 4
+"""Bins for each factor e of a size: cells whose sizes differ by less than about 28% are taken as
+alike, so that an expected gain is a sum over groups of cells and not over up to 2^18 of them."""
 _LEAST_ROWS = 0.5
+"""Values with fewer rows than this, by exact or noisy counts, are taken as not occurring."""
 _LEAST_NUMBER = 1e-12
+"""Positive number that stands in for 0 before a logarithm or a division."""
 _CLEAR_EVIDENCE = 6.0
+"""Nats of evidence that a measurement should have shown, in expectation, before silence counts as
+a sign that the cells do not differ. With less, the table stays undecided."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CellSizes:
-    """Cells, or groups of cells that are about alike."""
+    """Sizes and unknown variances of cells, or of groups of cells that are about alike."""
 
     rows: FloatArray
-    """Of a cell, about."""
+    """Approximate number of rows in each cell."""
     variances: FloatArray
-    """What is unknown of the log odds of a cell."""
+    """Variance of what is unknown about the log odds of each cell."""
     numbers: FloatArray
-    """How many cells are alike."""
+    """Number of cells that are alike and stand in one entry."""
 
     def slopes(self, rate: float) -> FloatArray:
-        """How many labels more a cell expects for each unit of log odds."""
+        """Expected additional labels of each cell for one more unit of log odds."""
         slopes: FloatArray = rate * (1 - rate) * self.rows
         return slopes
 
     def seen(self, noise_variance: FloatArray | float, rate: float) -> FloatArray:
-        """Of the variance of each cell, what sums with this noise show."""
+        """Part of each cell's variance that sums with this noise would explain."""
         slopes = self.slopes(rate)
+        # Normal approximation: a sum moves by slope * b for a change b of log odds. Beside the
+        # noise it varies as labels do, by rows * rate * (1 - rate), which is the slope again.
         signal = slopes**2 * self.variances
         seen: FloatArray = self.variances * signal / (signal + slopes + noise_variance)
         return seen
 
     def gain(self, noise_variance: FloatArray | float, rate: float) -> float:
-        """Nats that sums with this noise are worth: the variance that they explain."""
+        """Nats of log loss that sums with this noise are expected to gain."""
+        # To second order, log odds that are off by b cost slope * b^2 / 2 nats a cell.
         return 0.5 * float(self.slopes(rate) @ (self.numbers * self.seen(noise_variance, rate)))
 
     def evidence(self, noise_variance: FloatArray | float, rate: float) -> float:
-        """Nats by which sums with this noise would show that cells differ as expected."""
+        """Expected nats of evidence, in sums with this noise, that cells differ as expected."""
+        # Relative entropy of N(0, 1 + ratio) from N(0, 1), added up over cells.
         slopes = self.slopes(rate)
         ratios = slopes**2 * self.variances / (slopes + noise_variance)
         return 0.5 * float(self.numbers @ (ratios - np.log1p(ratios)))
 
 
 class CandidateTable:
-    """Columns, sizes, and how much the log odds of its cells are thought to spread still.
+    """A table that may be measured: columns, sizes of cells, and what is expected of it.
 
     Args:
-      columns: Up to three.
-      num_rows: Of all training rows.
+      columns: One to three columns that the table groups rows by.
+      num_rows: Number of all training rows.
       spread: Expected standard deviation of the log odds between its cells.
-      max_cells: Rare values are taken together until there are no more cells.
+      max_cells: Largest number of cells. Rare values of a column are merged until the table fits.
     """
 
     def __init__(
@@ -132,20 +156,22 @@ class CandidateTable:
         self.is_tested = False
         self.has_more_to_tell = False
         self.is_undecided = False
-        """True if it has shown nothing, and would not have done so either with what is expected."""
+        """True if it has shown nothing, but cells that differ as expected might not have shown
+        either, because the noise was too large."""
         self.first_spread = 0.0
-        """What it showed when it was first seen to tell something."""
+        """Spread of the log odds when cells were first seen to differ; 0 until then."""
         self.realised_gain = 0.0
-        """Nats that its changes are thought to have gained so far."""
+        """Nats of log loss that its changes are thought to have gained so far."""
 
     @property
     def identity(self) -> TableIdentity:
-        """No two tables have the same."""
+        """Key that no other table has."""
         return tuple(column.identity for column in self.columns)
 
     @property
     def num_cells(self) -> int:
-        """Of the whole domain, whether a row is there or not."""
+        """Number of all possible cells, whether a row is in them or not."""
+        # Only the cells that occur would be cheaper, but which ones occur is sensitive.
         return math.prod(self.sizes)
 
     @property
@@ -157,7 +183,7 @@ class CandidateTable:
 
     @property
     def cells(self) -> CellSizes:
-        """Each of its cells."""
+        """Sizes of all of its cells, one by one."""
         rows = self._guessed_rows() if self._rows is None else self._rows
         return CellSizes(
             rows=rows,
@@ -166,7 +192,7 @@ class CandidateTable:
         )
 
     def expected_gain(self, noise_variance: float, rate: float) -> float:
-        """Nats that sums with this noise are worth."""
+        """Nats of log loss that sums with this noise are expected to gain."""
         return self._groups.gain(noise_variance, rate)
 
     def note_spread(
@@ -180,11 +206,12 @@ class CandidateTable:
         """Remembers how far cells were seen to spread, and what is still unknown of them.
 
         Args:
-          spread: 0 if nothing was seen.
-          noise_variance: Of the sums, of rows of weight 1.
+          spread: Standard deviation of the log odds between cells; 0 if nothing was seen.
+          noise_variance: Variance of the noise on the sums, as if rows had a weight of 1.
           rate: Typical prediction.
-          rows: Of each cell, as the sums show them.
+          rows: [cells]: number of rows of each cell as the sums show it; None keeps the guess.
         """
+        # Before anything is updated: what would have been seen if cells differed as expected?
         evidence = self.cells.evidence(noise_variance, rate)
         self.is_undecided = spread == 0 and evidence < _CLEAR_EVIDENCE
         self.is_tested, self.has_more_to_tell = True, spread > 0
@@ -194,7 +221,13 @@ class CandidateTable:
             self._see(spread**2, noise_variance, rate)
 
     def note_again(self, scale: float, noise_variance: FloatArray | float, rate: float) -> None:
-        """Remembers by which factor less was left than thought, and what is unknown now."""
+        """Remembers by which factor less was left than thought, and what is unknown now.
+
+        Args:
+          scale: Factor of the variances that explains the new sums best; 0 if nothing is left.
+          noise_variance: Variance of the noise on the sums, as if rows had a weight of 1.
+          rate: Typical prediction.
+        """
         self.has_more_to_tell = scale > 0
         self._see(scale * self._variances, noise_variance, rate)
 
@@ -207,7 +240,7 @@ class CandidateTable:
         self._groups = _grouped(self.cells)
 
     def _guessed_rows(self) -> FloatArray:
-        """As if columns were independent."""
+        """Number of rows of each cell, guessed as if columns were independent."""
         rows = np.array([float(self._num_rows)])
         for column, size in zip(self.columns, self.sizes, strict=True):
             rows = np.outer(rows, column.limited_counts(size) / self._num_rows).ravel()
@@ -215,7 +248,12 @@ class CandidateTable:
 
 
 def _limited_sizes(sizes: list[int], max_cells: int) -> tuple[int, ...]:
-    """Fewer values of the column with the most, until the table is small enough."""
+    """Number of values of each column, cut at the largest column until the table is small enough.
+
+    Args:
+      sizes: Number of values of each column.
+      max_cells: Largest number of cells of the table.
+    """
     limited = list(sizes)
     while math.prod(limited) > max_cells:
         largest = int(np.argmax(limited))
@@ -229,7 +267,11 @@ def _limited_sizes(sizes: list[int], max_cells: int) -> tuple[int, ...]:
 def _expected_groups(
     columns: Sequence[ColumnValues], sizes: Sequence[int], num_rows: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Rows of a cell, and how many cells have about so many."""
+    """Sizes of cells, and how many cells have about that size, as if columns were independent.
+
+    Each column is binned before it is crossed with the next, so that the lists stay short even
+    where the table itself has 2^18 cells.
+    """
     rows, numbers = np.array([float(num_rows)]), np.array([1.0])
     for column, size in zip(columns, sizes, strict=True):
         counts = column.limited_counts(size)
@@ -242,7 +284,7 @@ def _expected_groups(
 
 
 def _binned(values: FloatArray, times: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Values of about the same size as one, so that lists stay short."""
+    """Merges values of about the same size into their mean, so that lists stay short."""
     if values.size == 0:
         return np.zeros(1), np.zeros(1)
     places = _alike(values)
@@ -251,7 +293,7 @@ def _binned(values: FloatArray, times: FloatArray) -> tuple[FloatArray, FloatArr
 
 
 def _grouped(cells: CellSizes) -> CellSizes:
-    """Cells of about the same size and variance as one."""
+    """Merges cells of about the same size and variance into one entry."""
     places = _alike(cells.rows, cells.variances)
     numbers = sum_by_cell(places, cells.numbers)
     return CellSizes(
@@ -262,7 +304,7 @@ def _grouped(cells: CellSizes) -> CellSizes:
 
 
 def _alike(*values: FloatArray) -> NDArray[np.int64]:
-    """For each place the number of its group: those whose values are of about the same size."""
+    """Number of the group of each entry; a group has entries whose values are about the same."""
     places = np.zeros(len(values[0]), np.int64)
     for some in values:
         bins = np.floor(_BINS_PER_E_FOLD * np.log(np.maximum(some, _LEAST_NUMBER)))
@@ -274,7 +316,16 @@ def _alike(*values: FloatArray) -> NDArray[np.int64]:
 
 
 class TableStages:
-    """All tables that were thought of so far."""
+    """All tables that were considered so far, and those that the next stage may add.
+
+    A pair is only considered if each of its columns has shown something alone, and a triple only
+    if it joins two of the pairs that showed most. The number of tables, and with it the noise that
+    looking for the good ones costs, stays small.
+
+    Args:
+      settings: How far tables are expected to spread, and how large they may be.
+      num_rows: Number of all training rows.
+    """
 
     def __init__(self, settings: CellSettings, *, num_rows: int) -> None:
         self._settings = settings
@@ -286,19 +337,24 @@ class TableStages:
         return [self._table(column) for column in columns if column.num_occurring > 1]
 
     def public_pairs(self, columns: Sequence[ColumnValues]) -> list[CandidateTable]:
-        """Pairs of public columns."""
+        """Tables of two public columns that each have shown something alone."""
         return self._pairs(itertools.combinations(self._telling(columns), 2))
 
     def sensitive_pairs(
         self, sensitive: Sequence[ColumnValues], public: Sequence[ColumnValues]
     ) -> list[CandidateTable]:
-        """Sensitive columns with each other and with public ones."""
+        """Tables of two columns that each have shown something alone, one or both sensitive.
+
+        Args:
+          sensitive: Sensitive columns, and their coarse forms.
+          public: Public columns, to be paired with sensitive ones.
+        """
         telling = self._telling(sensitive)
         pairs = self._pairs(itertools.combinations(telling, 2))
         return pairs + self._pairs(itertools.product(telling, self._telling(public)))
 
     def triples(self) -> list[CandidateTable]:
-        """Crosses of the pairs that showed most."""
+        """Tables of three columns: two of the best pairs that share a column, joined."""
         pairs = sorted(
             (table for table in self._tables.values() if len(table.columns) == 2),
             key=lambda table: -table.realised_gain,
@@ -313,7 +369,7 @@ class TableStages:
         return crossed
 
     def known(self) -> list[CandidateTable]:
-        """Those of which more is to be learnt: single columns also if they are undecided."""
+        """Tables that have more to tell. Single columns also count while they are undecided."""
         return [
             table
             for table in self._tables.values()
@@ -321,7 +377,7 @@ class TableStages:
         ]
 
     def _telling(self, columns: Iterable[ColumnValues]) -> list[ColumnValues]:
-        """Those whose own table has shown something."""
+        """Columns whose own table has shown something."""
         return [column for column in columns if self._shown([column]) > 0]
 
     def _pairs(self, pairs: Iterable[tuple[ColumnValues, ColumnValues]]) -> list[CandidateTable]:
@@ -339,6 +395,7 @@ class TableStages:
         return self._tables[identity]
 
     def _expected_spread(self, columns: Sequence[ColumnValues]) -> float:
+        """Standard deviation of log odds to expect, limited by what coarser tables showed."""
         expected = self._settings.expected_spreads[len(columns) - 1]
         if len(columns) == 1:
             return expected
@@ -347,7 +404,7 @@ class TableStages:
         return min(expected, self._settings.heredity[len(columns) - 2] * least)
 
     def _shown(self, columns: Sequence[ColumnValues]) -> float:
-        """How far the cells of a table were seen to spread; 0 if it was never asked for."""
+        """How far the cells of a table were seen to spread; 0 if it was never measured."""
         table = self._tables.get(_identity(columns))
         return 0.0 if table is None else table.first_spread
 
@@ -357,6 +414,6 @@ def _identity(columns: Sequence[ColumnValues]) -> TableIdentity:
 
 
 def _are_different(columns: Iterable[ColumnValues]) -> bool:
-    """False if one is a coarse form of another."""
+    """False if two of them are the same column, or one is a coarse form of another."""
     sources = [column.source for column in columns]
     return len(set(sources)) == len(sources)

@@ -1,16 +1,19 @@
-"""A trained model of cells (Mosaic), which needs numpy and nothing else.
+"""A trained model of Mosaic, which needs numpy and nothing else.
 
-This file lies as load_model.py beside model.safetensors and model.json in the folder of every
-model that Mosaic has trained:
+A copy of this file is load_model.py, beside model.safetensors and model.json, in the folder of
+every model that Mosaic has trained:
 
     from load_model import load_model
     model = load_model()
     probabilities = model.predict_proba(public_ids, sensitive_ids)
 
-A model is a bias, and for each of some tables the weight of the row's cell. A cell is a
-combination of values of one to three columns; rare values of a column are one. Ids are whole
-numbers [rows, features of the role], in the order of "features" in model.json, as the encoder of
-the data gives them.
+The log odds of a row are a bias plus, for each table, the weight of the cell that the row is in. A
+cell is one combination of values of one to three columns, and a table has all cells of its columns;
+rare values of a column are merged into one. Ids are whole numbers of the shape [rows, features of
+the role], in the order of "features" in model.json, as the encoder of the data gives them.
+
+The reader trusts no file: whatever is cut, damaged or inconsistent is refused with a ValueError,
+so that a wrong file cannot give wrong predictions in silence.
 """
 
 import dataclasses
@@ -32,17 +35,18 @@ DESCRIPTION_FILE = "model.json"
 BIAS = "common.bias"
 TABLE = "table."
 LOOKUP = "lookup."
-"""Beginning of the names of arrays of whole numbers; all others hold fractions."""
+"""Beginning of the names of arrays of whole numbers; all other arrays hold floats."""
 
 _FRACTIONS: dict[str, np.dtype[Any]] = {"F32": np.dtype(np.float32), "F64": np.dtype(np.float64)}
 _WHOLE_NUMBERS: dict[str, np.dtype[Any]] = {"I32": np.dtype(np.int32)}
 _LONGEST_HEADER = 100_000_000
+"""Longest JSON header that is read, in bytes: the limit of the safetensors format itself."""
 _Entry = tuple[str, np.dtype[Any], list[int], int, int]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CellPart:
-    """One column of a table: which of its ids are which value."""
+    """One column of a table, with the value that each of its ids is counted as."""
 
     role: str
     """'public' or 'sensitive'."""
@@ -51,6 +55,7 @@ class CellPart:
     lookup: NDArray[np.int32]
     """Number of the value of each id of the feature, from 0 to size - 1."""
     size: int
+    """Number of values of the column that the table tells apart."""
 
     def __post_init__(self) -> None:
         if self.role not in ("public", "sensitive"):
@@ -63,10 +68,12 @@ class CellPart:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CellTable:
-    """The weights of all cells of some columns; the first column counts most in a cell's place."""
+    """The weights of all cells of a table, in row-major order of the values of its columns."""
 
     parts: tuple[CellPart, ...]
+    """The columns of the table; the first one is the most significant in a cell's place."""
     weights: NDArray[np.float32]
+    """[cells]: change of log odds of each cell."""
 
     def __post_init__(self) -> None:
         num_cells = math.prod(part.size for part in self.parts)
@@ -78,10 +85,12 @@ class CellTable:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CellModel:
-    """Gives log odds of label 1."""
+    """A bias and tables of cells, which together give the log odds of label 1."""
 
     bias: float
+    """Log odds of a row before any table is added."""
     tables: tuple[CellTable, ...]
+    """Tables whose weights are added up, one cell of each for every row."""
 
     @property
     def reads_sensitive(self) -> bool:
@@ -94,7 +103,7 @@ class CellModel:
         """Log odds of each row.
 
         Args:
-          public_ids: [rows, public features], whole numbers. Ids are trusted.
+          public_ids: [rows, public features], whole numbers. Ids are not checked here.
           sensitive_ids: [rows, sensitive features]; None if no table needs them.
 
         Privacy:
@@ -118,18 +127,19 @@ class CellPredictor:
     truncated: bool
     """True if the model never looks at a sensitive column."""
     facts: dict[str, Any]
+    """Whatever else the run has noted about the model."""
 
     def predict_proba(
         self, public_ids: NDArray[Any], sensitive_ids: NDArray[Any] | None = None
     ) -> NDArray[np.float64]:
-        """The probability of label 1, one a row; see `log_odds`."""
+        """The probability of label 1 for each row; see `log_odds`."""
         probabilities: NDArray[np.float64] = sigmoid(self.log_odds(public_ids, sensitive_ids))
         return probabilities
 
     def log_odds(
         self, public_ids: NDArray[Any], sensitive_ids: NDArray[Any] | None = None
     ) -> NDArray[np.float64]:
-        """Log odds of label 1, one a row.
+        """Log odds of label 1 for each row.
 
         Args:
           public_ids: [rows, public features], whole numbers.
@@ -162,7 +172,10 @@ class CellPredictor:
 
 
 def load_model(folder: str | Path | None = None) -> CellPredictor:
-    """Reads the model of a folder; by default of the one that this file is in.
+    """Reads the model of a folder.
+
+    Args:
+      folder: Folder with model.safetensors and model.json; None for the one that this file is in.
 
     Raises:
       ValueError: A file is cut, damaged, or does not fit the other.
@@ -178,7 +191,7 @@ def load_model(folder: str | Path | None = None) -> CellPredictor:
 
 
 def build_cells(description: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> CellModel:
-    """Makes the model that a description gives a meaning to.
+    """Makes a model of arrays and the description that says what they are.
 
     Args:
       description: What model.json says.
@@ -212,11 +225,11 @@ def build_cells(description: Mapping[str, Any], arrays: Mapping[str, NDArray[Any
 def cells_of_rows(
     parts: Sequence[CellPart], columns: Sequence[NDArray[np.int32]]
 ) -> NDArray[np.int64]:
-    """The place of each row's cell.
+    """The place of each row's cell in the table.
 
     Args:
       parts: The columns of the table.
-      columns: The ids of the rows, for each part.
+      columns: Ids of the rows in the column of each part, an array of [rows] for each.
     """
     cells = np.zeros(len(columns[0]), np.int64)
     for part, ids in zip(parts, columns, strict=True):
@@ -226,7 +239,7 @@ def cells_of_rows(
 
 
 def sigmoid(log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Probabilities of log odds, without an overflow on either side."""
+    """Probabilities that belong to log odds, without an overflow on either side."""
     small = np.exp(-np.abs(log_odds))
     probabilities: NDArray[np.float64] = np.where(log_odds >= 0, 1.0, small) / (1.0 + small)
     return probabilities
@@ -238,10 +251,10 @@ def num_ids_of(role: str, features: Sequence[Mapping[str, Any]]) -> list[int]:
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """What model.json says about the arrays.
+    """Reads what model.json says about the arrays.
 
     Raises:
-      ValueError: It is not of a model of cells, or of another version.
+      ValueError: The file does not describe a model of cells, or one of another version.
     """
     try:
         description = json.loads(path.read_bytes())
@@ -268,7 +281,7 @@ def check_kind(description: Mapping[str, Any]) -> None:
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """All arrays of a safetensors file: 8 bytes length, a JSON header, then raw numbers.
+    """Reads all arrays of a safetensors file: 8 bytes length, a JSON header, then raw numbers.
 
     Raises:
       ValueError: The file is cut, too long or otherwise not in order, or holds NaN.
@@ -294,7 +307,7 @@ def _table(
     features: Sequence[Mapping[str, Any]],
     arrays: Mapping[str, NDArray[Any]],
 ) -> CellTable:
-    """One table of a description, with everything checked that it refers to."""
+    """One table of a description, after everything that it refers to was checked."""
     if not parts:
         raise _unfit(f"table {index} must have a column")
     found = tuple(_part(part, num_ids_of(part["role"], features), arrays) for part in parts)

@@ -1,7 +1,8 @@
-"""Settings of training on cells: how the noise budget is shared, and what tables may be like.
+"""Settings of Mosaic: how the noise budget is divided, and what tables may be like.
 
-The defaults were chosen on a part of training rows of one real and two made-up logs, for all
-epsilons together. They are flat: nothing here needs to be tuned to data.
+The defaults were chosen on a part of the training rows of one real and two synthetic logs, for all
+epsilons together. Results change little around them: nothing here needs to be tuned to data.
+Every share below is a fraction of the run's one noise budget (see `noise_shares`).
 """
 
 import dataclasses
@@ -11,22 +12,26 @@ from tulle.errors import ConfigError
 from tulle.privacy.fields import check_count, check_finite
 
 STAGES = ("public_values", "public_pairs", "sensitive_values", "sensitive_pairs", "triples")
+"""Names of the stages, in the order in which a run goes through them."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StageShares:
-    """What part of the noise budget each stage has. What counts and levels need comes first."""
+    """Fraction of the noise budget for each stage, after what counts and levels need is set aside.
+
+    The fractions must add up to 1. Stages that the data do not allow leave theirs to the others.
+    """
 
     public_values: float = 0.30
-    """Tables of one public column."""
+    """Fraction for tables of one public column."""
     public_pairs: float = 0.10
-    """Tables of two public columns."""
+    """Fraction for tables of two public columns."""
     sensitive_values: float = 0.25
-    """Tables of one sensitive column."""
+    """Fraction for tables of one sensitive column."""
     sensitive_pairs: float = 0.20
-    """Tables of a sensitive column and another one."""
+    """Fraction for tables of a sensitive column and another one."""
     triples: float = 0.15
-    """Tables of three columns."""
+    """Fraction for tables of three columns."""
 
     def __post_init__(self) -> None:
         _check_parts(self)
@@ -37,16 +42,21 @@ class StageShares:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScreeningParts:
-    """What part of a stage's share goes to tables that were not looked at before.
+    """Fraction of each stage's share that goes to tables that were not measured before.
 
     The rest goes to all tables that are known to tell something, of this stage or an earlier one.
     """
 
     public_values: float = 0.15
+    """Fraction in the stage of one public column."""
     public_pairs: float = 0.5
+    """Fraction in the stage of two public columns."""
     sensitive_values: float = 0.2
+    """Fraction in the stage of one sensitive column."""
     sensitive_pairs: float = 0.5
+    """Fraction in the stage of a sensitive column and another one."""
     triples: float = 0.4
+    """Fraction in the stage of three columns."""
 
     def __post_init__(self) -> None:
         _check_parts(self)
@@ -54,33 +64,37 @@ class ScreeningParts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CellSettings:
-    """How a model of cells is trained. Every field is public information."""
+    """How Mosaic trains its tables of cells. Every field is public information."""
 
     stages: StageShares = dataclasses.field(default_factory=StageShares)
+    """How the noise budget is divided among the stages of training."""
     screening: ScreeningParts = dataclasses.field(default_factory=ScreeningParts)
+    """How the share of each stage is divided between new tables and known ones."""
     level_share: float = 0.0015
-    """Of the budget at least, for the overall rate of labels at the start, and again at the end.
-    Few rows need more."""
+    """Least share of the noise budget for the overall rate of labels at the start, and again at
+    the end. Small data sets use more."""
     count_share: float = 0.06
-    """Of the budget at most, for counts of values of all sensitive columns together."""
+    """Largest share of the noise budget for counts of values of all sensitive columns together."""
     most_count_share: float = 0.015
-    """Of the budget at most, for counts of values of one sensitive column."""
+    """Largest share of the noise budget for counts of values of one sensitive column."""
     expected_spreads: tuple[float, float, float] = (0.5, 0.2, 0.15)
     """Guessed standard deviation of log odds between the cells of a table of one, two and three
-    columns, before the table has been looked at."""
+    columns, before the table has been measured."""
     heredity: tuple[float, float] = (0.6, 1.0)
-    """A table of two columns is not expected to spread more than this times what both columns
-    showed alone; a table of three, than this times what its three pairs showed."""
+    """Factors that limit the expected spread of a table of two and three columns: it is at most
+    the factor times the least spread that its columns (or its three pairs) showed alone."""
     most_screening_shares: tuple[float, float, float] = (0.03, 0.01, 0.01)
-    """Of the budget at most, for the first look at a table of one, two and three columns."""
+    """Largest share of the noise budget for the first measurement of a table of one, two and three
+    columns."""
     least_evidence: float = 3.0
-    """In nats: a table whose cells are not this much more likely to differ changes nothing."""
+    """Nats of evidence that the cells of a table differ; with less, the table changes nothing."""
     max_cells_per_table: int = 1 << 18
-    """Rarer values of a column are taken together until a table has no more."""
+    """Most cells of a table. Rare values of a column are merged until a table has no more."""
     num_crossed_pairs: int = 8
-    """Pairs that showed most, of which tables of three columns are made."""
+    """Number of pairs of columns, those that showed most, that tables of three are made of."""
     row_steps: int = 2
-    """How often what cells want of a row's share is adapted to them; 0: all rows spend alike."""
+    """How often rows adapt the division of their share to the sizes of their cells; 0 lets all
+    rows spend alike."""
 
     def __post_init__(self) -> None:
         for name, kind in _PARTS.items():
@@ -117,8 +131,11 @@ _PARTS: dict[str, type[StageShares] | type[ScreeningParts]] = {
     "screening": ScreeningParts,
 }
 _MOST_BESIDE_TABLES = 0.5
+"""Largest sum of count_share and twice level_share: the rest of the budget is for tables."""
 _MOST_FACTOR = 100.0
+"""Largest spread or factor that is accepted. Useful ones are near 1; more is a typing error."""
 _MOST_ROW_STEPS = 10
+"""Largest number of adaptations of what rows spend; more makes the division worse, not better."""
 _LISTS = {"expected_spreads": 3, "heredity": 2, "most_screening_shares": 3}
 
 

@@ -1,4 +1,25 @@
-"""Training of a model of cells: table after table, each by noisy sums over all rows."""
+"""Training of Mosaic: table after table of cells, each fitted by noisy sums over all rows.
+
+The words of this package:
+
+- A cell is one combination of values of one to three columns; a table has all cells of its columns.
+  Every row is in exactly one cell of each table.
+- The model is a bias and, for each table that told something, a change of log odds for each cell.
+- A share is a fraction of the one Gaussian noise budget of the run. The less of it a sum gets, the
+  more noise it has (`noise_shares`). Shares of all releases add up to at most 1.
+- A stage is a kind of table, from single public columns to triples. Each stage has a round for new
+  tables and a round for all tables that are known to tell more.
+- A round measures several tables on one share, which each row divides among them.
+
+The first release is the overall rate of labels, and the last one corrects the overall level. As
+long as no sensitive column was used, cells, weights and predictions are public, sums of labels are
+all that needs noise, and the sensitivity is 1. From the stage `sensitive_values` on, whole rows are
+hidden, both sums of a cell need noise, and the sensitivity is sqrt(2). There is no way back:
+predictions depend on sensitive columns from then on.
+
+Everything but the raw sums follows from what was released before, which the privacy proof allows
+(docs/theory/mosaic.md).
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -41,15 +62,25 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 
 PHASE = "cells"
+"""Name of this phase in progress reports and records."""
 _RATES = (1e-3, 0.6)
+"""Range that the noisy overall rate of labels is clipped to. With few rows the noise alone could
+make it negative or above 1, and the log odds would not be finite."""
 _TINY = 1e-12
+"""Positive number that stands in for 0 in denominators."""
 _CLEAR_DEVIATIONS = 3.0
+"""Standard deviations of noise above which a cell's sum of predictions is trusted to tell how many
+rows the cell has."""
 _MOST_LEVEL_CHANGE = 1.0
+"""Largest change of all log odds by the last correction of the level."""
 _LEVEL_ERROR = 0.005
-"""Of the rows: by which the rate of labels may be off."""
+"""Standard deviation, at sensitivity 1, that a run aims at for the noise on the rate of labels."""
 _MOST_LEVEL_SHARE = 0.05
+"""Largest share that one release of the level takes to reach `_LEVEL_ERROR`. Where rows are so few
+that it would need more, the level is less exact."""
 _WHOLE = 1 - 1e-8
-"""Of the budget: what rounding may add, and what is taken for it, must not go beyond it."""
+"""Fraction of the remaining budget that a stage may spend. The rest absorbs floating-point error
+and the reserve of 1e-9 that `NoiseShares.for_rows` takes, so that shares never exceed 1 in sum."""
 
 
 def train_on_cells(examples: ExampleSet, plan: "TrainPlan", context: RunContext) -> CellModel:
@@ -58,7 +89,7 @@ def train_on_cells(examples: ExampleSet, plan: "TrainPlan", context: RunContext)
     Args:
       examples: All training rows.
       plan: Settings and noise of Mosaic.
-      context: Randomness, who watches, and who may ask to stop.
+      context: Source of randomness, receiver of progress reports, and requests to stop.
 
     Privacy:
       Unit, event and guarantee: those of the plan. The model is made of noisy sums alone.
@@ -89,7 +120,13 @@ def train_on_cells(examples: ExampleSet, plan: "TrainPlan", context: RunContext)
 
 
 class _CellTraining:
-    """The model so far, and who has had which share of the budget. Sensitive, as its rows are."""
+    """The model so far, and what is left of the budget. Sensitive, as it holds the raw rows.
+
+    Args:
+      examples: All training rows.
+      settings: Settings of Mosaic.
+      shares: The whole noise budget of the run. The overall rate of labels is released at once.
+    """
 
     def __init__(self, examples: ExampleSet, settings: CellSettings, shares: NoiseShares) -> None:
         self._settings, self._shares = settings, shares
@@ -113,11 +150,16 @@ class _CellTraining:
     def looks(
         self, stage: str, to_come: Sequence[str]
     ) -> Iterator[tuple[CandidateTable, RowRound]]:
-        """Which tables to look at in a stage, in which round.
+        """Tables to measure in a stage, each with the round that it belongs to.
 
-        First those that nobody has looked at; then, with what is left of the stage's share, those
-        that are known to tell something. What a stage leaves over is for those to come.
+        New tables come first. Then, with what is left of the stage's share, come all tables that
+        are known to tell something. What a stage leaves over is for those to come.
+
+        Args:
+          stage: Name of the stage.
+          to_come: Names of this stage and of all later ones, which divide what is left.
         """
+        # A generator: the second round is planned after the tables of the first were measured.
         if stage == "sensitive_values":
             self._count_sensitive()
         wanted = {name: getattr(self._settings.stages, name) for name in to_come}
@@ -127,12 +169,17 @@ class _CellTraining:
         tables = self._new_tables(stage)
         share = whole * getattr(self._settings.screening, stage)
         yield from self._round(tables, share, self._most_for_first_look(tables))
-        # Where nothing is known to tell more, noise may have hidden it: look at these tables again.
+        # If no table is known to tell more, noise may have hidden it: measure the new ones again.
         tables = self._tables.known() or tables
         yield from self._round(tables, (self._shares.left - kept) * _WHOLE, 1.0)
 
     def look_at(self, table: CandidateTable, row_round: RowRound) -> None:
-        """Releases the sums of a table and adds what they say to the model."""
+        """Releases the sums of a table and adds what they say to the model.
+
+        Args:
+          table: The table to measure.
+          row_round: The round that the table belongs to, whose share it is measured on.
+        """
         _, fitted = self._fitted.setdefault(
             table.identity, (table, FittedTable.empty(table.num_cells))
         )
@@ -145,7 +192,10 @@ class _CellTraining:
             self._fit_rows(table, fitted, cells, row_round)
 
     def finished_model(self) -> CellModel:
-        """The model, after its overall level was set once more."""
+        """The model, after its overall level was corrected once more.
+
+        The changes of tables are noisy estimates, so that the mean prediction may have drifted.
+        """
         residuals, predicted = self._last_level()
         tables = tuple(
             CellTable(parts=table.parts, weights=fitted.weights.astype(np.float32))
@@ -157,7 +207,7 @@ class _CellTraining:
         return CellModel(bias=self._bias + change, tables=tables)
 
     def _last_level(self) -> tuple[float, float]:
-        """Residuals and predictions of all rows together; as noisy as they must be."""
+        """Noisy sums of residuals and predictions of all rows; predictions are exact if public."""
         cells, ones, share = self._rows.one_cell, np.ones(self._rows.num_rows), self._level_share
         if self._reads_sensitive:
             raw = self._rows.raw_row_sums(cells, ones, 1)
@@ -171,7 +221,9 @@ class _CellTraining:
     def _fit_labels(
         self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
     ) -> None:
-        """All sums of labels of a table so far, as if they were released at once."""
+        """Fits a table by all its sums of labels so far, as if they were released at once."""
+        # Predictions are public in this phase, so that earlier noisy sums of labels can be compared
+        # with the present predictions. The table's own changes are taken out first and learnt anew.
         if fitted.weights.any():
             self._rows.add(-fitted.weights[cells])
         noisy = self._noisy_labels(table, fitted, cells, row_round)
@@ -188,7 +240,7 @@ class _CellTraining:
     def _fit_rows(
         self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
     ) -> None:
-        """Sums of a table of which nothing is known."""
+        """Fits a table of which nothing is known, by noisy residuals and predictions."""
         noisy = self._noisy_rows(table, cells, row_round)
         changes = posterior_changes(noisy, least_evidence=self._settings.least_evidence)
         fitted.variances = unknown_variances(changes.spread**2, noisy)
@@ -199,7 +251,9 @@ class _CellTraining:
     def _fit_further(
         self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
     ) -> None:
-        """More sums of a table that is known to tell something."""
+        """Improves a table that is known to tell something, by what more sums show."""
+        # Old residuals cannot be compared with new predictions here, which are sensitive. What the
+        # earlier sums have shown is in the weights and variances, from which this fit starts.
         noisy = self._noisy_rows(table, cells, row_round)
         log_odds, scale = further_changes(noisy, fitted.variances)
         fitted.variances = unknown_variances(scale * fitted.variances, noisy)
@@ -213,6 +267,7 @@ class _CellTraining:
         cells: Cells,
         log_odds: FloatArray,
     ) -> None:
+        """Adds changes of log odds, one for each cell, to the table and to its rows."""
         if log_odds.any():
             fitted.weights = fitted.weights + log_odds
             self._rows.add(log_odds[cells])
@@ -221,7 +276,7 @@ class _CellTraining:
     def _noisy_labels(
         self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
     ) -> NoisyCells:
-        """Sums of labels, with all that was released before; predictions are public."""
+        """Noisy sums of labels, averaged with earlier releases; predictions are public."""
         size = table.num_cells
         released = row_round.release(
             table,
@@ -233,6 +288,9 @@ class _CellTraining:
         weights = row_round.weights(table, cells)
         means = sum_by_cell(cells, weights, size) / counts
         fitted.add_label_sums(released, means)
+        # `add_label_sums` takes a mean over releases. The exact sum of predictions that is compared
+        # with it must have each row at the same mean of its weights, which over the releases is
+        # sum(means * weights) / sum(means^2).
         weights *= means[cells]
         rounds = self._label_rounds.setdefault(table.identity, [])
         for earlier, its_means in rounds:
@@ -250,12 +308,14 @@ class _CellTraining:
         )
 
     def _noisy_rows(self, table: CandidateTable, cells: Cells, row_round: RowRound) -> NoisyCells:
-        """Sums of residuals and of predictions, both with noise."""
+        """Noisy sums of residuals and of predictions."""
         residuals, predicted = row_round.release(
             table,
             cells,
             lambda weights: self._rows.raw_row_sums(cells, weights, table.num_cells),
         )
+        # Weights of rows hold the share, so the noise is that of the whole budget. The true mean
+        # weight of a cell is sensitive here; a guess from noisy numbers stands in for it.
         stddev = self._shares.stddev(1.0, ROW_SENSITIVITY)
         return NoisyCells(
             residuals=residuals,
@@ -269,7 +329,13 @@ class _CellTraining:
     def _round(
         self, tables: Sequence[CandidateTable], share: float, most: float
     ) -> Iterator[tuple[CandidateTable, RowRound]]:
-        """Tables that get a part of a share, coarse ones first, and the round that they are of."""
+        """Tables that get a part of a share, those with fewest cells first, and their round.
+
+        Args:
+          tables: Tables that may be measured.
+          share: Share of the noise budget for the whole round.
+          most: Largest share for one table.
+        """
         chosen = self._allocated(tables, share, most)
         if not chosen:
             return
@@ -294,7 +360,7 @@ class _CellTraining:
     def _allocated(
         self, tables: Sequence[CandidateTable], share: float, most: float
     ) -> list[tuple[CandidateTable, float]]:
-        """Tables with their shares, coarse ones first."""
+        """Tables that get a share, with that share, those with fewest cells first."""
         if not tables or share <= 0:
             return []
         given = allocate_shares(
@@ -304,6 +370,7 @@ class _CellTraining:
         return sorted(chosen, key=lambda pair: pair[0].num_cells)
 
     def _new_tables(self, stage: str) -> list[CandidateTable]:
+        """Tables that a stage adds to those that were considered before."""
         if stage == "public_values":
             return self._tables.singles(self._public)
         if stage == "public_pairs":
@@ -315,28 +382,31 @@ class _CellTraining:
         return self._tables.triples()
 
     def _most_for_first_look(self, tables: Sequence[CandidateTable]) -> float:
+        """Largest share of one table when it is measured for the first time."""
         num_columns = len(tables[0].columns) if tables else 1
         return self._settings.most_screening_shares[num_columns - 1]
 
     @property
     def _noise_variance(self) -> float:
-        """Of sums with the whole budget."""
+        """Variance of the noise on sums that have the whole budget."""
         return self._shares.stddev(1.0, self._sensitivity) ** 2
 
     @property
     def _sensitivity(self) -> float:
-        """Of sums over cells, from here on."""
+        """L2 sensitivity of the next sums over cells, of all tables of a round of share 1."""
         return ROW_SENSITIVITY if self._reads_sensitive else LABEL_SENSITIVITY
 
     @property
     def _reserved(self) -> float:
-        """What counts and the last level need and have not had."""
+        """Share that is kept back for counts of sensitive values and for the last level."""
         counts = 0.0 if self._reads_sensitive else self._count_share * self._num_sensitive
         return counts + self._level_share
 
     @property
     def _level_share(self) -> float:
-        """For one release of the overall level: little if rows are many, else what it needs."""
+        """Share of one release of the overall level: what it needs, within two limits."""
+        # Noise of stddev noise / sqrt(share) on the sum of labels is _LEVEL_ERROR * num_rows at
+        # the share that is needed. Many rows need next to nothing and get level_share.
         noise = self._shares.stddev(1.0, LABEL_SENSITIVITY)
         needed = (noise / (_LEVEL_ERROR * self._rows.num_rows)) ** 2
         return max(self._settings.level_share, min(needed, _MOST_LEVEL_SHARE))
@@ -347,10 +417,12 @@ class _CellTraining:
 
     @property
     def _count_share(self) -> float:
+        """Share of the counts of the values of one sensitive column."""
         each = self._settings.count_share / max(self._num_sensitive, 1)
         return min(self._settings.most_count_share, each)
 
     def _first_rate(self) -> float:
+        """The overall rate of labels, released with noise."""
         ones = np.ones(self._rows.num_rows)
         raw = self._rows.raw_label_sums(self._rows.one_cell, ones, 1)
         noisy = self._shares.release(raw, sensitivity=LABEL_SENSITIVITY, share=self._level_share)
@@ -363,7 +435,9 @@ class _CellTraining:
         ]
 
     def _count_sensitive(self) -> None:
-        """Counts values with noise. From here on predictions depend on sensitive columns."""
+        """Counts the values of sensitive columns with noise, and ends the phase of labels alone."""
+        # First, so that nothing sensitive is ever read at the sensitivity of labels. From here on
+        # predictions depend on sensitive columns, and sums of labels alone are of no use any more.
         self._reads_sensitive = True
         self._label_rounds.clear()
         share = self._count_share
@@ -374,28 +448,42 @@ class _CellTraining:
             self._sensitive += sensitive_values(name, column, noisy, stddev)
 
     def _named(self, role: str) -> list[tuple[str, int]]:
+        """Name and number of ids of each feature of a role."""
         return [(f.name, f.num_ids) for f in self._features if f.role == role]
 
 
 def _gain(predicted: FloatArray, log_odds: FloatArray) -> float:
-    """Nats that changes of log odds are thought to gain."""
+    """Nats of log loss that changes of log odds are thought to gain, to second order."""
     return 0.5 * float(np.maximum(predicted, 0) @ log_odds**2)
 
 
 def _unweighted_variance(noisy: NoisyCells) -> FloatArray:
-    """Of the noise on each cell, as if its rows had a weight of 1."""
+    """Variance of the noise on each cell, as if its rows had a weight of 1."""
     return np.square(noisy.residual_stddev / noisy.row_weights)
 
 
 def _likely_rows(noisy: NoisyCells, guessed: FloatArray) -> FloatArray:
-    """Rows of each cell: by its noisy sum if that is clear, else no more than was guessed."""
+    """Number of rows of each cell: by its noisy sum if that is clear, else at most the guess.
+
+    Args:
+      noisy: Noisy sums of the cells.
+      guessed: [cells]: number of rows of each cell as it was guessed before.
+    """
+    # The largest of many noisy sums over empty cells would pass for cells full of rows, hence the
+    # limit.
     found = np.maximum(noisy.predicted, 0) / noisy.row_weights / noisy.rate
     is_clear = noisy.predicted > _CLEAR_DEVIATIONS * noisy.predicted_stddev
     return np.where(is_clear, found, np.minimum(found, guessed))
 
 
 def _level_change(residual: float, stddev: float, slope: float) -> float:
-    """By how much all log odds are off, less what noise alone would show (positive-part Stein)."""
+    """Change of all log odds that corrects the level, shrunk by positive-part James-Stein.
+
+    Args:
+      residual: Noisy sum of labels less predictions of all rows.
+      stddev: Standard deviation of the noise on it.
+      slope: Change of the sum of predictions for each unit of log odds.
+    """
     change, error = residual / slope, stddev / slope
     kept = max(0.0, 1 - (error / change) ** 2) if change else 0.0
     return max(-_MOST_LEVEL_CHANGE, min(_MOST_LEVEL_CHANGE, kept * change))

@@ -1,9 +1,10 @@
-"""Mosaic, the default: an additive model of tables of cells, learnt from noisy sums.
+"""Mosaic, the default method: an additive model of tables of cells, learnt from noisy sums.
 
-Labels of public columns come cheaper than sensitive ones, and there is nothing to tune but the
-target. Noisy sums over cells, which are combinations of values of one to three columns, make the
-model, without steps or batches. While only public columns are used the noise hides labels alone;
-afterwards it hides whole rows. Each row is protected on its own.
+A cell is one combination of values of one to three columns. The model adds up one weight for each
+table of cells, and the weights come from noisy sums over the cells, without gradients, steps or
+batches. While only public columns are used, the noise hides labels alone, which takes less of it;
+afterwards it hides whole rows. Each row is protected on its own, and there is nothing to tune but
+the target.
 """
 
 import dataclasses
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MosaicConfig(Method):
-    """An additive model of tables of cells; nothing to tune but the target."""
+    """Settings of Mosaic, an additive model of tables of cells; only the target must be chosen."""
 
     kind: ClassVar[str] = "mosaic"
     protects_users: ClassVar[bool] = False
@@ -34,9 +35,11 @@ class MosaicConfig(Method):
     needs_torch: ClassVar[bool] = False
 
     cells: CellSettings = dataclasses.field(default_factory=CellSettings)
+    """How the noise budget is divided and what tables may be like."""
     unit: UnitLevel | None = None
     """What is protected together; None: a row, if the data have no unit column."""
     target: Target | None = None
+    """Epsilon and delta of the guarantee; None until `calibrate` sets them."""
 
     def __post_init__(self) -> None:
         check_kinds(
@@ -47,7 +50,8 @@ class MosaicConfig(Method):
                 "target": (Target | None, "set by calibrate()"),
             },
         )
-        # A row moves between cells, and Gaussian noise on their sums needs a delta.
+        # The proof bounds what one row adds, which is in one cell of each table. The rows of a
+        # user are in many. And Gaussian noise has no guarantee with delta = 0.
         if isinstance(self.unit, UserLevel):
             raise ConfigError(
                 "unit='user' does not go with method mosaic, which protects each example: the rows "
@@ -59,7 +63,7 @@ class MosaicConfig(Method):
             )
 
     def has_noise(self, shape: DataShape) -> bool:
-        """Every sum has its noise."""
+        """True: every sum of Mosaic has noise, whatever the data are."""
         del shape
         return True
 
@@ -67,15 +71,16 @@ class MosaicConfig(Method):
         """What all noisy sums together cost: each has a share of this one Gaussian."""
         if sampler is not None:
             raise ConfigError(f"sampler={sampler} has no meaning for mosaic, which has no batches.")
-        # Distances under replace are counted in full by the sums, so nothing doubles them.
+        # The sensitivities of the sums are distances between neighbours that replace a row, so
+        # the accountant must not double them.
         return Gaussian(noise_multiplier=noise_multiplier, replace_factor=1.0)
 
     def reads_sensitive(self, shape: DataShape) -> bool:
-        """Sensitive columns are looked at where there are any."""
+        """True if the data have sensitive columns: Mosaic uses all that there are."""
         return shape.has_sensitive
 
     def words(self, shape: DataShape, noise_multiplier: float | None) -> PlanWords:
-        """What a plan of Mosaic says of itself."""
+        """The sentence, settings, bounds and assumptions of a plan of Mosaic."""
         del shape
         return PlanWords(
             sentence=_SENTENCE,
@@ -92,7 +97,7 @@ class MosaicConfig(Method):
         )
 
     def train(self, run: "TrainingRun") -> Trained:
-        """Sums cells, or reads the model back that an earlier try of this run has kept."""
+        """Trains the model, or reads back the one that an earlier try of this run has kept."""
         from tulle.train.methods.mosaic.cell_training import train_on_cells
         from tulle.train.methods.mosaic.trained_cells import TrainedCells
         from tulle.train.steps.normal_stream import expanded_description

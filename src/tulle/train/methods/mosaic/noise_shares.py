@@ -1,13 +1,15 @@
-"""One Gaussian budget, given out in shares.
+"""One Gaussian noise budget, given out in shares.
 
-A release of sensitivity s with share w gets noise of standard deviation s * noise_multiplier /
-sqrt(w). However shares are chosen, also by what came out before, all releases together tell no
-more than one number of sensitivity 1 with noise of standard deviation noise_multiplier, as long
-as their shares add up to at most 1: each is what a Brownian motion with the data's drift shows
-over a stretch of time w, and the whole is its path up to time 1 (Smith and Thakurta 2022).
+A share is a fraction w of the budget. A release of sensitivity s with share w gets noise of
+standard deviation s * noise_multiplier / sqrt(w). Shares may be chosen by what was released
+before. As long as they add up to at most 1, all releases together tell no more than one number of
+sensitivity 1 with noise of standard deviation noise_multiplier. The reason: each release is what a
+Brownian motion with the data's drift shows over a time w, and all of them are its path up to time
+1 (the privacy filter of Smith and Thakurta 2022).
 
-A share may also be spent by each row on its own: some releases have weighted rows, and the squares
-of the weights of each row add up to at most the share. Rows spend it differently; none spends more.
+Each row may also spend a share on its own. Releases then have weighted rows, and the squares of
+the weights of each row add up to at most the share. Rows divide the share differently, but none
+spends more than the others. The proof is in docs/theory/mosaic.md.
 """
 
 import math
@@ -23,30 +25,32 @@ from tulle.train.steps.normal_stream import NormalStream, SecretNoise
 FloatArray = NDArray[np.float64]
 
 _ROUNDING = 1e-9
-"""Of a share: what sums of its parts may add. It is taken from the budget, too."""
+"""Fraction by which the parts that a row spends may exceed its share, because floats are rounded.
+This reserve is taken from the budget together with the share; beyond it a release is refused."""
 
 
 class NoiseShares(SecretNoise):
-    """Draws noise and keeps count of what is left. One object a run and a process."""
+    """Draws noise and keeps count of what is left. Make one object for each run and process."""
 
     def __init__(self, noise_multiplier: float, *, rng: NoiseSource) -> None:
         """Starts a budget.
 
         Args:
-          noise_multiplier: Of the whole budget, for sensitivity 1.
-          rng: Keys the generator. Sensitive: never log or save its state.
+          noise_multiplier: Noise multiplier of the whole budget, for sensitivity 1.
+          rng: Source of the generator's key. Sensitive: never log or save its state.
         """
         super().__init__()
         if not (math.isfinite(noise_multiplier) and noise_multiplier > 0):
             raise ConfigError(f"noise_multiplier={noise_multiplier} must be a number above 0.")
         self._noise_multiplier = noise_multiplier
-        # The noise reads its generator, so the seeded source of an experiment repeats a run.
+        # All noise comes from this generator: with the seeded source of an experiment a run can be
+        # repeated.
         self._normals = NormalStream(np.random.Philox(key=rng.words(2)))
         self._left = 1.0
 
     @property
     def left(self) -> float:
-        """The share that has not been given out."""
+        """Share of the budget that has not been given out."""
         return self._left
 
     def stddev(self, share: float, sensitivity: float) -> float:
@@ -56,12 +60,12 @@ class NoiseShares(SecretNoise):
         return sensitivity * self._noise_multiplier / math.sqrt(share)
 
     def release(self, raw: FloatArray, *, sensitivity: float, share: float) -> FloatArray:
-        """Adds noise to sums and takes their share from the budget, first.
+        """Takes a share from the budget, and then adds noise to sums.
 
         Args:
           raw: Sums over rows, of any shape.
           sensitivity: Largest L2 distance of all of `raw` together if one unit is replaced.
-          share: Of the budget.
+          share: Share of the budget for this release.
 
         Privacy:
           Unit and adjacency: those of `sensitivity`. Event: this share of one Gaussian.
@@ -77,8 +81,8 @@ class NoiseShares(SecretNoise):
         """Takes a share from the budget that each row then spends on its own.
 
         Args:
-          share: Of the budget, for each row.
-          num_rows: All that are in the sums.
+          share: Share of the budget that each row may spend.
+          num_rows: Number of all rows that are in the sums.
           sensitivity: Largest L2 distance of all releases together, if one unit is replaced and
             squares of the weights of every row add up to at most 1.
 
@@ -89,12 +93,15 @@ class NoiseShares(SecretNoise):
         self._take(share * (1 + _ROUNDING))
 
         def noisy(raw: FloatArray) -> FloatArray:
-            # Weights hold the share, so the noise is that of the whole budget.
+            # Weights have the factor sqrt(share), so the noise is that of the whole budget: the
+            # ratio of both is that of a release with this share.
             return self._noisy(raw, sensitivity, 1.0)
 
         return RowShares(share, num_rows, noisy)
 
     def _take(self, share: float) -> None:
+        """Deducts a share before anything is released, so that a failure can only over-count."""
+        # A forked process would draw the same noise, and count the same budget, twice.
         self.check_own_process()
         if share > self._left:
             raise ConfigError(
@@ -104,7 +111,7 @@ class NoiseShares(SecretNoise):
         self._left -= share
 
     def _noisy(self, raw: FloatArray, sensitivity: float, share: float) -> FloatArray:
-        """Whoever calls it has paid."""
+        """Adds noise. Precondition: the caller has already deducted `share` from the budget."""
         self.check_own_process()
         noise = np.empty(raw.size, np.float64)
         self._normals.fill(noise, self.stddev(share, sensitivity))
@@ -114,7 +121,12 @@ class NoiseShares(SecretNoise):
 class RowShares(SecretNoise):
     """A share that every row spends on its own. Sensitive, as what rows have spent may be.
 
-    A copy would let rows spend their share a second time.
+    It cannot be copied: a copy would let rows spend their share a second time.
+
+    Args:
+      share: Share of the budget that each row may spend.
+      num_rows: Number of all rows that are in the sums.
+      noisy: Function that adds the noise of the whole budget to raw sums.
     """
 
     def __init__(
@@ -126,7 +138,7 @@ class RowShares(SecretNoise):
         self._noisy = noisy
 
     def weights(self, parts: FloatArray) -> FloatArray:
-        """The weight of each row in a release that gets these parts of the share."""
+        """The weight of each row in a release on which it spends these fractions of its share."""
         weights: FloatArray = np.sqrt(self._share * parts)
         return weights
 
@@ -136,9 +148,9 @@ class RowShares(SecretNoise):
         """Adds noise to sums of weighted rows, after each row has paid for its weight.
 
         Args:
-          raw_sums: Given the weights of rows, their raw sums.
-          parts: Of the share, for each row. They may depend on the row itself and on earlier
-            releases, never on other rows.
+          raw_sums: Function from the weights of rows to their raw sums.
+          parts: [rows]: fraction of its share that each row spends on this release. It may depend
+            on the row itself and on earlier releases, never on other rows.
 
         Privacy:
           Unit and adjacency: those of the sensitivity that the share was taken with. Event: all
@@ -148,7 +160,7 @@ class RowShares(SecretNoise):
           ConfigError: A row would spend more than its share.
         """
         spent = self._spent + parts
-        # A comparison with NaN is false.
+        # Written so that NaN is refused, too: a comparison with NaN is false.
         if not (parts.min(initial=0.0) >= 0 and spent.max(initial=0.0) <= 1 + _ROUNDING):
             raise ConfigError("a row would spend more than its share; ask for smaller parts.")
         self._spent = spent

@@ -1,13 +1,19 @@
 """What noisy sums say about the cells of a table: posterior means of log odds.
 
-Each cell has a noisy sum of predictions P and a noisy sum of residuals G. If the log odds of its
-rows are off by b, then G has mean P * (p(b)/p - 1), with p(b) the chance p after a change of b.
-How far the b of a table spread is learnt from all its cells together (empirical Bayes, by
-marginal likelihood); where chance explains the sums as well, every b is 0.
+Each cell has a noisy sum of predictions P and a noisy sum of residuals (labels less predictions) G.
+If the log odds of its rows are off by b, then G has mean P * (p(b)/p - 1), with p the typical
+prediction and p(b) the probability p after a change of b. The prior of b is learnt from all cells
+of the table together: empirical Bayes, with the spread of a normal prior found by marginal
+likelihood and its shape refined by EM. Where noise explains the sums as well as a spread does,
+every b is 0.
 
-Sums of a table that is known to tell something start from what is still unknown about each cell.
+Likelihoods are computed on a fixed grid of b, because labels are rare: p(b) is far from linear
+in b, and a normal approximation would be wrong for cells of few labels.
 
-All of it is post-processing of noisy sums.
+A table that is known to tell something is fitted again from what is still unknown about each of
+its cells: `further_changes` starts from a normal prior with its own variance for each cell.
+
+All of it is post-processing of noisy sums, so nothing here can cost privacy.
 """
 
 import dataclasses
@@ -20,8 +26,10 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 
 _FINE = 0.2
-"""Up to such changes the grid is nearly even, in steps of 0.011; beyond, steps grow alike."""
+"""Change of log odds up to which the grid is nearly even, in steps of 0.011; beyond it, steps grow
+in proportion to the change."""
 _NUM_BELOW, _NUM_ABOVE = 64, 57
+"""Number of grid points below 0, and of those from 0 on."""
 _GRID = _FINE * np.sinh(
     np.concatenate(
         [
@@ -30,60 +38,81 @@ _GRID = _FINE * np.sinh(
         ]
     )
 )
-"""Changes of log odds. Rare labels can become much rarer, but not much more frequent."""
+"""Changes of log odds that are considered, from -3.5 to 2.5. Rare labels can become much rarer,
+but not much more frequent."""
 _ZERO = _NUM_BELOW
+"""Place of the change 0 in the grid."""
 _LOG_STEPS = np.log(np.gradient(_GRID))
+"""Logs of the distances of grid points, which make a density a probability at each point."""
 _SPREADS = np.array([0.03, 0.045, 0.065, 0.1, 0.15, 0.22, 0.32, 0.47, 0.7, 1.0, 1.5])
+"""Standard deviations that a normal prior may have; the one with the most evidence is taken."""
 
 _LEAST_PREDICTED = 0.3
+"""Number of predicted labels, for rows of weight 1, below which a cell is left alone: it has too
+few rows to tell anything."""
 _LEAST_DEVIATIONS = 1.0
 """Cells whose noisy sum of predictions is not this many deviations above 0 are left alone."""
 _SCALES = np.array([2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25, 0.17, 0.1, 0.05, 0.02])
+"""Factors of the variances of all cells that `further_changes` chooses from."""
 _MOST_SCALED_FROM = 5_000
+"""Largest number of cells that this factor is learnt from, those that tell most about it. Each
+cell has a prior of its own, so more of them would take much time and memory."""
 _LEAST_VARIANCE = 1e-6
+"""Variance of log odds below which a cell counts as known and is left alone."""
 _MOST_LEARNT_FROM = 20_000
-"""Cells that the spread is learnt from, those with the largest sums: the others add little."""
+"""Largest number of cells that the spread is learnt from, those with the largest sums: the others
+add little."""
 _LEAST_FOR_SHAPE = 200
-"""With fewer cells the prior stays normal."""
+"""Number of cells that it takes to learn the shape of the prior; with fewer it stays normal."""
 _SHAPE_ROUNDS = 10
+"""Rounds of EM. There are few of them, since a converged nonparametric prior tends to spikes."""
 _LEAST_PRIOR = 1e-12
+"""Least prior probability of a grid point, so that its logarithm is finite."""
 _SMOOTHING = np.array([0.1, 0.2, 0.4, 0.2, 0.1])
+"""Kernel that smooths the prior over neighbouring grid points after each round of EM."""
 _NORMAL_PART = 0.02
+"""Weight of the normal prior in the learnt one, which keeps the tails from vanishing."""
 _CELLS_AT_A_TIME = 1 << 15
+"""Cells that are handled together: a [cells, grid] array of float64 then takes 32 MB."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class NoisyCells:
-    """Sums of the cells of a table, with the noise on them."""
+    """Noisy sums over the cells of a table, with the scale of their noise."""
 
     residuals: FloatArray
-    """Labels less predictions."""
+    """[cells]: noisy sums of labels less predictions."""
     predicted: FloatArray
+    """[cells]: sums of predictions, noisy or public."""
     residual_stddev: FloatArray | float
-    """One for all cells, or one for each, like the next two."""
+    """Standard deviation of the noise on residuals: one for all cells, or one for each, like the
+    next two."""
     predicted_stddev: FloatArray | float
-    """0 if predictions are public."""
+    """Standard deviation of the noise on sums of predictions; 0 if predictions are public."""
     row_weights: FloatArray | float = 1.0
-    """Of a typical row in sums: labels of rows of weight a vary by a times what they sum to."""
+    """Weight of a typical row in sums. The sum of labels of rows of weight a has a variance of
+    about a times its mean."""
     rate: float
-    """Typical prediction, which says how log odds move chances."""
+    """Typical prediction, which says how log odds move probabilities."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CellChanges:
-    """What a table changes."""
+    """Changes of log odds that the sums of a table suggest."""
 
     log_odds: FloatArray
-    """One for each cell."""
+    """Change of the log odds of each cell."""
     spread: float
     """Standard deviation of the prior that was learnt; 0 if nothing changes."""
 
 
 def posterior_changes(cells: NoisyCells, *, least_evidence: float) -> CellChanges:
-    """The change of each cell's log odds.
+    """The change of each cell's log odds, for a table of which nothing is known.
 
-    All are 0 if the best spread explains the sums by less than `least_evidence` nats better than
-    none.
+    Args:
+      cells: Noisy sums of the table.
+      least_evidence: Nats by which the best spread must explain the sums better than no spread
+        does. With less, all changes are 0.
     """
     log_odds, live = np.zeros(len(cells.predicted)), _live_cells(cells)
     if live.size == 0:
@@ -102,11 +131,18 @@ def posterior_changes(cells: NoisyCells, *, least_evidence: float) -> CellChange
 
 
 def further_changes(cells: NoisyCells, variances: FloatArray) -> tuple[FloatArray, float]:
-    """What new sums of a table change whose cells are known up to these variances.
+    """Changes by new sums of a table whose cells are known up to these variances.
 
-    Other tables may have explained a part since then, so variances may have shrunk alike: by
-    which factor is learnt, and returned beside the changes. It is 0 if the sums look as if nothing
-    was left.
+    Other tables may have explained a part since then, so that all variances may have shrunk by a
+    common factor. It is learnt from the sums.
+
+    Args:
+      cells: Noisy sums of the table, with present predictions.
+      variances: [cells]: variance of what is unknown about the log odds of each cell.
+
+    Returns:
+      The change of each cell's log odds, and the factor of the variances. The factor is 0 if the
+      sums look as if nothing was left.
     """
     log_odds, live = np.zeros(len(cells.predicted)), _live_cells(cells)
     live = live[variances[live] > _LEAST_VARIANCE]
@@ -126,7 +162,13 @@ def further_changes(cells: NoisyCells, variances: FloatArray) -> tuple[FloatArra
 
 
 def unknown_variances(variances: FloatArray | float, cells: NoisyCells) -> FloatArray:
-    """What remains unknown of cells that had these variances, after their sums were seen."""
+    """Variances of cells that had these variances, after their sums were seen.
+
+    Args:
+      variances: Variance of the log odds before: one for all cells, or one for each.
+      cells: The sums that were seen.
+    """
+    # Normal approximation: prior variance times the part of the sum's variance that is noise.
     slope = np.maximum(cells.predicted, 0.0) * (1 - cells.rate)
     signal = slope**2 * variances
     noise = cells.row_weights * slope + np.square(cells.residual_stddev)
@@ -135,7 +177,7 @@ def unknown_variances(variances: FloatArray | float, cells: NoisyCells) -> Float
 
 
 def _live_cells(cells: NoisyCells) -> NDArray[np.int64]:
-    """Places of cells that stand out of the noise."""
+    """Places of cells whose sum of predictions stands out of the noise."""
     least = np.maximum(
         _LEAST_PREDICTED * np.minimum(cells.row_weights, 1.0),
         _LEAST_DEVIATIONS * np.asarray(cells.predicted_stddev),
@@ -144,26 +186,26 @@ def _live_cells(cells: NoisyCells) -> NDArray[np.int64]:
 
 
 def _largest(places: NDArray[np.int64], sizes: FloatArray, number: int) -> NDArray[np.int64]:
-    """Places of the largest sizes."""
+    """The places with the largest sizes, at most `number` of them, in no order."""
     if places.size <= number:
         return places
     return places[np.argpartition(-sizes, number)[:number]]
 
 
 def _parts(places: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Few enough at a time to have a row of the grid for each."""
+    """Splits places into parts that are small enough for an array of [places, grid]."""
     for start in range(0, places.size, _CELLS_AT_A_TIME):
         yield places[start : start + _CELLS_AT_A_TIME]
 
 
 def _column(values: FloatArray | float, places: NDArray[np.int64]) -> FloatArray:
-    """[cells, 1] or [1, 1]: values of some cells, or the one that all have."""
+    """Values of some cells as [cells, 1], or the one value that all cells have as [1, 1]."""
     chosen = np.asarray(values, np.float64)
     return chosen[places, None] if chosen.ndim else chosen.reshape(1, 1)
 
 
 def _log_normal(variances: FloatArray) -> FloatArray:
-    """[cells, grid]: logs of a normal prior for each cell."""
+    """Logs of a normal prior for each cell, as [cells, grid]."""
     logs: FloatArray = _LOG_STEPS - 0.5 * _GRID**2 / variances[:, None]
     logs -= _log_sums(logs)[:, None]
     return logs
@@ -180,22 +222,25 @@ _LOG_NORMAL_PRIORS = _log_normal(_SPREADS**2)
 
 
 class _Model:
-    """Likelihoods of the sums of cells for every change on the grid, as logs.
+    """Likelihoods of the sums of cells for every change on the grid.
 
-    In a cell with many rows, all changes but one may be less likely by more than floats can tell.
+    They are kept as logs: in a cell with many rows, all changes but one may have a likelihood that
+    is below the smallest float.
     """
 
     def __init__(self, cells: NoisyCells) -> None:
         self._cells = cells
         rate = cells.rate
         odds = rate / (1 - rate) * np.exp(_GRID)
+        # For each change on the grid: the probability p(b), the mean of a residual for each
+        # predicted label, p(b)/p - 1, and the variance of labels for each predicted label.
         self._changed = odds / (1 + odds)
         self._growth = self._changed / rate - 1
         self._variance = self._changed * (1 - self._changed) / rate
         self._base_log_odds = math.log(rate / (1 - rate))
 
     def log_likelihoods(self, places: NDArray[np.int64]) -> FloatArray:
-        """[cells, grid], each row up to a constant."""
+        """Log likelihoods of some cells as [cells, grid], each row up to a constant."""
         cells = self._cells
         residuals, predicted = cells.residuals[places], cells.predicted[places]
         # P itself is noisy, and its error is multiplied by the growth.
@@ -207,7 +252,7 @@ class _Model:
         return logs
 
     def evidences(self, places: NDArray[np.int64]) -> FloatArray:
-        """For each spread, nats by which it explains the sums better than no change."""
+        """Nats by which each of `_SPREADS` explains the sums better than no change does."""
         total = np.zeros(len(_SPREADS))
         for part in _parts(places):
             logs = self.log_likelihoods(part)
@@ -218,7 +263,12 @@ class _Model:
         return total
 
     def scale_evidences(self, places: NDArray[np.int64], variances: FloatArray) -> FloatArray:
-        """For each factor of the variances, nats by which it explains more than no change."""
+        """Nats by which each factor of the variances explains the sums better than no change.
+
+        Args:
+          places: Cells to learn from.
+          variances: Variance of the log odds of each of these cells.
+        """
         logs = self.log_likelihoods(places)
         return np.array(
             [
@@ -228,7 +278,12 @@ class _Model:
         )
 
     def learnt_prior(self, places: NDArray[np.int64], start: FloatArray) -> FloatArray:
-        """Logs of the normal prior, with the shape that many cells give it (smoothed EM)."""
+        """Logs of the prior, with the shape that many cells give it (smoothed EM).
+
+        Args:
+          places: Cells to learn from; with too few of them the prior stays as it is.
+          start: [grid]: logs of the normal prior to start from.
+        """
         if places.size < _LEAST_FOR_SHAPE:
             return start
         logs, log_prior = self.log_likelihoods(places), start
@@ -242,7 +297,13 @@ class _Model:
         return log_prior
 
     def posterior_log_odds(self, places: NDArray[np.int64], log_prior: FloatArray) -> FloatArray:
-        """The change that makes the chance its posterior mean; one prior, or one for each."""
+        """Changes of log odds that make each cell's probability its posterior mean.
+
+        Args:
+          places: Cells to compute changes of.
+          log_prior: Logs of one prior as [grid], or of one for each cell as [cells, grid].
+        """
+        # The mean of the probability, not of the log odds: predictions then stay calibrated.
         joint = self.log_likelihoods(places) + log_prior
         joint -= joint.max(axis=1, keepdims=True)
         weights = np.exp(joint, out=joint)

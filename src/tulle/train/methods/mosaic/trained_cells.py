@@ -1,4 +1,7 @@
-"""A trained model of cells: its predictions, and its folder that numpy alone can use."""
+"""A trained model of Mosaic inside tulle: its predictions, and the folder that it is saved to.
+
+The folder can be used with numpy alone; `cell_model` is the file that reads it there.
+"""
 
 import dataclasses
 import hashlib
@@ -23,18 +26,22 @@ _ROWS_AT_A_TIME = 1 << 16
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TrainedCells(TrainedModel):
-    """Tables of cells that noisy sums have filled."""
+    """A trained model of tables of cells, with the features that it was trained on."""
 
     model: CellModel
+    """Bias and tables."""
 
     @classmethod
     def of(cls, model: CellModel, features: tuple[PreparedFeature, ...]) -> "TrainedCells":
-        """Makes the trained model of tables; one without a sensitive column is truncated."""
+        """Makes a trained model of a bias and tables.
+
+        It is truncated if no table has a sensitive column.
+        """
         return cls(model=model, features=features, is_truncated=not model.reads_sensitive)
 
     @property
     def kind(self) -> str:
-        """The word for models of cells."""
+        """The word for models of cells in model.json."""
         return cell_model.KIND
 
     def predicted(self, rows: ExampleSet) -> NDArray[np.float64]:
@@ -51,7 +58,13 @@ class TrainedCells(TrainedModel):
         return np.concatenate(parts) if parts else np.empty(0)
 
     def write(self, folder: Path, facts: Mapping[str, object], *, keep_cut: bool = False) -> None:
-        """Writes the model into a new folder, for numpy alone.
+        """Writes the model into a new folder, where numpy alone can use it.
+
+        Args:
+          folder: Path of the new folder.
+          facts: Plain data to store beside the model, such as its guarantee.
+          keep_cut: True to make sure of room on the disk first, and to leave what was written
+            under its hidden name if the export fails after that.
 
         Privacy:
           Bias, weights and lookups become public as they are. Lookups of sensitive columns must
@@ -92,8 +105,8 @@ def cells_of(files: ModelFiles, features: tuple[PreparedFeature, ...]) -> Traine
     """Makes the model that a folder holds.
 
     Args:
-      files: Description and arrays.
-      features: The features of the description.
+      files: Description and arrays of the folder.
+      features: Features that the description names.
 
     Raises:
       DataError: The arrays are not those that the description is of.
@@ -110,7 +123,11 @@ def cells_of(files: ModelFiles, features: tuple[PreparedFeature, ...]) -> Traine
 def _numbered_lookups(
     model: CellModel,
 ) -> tuple[list[NDArray[np.int32]], list[list[dict[str, object]]]]:
-    """Each distinct lookup once, and the parts of each table with the number of theirs."""
+    """Each distinct lookup once, and the parts of each table with the number of their lookup.
+
+    Tables share columns, and a lookup has a number for each id of its column: storing it with
+    every table would make the folder larger for nothing.
+    """
     numbers: dict[bytes, int] = {}
     lookups: list[NDArray[np.int32]] = []
     tables = []

@@ -30,7 +30,7 @@ _FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fPIC")
 _WAYS = (("-march=native", "-fopenmp"), ("-march=native",), ())
 _SECONDS_TO_COMPILE = 60.0
 _SMALL = 1 << 16
-"""So many entries are not worth a second thread."""
+"""Number of entries up to which one thread is faster than several."""
 
 _WORDS_IN_BLOCK = 4
 _POINTER, _COUNT, _SMALL_COUNT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
@@ -81,7 +81,13 @@ class Kernels:
         return draw
 
     def fill_pairs(self, values: Floats, words: Halves, more_words: MoreWords) -> None:
-        """Makes normals of random bits, as `normal_stream.fill_pairs` does."""
+        """Makes normals of random bits, as `normal_stream.fill_pairs` does.
+
+        Args:
+          values: Array that gets the normals.
+          words: Random words of 32 bits: first those of radii, then those of angles.
+          more_words: Source of 64 more random bits for each uniform that needs them.
+        """
         num_pairs = len(words) // 2
         uniforms, angles = words[:num_pairs], words[num_pairs:]
         more = more_words(int(self._count_ends(_of_array(uniforms), num_pairs)))
@@ -97,8 +103,8 @@ class Kernels:
         """Fills equal parts with normals, as `NormalStream.fill` of each stream does.
 
         Args:
-          values: Contiguous.
-          streams: [streams, state], changed in place.
+          values: A contiguous array, which is overwritten.
+          streams: [streams, state]: states of the streams, changed in place.
         """
         is_done = self._fill_streams(
             _of_array(values),
@@ -123,13 +129,13 @@ class Kernels:
         """Moves the weights of some rows in place, and writes their new means to `moved`.
 
         Args:
-          weights: [table rows, dim].
-          means: [table rows, dim].
-          rows: Distinct.
-          coefficients: One number a row each: lost or None, minus_drift, memory, weight_noise,
-            mean_noise.
-          normals: [rows, dim].
-          moved: [rows, dim]: memory * mean + mean_noise * normal.
+          weights: [table rows, dim]: weights, changed in place.
+          means: [table rows, dim]: mean momentum.
+          rows: Distinct rows, int64.
+          coefficients: Five tensors with one number for each row: lost or None, minus_drift,
+            memory, weight_noise, mean_noise.
+          normals: [rows, dim]: standard normals.
+          moved: [rows, dim]: gets memory * mean + mean_noise * normal.
         """
         rows = rows.contiguous()
         self._move_rows(
@@ -152,7 +158,15 @@ class Kernels:
         added: Tensor | None = None,
         scale: float = 1.0,
     ) -> None:
-        """Overwrites distinct rows of a table with values + scale * added."""
+        """Overwrites distinct rows of a table with values + scale * added.
+
+        Args:
+          table: [table rows, dim], changed in place.
+          rows: Distinct rows, int64.
+          values: [rows, dim]: new values.
+          added: [rows, dim]: what is added to them; None for nothing.
+          scale: Factor of `added`.
+        """
         rows = rows.contiguous()
         self._write_rows(
             table.data_ptr(),

@@ -39,8 +39,8 @@ def device_key(rng: NoiseSource, device: torch.device) -> Tensor:
     """[4]: two words of key and two of nonce, 32 bits each, in int64.
 
     Args:
-      rng: Where they come from. Sensitive: never log or save its state, nor the key.
-      device: Where they are used.
+      rng: Source of the words. Sensitive: never log or save its state, nor the key.
+      device: Device that the key is used on.
     """
     bits = [int(word) for word in rng.words(2)]
     words = [bits[0] & _MASK, bits[0] >> 32, bits[1] & _MASK, bits[1] >> 32]
@@ -50,13 +50,13 @@ def device_key(rng: NoiseSource, device: torch.device) -> Tensor:
 def random_words(key: Tensor, *, entity: Tensor, part: Tensor, draw: Tensor) -> list[Tensor]:
     """Four random words of 32 bits for each counter, in int64.
 
-    The kernels of row_kernels.py give the same words.
+    The kernels of random_kernels.py give the same words.
 
     Args:
-      key: As `device_key` gave it.
-      entity: Which row or entry, from 0 to 2^63; int64. All arguments are broadcast.
-      part: Which part of it, below 2^32.
-      draw: Which step or flush, below 2^32.
+      key: Key and nonce, from `device_key`.
+      entity: Number of the row or entry, from 0 to 2^63; int64. All arguments are broadcast.
+      part: Number of the part of it, below 2^32.
+      draw: Number of the step or flush, below 2^32.
     """
     zeros = torch.zeros_like(entity + part + draw)
     counter = [
@@ -86,7 +86,7 @@ def uniforms(high: Tensor, low: Tensor) -> Tensor:
 
 
 def normal_pairs(words: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Two independent normals from four words (Box and Muller 1958); float32.
+    """Two independent normals from the first three of four words (Box and Muller 1958); float32.
 
     The radius is taken from 64 bits, so tails reach to 9.4 standard deviations.
     """
@@ -105,7 +105,14 @@ _BLOCK = 256
 
 
 def words(key: Tensor, draw: Tensor, num_draws: int, num_entities: int) -> Tensor:
-    """[draws, entities, 4]: random words of 32 bits in int64, for draws from `draw` on."""
+    """Random words of 32 bits in int64, as [draws, entities, 4].
+
+    Args:
+      key: Key and nonce, from `device_key`.
+      draw: [1]: number of the first draw.
+      num_draws: Number of draws.
+      num_entities: Number of entities, from 0 on, that each draw has words for.
+    """
     if not uses_kernels(key):
         entity = torch.arange(num_entities)
         draws = draw + torch.arange(num_draws).unsqueeze(1)
@@ -117,7 +124,13 @@ def words(key: Tensor, draw: Tensor, num_draws: int, num_entities: int) -> Tenso
 
 
 def fill_normals(out: Tensor, *, key: Tensor, draw: Tensor) -> None:
-    """Fills a tensor with standard normals."""
+    """Fills a tensor with standard normals.
+
+    Args:
+      out: A contiguous float32 tensor.
+      key: Key and nonce, from `device_key`.
+      draw: [1]: number of the draw, which no other one with this key may have.
+    """
     if not uses_kernels(out):
         out.view(-1).copy_(_normals(key, out.numel(), draw))
         return
@@ -126,7 +139,16 @@ def fill_normals(out: Tensor, *, key: Tensor, draw: Tensor) -> None:
 
 
 def row_normals(key: Tensor, rows: Tensor, dim: int, draw: Tensor) -> Tensor:
-    """[rows, dim], by row and not by its place in the list."""
+    """Standard normals for rows of a table, as [rows, dim].
+
+    They belong to the row itself and not to its place in the list.
+
+    Args:
+      key: Key and nonce, from `device_key`.
+      rows: Rows of the table, int64.
+      dim: Numbers in each row.
+      draw: [1]: number of the draw, which no other one with this key may have.
+    """
     part = torch.arange(block_space(dim + 1) // 2)
     both = normal_pairs(random_words(key, entity=rows.unsqueeze(1), part=part, draw=draw))
     return torch.cat(both, 1)[:, :dim]

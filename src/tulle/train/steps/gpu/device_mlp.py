@@ -137,7 +137,7 @@ class DevicePerceptron:
         )
 
     def _is_trained(self, block: "_Block") -> bool:
-        """Whether anything that a block was made of is trained."""
+        """True if anything that a block was made of is trained."""
         return block.tower in self._towers or any(map(self._is_trained, block.inputs))
 
     def _below(self, block: "_Block", own: Tensor, squares: Tensor) -> None:
@@ -187,7 +187,7 @@ class _Block:
     squares: Tensor
     """[batch]: the squared norm of each row, with the 1 behind it if there is one."""
     has_one: bool
-    """Whether it is the first input of its layer, and stands for the bias too."""
+    """True if it is the first input of its layer, and stands for the bias too."""
     read: TableReads | None = None
     layer: "_Layer | None" = None
     inputs: "list[_Block]" = dataclasses.field(default_factory=list)

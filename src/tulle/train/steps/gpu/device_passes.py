@@ -56,7 +56,13 @@ class DeviceFactors:
         return squares
 
     def add_rows(self, factors: Tensor, scale: Tensor, rows: Mapping[str, RowSums]) -> None:
-        """Adds the clipped gradients of tables."""
+        """Adds the clipped gradients of tables.
+
+        Args:
+          factors: [batch]: factor that clips the gradient of each row of the batch.
+          scale: [1]: factor of all gradients.
+          rows: What the gradients are added to, by table.
+        """
         for read, grads in self._grads:
             rows[read.table].add_gradient(grads, read.rows, factors, scale)
 
@@ -112,9 +118,9 @@ def device_passes(
     """Passes through a model.
 
     Args:
-      model: Of a kind that tulle builds.
-      towers: Those that are trained.
-      products: Of which type the inputs of matrix products are.
+      model: A model of a kind that tulle builds.
+      towers: Names of the towers that are trained.
+      products: Type of the inputs of matrix products.
     """
     if isinstance(model, MLPModel):
         return DevicePerceptron(model, towers, products)

@@ -23,22 +23,23 @@ _ROWS_AT_A_TIME = 1 << 22
 
 
 class RowSums(Protocol):
-    """Where the gradients of a table go."""
+    """Something that the gradients of a table are added to."""
 
     def add_gradient(self, grads: Tensor, reads: Tensor, factors: Tensor, scale: Tensor) -> None:
         """Adds scale * factor * gradient to every row that was read.
 
         Args:
-          grads: [batch, at least reads * dim].
-          reads: [batch, reads]: rows of the table.
-          factors: [batch]; an example of factor 0 adds nothing, whatever it is.
-          scale: [1].
+          grads: [batch, at least reads * dim]: gradients by each value that was read.
+          reads: [batch, reads]: rows of the table that were read.
+          factors: [batch]: factor that clips the gradient of each row of the batch. A row of
+            factor 0 adds nothing, whatever its gradients are.
+          scale: [1]: factor of all gradients.
         """
         ...
 
 
 class DeviceRows(KeyHolder):
-    """One table under SGD with momentum; see `LazyRows` for the law and for what is private."""
+    """One table under SGD with momentum; see `LazyRows` for what it draws and what is private."""
 
     def __init__(
         self,
@@ -49,13 +50,13 @@ class DeviceRows(KeyHolder):
         max_reads: int,
         rng: NoiseSource,
     ) -> None:
-        """Rows are exact now, and have no momentum yet.
+        """Starts from rows that are exact now and have no momentum.
 
         Args:
-          weights: [rows, dim], changed in place.
+          weights: [rows, dim]: the weights of the table, changed in place.
           ages: The clock, at step 0.
-          noise_stddev: Of the noise on each entry of one step's mean gradient.
-          max_reads: Most reads in one step.
+          noise_stddev: Standard deviation of the noise on each entry of one step's mean gradient.
+          max_reads: Largest number of reads in one step.
           rng: Source of the keys of the noise.
         """
         device, num_rows = weights.device, len(weights)
@@ -84,6 +85,12 @@ class DeviceRows(KeyHolder):
     def add_gradient(self, grads: Tensor, reads: Tensor, factors: Tensor, scale: Tensor) -> None:
         """Takes the gradients of the present step; weights move with the next catch-up.
 
+        Args:
+          grads: [batch, at least reads * dim]: gradients by each value that was read.
+          reads: [batch, reads]: rows of the table that were read.
+          factors: [batch]: factor that clips the gradient of each row of the batch.
+          scale: [1]: factor of all gradients.
+
         Privacy:
           Gradients are raw and stay so in memory until then.
         """
@@ -110,7 +117,7 @@ class DeviceRows(KeyHolder):
         The run goes on from what was drawn, as it would after loading it.
 
         Privacy:
-          Weights and momentum together have the law of the dense run's.
+          Weights and momentum together have the distribution of the dense run's.
         """
         if not self.ages.momentum:
             return None

@@ -86,8 +86,8 @@ class DeviceStep(KeyHolder):
     A step takes the batch that `prepare` was last called with, by the step before or by hand.
 
     Privacy:
-      As `LazyStep`: unit, sensitivity and event of `PrivateStep`, for weights that were
-      flushed. Until then the memory of the tables holds raw gradients.
+      The same as for `LazyStep`: unit, sensitivity and event of `PrivateStep`, for weights that
+      were flushed. Until then the memory of the tables holds raw gradients.
     """
 
     def __init__(
@@ -104,14 +104,14 @@ class DeviceStep(KeyHolder):
         """Takes at most `max_steps` steps between two calls of `state`.
 
         Args:
-          model: Is trained in place.
-          settings: Clip, noise, towers.
-          optimizer: Momentum and decay.
+          model: The model, which is trained in place.
+          settings: What every step does: clip norm, noise and towers.
+          optimizer: Settings of SGD: momentum and decay.
           rng: Source of the keys of the noise.
-          max_reads: Most reads of one table in one step.
-          max_steps: Room in the table of ages.
-          products: Of which type the inputs of matrix products are; `settings.clip_slack`
-            must leave room for what rounding to it adds.
+          max_reads: Largest number of reads of one table in one step.
+          max_steps: Largest number of steps, which the table of ages has room for.
+          products: Type of the inputs of matrix products; `settings.clip_slack` must leave room
+            for what rounding to it adds.
         """
         trained = trained_parameters(model, settings.towers)
         self._device = next(iter(trained.values())).device
@@ -171,7 +171,7 @@ class DeviceStep(KeyHolder):
         """One step with the batch that was prepared last.
 
         Args:
-          labels: [rows].
+          labels: [rows]: labels, 0 or 1.
           weights: [rows]: 1 for a row of the batch, 0 for padding.
           rate: [1]: the learning rate, float64.
           following: The batch of the next step, which is prepared on the way; None for none.

@@ -6,12 +6,12 @@ from torch import Tensor
 
 
 def uses_kernels(values: Tensor) -> bool:
-    """Whether work on a tensor is done by the kernels of row_kernels.py."""
+    """True if work on a tensor is done by Triton kernels: it is on a GPU."""
     return values.is_cuda
 
 
 def has_kernels() -> bool:
-    """Whether the kernels can be compiled: triton comes with torch's CUDA builds for Linux."""
+    """True if the kernels can be compiled: triton comes with torch's CUDA builds for Linux."""
     return importlib.util.find_spec("triton") is not None
 
 

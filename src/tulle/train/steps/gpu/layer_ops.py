@@ -23,9 +23,9 @@ def relu_rows(values: Tensor, bias: Tensor, squares: Tensor) -> None:
     """Adds a bias and takes the ReLU, in place; `squares` gets the squared norm of each row.
 
     Args:
-      values: [batch, width].
-      bias: [width], as long as the padded rows are.
-      squares: [batch].
+      values: [batch, width]: inputs, which become outputs.
+      bias: [width]: the bias, as long as the padded rows are.
+      squares: [batch]: gets the squared norms.
     """
     if not uses_kernels(values):
         values.copy_((values.to(bias.dtype) + bias).relu())
@@ -38,9 +38,9 @@ def relu_rows_backward(grads: Tensor, values: Tensor, squares: Tensor) -> None:
     """Takes gradients back through a ReLU, in place; `squares` gets their squared norms.
 
     Args:
-      grads: [batch, width]: by the output of the ReLU.
-      values: [batch, width]: the output.
-      squares: [batch].
+      grads: [batch, width]: gradients by the output of the ReLU, which become those by its input.
+      values: [batch, width]: the output of the ReLU.
+      squares: [batch]: gets the squared norms.
     """
     if not uses_kernels(values):
         grads.masked_fill_(values <= 0, 0)
@@ -50,12 +50,12 @@ def relu_rows_backward(grads: Tensor, values: Tensor, squares: Tensor) -> None:
 
 
 def add_products(logits: Tensor, values: Tensor, weight: Tensor) -> None:
-    """logits += values @ weight.
+    """Adds values @ weight to logits.
 
     Args:
-      logits: [batch].
-      values: [batch, width].
-      weight: [width].
+      logits: [batch]: logits that are added to.
+      values: [batch, width]: values of the last layer.
+      weight: [width]: weight of the output.
     """
     if not uses_kernels(values):
         logits += values.to(weight.dtype) @ weight
@@ -66,10 +66,17 @@ def add_products(logits: Tensor, values: Tensor, weight: Tensor) -> None:
 def products_backward(
     logit_grads: Tensor, weight: Tensor, values: Tensor, squares: Tensor, *, has_relu: bool
 ) -> Tensor:
-    """The gradients by `values` of `add_products`, or by what their ReLU was fed.
+    """The gradients by `values` of `add_products`, or by the inputs of their ReLU.
+
+    Args:
+      logit_grads: [batch]: gradients by the logits.
+      weight: [width]: weight of `add_products`.
+      values: [batch, width]: values of `add_products`.
+      squares: [batch]: gets the squared norm of each row of gradients.
+      has_relu: True if the values came out of a ReLU that gradients are taken back through.
 
     Returns:
-      Of the shape and type of `values`; `squares` gets the squared norm of each row.
+      Gradients of the shape and type of `values`.
     """
     if not uses_kernels(values):
         grads = (logit_grads.unsqueeze(1) * weight).to(values.dtype)
@@ -87,8 +94,12 @@ def products_backward(
 def scale_rows(grads: Tensor, inputs: Tensor, factors: Tensor) -> None:
     """Scales the gradients of each row in place.
 
-    Where the factor is 0, gradients and inputs of the row are cleared: they may be no
-    numbers.
+    Where the factor is 0, gradients and inputs of the row are cleared: they may be NaN or infinite.
+
+    Args:
+      grads: [batch, width]: gradients by the outputs of a layer.
+      inputs: [batch, input width]: inputs of the layer.
+      factors: [batch]: factor of each row.
     """
     if not uses_kernels(grads):
         is_off = (factors == 0).unsqueeze(1)

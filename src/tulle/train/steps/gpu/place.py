@@ -33,16 +33,16 @@ class DeviceBatches(KeyHolder):
 
     The distance from one sampled row to the next is geometric, so the coins of all rows cost
     what the sampled ones cost. A fixed number of distances is drawn, so many that they reach
-    past the last row but for a chance below 1e-30. If more rows come than fit, those with the
+    past the last row but for a probability below 1e-30. If more rows come than fit, those with the
     smallest of independent random numbers stay, which is a uniform subset.
 
-    Distances are float64 logarithms of 64 random bits: the chance of a row differs from the one
-    asked for by less than 1e-9 of it. Rows are drawn with a chance that is smaller by as much,
-    so that the accounted one bounds it.
+    Distances are float64 logarithms of 64 random bits: the probability of a row differs from the
+    one asked for by less than 1e-9 of it. Rows are drawn with a probability that is smaller by as
+    much, so that the accounted one bounds it.
 
     Privacy:
-      As `TruncatedPoisson.batches`: same law, each batch used in one step, indices stay on
-      the device. Relies on: the key staying secret.
+      The same as for `TruncatedPoisson.batches`: same distribution, each batch used in one step,
+      indices stay on the device. Relies on: the key staying secret.
     """
 
     def __init__(
@@ -91,8 +91,8 @@ class GpuPlace:
     """Takes steps in one go; a `StepPlace`.
 
     Privacy:
-      As `DeviceStep.take`, on batches of the sampler, each used once. Nothing but noisy
-      figures and settled weights comes back from the device.
+      The same as for `DeviceStep.take`, on batches of the sampler, each used once. Nothing but
+      noisy figures and settled weights comes back from the device.
     """
 
     steps_at_a_time = _STEPS_AT_A_TIME
@@ -154,11 +154,11 @@ class GpuPlace:
         return self._read(count)
 
     def state(self) -> dict[str, Tensor]:
-        """As `DeviceStep.state`."""
+        """The state of the step, see `DeviceStep.state`."""
         return self._step.state()
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """As `DeviceStep.load_state`."""
+        """Goes on from a state, see `DeviceStep.load_state`."""
         self._step.load_state(state)
 
     def _take_one(self) -> None:

@@ -1,4 +1,4 @@
-"""Triton kernels that draw random words and normals; their twins are in random_ops.py.
+"""Triton kernels that draw random words and normals; their twins are in device_keys.py.
 
 Imported on machines with a GPU alone: triton comes with torch's CUDA builds.
 """
@@ -27,7 +27,14 @@ def _philox(c0, c1, c2, c3, k0, k1):
 
 @triton.jit
 def random_words(key_ptr, entity, part, draw):
-    """Four random words for each place of int64 tensors of one shape."""
+    """Four random words for each place of int64 tensors of one shape.
+
+    Args:
+      key_ptr: Two words of key and two of nonce.
+      entity: Number of the row or entry.
+      part: Number of the part of it.
+      draw: Number of the step or flush.
+    """
     zeros = tl.zeros(entity.shape, tl.uint32)
     k0 = zeros + tl.load(key_ptr).to(tl.uint32)
     k1 = zeros + tl.load(key_ptr + 1).to(tl.uint32)
@@ -38,7 +45,13 @@ def random_words(key_ptr, entity, part, draw):
 
 @triton.jit
 def normal_pairs(w0, w1, w2):
-    """Two independent normals from three words."""
+    """Two independent normals from three words.
+
+    Args:
+      w0: Upper 32 bits of the uniform number that gives the radius.
+      w1: Lower 32 bits of it.
+      w2: Word that gives the angle.
+    """
     high, low = w0.to(tl.float64), w1.to(tl.float64)
     uniform = high * 2.0**-32 + (low + 0.5) * 2.0**-64
     radius = tl.sqrt(-2.0 * tl.log(uniform)).to(tl.float32)
@@ -48,7 +61,15 @@ def normal_pairs(w0, w1, w2):
 
 @triton.jit
 def words_kernel(out_ptr, key_ptr, draw_ptr, num_entities, BLOCK: tl.constexpr):
-    """[draws, entities, 4]: random words."""
+    """Random words, as [draws, entities, 4].
+
+    Args:
+      out_ptr: Tensor that gets the words, in int64.
+      key_ptr: Two words of key and two of nonce.
+      draw_ptr: Number of the first draw.
+      num_entities: Number of entities of each draw.
+      BLOCK: Entities of one program.
+    """
     which = tl.program_id(1)
     entity = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     draw = tl.load(draw_ptr) + which
@@ -64,7 +85,15 @@ def words_kernel(out_ptr, key_ptr, draw_ptr, num_entities, BLOCK: tl.constexpr):
 
 @triton.jit
 def normals_kernel(out_ptr, size, key_ptr, draw_ptr, BLOCK: tl.constexpr):
-    """Standard normals."""
+    """Fills a tensor with standard normals: cosines in its first half, sines in its second.
+
+    Args:
+      out_ptr: Tensor that gets the normals.
+      size: Number of its entries.
+      key_ptr: Two words of key and two of nonce.
+      draw_ptr: Number of the draw.
+      BLOCK: Pairs of normals of one program.
+    """
     half = tl.cdiv(size, 2)
     pair = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     part = tl.zeros((BLOCK,), tl.int64)

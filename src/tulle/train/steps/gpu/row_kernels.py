@@ -19,7 +19,18 @@ def claim_kernel(
     reads_ptr, first_read, num_reads, exact_at_ptr, now_ptr, owner_ptr, draw_ptr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Reads of a late row write their place to the row's owner; any one of them stays."""
+    """Makes one read of each late row its owner: all reads write their place, any one stays.
+
+    Args:
+      reads_ptr: [reads]: row of the table that each read is of.
+      first_read: First read of this launch.
+      num_reads: End of the reads of this launch.
+      exact_at_ptr: [rows]: step at which each row is up to date.
+      now_ptr: Present step.
+      owner_ptr: [rows]: number of the draw and place of the owner, in one word.
+      draw_ptr: Number of this draw.
+      BLOCK: Reads of one program.
+    """
     place = first_read + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
     mask = place < num_reads
     draw = tl.load(draw_ptr)
@@ -35,7 +46,20 @@ def list_kernel(
     reads_ptr, num_reads, exact_at_ptr, now_ptr, owner_ptr, draw_ptr, rows_ptr, seen_ptr,
     count_ptr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each owner lists its late row, and marks it as exact."""
+    """Lists each late row once, by its owner, and marks it as exact.
+
+    Args:
+      reads_ptr: [reads]: row of the table that each read is of.
+      num_reads: Number of reads.
+      exact_at_ptr: [rows]: step at which each row is up to date; set to the present step.
+      now_ptr: Present step.
+      owner_ptr: [rows]: number of the draw and place of the owner, in one word.
+      draw_ptr: Number of this draw.
+      rows_ptr: Gets the late rows.
+      seen_ptr: Gets the step at which each of them was up to date.
+      count_ptr: Gets the number of late rows.
+      BLOCK: Reads of one program.
+    """
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
     mask = place < num_reads
     now = tl.load(now_ptr)
@@ -55,7 +79,10 @@ def list_kernel(
 
 @triton.jit
 def _moves(aged, variance, stddev):
-    """As `LazyRows._moves`: one step of a Kalman filter that sees the weight, in float64."""
+    """Coefficients of `LazyRows._moves`: one step of a Kalman filter that sees the weight.
+
+    Computed in float64, since differences of variances lose digits.
+    """
     drift, memory, weight_variance, covariance, momentum_variance = aged
     carried = drift * variance
     deviation = tl.sqrt(weight_variance + drift * carried)
@@ -78,7 +105,31 @@ def catch_up_kernel(
     key_ptr, draw_ptr, stddev, DIM: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr,
     DECAYS: tl.constexpr,
 ):  # fmt: skip
-    """Brings the listed rows up to date: their weights, mean momentum and its variance."""
+    """Brings the listed rows up to date: their weights, mean momentum and its variance.
+
+    Args:
+      rows_ptr: Late rows, each once.
+      seen_ptr: Step at which each of them was up to date.
+      count_ptr: Number of late rows.
+      weights_ptr: [rows, DIM]: weights of the table.
+      mean_ptr: [rows, DIM]: mean momentum.
+      variance_ptr: [rows]: variance of the momentum.
+      now_ptr: Present step.
+      kept_ptr: Share of the weight that decay leaves, by the step a row was up to date at.
+      drift_ptr: Move of the weight for a momentum of 1, by the same step.
+      weight_variance_ptr: Variance of the noise on the weight, by the same step.
+      covariance_ptr: Covariance of the noise on weight and momentum, by the same step.
+      memory_ptr: Share of the momentum that is left, by age.
+      momentum_variance_ptr: Variance of the noise on the momentum, by age.
+      horizon: Age from which on the momentum is forgotten.
+      key_ptr: Two words of key and two of nonce.
+      draw_ptr: Number of this draw.
+      stddev: Standard deviation of the noise on each entry of one step's mean gradient.
+      DIM: Numbers in a row.
+      PAIRS: Pairs of normals for a row.
+      BLOCK: Rows of one program at a time.
+      DECAYS: True if there is weight decay.
+    """
     count = tl.load(count_ptr)
     now = tl.load(now_ptr)
     draw = tl.load(draw_ptr)
@@ -123,7 +174,21 @@ def end_step_kernel(
     now_ptr, rate_ptr, memory_ptr, kept_ptr, drift_ptr, weight_variance_ptr, covariance_ptr,
     decay_ptr, horizon, WINDOW: tl.constexpr, DECAYS: tl.constexpr,
 ):  # fmt: skip
-    """As `DeviceAges.end_step`; one program does it all."""
+    """Ends a step of `DeviceAges`: updates the moments of all ages, in one program.
+
+    Args:
+      now_ptr: Present step, which becomes the next one.
+      rate_ptr: Learning rate of the step that ends.
+      memory_ptr: Share of the momentum that is left, by age.
+      kept_ptr: Share of the weight that decay leaves, by the step a row was up to date at.
+      drift_ptr: Move of the weight for a momentum of 1, by the same step.
+      weight_variance_ptr: Variance of the noise on the weight, by the same step.
+      covariance_ptr: Covariance of the noise on weight and momentum, by the same step.
+      decay_ptr: Weight decay.
+      horizon: Age from which on the momentum is forgotten.
+      WINDOW: Least power of 2 that is not smaller than the horizon.
+      DECAYS: True if there is weight decay.
+    """
     now = tl.load(now_ptr)
     rate = tl.load(rate_ptr)
     momentum = tl.load(memory_ptr + 1)
@@ -169,7 +234,21 @@ def gather_kernel(
     DIM: tl.constexpr, DIM_SPACE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr,
     HAS_ONE: tl.constexpr,
 ):  # fmt: skip
-    """The rows that each example reads, side by side; their squared norm."""
+    """Puts the table rows that each row of the batch reads side by side, with their squared norm.
+
+    Args:
+      table_ptr: [rows, DIM]: the table.
+      reads_ptr: [batch, NUM_READS]: rows that are read.
+      out_ptr: [batch, STRIDE]: gets the values, and zeros behind them.
+      squares_ptr: [batch]: gets the squared norms of what was put.
+      NUM_READS: Number of reads of a row of the batch.
+      READS: Least power of 2 that is not smaller.
+      DIM: Numbers in a row of the table.
+      DIM_SPACE: Least power of 2 that is not smaller.
+      STRIDE: Width of a padded row of the output.
+      PAD: Least power of 2 that is not smaller than the padding.
+      HAS_ONE: 1 to put a 1 right behind the values, which counts in the norm; else 0.
+    """
     example = tl.program_id(0).to(tl.int64)
     read = tl.arange(0, READS)
     column = tl.arange(0, DIM_SPACE)
@@ -192,7 +271,20 @@ def table_norms_kernel(
     grads_ptr, reads_ptr, out_ptr, NUM_READS: tl.constexpr, READS: tl.constexpr,
     DIM: tl.constexpr, DIM_SPACE: tl.constexpr, STRIDE: tl.constexpr,
 ):  # fmt: skip
-    """Adds the squared norm of each example's row gradients, where it may read a row twice."""
+    """Adds the squared norm of the table gradients of each row of the batch.
+
+    A table row may be read twice: its gradients are added up before the norm is taken.
+
+    Args:
+      grads_ptr: [batch, STRIDE]: gradients by each value that was read.
+      reads_ptr: [batch, NUM_READS]: rows that were read.
+      out_ptr: [batch]: squared norms that are added to.
+      NUM_READS: Number of reads of a row of the batch.
+      READS: Least power of 2 that is not smaller, and at least 16.
+      DIM: Numbers in a row of the table.
+      DIM_SPACE: Least power of 2 that is not smaller, and at least 16.
+      STRIDE: Width of a padded row of gradients.
+    """
     example = tl.program_id(0).to(tl.int64)
     read = tl.arange(0, READS)
     column = tl.arange(0, DIM_SPACE)
@@ -217,7 +309,16 @@ def table_norms_kernel(
 def row_norms_kernel(
     values_ptr, out_ptr, num_rows, STRIDE: tl.constexpr, SPACE: tl.constexpr, ROWS: tl.constexpr
 ):
-    """Adds the squared norm of each row."""
+    """Adds the squared norm of each row.
+
+    Args:
+      values_ptr: [rows, STRIDE]: the rows.
+      out_ptr: [rows]: squared norms that are added to.
+      num_rows: Number of rows.
+      STRIDE: Width of a padded row.
+      SPACE: Least power of 2 that is not smaller than STRIDE.
+      ROWS: Rows of one program.
+    """
     column = tl.arange(0, SPACE)
     for number in tl.static_range(ROWS):
         row = tl.program_id(0).to(tl.int64) * ROWS + number
@@ -233,7 +334,20 @@ def scatter_kernel(
     grads_ptr, reads_ptr, factors_ptr, out_ptr, scale_ptr, NUM_READS: tl.constexpr,
     READS: tl.constexpr, DIM: tl.constexpr, DIM_SPACE: tl.constexpr, STRIDE: tl.constexpr,
 ):  # fmt: skip
-    """out[row] += scale * factor * gradient for every read."""
+    """Adds scale * factor * gradient to the row of the table, for every read.
+
+    Args:
+      grads_ptr: [batch, STRIDE]: gradients by each value that was read.
+      reads_ptr: [batch, NUM_READS]: rows that were read.
+      factors_ptr: [batch]: factor of each row of the batch; a factor of 0 adds nothing.
+      out_ptr: [rows, DIM]: what is added to.
+      scale_ptr: Factor of all gradients.
+      NUM_READS: Number of reads of a row of the batch.
+      READS: Least power of 2 that is not smaller.
+      DIM: Numbers in a row of the table.
+      DIM_SPACE: Least power of 2 that is not smaller.
+      STRIDE: Width of a padded row of gradients.
+    """
     example = tl.program_id(0).to(tl.int64)
     factor = tl.load(factors_ptr + example)
     if factor != 0:

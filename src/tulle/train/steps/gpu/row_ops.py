@@ -32,7 +32,7 @@ def claim_late_rows(rows: "DeviceRows", reads: Tensor, *, draw: Tensor) -> None:
 
     Args:
       rows: The table.
-      reads: [batch, reads].
+      reads: [batch, reads]: rows of the table that are read.
       draw: [1]: the number of this step.
     """
     ages = rows.ages
@@ -65,7 +65,13 @@ def claim_late_rows(rows: "DeviceRows", reads: Tensor, *, draw: Tensor) -> None:
 
 
 def catch_up_listed(rows: "DeviceRows", *, key: Tensor, draw: Tensor) -> None:
-    """Brings the listed rows up to date."""
+    """Brings the listed rows up to date.
+
+    Args:
+      rows: The table, whose late rows `claim_late_rows` has listed.
+      key: Key and nonce of the noise, from `device_key`.
+      draw: [1]: number of the draw, which no other one with this key may have.
+    """
     if not uses_kernels(rows.weights):
         _catch_up_listed(rows, key, draw)
         return
@@ -102,11 +108,11 @@ def gather_rows(
     """Puts the rows that each example reads side by side, and zeros behind them.
 
     Args:
-      table: [rows, dim].
-      reads: [batch, reads].
-      out: [batch, at least reads * dim], of any float type.
+      table: [rows, dim]: the table.
+      reads: [batch, reads]: rows of the table that are read.
+      out: [batch, at least reads * dim]: gets the values, in any float type.
       squares: [batch]: gets the squared norm of what was put.
-      has_one: Puts a 1 right behind the rows, which counts.
+      has_one: True to put a 1 right behind the rows, which counts in the norm.
     """
     num_reads, dim = reads.shape[1], table.shape[1]
     width = num_reads * dim
@@ -132,10 +138,10 @@ def add_table_norms(squares: Tensor, grads: Tensor, reads: TableReads, dim: int)
     """Adds the squared norm of each example's part in a table to `squares`.
 
     Args:
-      squares: [batch].
-      grads: [batch, at least reads * dim]: of each value that was read, and zeros.
-      reads: Of which row. Reads of one row are added first.
-      dim: Of the table.
+      squares: [batch]: squared norms that are added to.
+      grads: [batch, at least reads * dim]: gradients by each value that was read, and zeros.
+      reads: Rows that were read. Gradients of reads of the same row are added up first.
+      dim: Numbers in a row of the table.
     """
     rows, stride = reads.rows, grads.shape[1]
     num_reads = rows.shape[1]
@@ -156,14 +162,15 @@ def add_table_norms(squares: Tensor, grads: Tensor, reads: TableReads, dim: int)
 
 
 def add_rows(out: Tensor, grads: Tensor, reads: Tensor, factors: Tensor, scale: Tensor) -> None:
-    """out[row] += scale * factor * gradient, for every read of every example.
+    """Adds scale * factor * gradient to out[row], for every read of every row of the batch.
 
     Args:
-      out: [rows, dim].
-      grads: [batch, at least reads * dim].
-      reads: [batch, reads].
-      factors: [batch]. An example of factor 0 adds nothing, whatever its gradients are.
-      scale: [1].
+      out: [rows, dim]: what is added to.
+      grads: [batch, at least reads * dim]: gradients by each value that was read.
+      reads: [batch, reads]: rows of the table that were read.
+      factors: [batch]: factor that clips the gradient of each row of the batch. A row of factor 0
+        adds nothing, whatever its gradients are.
+      scale: [1]: factor of all gradients.
     """
     num_reads, dim = reads.shape[1], out.shape[1]
     if not uses_kernels(grads):

@@ -44,13 +44,13 @@ def clip_factors(
     limit: float,
     coordinates: MonitorCoordinates,
 ) -> tuple[Tensor, Tensor]:
-    """[batch]: what each example is multiplied with; [2]: the sums of the monitor.
+    """Factors that clip the gradients, as [batch], and the sums of the monitor, as [2].
 
     Args:
-      squares: [batch]: squared norms of gradients. Where they are no numbers, the factor is 0.
-      losses: [batch].
+      squares: [batch]: squared norms of gradients. Where they are NaN or infinite, the factor is 0.
+      losses: [batch]: loss of each row.
       weights: [batch]: 1 for a row of the batch, 0 for padding.
-      limit: What gradients are clipped to.
+      limit: Largest norm of a gradient after clipping.
       coordinates: How losses and clipped shares are counted.
     """
     if not uses_kernels(squares):
@@ -79,12 +79,12 @@ def update_weights(
     """Adds noise to a sum, divides it, and takes a step of SGD with momentum, in place.
 
     Args:
-      weights: Of one dimension, as are all others.
-      mean: The momentum.
-      sums: Of clipped gradients.
-      noise: Standard normals.
+      weights: [size]: weights, changed in place.
+      mean: [size]: the momentum, changed in place.
+      sums: [size]: sums of clipped gradients.
+      noise: [size]: standard normals.
       rate: [1]: the learning rate.
-      rule: What else there is to know.
+      rule: Scale of the noise, divisor of the sums, momentum and decay.
     """
     if not uses_kernels(weights):
         gradient = sums.add(noise, alpha=rule.noise_stddev).div_(rule.divisor)

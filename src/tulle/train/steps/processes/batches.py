@@ -1,7 +1,7 @@
 """Which rows each process owns, and how it tosses their coins.
 
 Every row, or every user with all rows, is owned by one process. Coins are independent, so
-it does not matter who tosses them: the batch of all processes together has the law of the
+it does not matter who tosses them: the batch of all processes together has the distribution of the
 batch of one, whatever their number.
 """
 
@@ -62,10 +62,10 @@ def own_shard(
     """The shard of one process.
 
     Args:
-      sampler: Of the plan. It does not know how many processes there are.
-      rank: Of the process.
+      sampler: Sampler of the plan, which does not know how many processes there are.
+      rank: Number of the process, from 0 on.
       size: Number of processes.
-      units: Of all examples; for batches of users.
+      units: Units of all training rows, for batches of users; None for batches of rows.
 
     Privacy:
       Unit and event: those of the sampler, for all shards together. Relies on: every rank
@@ -220,7 +220,13 @@ class SharedBatches:
 
 
 def kept_by_each(counts: list[int], limit: int, stream: SamplingStream) -> IntArray:
-    """How many of a uniform subset of `limit` fall to each of some parts of these sizes."""
+    """Number of rows of a uniform subset that fall to each of several parts.
+
+    Args:
+      counts: Number of rows of each part.
+      limit: Size of the subset.
+      stream: Source of randomness of the sampler.
+    """
     places = stream.subset(sum(counts), limit)
     ends = np.cumsum(counts)
     return np.diff(np.searchsorted(places, ends), prepend=0)

@@ -39,7 +39,7 @@ class RankSteps:
           own_rows: The rows that this process owns.
           batches: The part of this process in each batch.
           step: What a step does to the model that all share.
-          device: Where the model is.
+          device: Device that the model is on.
         """
         self._source, self._batches = batch_source(own_rows, device), batches
         self._step, self._device = step, device
@@ -51,7 +51,7 @@ class RankSteps:
 
     @property
     def noise_description(self) -> str:
-        """Where the noise comes from, in words for the card."""
+        """Source of the noise, in words for the card."""
         return self._step.noise_description
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
@@ -77,7 +77,8 @@ class SharedPlace:
     """Takes one step at a time together with all followers; a `StepPlace`.
 
     Privacy:
-      As `RankSteps`. A step that one process cannot finish ends the run in all of them.
+      The same as for `RankSteps`. A step that one process cannot finish ends the run in all of
+      them.
     """
 
     steps_at_a_time = 1

@@ -109,7 +109,7 @@ class Opening:
     fingerprint: str
     """Fingerprint of the same rows, as the leader has them."""
     seeds: tuple[int, ...] | None
-    """One for each process of a run that can be repeated; None for fresh keys."""
+    """Seeds of a run that can be repeated, one for each process; None for fresh keys."""
 
     @classmethod
     def of_run(

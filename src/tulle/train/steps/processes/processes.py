@@ -73,7 +73,7 @@ class Processes(Protocol):
         """Leaves for good; the others hear the reason instead of waiting.
 
         Args:
-          reason: In words that may be logged.
+          reason: Why this process leaves, in words that may be logged.
         """
         ...
 

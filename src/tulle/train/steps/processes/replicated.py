@@ -31,7 +31,7 @@ class SharedModelStep(Protocol):
 
     @property
     def noise_description(self) -> str:
-        """Where the noise comes from, in words for the card."""
+        """Source of the noise, in words for the card."""
         ...
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
@@ -45,8 +45,17 @@ class SharedModelStep(Protocol):
     def take(
         self, batch: ExampleBatch, weights: Tensor, units: BatchUnits | None, rate: float
     ) -> Monitored | None:
-        """One step: clip, sum over all processes, noise once, update. The leader may show
-        what it returns."""
+        """Takes one step: clip, sum over all processes, add noise once, update.
+
+        Args:
+          batch: Rows of this process and of its padding. May be empty.
+          weights: [rows]: 1 for a row of the batch, 0 for padding.
+          units: Units of the rows if users are clipped; None if each row is a unit.
+          rate: Learning rate of the step.
+
+        Returns:
+          The noisy monitor, which the leader may show; None if nothing is monitored.
+        """
         ...
 
     def state(self) -> dict[str, Tensor]:
@@ -59,14 +68,14 @@ class SharedModelStep(Protocol):
 
 
 class SharedStep(PrivateStep):
-    """As `PrivateStep`; the leader alone gets the sums of all, and adds the noise.
+    """A `PrivateStep` of several processes: the leader alone gets all sums and adds the noise.
 
-    Sums that each of several processes had noised would have too much noise, or, with one
-    key, the same noise several times.
+    If each process added noise to its own sums, there would be too much noise or, with one key,
+    the same noise several times.
 
     Privacy:
-      As `PrivateStep`, for the batch of all processes together. A follower releases nothing,
-      and is left with zeros: no raw sum can be taken for a noisy one.
+      The same as for `PrivateStep`, for the batch of all processes together. A follower releases
+      nothing, and is left with zeros: no raw sum can be taken for a noisy one.
     """
 
     def __init__(
@@ -101,11 +110,11 @@ class ReplicatedStep(SharedStep):
         """Starts from the present weights of the leader.
 
         Args:
-          model: Is trained in place, in every process.
+          model: The model, which is trained in place, in every process.
           settings: What every step does.
           optimizer: Settings of any optimizer; only the leader has its state.
           noise: Noise of whole sums; a follower never uses its own.
-          processes: Those that share the steps.
+          processes: The processes that share the steps.
         """
         super().__init__(model, settings, noise, processes)
         trained = trained_parameters(model, settings.towers)
@@ -126,10 +135,16 @@ class ReplicatedStep(SharedStep):
     def take(
         self, batch: ExampleBatch, weights: Tensor, units: BatchUnits | None, rate: float
     ) -> Monitored | None:
-        """One step: clip, sum, noise, update.
+        """Takes one step: clip, sum, add noise, update.
+
+        Args:
+          batch: Rows of this process and of its padding. May be empty.
+          weights: [rows]: 1 for a row of the batch, 0 for padding.
+          units: Units of the rows if users are clipped; None if each row is a unit.
+          rate: Learning rate of the step.
 
         Privacy:
-          As `PrivateStep`, for the batch of all processes together.
+          The same as for `PrivateStep`, for the batch of all processes together.
         """
         released = self.release(batch, weights, units)
         if self._optimizer is not None:

@@ -103,10 +103,16 @@ class ShardedStep(SharedStep):
     def take(
         self, batch: ExampleBatch, weights: Tensor, units: BatchUnits | None, rate: float
     ) -> Monitored | None:
-        """One step: fetch rows, clip, sum, noise where it is seen, update.
+        """Takes one step: fetch rows, clip, sum, add noise where it is seen, update.
+
+        Args:
+          batch: Rows of this process and of its padding. May be empty.
+          weights: [rows]: 1 for a row of the batch, 0 for padding.
+          units: Units of the rows if users are clipped; None if each row is a unit.
+          rate: Learning rate of the step.
 
         Privacy:
-          As `LazyStep.take`, for the batch of all processes together.
+          The same as for `LazyStep.take`, for the batch of all processes together.
         """
         released = self.release(batch, weights, units)
         if self._optimizer is not None:
@@ -129,7 +135,16 @@ class ShardedStep(SharedStep):
     def release(
         self, batch: ExampleBatch, weights: Tensor, units: BatchUnits | None = None
     ) -> StepRelease:
-        """As `PrivateStep.release`; all processes at the same time."""
+        """Releases the noisy gradient of one batch; all processes must call it together.
+
+        Args:
+          batch: Rows of this process and of its padding. May be empty.
+          weights: [rows]: 1 for a row of the batch, 0 for padding.
+          units: Units of the rows if users are clipped; None if each row is a unit.
+
+        Privacy:
+          The same as for `PrivateStep.release`, for the batch of all processes together.
+        """
         fetched = self._fetch(batch)
         self._fetching.hold(fetched)
         self._row_sums = {name: torch.zeros_like(rows.values) for name, rows in fetched.items()}

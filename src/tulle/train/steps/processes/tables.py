@@ -22,7 +22,7 @@ class ShardedRows:
     """One table of which this process owns every size-th row.
 
     Privacy:
-      As `LazyRows`. Ids and gradients that go between processes are raw.
+      The same as for `LazyRows`. Ids and gradients that go between processes are raw.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ShardedRows:
 
         Args:
           gradients: [rows, dim]: clipped sums, for the rows that were fetched last.
-          expected_size: Of the batch of all processes; public.
+          expected_size: Expected size of the batch of all processes, which is public.
         """
         route = self._route
         if route is None:
@@ -93,13 +93,13 @@ class ShardedRows:
         """Brings weights and momentum of all rows to the leader, with all their noise.
 
         Args:
-          weights: At the leader, the whole table, to be filled in.
+          weights: The leader's whole table, to be filled in; None at the followers.
 
         Returns:
-          At the leader, the momentum of the whole table, if there is any.
+          The momentum of the whole table at the leader, if there is any; else None.
 
         Privacy:
-          As `LazyRows.release_state`, for the whole table.
+          The same as for `LazyRows.release_state`, for the whole table.
         """
         released = self._rows.release_state()
         collect_rows(self._weights, weights, self._processes)
@@ -118,9 +118,9 @@ def share_out(whole: Tensor | None, own: Tensor, processes: Processes) -> None:
     """Gives each process its rows of a table that the leader has, in place.
 
     Args:
-      whole: At the leader, the table; others have none.
-      own: [own rows, dim], to be filled in.
-      processes: Of the run.
+      whole: The leader's table; None at the followers.
+      own: [own rows, dim]: rows of this process, to be filled in.
+      processes: The processes that share the table.
     """
     if whole is None:
         if len(own):
@@ -135,7 +135,13 @@ def share_out(whole: Tensor | None, own: Tensor, processes: Processes) -> None:
 
 
 def collect_rows(own: Tensor, whole: Tensor | None, processes: Processes) -> None:
-    """Puts the rows of all processes together at the leader; undoes `share_out`."""
+    """Puts the rows of all processes together at the leader; undoes `share_out`.
+
+    Args:
+      own: Rows of this process.
+      whole: The leader's table, which gets all rows; None at the followers.
+      processes: The processes that share the table.
+    """
     if whole is None:
         if len(own):
             processes.send(own, LEADER)
@@ -216,7 +222,7 @@ class FetchedTables:
         """Computes logits from rows that were fetched.
 
         Privacy:
-          As `TowerModel.forward`.
+          The same as for `TowerModel.forward`.
         """
         return self.forward_reads(self.reads(public_ids, sensitive_ids))
 

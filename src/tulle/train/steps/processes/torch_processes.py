@@ -71,7 +71,16 @@ class TorchProcesses:
         return [numbers.tolist() for numbers in gathered]
 
     def exchange(self, values: Tensor, leaving: Sequence[int], arriving: Sequence[int]) -> Tensor:
-        """Sends some rows to each process and gets rows from each."""
+        """Sends some rows to each process and gets rows from each.
+
+        Args:
+          values: Rows to send, in the order of the processes that get them.
+          leaving: Number of rows that go to each process.
+          arriving: Number of rows that come from each process.
+
+        Returns:
+          The rows that came, in the order of the processes that sent them.
+        """
         arrived = values.new_empty(sum(arriving), *values.shape[1:])
         with self._explaining():
             dist.all_to_all_single(arrived, values, list(arriving), list(leaving))
@@ -156,7 +165,15 @@ def join_through(
     device: str = "cpu",
     timeout: datetime.timedelta = STEP_TIMEOUT,
 ) -> Iterator[TorchProcesses]:
-    """Joins processes that share a store."""
+    """Joins processes that share a store.
+
+    Args:
+      store: Store of torch.distributed through which the processes find each other.
+      rank: Number of this process, from 0 on.
+      size: Number of all processes.
+      device: Device that the processes compute on: 'cpu' or 'cuda'.
+      timeout: Longest time to wait for the others in one exchange.
+    """
     if dist.is_initialized():
         raise ConfigError(
             "this process is in a group of torch.distributed already; leave it first with "
