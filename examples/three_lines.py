@@ -15,12 +15,12 @@ def make_table(num_rows: int) -> pl.DataFrame:
     """Clicks on ads that were bought from or not; who is older buys more."""
     rng = np.random.default_rng(0)
     campaign, age = rng.integers(0, 20, num_rows), rng.integers(0, 6, num_rows)
-    chance = 0.02 + 0.01 * (campaign % 4) + 0.03 * age
+    purchase_prob = 0.02 + 0.01 * (campaign % 4) + 0.03 * age
     return pl.DataFrame(
         {
             "campaign": [f"campaign {number}" for number in campaign],
             "age": [f"{number + 2}0s" for number in age],
-            "bought": (rng.random(num_rows) < chance).astype(int),
+            "bought": (rng.random(num_rows) < purchase_prob).astype(int),
         }
     )
 

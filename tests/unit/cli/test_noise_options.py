@@ -131,7 +131,7 @@ def test_sharp_edges_names_the_methods_that_take_noise_on_a_lattice() -> None:
         for method in (method.kind for method in METHODS)
         if run(f"plan {SYNTH} --epsilon 1 --method {method} --noise lattice") == 0
     }
-    assert set(re.findall(r"--method ([\w-]+)", entry)) == taking
+    assert set(re.findall(r"--method\s+([\w-]+)", entry)) == taking
     assert "mosaic" not in taking
 
 
