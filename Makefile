@@ -9,16 +9,24 @@ LOCK := requirements-test.lock
 # What torch itself needs. Its own builds differ from place to place, and so do their hashes.
 BESIDE_TORCH := filelock fsspec jinja2 networkx setuptools sympy typing-extensions
 
-.PHONY: demo test test-quick lint format docs bench mutants lock audit clean
+.PHONY: demo check test test-all lint format docs bench mutants lock audit clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/tulle demo
 
-test: lint
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal
+# Three gates. check: while you work, what changed against BASE. test: what every commit must pass.
+# test-all: also what is marked long, each with the reason why; the release checklist asks for it.
+PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal
+BASE ?= HEAD
 
-test-quick: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
+check: lint
+	$(PYTEST) -q -m "not long" $$($(VENV)/bin/python tests/changed.py --base $(BASE))
+
+test: lint
+	$(PYTEST) -m "not long"
+
+test-all: lint
+	$(PYTEST)
 
 lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check .

@@ -88,7 +88,6 @@ def check_every_cut(job: Job, folder: Path) -> int:
         num_cuts += 1
 
 
-@pytest.mark.slow
 @each_job
 def test_nothing_unpaid_gets_out_and_nothing_is_paid_twice_at_any_cut(
     job: Job, tmp_path: Path

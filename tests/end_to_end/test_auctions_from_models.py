@@ -8,7 +8,7 @@ import pytest
 
 from tulle.cli.main import run_with
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long("trains two models to make a market of; each part is in make test")
 
 ROWS = 8000
 CANDIDATES = 4

@@ -85,7 +85,6 @@ def test_the_other_jobs_are_done_and_on_one_page(facts: dict[str, Any]) -> None:
     assert not (folder / "nonprivate" / "report.html").exists()
 
 
-@pytest.mark.slow
 def test_demo_shows_table_claim_and_paths_and_runs_beside_an_earlier_one(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,7 +107,7 @@ def test_demo_shows_table_claim_and_paths_and_runs_beside_an_earlier_one(
     assert not list((tmp_path / "run").iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.long("runs the whole demo twice; each job repeats with a seed in make test")
 def test_a_seed_makes_the_demo_repeatable_and_not_private(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,7 +124,7 @@ def test_a_seed_makes_the_demo_repeatable_and_not_private(
         assert row["run"] != other["run"]
 
 
-@pytest.mark.slow
+@pytest.mark.long("the demo at the size of --quick; make test runs it on fewer rows")
 def test_the_quick_demo_shows_what_the_methods_are_for(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -138,7 +137,7 @@ def test_the_quick_demo_shows_what_the_methods_are_for(
     assert max(auc_losses.values()) < 0.45
 
 
-@pytest.mark.slow
+@pytest.mark.long("runs into a demo again and again; interrupted commands are in make test")
 @pytest.mark.parametrize("begun", ["search.parquet", "dp-sgd/run.json"])
 def test_an_interrupted_demo_says_so(begun: str, tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "run"

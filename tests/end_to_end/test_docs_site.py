@@ -8,8 +8,6 @@ import sys
 import pytest
 
 pytest.importorskip("mkdocs")
-pytestmark = pytest.mark.slow
-
 ROOT = pathlib.Path(__file__).parents[2]
 LOADED = re.compile(r"<(?:script|img|iframe|source)\b[^>]*\bsrc=[\"']([^\"']*)|<link\b[^>]*>")
 FROM_ELSEWHERE = re.compile(r"^(?:https?:)?//")

@@ -8,8 +8,6 @@ import pytest
 from tulle.accounting.ledger import Ledger
 from tulle.runs.card import read_card
 
-pytestmark = pytest.mark.slow
-
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 MOST_LINES = 79

@@ -38,8 +38,6 @@ from unit.train.small_data import (
 )
 from waiting import wait_until
 
-pytestmark = pytest.mark.slow
-
 NUM_KILLS = 8
 MOSAIC = MosaicConfig(unit=ExampleLevel()).calibrate(epsilon=8.0, delta=1e-6)
 
@@ -97,6 +95,7 @@ def num_lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
+@pytest.mark.long("kills at random moments; every cut of the protocol is in tests/contract")
 def test_a_run_that_is_killed_at_random_moments_ends_as_planned(tmp_path: Path) -> None:
     examples = make_examples(400)
     write_dataset(tmp_path / "data", examples)
@@ -284,6 +283,7 @@ def test_a_run_on_cells_that_was_killed_before_the_first_byte_begins_anew(tmp_pa
         assert len(model_files(tmp_path / point)) == 1
 
 
+@pytest.mark.long("kills real processes at fourteen points; cells are killed so in make test")
 def test_steps_that_were_taken_give_the_same_model_wherever_its_export_was_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,7 +43,7 @@ def measure(out: Path, *tables: Path) -> tuple[int, int]:
     return int(num_rows), int(peak)
 
 
-@pytest.mark.slow
+@pytest.mark.long("needs tables so large that memory shows")
 def test_five_times_the_rows_take_the_same_memory(tmp_path: Path) -> None:
     tables = [tmp_path / f"clicks{number}.parquet" for number in range(5)]
     for number, path in enumerate(tables):

@@ -35,7 +35,7 @@ def measure(folder: Path, *logs: Path) -> tuple[int, int]:
     return int(num_rows), int(peak)
 
 
-@pytest.mark.slow
+@pytest.mark.long("needs logs so large that memory shows")
 def test_three_times_the_rows_take_the_same_memory(tmp_path: Path) -> None:
     log = tmp_path / "display.tsv"
     write_log(DISPLAY, log, num_rows=NUM_ROWS, seed=1)

@@ -42,8 +42,6 @@ plan = hash_all(ATTRIBUTION.schema, salt=b"0" * 16)
 prepare(log, plan, Path(sys.argv[2]), progress=lambda rows, *_: print(rows, flush=True))
 """
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -202,7 +202,6 @@ def test_the_slow_reader_agrees_with_what_was_meant() -> None:
     assert good_rows(b'1,2\n1,"2,3\n1,2"3,4\n1,"2"3,4\n', QUOTED) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["log.tsv.gz", "log.tsv.zst"])
 def test_a_large_archive_is_not_loaded_whole(tmp_path: Path, name: str) -> None:
     line = b"\t".join([b"1", *[b"12"] * 13, *[b"68fd1e64"] * 26]) + b"\n"

@@ -24,7 +24,6 @@ from waiting import HANG_S
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(BROWSER is None, reason="needs Chromium: apt-get install chromium"),
 ]
 WIDTHS = (390, 1280)

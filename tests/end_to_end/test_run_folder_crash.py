@@ -17,8 +17,6 @@ from waiting import HANG_S
 
 NUM_STEPS, BLOCK_SIZE, NUM_WEIGHTS = 100_000, 2, 5_000
 
-pytestmark = pytest.mark.slow
-
 RUN = f"""
 import os, sys
 import numpy as np

@@ -16,8 +16,6 @@ from tulle.cli.main import run_with
 from tulle.runs.card import read_card
 from waiting import HANG_S, wait_until
 
-pytestmark = pytest.mark.slow
-
 SETTINGS = """
 method = "dp-sgd"
 
@@ -129,6 +127,9 @@ def assert_whole(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert card.verdict.startswith("Private release")
 
 
+@pytest.mark.long(
+    "starts three runs of two processes; the loss of a process is in make test without them"
+)
 def test_a_run_that_lost_a_process_goes_on_with_one(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,7 +145,17 @@ def test_a_run_that_lost_a_process_goes_on_with_one(
     assert_whole(folder, capsys)
 
 
-@pytest.mark.parametrize("command", [TULLE, TORCHRUN], ids=["own", "torchrun"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(TULLE, id="own"),
+        pytest.param(
+            TORCHRUN,
+            id="torchrun",
+            marks=pytest.mark.long("the same with torchrun, which make test starts elsewhere"),
+        ),
+    ],
+)
 def test_a_run_that_is_asked_to_stop_goes_on_with_several(
     command: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

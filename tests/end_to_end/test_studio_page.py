@@ -20,7 +20,6 @@ from unit.studio.test_runs_panel import make_run
 from waiting import wait_until
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(BROWSER is None, reason="needs Chromium: apt-get install chromium"),
 ]
 NUM_PANELS = 4

@@ -22,8 +22,6 @@ from tulle.runs.folder import RunFolder
 from tulle.train.methods.train_plan import TrainPlan
 from waiting import HANG_S
 
-pytestmark = pytest.mark.slow
-
 SETTINGS = """
 method = "hybrid"
 
@@ -117,6 +115,7 @@ def finish(options: str) -> dict[str, Any]:
     return facts
 
 
+@pytest.mark.long("kills at random moments; every cut of the protocol is in tests/contract")
 def test_a_run_that_is_killed_again_and_again_ends_as_planned(folder: Path) -> None:
     ledger = make_ledger()
     options = f"{PLANNED} --output runs/a --ledger ledger.db --checkpoint-every 20"

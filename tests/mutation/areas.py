@@ -1,7 +1,7 @@
 """Which tests guard which source files, and mutants that must always be caught.
 
 The tests of an area take about a minute on one core, because they run once for each mutant that
-their mirrored tests let pass. So slow tests and those of whole programs are left out, except
+their mirrored tests let pass. So long tests and those of whole programs are left out, except
 where only they could notice.
 """
 
@@ -23,7 +23,7 @@ class Area:
     """Patterns of files that belong to another area."""
     tests: tuple[str, ...]
     """Patterns of files or folders below `tests`. Mirrored tests of a file need not be named."""
-    options: tuple[str, ...] = ("-m", "not slow")
+    options: tuple[str, ...] = ("-m", "not long")
 
     def source_files(self) -> list[Path]:
         """Files that mutants are made of."""

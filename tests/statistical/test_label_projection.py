@@ -137,7 +137,6 @@ def test_planted_faults_in_the_sums_are_caught(fault: str) -> None:
         check(wrong)
 
 
-@pytest.mark.slow
 def test_a_whole_step_has_the_stated_noise_in_what_it_moves() -> None:
     """Every public row has a weight of its own, and label chances well inside their bounds.
 

@@ -140,7 +140,6 @@ def side_by_side(make: MakeUpdates, model: str, seed: int, momentum: float = 0.9
     return torch.cat(numbers, dim=1).T.double().numpy()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "momentum"),
     [("logistic regression", 0.0), ("logistic regression", 0.9), ("factorization machine", 0.9)],
@@ -162,7 +161,6 @@ FAULTS = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_shows_in_models_without_layers(fault: type[LazyStep]) -> None:
     dense = side_by_side(dense_updates, "logistic regression", 1)
@@ -193,7 +191,7 @@ def _few(values: Tensor) -> list[float]:
     return [float(rows[0]), float(rows[-1])] if len(rows) > 1 else [float(rows[0])]
 
 
-@pytest.mark.slow
+@pytest.mark.long("trains hundreds of perceptrons; models without layers are compared in make test")
 def test_perceptrons_have_the_law_of_dense_ones() -> None:
     dense, lazy = one_by_one(dense_updates, 3), one_by_one(LazyStep, 4)
     assert worst_score_between(dense, lazy) < 1
@@ -201,7 +199,7 @@ def test_perceptrons_have_the_law_of_dense_ones() -> None:
     assert worst_score_between(dense, 1.5 * lazy) > 1
 
 
-@pytest.mark.slow
+@pytest.mark.long("trains hundreds of perceptrons; models without layers show it in make test")
 def test_the_noise_of_the_sum_shows_in_perceptrons() -> None:
     wrong = one_by_one(faulty.NoiseOfTheSum, 4)
     assert worst_score_between(one_by_one(dense_updates, 3), wrong) > 1

@@ -68,7 +68,6 @@ def many_steps(model: ModelSettings) -> dict[str, Values]:
     return dict(zip([*built.parameters, "monitor.loss", "monitor.share"], steps.T, strict=True))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [MLP(embedding_dim=1, public_hidden=(2,), common_hidden=()), LogisticRegression()],

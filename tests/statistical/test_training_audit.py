@@ -111,14 +111,14 @@ def test_batches_of_a_fixed_size_are_caught_with_an_aligned_background() -> None
     assert not audit_side_by_side(Trial(background=Background.APART, draw=fixed_size)).is_violated
 
 
-@pytest.mark.slow
+@pytest.mark.long("trains a perceptron for every guess; smaller models are audited in make test")
 def test_single_runs_of_a_perceptron_keep_their_claim() -> None:
     for background in Background:
         result = audit_one_by_one(Trial(background=background))
         assert not result.is_violated
 
 
-@pytest.mark.slow
+@pytest.mark.long("trains hundreds of models; the step itself is audited in make test")
 @pytest.mark.parametrize("fault", ONE_BY_ONE_FAULTS)
 def test_a_divisor_that_was_drawn_is_caught(fault: type) -> None:
     assert audit_one_by_one(Trial(background=Background.ALIGNED, make_step=fault)).is_violated

@@ -141,7 +141,6 @@ def test_pure_costs_need_not_be_proportional_to_the_noise(
     assert privacy_curve(make(0.998 * noise), REPLACE).epsilon(0.0) > epsilon
 
 
-@pytest.mark.slow
 def test_a_pure_target_below_the_fixed_cost_is_refused() -> None:
     make = Counted(lambda noise: Composed((laplace(noise), EpsilonDelta(epsilon=0.7))))
     with pytest.raises(ConfigError):
@@ -154,7 +153,6 @@ def test_the_golden_noise_of_one_gaussian() -> None:
     assert noise == pytest.approx(4.2246, rel=2e-4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [

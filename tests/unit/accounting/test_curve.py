@@ -398,7 +398,6 @@ def test_many_small_steps_have_the_normal_limit() -> None:
         assert curve.epsilon(delta) == pytest.approx(limit.epsilon(delta), rel=0.01)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("sampling_prob", "noise"), [(4.55e-4, 0.7), (1e-5, 1.0), (0.01, 1.0)])
 def test_long_runs_do_not_depend_on_the_grid(
     sampling_prob: float, noise: float, monkeypatch: pytest.MonkeyPatch

@@ -59,12 +59,14 @@ def searched(config: StepsMethod, **changes: object) -> StepsMethod:
     return dataclasses.replace(config, private_phase=phase, **changes)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_rows", "epochs", "epsilon", "steps", "joint_noise"),
     [
         # Joint replace composition of labels and steps at delta 1e-7, batches of 16384 rows.
-        (36_000_000, 1, 3.0, 2197, 0.6636),
+        pytest.param(
+            *(36_000_000, 1, 3.0, 2197, 0.6636),
+            marks=pytest.mark.long("the noise of a run of the paper's size"),
+        ),
         (12_800_000, 1, 1.0, 781, 0.9457),
     ],
 )
@@ -236,7 +238,6 @@ def test_epsilon_so_far_rises_to_the_headline() -> None:
     assert epsilon == pytest.approx(pld_epsilon(event, 1e-5, Adjacency.REPLACE), rel=1e-9)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("accounting", "max_rows", "epsilon", "tolerance"),
     [

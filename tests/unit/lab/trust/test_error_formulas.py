@@ -115,7 +115,7 @@ SIMULATED = [
         ),
         45,
         4.1,
-        marks=pytest.mark.slow,
+        marks=pytest.mark.long("a thousand values from 57 users, again and again"),
     ),
 ]
 

@@ -193,7 +193,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long("fuzzing at length; changed settings are fuzzed in make test")
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 @settings(max_examples=35, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(

@@ -41,7 +41,6 @@ from unit.measure.engines.small_logs import (
 )
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(
         importlib.util.find_spec("pyspark") is None, reason="pyspark is not installed"
     ),
@@ -118,6 +117,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> AdLog:
     return random_log(tmp_path_factory.mktemp("log"))
 
 
+@pytest.mark.long("every rule, bound and unit on Spark; make test compares six rules at once")
 def test_totals_are_those_of_duckdb(spark, duckdb, log) -> None:
     unit = Unit.user(days=2)
     results = [

@@ -123,7 +123,7 @@ def test_every_age_has_its_exact_moments(
     assert largest_error(found, exact) <= MOST_ERROR
 
 
-@pytest.mark.slow
+@pytest.mark.long("follows runs of millions of steps; shorter ones are exact in make test")
 @pytest.mark.parametrize("momentum", [0.0, 0.9, 0.99])
 @pytest.mark.parametrize("schedule", [constant, warmup_and_cosine])
 def test_ages_of_a_very_long_run_have_their_exact_moments(

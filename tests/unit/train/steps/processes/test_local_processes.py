@@ -76,7 +76,7 @@ def test_a_run_of_two_processes_ends_whole(tmp_path: Path) -> None:
             real_work.hang_in_the_third_step,
             SHORT,
             "did not answer within 20 s",
-            marks=pytest.mark.slow,
+            marks=pytest.mark.long("waits twenty seconds for a process that hangs"),
         ),
     ],
 )
