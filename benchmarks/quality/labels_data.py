@@ -144,7 +144,7 @@ def prepare_public(log: Path, source: str, work: Path) -> PreparedDataset:
 
     from tulle.data.features.feature_plan import FeaturePlan, HashedFeature, LogFeature, hash_all
     from tulle.data.formats.attribution import ATTRIBUTION
-    from tulle.data.prepare import prepare
+    from tulle.data.preparation import prepare_log
     from tulle.data.schema import Schema
     from tulle.data.tables.layout import layout_for
     from tulle.data.tables.sources import LogFiles
@@ -161,7 +161,7 @@ def prepare_public(log: Path, source: str, work: Path) -> PreparedDataset:
     folder = work / "prepared"
     shutil.rmtree(folder, ignore_errors=True)
     files = LogFiles(paths=(log,), layout=layout_for(log, schema))
-    return prepare(files, plan, folder).dataset
+    return prepare_log(files, plan, folder).dataset
 
 
 def owner_codes(log: Path) -> NDArray[np.int32]:

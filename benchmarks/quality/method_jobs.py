@@ -42,7 +42,7 @@ from tulle.data.features.feature_plan import (
 from tulle.data.formats.attribution import ATTRIBUTION
 from tulle.data.formats.display import DISPLAY
 from tulle.data.formats.search import SEARCH
-from tulle.data.prepare import prepare
+from tulle.data.preparation import prepare_log
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.data.schema import Kind, Schema
 from tulle.data.splits import split_at_random
@@ -207,7 +207,7 @@ def prepare_source(source: str, rows: int, work: Path) -> PreparedDataset:
 def _prepare(log: Path, layout: Layout, plan: FeaturePlan, work: Path) -> PreparedDataset:
     folder = work / "prepared"
     shutil.rmtree(folder, ignore_errors=True)
-    return prepare(LogFiles(paths=(log,), layout=layout), plan, folder).dataset
+    return prepare_log(LogFiles(paths=(log,), layout=layout), plan, folder).dataset
 
 
 if __name__ == "__main__":

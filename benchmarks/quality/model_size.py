@@ -39,7 +39,7 @@ from tulle.data.features.feature_plan import FeaturePlan, LogFeature, Vocabulary
 from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
 from tulle.data.features.vocabulary import PURPOSE as VOCABULARY
 from tulle.data.formats.display import DISPLAY
-from tulle.data.prepare import VocabularyPayment, prepare
+from tulle.data.preparation import VocabularyPayment, prepare_log
 from tulle.data.schema import Kind
 from tulle.data.splits import split_at_random
 from tulle.data.synth import shapes
@@ -186,10 +186,10 @@ def prepare_data(
     plan = feature_plan(threshold)
     payment = VocabularyPayment(private=private, ledger=ledger)
     log = LogFiles(paths=(train_log,), layout=DISPLAY)
-    train = prepare(log, plan, folder / "train", payment=payment).dataset
+    train = prepare_log(log, plan, folder / "train", payment=payment).dataset
     encoder = Encoder.from_files(folder / "train")
     log = LogFiles(paths=(test_log,), layout=DISPLAY)
-    test = prepare(log, encoder, folder / "test").dataset
+    test = prepare_log(log, encoder, folder / "test").dataset
     return PaidData(
         train=ExampleSet.of(train),
         test=ExampleSet.of(test),

@@ -30,11 +30,11 @@ PREPARE = """
 from tulle.data.features.feature_plan import hash_all
 from tulle.data.formats.display import DISPLAY
 from tulle.data.tables.sources import LogFiles
-from tulle.data.prepare import prepare
+from tulle.data.preparation import prepare_log
 log = LogFiles(paths=(source,), layout=DISPLAY)
 plan = hash_all(DISPLAY.schema)
 def work():
-    prepare(log, plan, target)
+    prepare_log(log, plan, target)
 """
 CONVERT = """
 import polars as pl

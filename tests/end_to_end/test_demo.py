@@ -12,7 +12,7 @@ import pytest
 from tulle.cli.main import run_with
 from tulle.runs.card import read_card
 from tulle.runs.folder import RunFolder
-from tulle.runs.training_record import read_training
+from tulle.runs.record import read_training
 from waiting import HANG_S
 
 METHODS = ["nonprivate", "rr", "dp-sgd", "mosaic"]

@@ -157,7 +157,7 @@ def test_a_run_that_is_killed_at_random_moments_ends_as_planned(tmp_path: Path) 
 DIE_WHILE_EXPORTING = """
 import os, sys
 from pathlib import Path
-from tulle.train import model_folder
+from tulle.train import trained_model as model_folder
 from tulle.train.fitting import fit
 from tulle.train.methods.train_plan import TrainPlan
 from tulle.train.run_context import RunOptions

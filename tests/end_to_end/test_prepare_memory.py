@@ -19,10 +19,10 @@ from pathlib import Path
 from tulle.data.features.feature_plan import hash_all
 from tulle.data.formats.display import DISPLAY
 from tulle.data.tables.sources import LogFiles
-from tulle.data.prepare import prepare
+from tulle.data.preparation import prepare_log
 
 log = LogFiles(paths=tuple(map(Path, sys.argv[2:])), layout=DISPLAY)
-result = prepare(log, hash_all(DISPLAY.schema), Path(sys.argv[1]))
+result = prepare_log(log, hash_all(DISPLAY.schema), Path(sys.argv[1]))
 print(result.dataset.num_rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
 

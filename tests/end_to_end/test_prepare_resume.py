@@ -22,7 +22,7 @@ from pathlib import Path
 from tulle.data.features.feature_plan import hash_all
 from tulle.data.formats.attribution import ATTRIBUTION
 from tulle.data.tables.sources import LogFiles
-from tulle.data.prepare import prepare
+from tulle.data.preparation import prepare_log
 
 def die_at(name, number):
     function, calls = getattr(os, name), []
@@ -39,7 +39,7 @@ log = LogFiles(
     paths=(Path(sys.argv[1]),), layout=ATTRIBUTION, rows_per_block={ROWS_PER_BLOCK}
 )
 plan = hash_all(ATTRIBUTION.schema, salt=b"0" * 16)
-prepare(log, plan, Path(sys.argv[2]), progress=lambda rows, *_: print(rows, flush=True))
+prepare_log(log, plan, Path(sys.argv[2]), progress=lambda rows, *_: print(rows, flush=True))
 """
 
 

@@ -120,6 +120,14 @@ _WORDS = (
         r"column \1 is sensitive and its values are counted: give --vocabulary-epsilon, "
         r"--vocabulary-delta and --ledger, or hash it with --hash-bins-sensitive",
     ),
+    _Words(r"\bhour=True needs", "--hour needs"),
+    _Words(r"\bday_of_week=True needs", "--day-of-week needs"),
+    _Words(
+        r"vocabulary_delta and ledger belong together",
+        "vocabulary_delta and --ledger belong together",
+    ),
+    _Words(r"leave out schema and layout", "leave out --schema and --layout"),
+    _Words(r"leave out the other feature settings", "leave out the other feature options"),
     _Words(r"LogFeature", "--log"),
     _Words(r"HourFeature", "--hour"),
     _Words(r"DayOfWeekFeature", "--day-of-week"),
@@ -140,6 +148,8 @@ _WORDS = (
     ),
     _Words(r"NonPrivate\(\)", "kind 'NonPrivate'"),
     _Words(r"(?:make it anew|write it) with (?:build|write)_card\(\)", "make it anew"),
+    _Words(r"compare and baseline are for a run", "--compare and --baseline are for a run"),
+    _Words(r"move it away, or name another output", "move it away, or name another --output"),
     # Measurements.
     _Words(r"Unit\.(\w+)\(\)", r"unit '\1'"),
     _Words(

@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tulle.cli.data_auctions import AUCTIONS_EPILOG, auctions_command
-from tulle.cli.data_log import AsJson, LayoutName, Quiet, SchemaFile, SkipBadLines, open_log
-from tulle.cli.data_prepare import prepare
+from tulle.cli.data_prepare import (
+    AsJson,
+    LayoutName,
+    Quiet,
+    SchemaFile,
+    SkipBadLines,
+    prepare,
+)
 from tulle.cli.data_progress import showing_progress
 from tulle.cli.data_synth import synth
-from tulle.cli.help_panels import PanelledCommand
-from tulle.errors import ConfigError
+from tulle.cli.option_class import PanelledCommand
 
 if TYPE_CHECKING:
-    from tulle.data.describe import Description, RawStatistic
+    from tulle.data.description import Description, RawStatistic
 
 _NEVER = "never"
 _WARNING = (
@@ -55,20 +60,16 @@ def describe(
 
     The figures are exact statistics of raw data, for those who may see the data.
     """
-    from tulle.data.describe import describe_log, describe_prepared
-    from tulle.data.prepared.dataset import PreparedDataset
+    from tulle.data import describe as describe_data
 
-    if len(inputs) == 1 and inputs[0].is_dir():
-        if layout is not None or schema is not None:
-            raise ConfigError(
-                f"{inputs[0].name} is a folder and has its own schema; "
-                "leave out --layout and --schema."
-            )
-        description = describe_prepared(PreparedDataset.open(inputs[0]))
-    else:
-        source = open_log(inputs, layout=layout, schema=schema, skip_bad_lines=skip_bad_lines)
-        with showing_progress("describe", quiet=quiet) as report:
-            description = describe_log(source, progress=lambda rows: report(rows, 0, 0))
+    with showing_progress("describe", quiet=quiet) as report:
+        description = describe_data(
+            inputs,
+            schema,
+            layout=layout,
+            skip_bad_lines=skip_bad_lines,
+            watch=lambda rows: report(rows, 0, 0),
+        )
     if as_json:
         typer.echo(json.dumps(description.to_dict(), allow_nan=False))
     else:

@@ -6,23 +6,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tulle.cli.data_log import (
-    AsJson,
-    FeatureOptions,
-    LayoutName,
-    Quiet,
-    SchemaFile,
-    SkipBadLines,
-    open_log,
-)
 from tulle.cli.data_progress import showing_progress
-from tulle.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from tulle.data.features.encoder import Encoder
-    from tulle.data.features.feature_plan import FeaturePlan
-    from tulle.data.prepare import PrepareResult, VocabularyPayment
+    from tulle.data import PrepareResult
 
+LayoutName = Annotated[
+    str | None,
+    typer.Option(
+        help="A public log: display, attribution, search, search-by-user, taobao, "
+        "taobao-tables, browser-impressions or browser-conversions."
+    ),
+]
+SchemaFile = Annotated[
+    Path | None,
+    typer.Option(help="TOML or JSON file with the role of each column, for any CSV or Parquet."),
+]
+SkipBadLines = Annotated[
+    bool, typer.Option("--skip-bad-lines", help="Count and leave out lines that cannot be read.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")]
 _Inputs = Annotated[list[Path], typer.Argument(help="Files of one log, in order.")]
 _Output = Annotated[Path, typer.Option(help="Folder to write; must not exist.")]
 _HashBinsPublic = Annotated[
@@ -105,82 +109,34 @@ def prepare(
     An interrupted run continues when the same command is given again. The folder holds raw
     data: keep it where the log is.
     """
-    from tulle.data.formats.known_roles import check_known_roles
-    from tulle.data.prepare import PrepareConfig, begun_plan
-    from tulle.data.prepare import prepare as prepare_log
+    from tulle.data import prepare as prepare_data
 
-    source = open_log(inputs, layout=layout, schema=schema, skip_bad_lines=skip_bad_lines)
-    check_known_roles(source.layout.schema, allowed_public=allow_public or (), format_name=layout)
-    begun = begun_plan(output) if resume and salt is None else None
-    options = FeatureOptions(
-        hash_bins_public=hash_bins_public,
-        hash_bins_sensitive=hash_bins_sensitive,
-        min_count_public=min_count_public,
-        min_count_sensitive=min_count_sensitive,
-        log=tuple(log or ()),
-        hour=hour,
-        day_of_week=day_of_week,
-        salt=_salt(salt) if begun is None else begun.salt,
-    )
-    features: FeaturePlan | Encoder = options.plan(source.layout.schema)
-    if like is not None:
-        features = _encoder_of(like, is_alone=not options.is_given and salt is None)
     with showing_progress("prepare", quiet=quiet) as report:
-        result = prepare_log(
-            source,
-            features,
-            output,
-            config=PrepareConfig(
-                num_classes=num_classes, drop_rows_without_unit=drop_rows_without_unit
-            ),
-            payment=_payment(vocabulary_epsilon, vocabulary_delta, ledger),
+        result = prepare_data(
+            inputs,
+            schema,
+            output=output,
+            layout=layout,
+            allow_public=allow_public or (),
+            hash_bins_public=hash_bins_public,
+            hash_bins_sensitive=hash_bins_sensitive,
+            min_count_public=min_count_public,
+            min_count_sensitive=min_count_sensitive,
+            vocabulary_epsilon=vocabulary_epsilon,
+            vocabulary_delta=vocabulary_delta,
+            ledger=ledger,
+            log=log or (),
+            hour=hour,
+            day_of_week=day_of_week,
+            like=like,
+            salt=salt,
+            num_classes=num_classes,
+            drop_rows_without_unit=drop_rows_without_unit,
+            skip_bad_lines=skip_bad_lines,
             resume=resume,
-            progress=report,
+            watch=report,
         )
     _print_prepared(result, output, as_json=as_json)
-
-
-def _salt(text: str | None) -> bytes | None:
-    try:
-        return None if text is None else bytes.fromhex(text)
-    except ValueError:
-        raise ConfigError(f"--salt {text} must be hexadecimal, 32 to 128 digits.") from None
-
-
-def _encoder_of(folder: Path, *, is_alone: bool) -> "Encoder":
-    from tulle.data.features.encoder import Encoder
-    from tulle.data.prepared.dataset import PreparedDataset
-
-    if not is_alone:
-        raise ConfigError(
-            f"--like {folder} takes all features from there; leave out the other feature options."
-        )
-    expected = PreparedDataset.open(folder).head.contents.encoder_fingerprint
-    encoder = Encoder.from_files(folder)
-    if encoder.fingerprint() != expected:
-        raise DataError(
-            f"the encoder in {folder.name} is not the one its arrays were made with; "
-            "prepare that dataset again."
-        )
-    return encoder
-
-
-def _payment(
-    epsilon: float | None, delta: float | None, ledger: Path | None
-) -> "VocabularyPayment | None":
-    from tulle.accounting.ledger import Ledger
-    from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
-    from tulle.data.prepare import VocabularyPayment
-    from tulle.privacy.units import Unit
-
-    if epsilon is None and delta is None and ledger is None:
-        return None
-    if epsilon is None or delta is None or ledger is None:
-        raise ConfigError(
-            "--vocabulary-epsilon, --vocabulary-delta and --ledger belong together; give all three."
-        )
-    private = PrivateVocabularyConfig(unit=Unit.example(), epsilon=epsilon, delta=delta)
-    return VocabularyPayment(private=private, ledger=Ledger.open(ledger))
 
 
 def _print_prepared(result: "PrepareResult", output: Path, *, as_json: bool) -> None:

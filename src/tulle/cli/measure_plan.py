@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tulle.cli.help_panels import present_name
 from tulle.cli.json_schema import MeasureSchema
 from tulle.cli.measure_options import DATA, OUTPUT, AsJson, SettingsFile
 from tulle.cli.measure_output import sum_name
+from tulle.cli.option_class import present_name
 from tulle.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tulle.cli.help_panels import PanelledCommand
 from tulle.cli.measure_options import DATA, OUTPUT, PRIVACY, AsJson, ColumnKinds, column_kinds
+from tulle.cli.option_class import PanelledCommand
 
 if TYPE_CHECKING:
     from tulle.measure import BrowserSimulation

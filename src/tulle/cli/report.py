@@ -52,17 +52,19 @@ def report(options: ReportOptions) -> None:
     Verdict and claim first, then utility, released values with intervals, budget and card. A
     Markdown file goes beside it. The page needs no network and runs no script. Nothing is spent.
     """
-    from tulle.report.report_files import page_of, report_path, write_report
+    from tulle.report import write
 
-    page = page_of(options.path, compared=options.compare or (), baseline=options.baseline)
-    has_baseline = options.baseline is not None
-    output = options.output or report_path(options.path, has_baseline=has_baseline)
-    html, markdown = write_report(page, output)
+    written = write(
+        options.path,
+        compare=options.compare or (),
+        baseline=options.baseline,
+        output=options.output,
+    )
     facts: dict[str, object] = {
-        "report": str(html),
-        "markdown": str(markdown),
-        "figures": len(page.charts),
-        "verdict": page.verdict,
+        "report": str(written.html),
+        "markdown": str(written.markdown),
+        "figures": written.num_figures,
+        "verdict": written.verdict,
     }
     print_facts(facts, as_json=options.as_json)
 

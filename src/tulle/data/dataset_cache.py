@@ -21,7 +21,7 @@ from typing import Any
 import tulle
 from tulle.atomic_files import reporting_disk_errors
 from tulle.data.features.encoder import Encoder
-from tulle.data.prepare import PrepareConfig, Progress, prepare
+from tulle.data.preparation import PrepareConfig, Progress, prepare_log
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.data.schema import Schema
 from tulle.data.source_files import inspect_sources
@@ -101,7 +101,7 @@ def prepared_log(
             _mark_used(folder)
             return PreparedDataset.open(folder)
         _remove_old(folder.parent)
-        return prepare(log, encoder, folder, config=config, progress=progress).dataset
+        return prepare_log(log, encoder, folder, config=config, progress=progress).dataset
 
 
 def synthetic_log(

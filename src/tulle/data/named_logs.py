@@ -49,6 +49,31 @@ def log_of(
       ConfigError: Roles are missing, make a protected column of a known log public, or the
         layout is unknown.
     """
+    log = log_as_said(data, schema, layout=layout, skip_bad_lines=skip_bad_lines)
+    check_known_roles(log.layout.schema, allowed_public=allow_public, format_name=layout)
+    return log
+
+
+def log_as_said(
+    data: object,
+    schema: SchemaLike | None = None,
+    *,
+    layout: str | None = None,
+    skip_bad_lines: bool = False,
+) -> Log:
+    """Opens a log with the roles that somebody gave its columns, also if a known log protects more.
+
+    Nothing may be released or trained on by these roles: `log_of` is for that.
+
+    Args:
+      data: The same as for `log_of`.
+      schema: The same as for `log_of`.
+      layout: The same as for `log_of`.
+      skip_bad_lines: The same as for `log_of`.
+
+    Raises:
+      ConfigError: Roles are missing, or the layout is unknown.
+    """
     roles = None if schema is None else schema_of(schema)
     if layout == TAOBAO_TABLES:
         return _joined(data, has_schema=roles is not None, skip_bad_lines=skip_bad_lines)
@@ -58,9 +83,7 @@ def log_of(
             "the roles of columns are missing: give a schema, which names the role of each column, "
             "or the layout of a public log by its name."
         )
-    log = open_log(data, roles, layout=known, skip=skip_bad_lines)
-    check_known_roles(log.layout.schema, allowed_public=allow_public, format_name=layout)
-    return log
+    return open_log(data, roles, layout=known, skip=skip_bad_lines)
 
 
 def schema_of(given: SchemaLike) -> Schema:

@@ -53,7 +53,7 @@ def page_of(path: Path, *, compared: Sequence[Path] = (), baseline: Path | None 
         return _run_page(path, compared, baseline)
     if compared or baseline is not None:
         raise ConfigError(
-            f"--compare and --baseline are for a run, and {path.name} is none; leave them out."
+            f"compare and baseline are for a run, and {path.name} is none; leave them out."
         )
     return _folder_page(path) if path.is_dir() else _file_page(path)
 
@@ -80,11 +80,11 @@ def write_report(page: Page, path: Path) -> list[Path]:
       RunStateError: A Markdown file of that name is there that came with no page.
     """
     if path.suffix != ".html":
-        raise ConfigError(f"--output {path.name} must end in .html.")
+        raise ConfigError(f"output={path.name!r} must end in .html.")
     markdown = path.with_suffix(".md")
     if markdown.exists() and not path.exists():
         raise RunStateError(
-            f"{markdown.name} exists and may be no report; move it away, or name another --output."
+            f"{markdown.name} exists and may be no report; move it away, or name another output."
         )
     with reporting_disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ def _run_page(path: Path, compared: Sequence[Path], baseline: Path | None) -> Pa
     from tulle.report.run_report import run_page
     from tulle.report.run_utility import CardedRun
     from tulle.runs.folder import RunFolder
-    from tulle.runs.training_record import read_training
+    from tulle.runs.record import read_training
 
     def opened(folder: RunFolder) -> CardedRun:
         card = stored_card(folder.path, folder.plan, lambda: card_of(read_training(folder)))

@@ -98,13 +98,16 @@ def test_options_choose_the_features(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ("--log colour", "--log colour must name"),
-        ("--salt xyz", "--salt xyz must be hexadecimal"),
-        ("--ledger ledger.db", "belong together"),
+        ("--log colour", "--log 'colour' must name"),
+        ("--salt xyz", "--salt 'xyz' must be hexadecimal"),
+        (
+            "--ledger ledger.db",
+            "--vocabulary-epsilon, --vocabulary-delta and --ledger belong together",
+        ),
         ("--like out --hour", "leave out the other feature options"),
         (f"--like out --salt {'00' * 16}", "leave out the other feature options"),
         ("--layout dispaly", "did you mean 'display'?"),
-        ("--layout taobao-tables", "needs three inputs"),
+        ("--layout taobao-tables", "needs three files"),
         ("--num-classes 1", "--num-classes 1"),
     ],
 )
@@ -118,7 +121,7 @@ def test_wrong_options_are_usage_errors(
 
 def test_a_log_needs_a_layout_or_a_schema(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("prepare small.csv --output out") == 2
-    assert "give --layout NAME" in capsys.readouterr().err
+    assert "--layout NAME" in capsys.readouterr().err
     assert not (folder / "out").exists()
 
 

@@ -19,7 +19,7 @@ from tulle.data.features.feature_plan import (
     VocabularyFeature,
 )
 from tulle.data.features.vocabulary import fit_vocabularies
-from tulle.data.prepare import prepare
+from tulle.data.preparation import prepare_log
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.data.schema import Schema
 from tulle.data.table_arrays import TableArrays, encode_table
@@ -98,7 +98,7 @@ def encoder() -> Encoder:
 
 def prepared(path: Path) -> PreparedDataset:
     log = LogFiles(paths=(path,), layout=layout_for(path, SCHEMA))
-    return prepare(log, encoder(), path.with_suffix(path.suffix + ".dir")).dataset
+    return prepare_log(log, encoder(), path.with_suffix(path.suffix + ".dir")).dataset
 
 
 def assert_equal(made: TableArrays, dataset: PreparedDataset) -> None:
@@ -199,7 +199,7 @@ def test_vocabularies_of_a_table_are_those_of_its_file(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     polars_table().write_csv(path)
     log = LogFiles(paths=(path,), layout=layout_for(path, SCHEMA))
-    dataset = prepare(log, VOCABULARY, tmp_path / "out").dataset
+    dataset = prepare_log(log, VOCABULARY, tmp_path / "out").dataset
     assert dataset.head.contents.encoder_fingerprint == encoder().fingerprint()
 
 

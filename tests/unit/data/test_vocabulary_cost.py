@@ -9,7 +9,7 @@ from tulle.accounting.ledger import Ledger
 from tulle.data.features.encoder import Encoder
 from tulle.data.features.feature_plan import FeaturePlan, HashedFeature, VocabularyFeature
 from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
-from tulle.data.prepare import PrepareResult, VocabularyPayment, prepare
+from tulle.data.preparation import PrepareResult, VocabularyPayment, prepare_log
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.data.prepared.writer import DatasetWriter
 from tulle.privacy.events import Composed, DiscreteLaplace, EpsilonDelta, Event, event_to_json
@@ -51,7 +51,7 @@ def prepare_paid(
 ) -> PrepareResult:
     private = PrivateVocabularyConfig(unit=Unit.example(), epsilon=epsilon, delta=1e-4)
     payment = VocabularyPayment(private=private, ledger=ledger)
-    return prepare(small_log(csv), plan or plan_with("city"), folder, payment=payment)
+    return prepare_log(small_log(csv), plan or plan_with("city"), folder, payment=payment)
 
 
 def spent(ledger: Ledger) -> list[Event]:
@@ -83,7 +83,7 @@ def test_the_event_is_that_of_the_noise(csv: Path, tmp_path: Path, ledger: Ledge
 def test_hashing_and_public_vocabularies_cost_nothing(
     csv: Path, tmp_path: Path, columns: tuple[str, ...]
 ) -> None:
-    dataset = prepare(small_log(csv), plan_with(*columns), tmp_path / "out").dataset
+    dataset = prepare_log(small_log(csv), plan_with(*columns), tmp_path / "out").dataset
     assert dataset.vocabulary_event is None
     assert Encoder.from_files(dataset.folder).vocabulary_event is None
 
@@ -109,7 +109,7 @@ def test_a_test_set_keeps_the_event_of_its_training_set(
 ) -> None:
     train = prepare_paid(csv, tmp_path / "train", ledger).dataset
     encoder = Encoder.from_files(train.folder)
-    test = prepare(small_log(csv), encoder, tmp_path / "test").dataset
+    test = prepare_log(small_log(csv), encoder, tmp_path / "test").dataset
     assert test.vocabulary_event == train.vocabulary_event is not None
     assert Encoder.from_files(test.folder).vocabulary_event == train.vocabulary_event
     assert len(spent(ledger)) == 1
@@ -127,5 +127,5 @@ def test_the_fingerprint_covers_the_event(csv: Path, tmp_path: Path, ledger: Led
     assert first == second
     assert datasets[0].vocabulary_event != datasets[1].vocabulary_event
     assert datasets[0].fingerprint != datasets[1].fingerprint
-    hashed = prepare(small_log(csv), small_plan(), tmp_path / "hashed").dataset
+    hashed = prepare_log(small_log(csv), small_plan(), tmp_path / "hashed").dataset
     assert hashed.vocabulary_event is None

@@ -21,9 +21,10 @@ from tulle.privacy.fields import canonical_json, check_fields, check_list, check
 Role = Literal["public", "sensitive"]
 
 _MOST_LOG_BUCKETS = 64
-_PUBLIC_BINS, _SENSITIVE_BINS = 100_000, 50_000
+PUBLIC_BINS, SENSITIVE_BINS = 100_000, 50_000
+"""Number of ids of the public and of the sensitive table, unless somebody says otherwise."""
 _FEWEST_PUBLIC_BINS, _FEWEST_SENSITIVE_BINS = 500, 250
-ROWS_FOR_ALL_BINS = 2 * _PUBLIC_BINS
+ROWS_FOR_ALL_BINS = 2 * PUBLIC_BINS
 """Number of rows from which on tables of default features grow no more."""
 
 
@@ -266,8 +267,8 @@ def default_features(schema: Schema, *, num_rows: int, salt: bytes) -> FeaturePl
       salt: Salt of the hashes.
     """
     bins = {
-        "public": min(_PUBLIC_BINS, max(_FEWEST_PUBLIC_BINS, num_rows // 2)),
-        "sensitive": min(_SENSITIVE_BINS, max(_FEWEST_SENSITIVE_BINS, num_rows // 4)),
+        "public": min(PUBLIC_BINS, max(_FEWEST_PUBLIC_BINS, num_rows // 2)),
+        "sensitive": min(SENSITIVE_BINS, max(_FEWEST_SENSITIVE_BINS, num_rows // 4)),
     }
 
     def feature(column: str, role: str) -> FeatureSettings:
@@ -292,8 +293,8 @@ def default_features(schema: Schema, *, num_rows: int, salt: bytes) -> FeaturePl
 
 def hash_all(
     schema: Schema,
-    public_bins: int = 100_000,
-    sensitive_bins: int = 50_000,
+    public_bins: int = PUBLIC_BINS,
+    sensitive_bins: int = SENSITIVE_BINS,
     *,
     salt: bytes | None = None,
 ) -> FeaturePlan:

@@ -131,7 +131,7 @@ def log_rows(
     Privacy:
       Not a release: training and test rows are raw data.
     """
-    from tulle.data.prepare import prepare
+    from tulle.data.preparation import prepare_log
     from tulle.data.splits import split_at_random, split_by_unit
     from tulle.data.synth.write_logs import write_log
     from tulle.data.tables.sources import LogFiles
@@ -147,7 +147,7 @@ def log_rows(
         settings.say("prepare the log")
         files = LogFiles(paths=(log,), layout=kind.layout)
         encoder = _encoder(kind.feature_plan(), files, Path(work), settings.seed)
-        dataset = prepare(files, encoder, Path(work) / "prepared").dataset
+        dataset = prepare_log(files, encoder, Path(work) / "prepared").dataset
         # The published runs take whole logs, and a smaller one takes the first rows.
         num_rows = dataset.num_rows if settings.is_paper else min(dataset.num_rows, most)
         if num_rows < _LEAST_ROWS:

@@ -92,7 +92,7 @@ class PrepareResult:
     """Rows that an interrupted run had written already."""
 
 
-def prepare(
+def prepare_log(
     log: Log,
     features: FeaturePlan | Encoder,
     folder: Path,

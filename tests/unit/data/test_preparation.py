@@ -14,7 +14,7 @@ from tulle.data.features.feature_plan import FeaturePlan, hash_all, vocabulary_a
 from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
 from tulle.data.formats.display import DISPLAY
 from tulle.data.formats.taobao_tables import TaobaoTables
-from tulle.data.prepare import PrepareConfig, VocabularyPayment, begun_plan, prepare
+from tulle.data.preparation import PrepareConfig, VocabularyPayment, begun_plan, prepare_log
 from tulle.data.prepared.writer import DatasetWriter
 from tulle.data.tables.blocks import BadLines
 from tulle.data.tables.sources import LogFiles
@@ -33,7 +33,7 @@ def csv(tmp_path: Path) -> Path:
 
 
 def test_the_arrays_are_those_of_the_rows_in_order(csv: Path, tmp_path: Path) -> None:
-    dataset = prepare(small_log(csv), small_plan(), tmp_path / "out").dataset
+    dataset = prepare_log(small_log(csv), small_plan(), tmp_path / "out").dataset
     dataset.verify()
     rows = np.arange(210)
     np.testing.assert_array_equal(dataset.labels, (rows % 3 == 0).astype(np.float32))
@@ -57,8 +57,8 @@ def test_the_arrays_are_those_of_the_rows_in_order(csv: Path, tmp_path: Path) ->
 def test_the_bytes_do_not_depend_on_blocks_and_threads(
     csv: Path, tmp_path: Path, rows_per_block: int, num_workers: int
 ) -> None:
-    expected = prepare(small_log(csv), small_plan(), tmp_path / "expected").dataset
-    made = prepare(
+    expected = prepare_log(small_log(csv), small_plan(), tmp_path / "expected").dataset
+    made = prepare_log(
         small_log(csv, rows_per_block=rows_per_block),
         small_plan(),
         tmp_path / "made",
@@ -71,8 +71,8 @@ def test_several_files_follow_each_other(csv: Path, tmp_path: Path) -> None:
     parts = [
         write_log(tmp_path / f"part{first}.csv", lines(70, first=first)) for first in (0, 70, 140)
     ]
-    whole = prepare(small_log(csv), small_plan(), tmp_path / "whole").dataset
-    joined = prepare(small_log(*parts), small_plan(), tmp_path / "joined").dataset
+    whole = prepare_log(small_log(csv), small_plan(), tmp_path / "whole").dataset
+    joined = prepare_log(small_log(*parts), small_plan(), tmp_path / "joined").dataset
     assert joined.fingerprint == whole.fingerprint
 
 
@@ -80,15 +80,15 @@ def test_a_copy_of_a_file_makes_no_dataset_and_costs_nothing(csv: Path, tmp_path
     copy = tmp_path / "copy.csv"
     copy.write_bytes(csv.read_bytes())
     with pytest.raises(DataError, match=r"copy\.csv is a copy of small\.csv"):
-        prepare(small_log(csv, copy), small_plan(), tmp_path / "out")
+        prepare_log(small_log(csv, copy), small_plan(), tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.csv", "small.csv"]
 
 
 def test_parquet_and_text_give_the_same_dataset(csv: Path, tmp_path: Path) -> None:
     path = tmp_path / "small.parquet"
     pl.read_csv(csv).write_parquet(path)
-    from_text = prepare(small_log(csv), small_plan(), tmp_path / "a").dataset
-    from_parquet = prepare(small_log(path), small_plan(), tmp_path / "b").dataset
+    from_text = prepare_log(small_log(csv), small_plan(), tmp_path / "a").dataset
+    from_parquet = prepare_log(small_log(path), small_plan(), tmp_path / "b").dataset
     assert from_parquet.fingerprint == from_text.fingerprint
 
 
@@ -108,16 +108,16 @@ def interrupt(log: LogFiles, plan: FeaturePlan, folder: Path, num_blocks: int = 
     with pytest.MonkeyPatch.context() as patch:
         stop_after(patch, num_blocks)
         with pytest.raises(KeyboardInterrupt):
-            prepare(log, plan, folder)
+            prepare_log(log, plan, folder)
 
 
 @pytest.mark.parametrize("num_blocks", [0, 1, 5])
 def test_an_interrupted_run_continues_to_the_same_bytes(
     csv: Path, tmp_path: Path, num_blocks: int
 ) -> None:
-    whole = prepare(small_log(csv), small_plan(), tmp_path / "whole")
+    whole = prepare_log(small_log(csv), small_plan(), tmp_path / "whole")
     interrupt(small_log(csv), small_plan(), tmp_path / "out", num_blocks)
-    result = prepare(small_log(csv), small_plan(), tmp_path / "out")
+    result = prepare_log(small_log(csv), small_plan(), tmp_path / "out")
     assert result.num_rows_resumed == 40 * num_blocks
     assert bytes_of(result.dataset.folder) == bytes_of(whole.dataset.folder)
     assert whole.num_rows_resumed == 0
@@ -127,10 +127,10 @@ def test_a_run_with_other_features_does_not_continue(csv: Path, tmp_path: Path) 
     interrupt(small_log(csv), small_plan(), tmp_path / "out")
     other = hash_all(SCHEMA, 999, 500, salt=small_plan().salt)
     with pytest.raises(RunStateError, match="begun with another feature plan"):
-        prepare(small_log(csv), other, tmp_path / "out")
+        prepare_log(small_log(csv), other, tmp_path / "out")
     with pytest.raises(RunStateError, match="begun with another encoder"):
-        prepare(small_log(csv), build_encoder(small_plan()), tmp_path / "out")
-    prepare(small_log(csv), other, tmp_path / "out", resume=False)
+        prepare_log(small_log(csv), build_encoder(small_plan()), tmp_path / "out")
+    prepare_log(small_log(csv), other, tmp_path / "out", resume=False)
 
 
 @pytest.mark.parametrize("change", ["content", "time", "more", "order"])
@@ -149,7 +149,7 @@ def test_a_run_on_changed_files_does_not_continue(csv: Path, tmp_path: Path, cha
     else:
         log = small_log(second, csv)
     with pytest.raises(RunStateError, match="begun with another set of input files"):
-        prepare(log, small_plan(), tmp_path / "out")
+        prepare_log(log, small_plan(), tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_run_with_other_settings_does_not_continue(
 ) -> None:
     interrupt(small_log(csv), small_plan(), tmp_path / "out")
     with pytest.raises(RunStateError, match=f"begun with another {what}"):
-        prepare(
+        prepare_log(
             dataclasses.replace(small_log(csv), **log),  # type: ignore[arg-type]
             small_plan(),
             tmp_path / "out",
@@ -195,7 +195,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
 
     monkeypatch.setattr(DatasetWriter, "append", append_and_change)
     with pytest.raises(DataError, match="changed while it was read"):
-        prepare(small_log(csv), small_plan(), tmp_path / "out")
+        prepare_log(small_log(csv), small_plan(), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -209,7 +209,7 @@ def test_a_label_that_is_no_class_is_an_error_with_its_place(tmp_path: Path, lab
     csv = write_log(tmp_path / "small.csv", rows)
     message = r"column 'click' of role label .* from 0 to 1 nor .* in small\.csv, row 58; "
     with pytest.raises(DataError, match=message) as caught:
-        prepare(small_log(csv), small_plan(), tmp_path / "out")
+        prepare_log(small_log(csv), small_plan(), tmp_path / "out")
     assert repr(label) not in str(caught.value)
 
 
@@ -217,7 +217,7 @@ def test_more_classes_are_labels_too(tmp_path: Path) -> None:
     rows = [f"{row % 4}" + line[1:] for row, line in enumerate(lines(20))]
     csv = write_log(tmp_path / "small.csv", rows)
     config = PrepareConfig(num_classes=4)
-    dataset = prepare(small_log(csv), small_plan(), tmp_path / "out", config=config).dataset
+    dataset = prepare_log(small_log(csv), small_plan(), tmp_path / "out", config=config).dataset
     np.testing.assert_array_equal(dataset.labels, np.arange(20) % 4)
     assert dataset.num_classes == 4
 
@@ -229,7 +229,7 @@ def test_a_place_is_a_range_where_lines_were_left_out(tmp_path: Path) -> None:
     csv = write_log(tmp_path / "small.csv", rows)
     log = dataclasses.replace(small_log(csv), bad_lines=BadLines.SKIP)
     with pytest.raises(DataError, match="between rows 41 and 80"):
-        prepare(log, small_plan(), tmp_path / "out")
+        prepare_log(log, small_plan(), tmp_path / "out")
 
 
 def test_bad_lines_are_refused_or_counted(tmp_path: Path) -> None:
@@ -237,9 +237,9 @@ def test_bad_lines_are_refused_or_counted(tmp_path: Path) -> None:
     rows[50] = rows[99] = "too,few"
     csv = write_log(tmp_path / "small.csv", rows)
     with pytest.raises(DataError, match=r"small\.csv line 52"):
-        prepare(small_log(csv), small_plan(), tmp_path / "out")
+        prepare_log(small_log(csv), small_plan(), tmp_path / "out")
     log = dataclasses.replace(small_log(csv), bad_lines=BadLines.SKIP)
-    result = prepare(log, small_plan(), tmp_path / "out", resume=False)
+    result = prepare_log(log, small_plan(), tmp_path / "out", resume=False)
     assert (result.dataset.num_rows, result.num_bad_lines) == (98, 2)
 
 
@@ -248,7 +248,7 @@ def test_a_block_of_bad_lines_alone_is_no_problem(tmp_path: Path) -> None:
     rows[4:8] = ["bad"] * 4
     csv = write_log(tmp_path / "small.csv", rows)
     log = dataclasses.replace(small_log(csv, rows_per_block=4), bad_lines=BadLines.SKIP)
-    assert prepare(log, small_plan(), tmp_path / "out").dataset.num_rows == 16
+    assert prepare_log(log, small_plan(), tmp_path / "out").dataset.num_rows == 16
 
 
 def test_rows_without_a_unit_are_refused_or_dropped(tmp_path: Path) -> None:
@@ -256,9 +256,11 @@ def test_rows_without_a_unit_are_refused_or_dropped(tmp_path: Path) -> None:
     rows[50] = rows[50].replace("user16", "")
     csv = write_log(tmp_path / "small.csv", rows)
     with pytest.raises(DataError, match="column 'user' has nulls"):
-        prepare(small_log(csv), small_plan(), tmp_path / "out")
+        prepare_log(small_log(csv), small_plan(), tmp_path / "out")
     config = PrepareConfig(drop_rows_without_unit=True)
-    result = prepare(small_log(csv), small_plan(), tmp_path / "out", config=config, resume=False)
+    result = prepare_log(
+        small_log(csv), small_plan(), tmp_path / "out", config=config, resume=False
+    )
     assert result.dataset.num_rows == 99
 
 
@@ -267,30 +269,30 @@ def test_a_row_without_a_time_is_refused(tmp_path: Path) -> None:
     rows[3] = rows[3].replace(",5400,", ",,")
     csv = write_log(tmp_path / "small.csv", rows)
     with pytest.raises(DataError, match=r"column 'at' has nulls, the first in small\.csv, row 4"):
-        prepare(small_log(csv), small_plan(), tmp_path / "out")
+        prepare_log(small_log(csv), small_plan(), tmp_path / "out")
 
 
 def test_a_log_without_rows_or_files_makes_no_dataset(tmp_path: Path) -> None:
     csv = write_log(tmp_path / "small.csv", [])
     with pytest.raises(DataError, match="no row"):
-        prepare(small_log(csv), small_plan(), tmp_path / "out")
+        prepare_log(small_log(csv), small_plan(), tmp_path / "out")
     with pytest.raises(DataError, match=r"missing\.csv cannot be read: No such file"):
-        prepare(small_log(tmp_path / "missing.csv"), small_plan(), tmp_path / "other")
+        prepare_log(small_log(tmp_path / "missing.csv"), small_plan(), tmp_path / "other")
     assert not (tmp_path / "out").exists()
 
 
 def test_features_of_another_schema_are_refused(csv: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="another schema"):
-        prepare(small_log(csv), hash_all(DISPLAY.schema), tmp_path / "out")
+        prepare_log(small_log(csv), hash_all(DISPLAY.schema), tmp_path / "out")
 
 
 def test_a_folder_that_only_has_the_name_of_an_unfinished_dataset_is_left_alone(
     csv: Path, tmp_path: Path
 ) -> None:
-    prepare(small_log(csv), small_plan(), tmp_path / "out.partial")
+    prepare_log(small_log(csv), small_plan(), tmp_path / "out.partial")
     before = bytes_of(tmp_path / "out.partial")
     with pytest.raises(RunStateError, match=r"out.partial .* not an unfinished dataset"):
-        prepare(small_log(csv), small_plan(), tmp_path / "out", resume=False)
+        prepare_log(small_log(csv), small_plan(), tmp_path / "out", resume=False)
     assert bytes_of(tmp_path / "out.partial") == before
 
 
@@ -302,7 +304,7 @@ def test_files_of_others_in_a_folder_of_that_name_are_never_cleared_away(
     mine.parent.mkdir(parents=True)
     mine.write_text("mine")
     with pytest.raises(RunStateError, match=r"out.partial .* not an unfinished dataset"):
-        prepare(small_log(csv), small_plan(), tmp_path / "out", resume=False)
+        prepare_log(small_log(csv), small_plan(), tmp_path / "out", resume=False)
     assert mine.read_text() == "mine"
 
 
@@ -315,9 +317,9 @@ def test_what_is_left_of_a_run_that_was_killed_at_its_end_is_no_obstacle(
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
-            prepare(small_log(csv), small_plan(), tmp_path / "out")
+            prepare_log(small_log(csv), small_plan(), tmp_path / "out")
     (tmp_path / "out").rename(tmp_path / "elsewhere")
-    prepare(small_log(csv), small_plan(), tmp_path / "out")
+    prepare_log(small_log(csv), small_plan(), tmp_path / "out")
     assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "elsewhere")
 
 
@@ -331,7 +333,7 @@ def test_an_encoder_that_cannot_be_thrown_away_is_not_used_for_other_features(
     interrupt(small_log(csv), small_plan(), tmp_path / "out")
     monkeypatch.setattr(shutil, "rmtree", denied)
     with pytest.raises(RunStateError, match="Permission denied"):
-        prepare(small_log(csv), hash_all(SCHEMA, 70, 50), tmp_path / "out", resume=False)
+        prepare_log(small_log(csv), hash_all(SCHEMA, 70, 50), tmp_path / "out", resume=False)
     assert not (tmp_path / "out").exists()
 
 
@@ -340,10 +342,10 @@ def test_two_runs_into_one_folder_are_refused(csv: Path, tmp_path: Path) -> None
 
     def second_run(_rows: int, _done: int, _total: int) -> None:
         with pytest.raises(RunStateError, match="being written by another process"):
-            prepare(small_log(csv), small_plan(), tmp_path / "out")
+            prepare_log(small_log(csv), small_plan(), tmp_path / "out")
         seen.append("refused")
 
-    prepare(small_log(csv), small_plan(), tmp_path / "out", progress=second_run)
+    prepare_log(small_log(csv), small_plan(), tmp_path / "out", progress=second_run)
     assert seen == ["refused"] * 6
 
 
@@ -354,17 +356,17 @@ def test_progress_ends_with_all_rows_and_bytes(csv: Path, tmp_path: Path) -> Non
     def note(rows: int, done: int, total: int) -> None:
         calls.append((rows, done, total))
 
-    prepare(small_log(csv, second), small_plan(), tmp_path / "out", progress=note)
+    prepare_log(small_log(csv, second), small_plan(), tmp_path / "out", progress=note)
     size = csv.stat().st_size + second.stat().st_size
     assert calls == sorted(calls)
     assert calls[-1] == (240, size, size)
 
 
 def test_a_test_set_gets_the_ids_of_its_training_set(csv: Path, tmp_path: Path) -> None:
-    train = prepare(small_log(csv), small_plan(), tmp_path / "train").dataset
+    train = prepare_log(small_log(csv), small_plan(), tmp_path / "train").dataset
     other = write_log(tmp_path / "test.csv", lines(50))
     encoder = Encoder.from_files(train.folder)
-    test = prepare(small_log(other), encoder, tmp_path / "test").dataset
+    test = prepare_log(small_log(other), encoder, tmp_path / "test").dataset
     np.testing.assert_array_equal(test.gather(slice(None)), train.gather(slice(0, 50)))
     np.testing.assert_array_equal(test.units, train.units[:50])  # type: ignore[index]
 
@@ -389,9 +391,9 @@ def test_a_private_vocabulary_is_paid_for_once_even_if_interrupted(
     with pytest.MonkeyPatch.context() as patch:
         stop_after(patch, 2)
         with pytest.raises(KeyboardInterrupt):
-            prepare(small_log(csv), plan, tmp_path / "out", payment=payment)
+            prepare_log(small_log(csv), plan, tmp_path / "out", payment=payment)
     begun = Encoder.from_files(tmp_path / "out.partial" / "data")
-    result = prepare(small_log(csv), plan, tmp_path / "out", payment=payment)
+    result = prepare_log(small_log(csv), plan, tmp_path / "out", payment=payment)
     assert len(books.spends("rows")) == 1
     assert result.num_rows_resumed == 80
     assert result.dataset.head.contents.encoder_fingerprint == begun.fingerprint()
@@ -409,13 +411,13 @@ def test_a_row_that_is_refused_is_found_before_a_vocabulary_is_paid_for(
     private = PrivateVocabularyConfig(unit=Unit.example(), epsilon=20.0, delta=1e-3)
     payment = VocabularyPayment(private=private, ledger=books)
     with pytest.raises(DataError, match=r"role label|has nulls"):
-        prepare(small_log(csv), vocabulary_all(SCHEMA), tmp_path / "out", payment=payment)
+        prepare_log(small_log(csv), vocabulary_all(SCHEMA), tmp_path / "out", payment=payment)
     assert books.spends("rows") == ()
 
 
 def test_a_sensitive_vocabulary_without_payment_is_refused(csv: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="sensitive and its values are counted"):
-        prepare(small_log(csv), vocabulary_all(SCHEMA), tmp_path / "out")
+        prepare_log(small_log(csv), vocabulary_all(SCHEMA), tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["small.csv"]
 
 
@@ -423,7 +425,7 @@ def test_an_encoder_is_not_paid_for_again(csv: Path, tmp_path: Path) -> None:
     private = PrivateVocabularyConfig(unit=Unit.example(), epsilon=1.0, delta=1e-6)
     payment = VocabularyPayment(private=private, ledger=ledger(tmp_path / "ledger.db"))
     with pytest.raises(ConfigError, match="nothing is counted"):
-        prepare(small_log(csv), build_encoder(small_plan()), tmp_path / "out", payment=payment)
+        prepare_log(small_log(csv), build_encoder(small_plan()), tmp_path / "out", payment=payment)
 
 
 def test_a_vocabulary_by_user_needs_bounded_rows(tmp_path: Path) -> None:
@@ -446,7 +448,7 @@ def test_the_three_tables_of_taobao_are_joined(tmp_path: Path) -> None:
     names = ("raw_sample.csv", "ad_feature.csv", "user_profile.csv")
     first, second, third = (tmp_path / name for name in names)
     log = TaobaoTables(raw_sample=first, ad_feature=second, user_profile=third)
-    dataset = prepare(log, hash_all(log.layout.schema), tmp_path / "out").dataset
+    dataset = prepare_log(log, hash_all(log.layout.schema), tmp_path / "out").dataset
     assert dataset.labels is not None
     assert dataset.days is not None
     assert dataset.labels.tolist() == [0, 1]

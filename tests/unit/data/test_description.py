@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tulle.data.describe import Description, describe_log, describe_prepared
-from tulle.data.prepare import prepare
+from tulle.data.description import Description, describe_log, describe_prepared
+from tulle.data.preparation import prepare_log
 from tulle.data.tables.blocks import BadLines
 from tulle.errors import DataError
 from unit.data.small_log import lines, small_log, small_plan, write_log
@@ -60,7 +60,7 @@ def test_labels_that_are_words_have_the_rate_that_prepare_stores(
     found = describe_log(log)
     assert found.label_rate is not None
     assert found.label_rate.value == 70 / 210
-    stored = describe_prepared(prepare(log, small_plan(), tmp_path / "out").dataset)
+    stored = describe_prepared(prepare_log(log, small_plan(), tmp_path / "out").dataset)
     assert stored.label_rate == found.label_rate
 
 
@@ -120,7 +120,7 @@ def test_quantiles_of_rows_per_unit_see_the_tail(tmp_path: Path) -> None:
 
 
 def test_a_prepared_dataset_is_described_by_its_ids(csv: Path, tmp_path: Path) -> None:
-    dataset = prepare(small_log(csv), small_plan(), tmp_path / "out").dataset
+    dataset = prepare_log(small_log(csv), small_plan(), tmp_path / "out").dataset
     found, raw = describe_prepared(dataset), describe_log(small_log(csv))
     assert found.num_rows == raw.num_rows
     assert found.label_rate == raw.label_rate
@@ -149,7 +149,7 @@ def test_nothing_is_releasable_where_bad_lines_may_be_missing(tmp_path: Path) ->
     for name, rows in (("good", lines(5)), ("bad", [*lines(5), "bad"])):
         csv = write_log(tmp_path / f"{name}.csv", rows)
         log = dataclasses.replace(small_log(csv), bad_lines=BadLines.SKIP)
-        dataset = prepare(log, small_plan(), tmp_path / name).dataset
+        dataset = prepare_log(log, small_plan(), tmp_path / name).dataset
         for found in (describe_log(log), describe_prepared(dataset)):
             assert found.num_bad_lines.value == (name == "bad")
             assert found.num_rows.must_not_be_released

@@ -1,0 +1,214 @@
+"""The verbs of `tulle.data`: describe a log, and prepare it for training."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tulle.accounting.ledger import Ledger
+from tulle.data.description import Description, describe_log, describe_prepared
+from tulle.data.features.encoder import Encoder
+from tulle.data.features.feature_options import FeatureOptions
+from tulle.data.features.feature_plan import FeaturePlan
+from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
+from tulle.data.named_logs import FilePath, SchemaLike, log_as_said, log_of
+from tulle.data.preparation import (
+    PrepareConfig,
+    PrepareResult,
+    Progress,
+    VocabularyPayment,
+    begun_plan,
+    prepare_log,
+)
+from tulle.data.prepared.dataset import PreparedDataset
+from tulle.errors import ConfigError, DataError
+from tulle.privacy.units import Unit
+
+
+def describe(
+    data: object,
+    schema: SchemaLike | None = None,
+    *,
+    layout: str | None = None,
+    skip_bad_lines: bool = False,
+    watch: Callable[[int], None] | None = None,
+) -> Description:
+    """Counts rows, label rate, cardinalities and rows per unit, exactly.
+
+    Args:
+      data: Files of a log, a table of polars, pandas, Arrow or DuckDB, or a prepared dataset or
+        its folder.
+      schema: Roles of the columns: a Schema, plain data, or a TOML or JSON file. A prepared
+        dataset has its own.
+      layout: Name of a public log, in place of a schema or with one.
+      skip_bad_lines: Count and leave out lines that cannot be read; else they are refused.
+      watch: Function that is told the number of rows done.
+
+    Privacy:
+      Reads raw data and adds no noise: what it returns is for those who may see the data, and
+      each figure says whether it may be released.
+
+    Raises:
+      ConfigError: Roles are missing, or are given for a prepared dataset.
+      DataError: A file cannot be read or is there twice, or has no row.
+    """
+    if isinstance(data, list | tuple) and len(data) == 1:
+        data = data[0]
+    if isinstance(data, str | os.PathLike) and Path(data).is_dir():
+        data = PreparedDataset.open(Path(data))
+    if not isinstance(data, PreparedDataset):
+        log = log_as_said(data, schema, layout=layout, skip_bad_lines=skip_bad_lines)
+        return describe_log(log, progress=watch)
+    if layout is not None or schema is not None:
+        raise ConfigError("a prepared dataset has its own roles; leave out schema and layout.")
+    return describe_prepared(data)
+
+
+def prepare(
+    data: object,
+    schema: SchemaLike | None = None,
+    *,
+    output: FilePath,
+    layout: str | None = None,
+    allow_public: Sequence[str] = (),
+    features: FeaturePlan | None = None,
+    hash_bins_public: int | None = None,
+    hash_bins_sensitive: int | None = None,
+    min_count_public: int | None = None,
+    min_count_sensitive: int | None = None,
+    vocabulary_epsilon: float | None = None,
+    vocabulary_delta: float | None = None,
+    ledger: Ledger | FilePath | None = None,
+    log: Sequence[str] = (),
+    hour: bool = False,
+    day_of_week: bool = False,
+    like: FilePath | None = None,
+    salt: bytes | str | None = None,
+    num_classes: int = 2,
+    drop_rows_without_unit: bool = False,
+    skip_bad_lines: bool = False,
+    resume: bool = True,
+    watch: Progress | None = None,
+) -> PrepareResult:
+    """Writes files of a log as memory-mapped arrays, in one streaming pass.
+
+    Interrupted at any moment, it continues when it is called again in the same way.
+
+    Args:
+      data: A path, or several paths of one log in order.
+      schema: Roles of the columns: a Schema, plain data, or a TOML or JSON file.
+      output: New folder of the dataset.
+      layout: Name of a public log, in place of a schema or with one.
+      allow_public: Columns that may be public though a known log protects them.
+      features: What becomes of each column, in place of the settings of features below.
+      hash_bins_public: Number of ids that public values are hashed into; None: 100,000.
+      hash_bins_sensitive: Number of ids that sensitive values are hashed into; None: 50,000.
+      min_count_public: In place of hashing, an id for each public value with so many rows.
+      min_count_sensitive: The same for sensitive values, by noisy numbers of rows.
+      vocabulary_epsilon: What the noisy numbers of one row cost together.
+      vocabulary_delta: Probability that a value of one row alone is kept.
+      ledger: A ledger or its path, which is charged for them with the purpose "vocabulary".
+      log: Columns of numbers that become buckets of their logarithm.
+      hour: Whether the hour of the time is a feature.
+      day_of_week: Whether the day of the week of the time is a feature.
+      like: Folder of a prepared dataset whose ids are used, e.g. for a test set.
+      salt: Salt of the hashes, in bytes or in hexadecimal; None: a new one.
+      num_classes: Labels are whole numbers from 0 to this less one.
+      drop_rows_without_unit: Leave out rows that name no unit; else they are refused.
+      skip_bad_lines: Count and leave out lines that cannot be read; else they are refused.
+      resume: Continue what was begun in this folder; False: throw it away, vocabularies included.
+      watch: Function that is told rows done, bytes done and bytes in all.
+
+    Privacy:
+      The dataset is raw data: it stays where the log is. Vocabularies of sensitive columns are a
+      release. Unit: one row, replace. Event: that of `result.dataset.vocabulary_event`, charged
+      before noise is drawn, once also if the work is interrupted.
+
+    Raises:
+      ConfigError: Roles are missing, settings contradict each other, or data are in memory.
+      DataError: The log breaks its layout or schema, or has one file twice.
+      BudgetExceededError: A budget does not cover the vocabularies. Nothing was spent.
+      RunStateError: The folder exists, or was begun with other inputs or settings.
+    """
+    if not isinstance(data, str | os.PathLike | list | tuple):
+        raise ConfigError(
+            "data must be files of a log; a table in memory needs no preparation, train on it as "
+            "it is."
+        )
+    source = log_of(
+        data, schema, layout=layout, allow_public=allow_public, skip_bad_lines=skip_bad_lines
+    )
+    options = FeatureOptions(
+        hash_bins_public=hash_bins_public,
+        hash_bins_sensitive=hash_bins_sensitive,
+        min_count_public=min_count_public,
+        min_count_sensitive=min_count_sensitive,
+        log=tuple(log),
+        hour=hour,
+        day_of_week=day_of_week,
+        salt=_salt_of(salt),
+    )
+    folder = Path(output)
+    is_alone = options == FeatureOptions()
+    chosen: FeaturePlan | Encoder
+    if like is not None:
+        chosen = _encoder_of(Path(like), is_alone=is_alone and features is None)
+    elif features is not None:
+        if not is_alone:
+            raise ConfigError("features says it all; leave out the other feature settings.")
+        chosen = features
+    else:
+        # What was begun continues with its own salt; a new one would make other ids.
+        begun = begun_plan(folder) if resume and salt is None else None
+        options = options if begun is None else dataclasses.replace(options, salt=begun.salt)
+        chosen = options.plan(source.layout.schema)
+    return prepare_log(
+        source,
+        chosen,
+        folder,
+        config=PrepareConfig(
+            num_classes=num_classes, drop_rows_without_unit=drop_rows_without_unit
+        ),
+        payment=_payment(vocabulary_epsilon, vocabulary_delta, ledger),
+        resume=resume,
+        progress=watch,
+    )
+
+
+def _salt_of(given: bytes | str | None) -> bytes | None:
+    if not isinstance(given, str):
+        return given
+    try:
+        return bytes.fromhex(given)
+    except ValueError:
+        raise ConfigError(f"salt={given!r} must be hexadecimal, 32 to 128 digits.") from None
+
+
+def _encoder_of(folder: Path, *, is_alone: bool) -> Encoder:
+    if not is_alone:
+        raise ConfigError(
+            f"like={folder.name!r} takes all features from there; leave out the other feature "
+            "settings."
+        )
+    expected = PreparedDataset.open(folder).head.contents.encoder_fingerprint
+    encoder = Encoder.from_files(folder)
+    if encoder.fingerprint() != expected:
+        raise DataError(
+            f"the encoder in {folder.name} is not the one its arrays were made with; "
+            "prepare that dataset again."
+        )
+    return encoder
+
+
+def _payment(
+    epsilon: float | None, delta: float | None, ledger: Ledger | FilePath | None
+) -> VocabularyPayment | None:
+    if epsilon is None and delta is None and ledger is None:
+        return None
+    if epsilon is None or delta is None or ledger is None:
+        raise ConfigError(
+            "vocabulary_epsilon, vocabulary_delta and ledger belong together; give all three."
+        )
+    private = PrivateVocabularyConfig(unit=Unit.example(), epsilon=epsilon, delta=delta)
+    opened = ledger if isinstance(ledger, Ledger) else Ledger.open(Path(ledger))
+    return VocabularyPayment(private=private, ledger=opened)
