@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from tulle.data.schema import Schema
     from tulle.errors import TulleError
     from tulle.loading import load
-    from tulle.privacy.guarantee import Guarantee
+    from tulle.privacy.guarantee import Guarantee, Release
     from tulle.privacy.plan import Plan
-    from tulle.privacy.release import Release
     from tulle.privacy.units import Adjacency, Unit
     from tulle.runs.card import Card
     from tulle.train.classifier import Classifier

@@ -28,8 +28,7 @@ from tulle.privacy.units import Adjacency
 from tulle.runs.card import write_card
 from tulle.runs.card_entries import AuditResult
 from tulle.runs.folder import RunFolder
-from tulle.runs.record import card_of
-from tulle.runs.training_record import read_training
+from tulle.runs.record import card_of, read_training
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import FitResult, fit
 from tulle.train.methods.method import Accounting, Method

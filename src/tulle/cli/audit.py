@@ -6,7 +6,7 @@ from tulle.cli.audit_attacks import ATTACKS_EPILOG, attacks_command
 from tulle.cli.audit_mechanisms import AUDIT_MECHANISMS_EPILOG, audit_mechanisms_command
 from tulle.cli.audit_step import AUDIT_STEP_EPILOG, audit_step_command
 from tulle.cli.audit_train import AUDIT_TRAIN_EPILOG, audit_train_command
-from tulle.cli.help_panels import PanelledCommand, TrainingCommand
+from tulle.cli.option_class import PanelledCommand, TrainingCommand
 
 audit_app = typer.Typer(
     name="audit",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tulle.cli.help_panels import PanelledCommand
+from tulle.cli.option_class import PanelledCommand
 from tulle.errors import DataError, reason_of
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ import typer
 
 from tulle.cli.clean_stop import stopping_cleanly
 from tulle.cli.data_progress import showing_progress
-from tulle.cli.help_panels import PanelledCommand
 from tulle.cli.labels_options import LabelPlanOptions, ReleaseCommandOptions
-from tulle.cli.option_class import command_taking
+from tulle.cli.option_class import PanelledCommand, command_taking
 from tulle.cli.release_output import print_facts
 from tulle.errors import ConfigError
 

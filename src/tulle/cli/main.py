@@ -16,9 +16,9 @@ from tulle.cli.budget import budget_app
 from tulle.cli.command_words import in_command_words, with_options
 from tulle.cli.data import data_app
 from tulle.cli.demo import demo
-from tulle.cli.help_panels import PanelledCommand, TrainingCommand, present_name
 from tulle.cli.labels import labels_app
 from tulle.cli.measure import measure_app
+from tulle.cli.option_class import PanelledCommand, TrainingCommand, present_name
 from tulle.cli.report import REPORT_EPILOG, report_command
 from tulle.cli.reproduce import REPRODUCE_EPILOG, reproduce_command
 from tulle.cli.select import select_app

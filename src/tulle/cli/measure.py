@@ -2,12 +2,12 @@
 
 import typer
 
-from tulle.cli.help_panels import PanelledCommand
 from tulle.cli.measure_attribute import ATTRIBUTE_EPILOG, CLIPS_EPILOG, attribute_command, clips
 from tulle.cli.measure_counts import COUNT_EPILOG, REACH_EPILOG, count_command, reach_command
 from tulle.cli.measure_plan import PLAN_MEASURE_EPILOG, plan, present_plan_name
 from tulle.cli.measure_run import RUN_EPILOG, run_command
 from tulle.cli.measure_simulate import W3C_CONFORMANCE_EPILOG, simulate_app, w3c_conformance
+from tulle.cli.option_class import PanelledCommand
 
 measure_app = typer.Typer(
     name="measure",

@@ -4,7 +4,7 @@ import functools
 
 import typer
 
-from tulle.cli.help_panels import PanelledCommand
+from tulle.cli.option_class import PanelledCommand
 from tulle.cli.select_bill import BILL_EPILOG, bill_command
 from tulle.cli.select_decide import DECIDE_EPILOG, decide_command
 from tulle.cli.select_evaluate import EVALUATE_SELECTION_EPILOG, evaluate_selection_command

@@ -134,7 +134,9 @@ def evaluate_selection(options: EvaluateOptions) -> None:
 def _print(facts: dict[str, Any]) -> None:
     low, high = facts["interval"]
     typer.echo(f"target              {facts['target']}")
-    typer.echo(f"clicks a decision   {facts['clicks_per_decision']:.5g} ({low:.5g} to {high:.5g})")
+    typer.echo(
+        f"clicks a decision   {facts['clicks_per_decision']:.5g} (low {low:.5g}, high {high:.5g})"
+    )
     typer.echo(f"noise stddev        {facts['noise_stddev']:.3g}")
     typer.echo(f"sampling stddev     {facts['sampling_stddev']:.3g}")
     typer.echo(f"decisions           {facts['num_decisions']:,} of {facts['num_users']:,} units")

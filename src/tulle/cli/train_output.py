@@ -107,6 +107,7 @@ def _facts(result: "FitResult", run: Path) -> dict[str, object]:
     return {
         "method": plan.privacy.settings["method"],
         "model": result.model.kind,
+        "auc": None if metrics is None else metrics.auc,
         "auc_loss": None if metrics is None else metrics.auc_loss,
         "auc_loss_interval": None if metrics is None else list(metrics.auc_loss_interval),
         "relative_auc_loss": result.relative_auc_loss,
@@ -139,7 +140,7 @@ def _shown(name: str, value: object, result: "FitResult") -> str:
         return f"{value:+.2f}%"
     if name == "auc_loss_interval" and result.metrics is not None:
         low, high = result.metrics.auc_loss_interval
-        return f"{low:.4f} to {high:.4f} (95%)"
+        return f"low {low:.4f}, high {high:.4f} (95%)"
     if name == "seconds":
         return f"{value:.1f}"
     return f"{value:.4f}" if isinstance(value, float) else f"{value}"

@@ -28,9 +28,8 @@ from tulle.mechanisms.gaussian import GaussianConfig, release_gaussian
 from tulle.mechanisms.noisy_reports import IntArray, check_held_values
 from tulle.privacy.events import DiscreteLaplace, Event, Gaussian
 from tulle.privacy.fields import Scalar, check_count, check_epsilon
-from tulle.privacy.guarantee import Guarantee
+from tulle.privacy.guarantee import Guarantee, Interval, Release
 from tulle.privacy.plan import Assumption, Bound, ColumnRoles, Plan, Status
-from tulle.privacy.release import Interval, Release
 from tulle.privacy.units import Adjacency, Scope, TrustModel, Unit
 
 MAX_USERS = 2**40

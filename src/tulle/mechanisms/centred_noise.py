@@ -14,7 +14,7 @@ from tulle.errors import DataError
 from tulle.mechanisms.exact import IntArray
 from tulle.privacy.events import Event
 from tulle.privacy.fields import check_prob
-from tulle.privacy.release import Interval, Release
+from tulle.privacy.guarantee import Interval, Release
 from tulle.privacy.units import Adjacency
 
 

@@ -31,7 +31,7 @@ from tulle.mechanisms.exact import (
     sample_signed_floors,
 )
 from tulle.privacy import events
-from tulle.privacy.release import Release
+from tulle.privacy.guarantee import Release
 
 _LEAST_SCALE = 0.02
 """Least scale: below it there is no noise in practice."""

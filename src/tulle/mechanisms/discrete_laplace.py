@@ -32,7 +32,7 @@ from tulle.mechanisms.exact import (
 )
 from tulle.privacy import events
 from tulle.privacy.fields import check_epsilon
-from tulle.privacy.release import Release
+from tulle.privacy.guarantee import Release
 from tulle.privacy.units import Adjacency
 
 

@@ -6,9 +6,8 @@ from tulle.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from tulle.privacy import events
-    from tulle.privacy.guarantee import Claim, Guarantee
+    from tulle.privacy.guarantee import Claim, Guarantee, Interval, Release
     from tulle.privacy.plan import Assumption, Bound, ColumnRoles, Plan, Status
-    from tulle.privacy.release import Interval, Release
     from tulle.privacy.units import Adjacency, Owner, Scope, TrustModel, Unit
 
 __all__ = [

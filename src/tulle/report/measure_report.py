@@ -4,8 +4,9 @@ Everything comes from the record of the measurement, which is public. Numbers st
 released; sizes of slices are released sizes, never raw ones.
 """
 
+import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tulle.accounting.accountant import pld_epsilon
@@ -14,7 +15,6 @@ from tulle.report.html.card_sections import card_page
 from tulle.report.html.charts import Axis, Bar, BarChart, Curve, CurveChart
 from tulle.report.html.page import Block, Figure, Page, Paragraph, Section
 from tulle.report.html.tables import Table
-from tulle.report.tree_figures import SUM, slice_name, tree_figures
 from tulle.runs.card import Card
 
 if TYPE_CHECKING:
@@ -151,3 +151,164 @@ def _budget(record: "MeasureRecord") -> tuple[Section, ...]:
     )
     chart = BarChart(name="Budget split", value_name="epsilon of the table alone", bars=bars)
     return (Section("Budget", (Figure(chart, f"At delta={guarantee.delta:g}."),)),)
+
+
+SUM = "(sum)"
+"""Label of the row that totals all slices that are listed or were found."""
+_BEFORE, _AFTER = "as measured", "consistent"
+_MOST_PARENTS = 15
+_ROUNDING = 1e-9
+"""Share of a number's size below which what is left over comes from rounding."""
+
+Row = Mapping[str, Any]
+
+
+def tree_figures(name: str, rows: Sequence[Row], slices: Sequence[str]) -> list[Block]:
+    """The figures of one kind of number; none if its rows are of no hierarchy.
+
+    Args:
+      name: Name of table and number.
+      rows: Rows of the released table, one kind of number.
+      slices: The columns that say which slice a row is about.
+    """
+    if not rows or not {"level", "measured_stddev"} & rows[0].keys():
+        return []
+    groups = _levels(rows, slices)
+    return [*_noise(name, groups), *_totals(name, groups), *_gaps(name, rows, slices)]
+
+
+def slice_name(row: Row, slices: Sequence[str]) -> str:
+    """A slice in words."""
+    return ", ".join(str(row[name]) for name in slices if row[name] is not None) or SUM
+
+
+def _levels(rows: Sequence[Row], slices: Sequence[str]) -> dict[str, list[Row]]:
+    """The rows of each level by its name, from the top."""
+    if "level" not in rows[0]:
+        return {f"by {', '.join(slices)}": list(rows)}
+    groups = {}
+    for level in sorted({row["level"] for row in rows}):
+        own = [row for row in rows if row["level"] == level]
+        by = [column for column in slices if any(row[column] is not None for row in own)]
+        groups[f"by {', '.join(by)}" if by else SUM] = own
+    return groups
+
+
+def _noise(name: str, groups: Mapping[str, Sequence[Row]]) -> list[Block]:
+    bars = []
+    for label, rows in groups.items():
+        before, after = _spread(rows, "measured_stddev"), _spread(rows, "noise_stddev")
+        bars += _around(f"{label}, {_BEFORE}", before, None, is_muted=True)
+        bars += _around(f"{label}, {_AFTER}", after, None)
+    if not any(bar.is_muted for bar in bars) and len(groups) < 2:
+        return []
+    return _figure(
+        f"{name}: noise by level, before and after",
+        "standard deviation of one number",
+        bars,
+        "Levels tell about each other, so consistent numbers are surer.",
+    )
+
+
+def _totals(name: str, groups: Mapping[str, Sequence[Row]]) -> list[Block]:
+    """What each level sums to; consistent ones are sums of the top, with its noise."""
+    if len(groups) < 2:
+        return []
+    top = next(iter(groups.values()))
+    top_stddev = _sum_stddev(top, "noise_stddev")
+    bars = []
+    for label, rows in groups.items():
+        bars += _around(
+            f"{label}, {_BEFORE}",
+            _total(rows, "measured_value"),
+            _sum_stddev(rows, "measured_stddev"),
+            is_muted=True,
+        )
+        bars += _around(f"{label}, {_AFTER}", _total(rows, "value"), top_stddev)
+    bars += _around("every level, none below 0 (biased)", _total(top, "nonnegative"), None)
+    return _figure(
+        f"{name}: total of each level, before and after",
+        "sum of the level, give or take one standard deviation",
+        bars,
+        "Consistent levels all sum to the same.",
+    )
+
+
+def _gaps(name: str, rows: Sequence[Row], slices: Sequence[str]) -> list[Block]:
+    """How far the parts of a number were from it, one bar for each number with parts."""
+    if "level" not in rows[0] or "measured_value" not in rows[0]:
+        return []
+    bars, left = [], 0.0
+    for parent, children in _families(rows, slices):
+        family = [parent, *children]
+        before = _gap(parent, children, "measured_value")
+        after = _gap(parent, children, "value")
+        if before is None or after is None:
+            continue
+        size = max(abs(row["value"]) for row in family)
+        left = max(left, abs(after) if abs(after) > _ROUNDING * max(size, 1.0) else 0.0)
+        label = f"{slice_name(parent, slices)}, {len(children)} parts"
+        bars += _around(label, before, _sum_stddev(family, "measured_stddev"), is_muted=True)
+    shown = bars[:_MOST_PARENTS]
+    more = f" The first {len(shown)} of {len(bars):,}." if len(bars) > len(shown) else ""
+    return _figure(
+        f"{name}: sum of the parts less the whole, as measured",
+        "gap, give or take one standard deviation",
+        shown,
+        f"After consistency the largest gap is {left:g}.{more}",
+    )
+
+
+def _families(rows: Sequence[Row], slices: Sequence[str]) -> Iterable[tuple[Row, list[Row]]]:
+    """Each number that has parts, with them."""
+    by_level: dict[int, list[Row]] = {}
+    for row in rows:
+        by_level.setdefault(row["level"], []).append(row)
+    for level, parents in by_level.items():
+        columns = [name for name in slices if any(row[name] is not None for row in parents)]
+        parts: dict[tuple[Any, ...], list[Row]] = {}
+        for row in by_level.get(level + 1, ()):
+            parts.setdefault(tuple(row[name] for name in columns), []).append(row)
+        for parent in parents:
+            children = parts.get(tuple(parent[name] for name in columns))
+            if children:
+                yield parent, children
+
+
+def _gap(parent: Row, children: Sequence[Row], key: str) -> float | None:
+    whole, parts = parent[key], _total(children, key)
+    return None if whole is None or parts is None else parts - whole
+
+
+def _around(
+    label: str, value: float | None, stddev: float | None, *, is_muted: bool = False
+) -> list[Bar]:
+    """A bar with its spread; none where nothing is known."""
+    if value is None:
+        return []
+    low, high = (None, None) if stddev is None else (value - stddev, value + stddev)
+    return [Bar(label=label, value=value, low=low, high=high, is_muted=is_muted)]
+
+
+def _total(rows: Sequence[Row], key: str) -> float | None:
+    """Sum of a column; None if one of its numbers is not known."""
+    values = [row.get(key) for row in rows]
+    return None if None in values else math.fsum(v for v in values if v is not None)
+
+
+def _sum_stddev(rows: Sequence[Row], key: str) -> float | None:
+    """Standard deviation of a sum of numbers with independent noise; None if one is not known."""
+    values = [row.get(key) for row in rows]
+    return None if None in values else math.hypot(*(v for v in values if v is not None))
+
+
+def _spread(rows: Sequence[Row], key: str) -> float | None:
+    """Root of the mean variance, of those that are known."""
+    known = [row[key] for row in rows if row.get(key) is not None]
+    return math.hypot(*known) / math.sqrt(len(known)) if known else None
+
+
+def _figure(name: str, value_name: str, bars: Sequence[Bar], caption: str) -> list[Block]:
+    if not bars:
+        return []
+    return [Figure(BarChart(name=name, value_name=value_name, bars=tuple(bars)), caption)]

@@ -6,8 +6,7 @@ from tulle.report.html.page import Page, Section
 from tulle.report.html.page_html import render_html
 from tulle.report.run_utility import utility_table
 from tulle.runs.card import Card
-from tulle.runs.record import Record
-from tulle.runs.training_record import TrainingRecord
+from tulle.runs.record import Record, TrainingRecord
 
 _HEIGHT = 480
 """Pixels of a page in a notebook; a longer page scrolls."""

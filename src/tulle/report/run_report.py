@@ -20,7 +20,7 @@ from tulle.report.run_utility import CardedRun, utility_facts, utility_section
 from tulle.runs.card import Card
 from tulle.runs.card_text import NOT_PRIVATE
 from tulle.runs.folder import RunFolder
-from tulle.runs.training_record import TrainingRecord, read_training
+from tulle.runs.record import TrainingRecord, read_training
 
 _MOST_STEPS = 300
 """Most steps of one curve; longer ones are thinned out."""

@@ -14,7 +14,7 @@ from tulle.report.html.tables import Table
 from tulle.runs.card import Card
 from tulle.runs.card_text import print_up
 from tulle.runs.folder import RunFolder
-from tulle.runs.training_record import read_training, relative_auc_loss
+from tulle.runs.record import read_training, relative_auc_loss
 
 _NAME = "AUC loss with 95% intervals"
 _VALUE = "AUC loss, less is better"
@@ -73,7 +73,7 @@ def utility_section(
 
 
 def utility_facts(run: CardedRun, baseline: RunFolder | None) -> list[tuple[str, str]]:
-    """The figures that a reader wants first: AUC loss, its distance to a baseline, calibration.
+    """The figures that a reader wants first: AUC, AUC loss against a baseline, calibration.
 
     Privacy:
       As `utility_section`.
@@ -82,8 +82,8 @@ def utility_facts(run: CardedRun, baseline: RunFolder | None) -> list[tuple[str,
         return []
     metrics = _metrics(run.folder)
     low, high = metrics["auc_loss_interval"]
-    interval = f"{metrics['auc_loss']:.3f} ({low:.3f} to {high:.3f})"
-    facts = [("AUC loss, with 95% interval", interval)]
+    auc = f"{1 - metrics['auc_loss']:.3f} (low {1 - high:.3f}, high {1 - low:.3f})"
+    facts = [("AUC, with 95% interval", auc), ("AUC loss", f"{metrics['auc_loss']:.3f}")]
     if baseline is not None:
         relative = relative_auc_loss(run.folder, baseline)
         facts.append(("AUC loss against no privacy", f"{relative:+.1f}%"))
@@ -114,7 +114,7 @@ def utility_table(card: Card) -> Table:
         )
         for figure in card.utility
     )
-    return Table(head=("figure", "value", "from", "to"), rows=rows)
+    return Table(head=("metric", "value", "low", "high"), rows=rows)
 
 
 def _check_comparable(folder: RunFolder, other: RunFolder) -> None:

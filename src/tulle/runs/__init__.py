@@ -13,8 +13,7 @@ if TYPE_CHECKING:
         keyed_fingerprint,
     )
     from tulle.runs.folder import RunFolder
-    from tulle.runs.record import Record, Result, card_of
-    from tulle.runs.training_record import TrainingRecord, read_training
+    from tulle.runs.record import Record, Result, TrainingRecord, card_of, read_training
 
 __all__ = [
     "AuditResult",

@@ -27,9 +27,8 @@ from tulle.privacy.fields import (
     infinite_if_null,
     null_if_infinite,
 )
-from tulle.privacy.guarantee import Claim, round_up
+from tulle.privacy.guarantee import Claim, Interval, round_up
 from tulle.privacy.plan import Plan
-from tulle.privacy.release import Interval
 
 METHOD = "privacy loss distributions"
 _DIGITS = 9

@@ -334,7 +334,7 @@ def _interval(interval: Mapping[str, Any] | None) -> str | None:
     if interval is None:
         return None
     low, high, confidence = (_value(interval[name]) for name in ("low", "high", "confidence"))
-    return f"{low} to {high} (confidence {confidence})"
+    return f"low {low}, high {high} (confidence {confidence})"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

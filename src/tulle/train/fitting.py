@@ -17,9 +17,8 @@ from tulle.mechanisms.entropy import NoiseSource, SeededNoise, noise_source
 from tulle.privacy.fields import Scalar, null_if_infinite
 from tulle.quality.metrics import QualityMetrics
 from tulle.runs.folder import RunFolder
-from tulle.runs.record import Result
+from tulle.runs.record import RESULT_FILE, Result, TrainingRecord, relative_loss
 from tulle.runs.records import StopRequest, stop_signals
-from tulle.runs.training_record import RESULT_FILE, TrainingRecord, relative_loss
 from tulle.train.examples import ExampleSet, content_fingerprint
 from tulle.train.methods.catalogue import method_data
 from tulle.train.methods.method import Method, Trained

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 from tulle.data.prepared.format import PreparedFeature
 from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import check_list
-from tulle.train.model_folder import ENCODER_FILES, read_model_folder
-from tulle.train.trained_model import TrainedModel
+from tulle.train.trained_model import ENCODER_FILES, TrainedModel, read_model_folder
 
 if TYPE_CHECKING:
     import torch

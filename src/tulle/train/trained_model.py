@@ -1,22 +1,223 @@
-"""A model after training: what it predicts, which columns it looks at, and how it is written."""
+"""A model after training: what it predicts, which columns it looks at, and the folder it is in.
+
+The folder is there as a whole or not at all. It holds the parameters (model.safetensors), what they
+mean (model.json), a file that loads both without tulle (load_model.py), and where it is known the
+encoder that makes ids of columns (encoder.json, vocabularies.npz). It is written under a hidden
+name. model.json comes last and has the checksum of the parameters: a hidden folder in which both
+agree is whole, whatever became of the process that wrote it.
+"""
 
 import abc
 import dataclasses
+import hashlib
+import json
+import os
+import secrets
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save_file
 
-from tulle.data.prepared.dataset import PreparedDataset
+from tulle.atomic_files import check_room, sync_folder
+from tulle.data.prepared.dataset import PreparedDataset, hash_file
 from tulle.data.prepared.format import PreparedFeature
-from tulle.errors import DataError
+from tulle.errors import ConfigError, DataError, RunStateError
+from tulle.privacy.fields import check_fields, parse_json
 from tulle.quality.metrics import QualityMetrics, evaluate_predictions
 from tulle.train.examples import ExampleSet
 
 if TYPE_CHECKING:
     from tulle.data.features.encoder import Encoder
+
+FORMAT = "tulle model"
+TENSORS_FILE = "model.safetensors"
+DESCRIPTION_FILE = "model.json"
+ENCODER_FILES = ("encoder.json", "vocabularies.npz")
+"""What the encoder of the data leaves in a folder."""
+
+_KEYS = ("format", "version", "settings", "truncated", "features", "lookups", "sha256", "facts")
+_LOADER_FILE = "load_model.py"
+_STAGED = "partial"
+_MORE_BYTES = 1 << 20
+"""Room for the loader, the head of the parameters and the indentation of what they mean."""
+
+
+class ModelFiles(NamedTuple):
+    """What the folder of a model holds, read and compared with its checksum."""
+
+    description: dict[str, Any]
+    arrays: dict[str, NDArray[Any]]
+
+
+def write_model_folder(
+    folder: Path,
+    arrays: Mapping[str, NDArray[Any]],
+    description: Mapping[str, object],
+    *,
+    loader: Path,
+    encoder: "Encoder | Path | None" = None,
+    keep_cut: bool = False,
+) -> None:
+    """Writes the parameters of a model and what they mean into a new folder.
+
+    Args:
+      folder: Path of the folder, which must not exist.
+      arrays: Parameters by the names that the loader knows them by.
+      description: Plain data that the loader makes a model of them with; their format and
+        checksum are added.
+      loader: Source of load_model.py, which needs nothing of tulle.
+      encoder: What makes ids of columns, or the folder that its files lie in; None: nothing is
+        kept of it, and the model takes ids alone.
+      keep_cut: Make sure of room before the first byte, and leave what was written under its
+        hidden name if the export fails after that.
+
+    Privacy:
+      All of it becomes public as it is.
+
+    Raises:
+      ConfigError: The description is no plain data.
+      DataError: A parameter is NaN or infinite.
+      RunStateError: The folder exists or cannot be written.
+    """
+    description = {"format": FORMAT, **description}
+    _check_finite(arrays)
+    _check_plain(description)
+    staged = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.{_STAGED}")
+    if folder.exists():
+        raise _exists(folder)
+    stays = False
+    try:
+        staged.mkdir()
+        if keep_cut:
+            num_bytes = sum(values.nbytes for values in arrays.values())
+            check_room(staged, num_bytes + len(json.dumps(description)) + _MORE_BYTES)
+            stays = True
+        shutil.copyfile(loader, staged / _LOADER_FILE)
+        _put_encoder(staged, encoder)
+        _write_parameters(staged, arrays, description)
+        put_in_place(staged, folder)
+    except OSError as error:
+        if folder.exists() and staged.exists():
+            raise _exists(folder) from None
+        raise RunStateError(
+            f"{folder.name} cannot be written: {error.strerror}; name a place in a folder that "
+            "exists, has room and may be written to."
+        ) from None
+    finally:
+        if not stays:
+            shutil.rmtree(staged, ignore_errors=True)
+
+
+def read_model_folder(folder: Path) -> ModelFiles:
+    """Reads the files of a model, with every byte of its parameters compared.
+
+    Raises:
+      DataError: The folder holds no exported model, or a file was cut or changed.
+    """
+    path = folder / TENSORS_FILE
+    try:
+        stored = _read_description(folder / DESCRIPTION_FILE)
+        content = path.read_bytes()
+    except OSError as error:
+        name = Path(error.filename or folder).name
+        raise DataError(f"{folder.name} is no exported model: {name}: {error.strerror}") from None
+    if hashlib.sha256(content).hexdigest() != stored["sha256"]:
+        raise DataError(f"{path.name} was cut or changed")
+    try:
+        arrays = load_arrays(content)
+    except SafetensorError:
+        raise DataError(f"the header of {path.name} is damaged") from None
+    for name, values in arrays.items():
+        if not np.isfinite(values).all():
+            raise DataError(f"tensor {name!r} of {path.name} has NaN or infinite numbers")
+    return ModelFiles(stored, arrays)
+
+
+def cut_exports(folder: Path) -> list[Path]:
+    """Hidden folders that exports to this folder have left beside it when they were killed."""
+    return sorted(folder.parent.glob(f".{folder.name}.*.{_STAGED}"))
+
+
+def clear_cut_exports(folder: Path) -> None:
+    """Removes what exports to this folder that were killed have left beside it."""
+    for staged in cut_exports(folder):
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def has_content(staged: Path) -> bool:
+    """True if a byte of a model's parameters is in a hidden folder."""
+    parameters = staged / TENSORS_FILE
+    return parameters.exists() and parameters.stat().st_size > 0
+
+
+def put_in_place(staged: Path, folder: Path) -> None:
+    """Gives a whole model its name in one step, after all of it is safely on disk."""
+    for path in staged.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    sync_folder(staged)
+    os.rename(staged, folder)
+    sync_folder(folder.parent)
+
+
+def _read_description(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_bytes().decode()
+        stored = parse_json(path.name, text)
+    except (UnicodeDecodeError, ConfigError):
+        raise DataError(f"{path.name} is not JSON; it is cut or damaged") from None
+    if not isinstance(stored, dict) or stored.get("format") != FORMAT:
+        raise DataError(f"{path.name} does not describe a model of tulle")
+    return dict(check_fields(path.name, stored, _KEYS))
+
+
+def _check_finite(arrays: Mapping[str, NDArray[Any]]) -> None:
+    for name, values in arrays.items():
+        if not np.isfinite(values).all():
+            raise DataError(
+                f"parameter {name!r} has NaN or infinite values; such a model predicts nothing. "
+                "Train again with other settings, such as a lower learning rate."
+            )
+
+
+def _check_plain(description: Mapping[str, object]) -> None:
+    try:
+        json.dumps(description, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"facts must be plain data that JSON can hold ({error}); convert them first."
+        ) from None
+
+
+def _put_encoder(folder: Path, encoder: "Encoder | Path | None") -> None:
+    if isinstance(encoder, Path):
+        for name in ENCODER_FILES:
+            shutil.copyfile(encoder / name, folder / name)
+    elif encoder is not None:
+        encoder.to_files(folder)
+
+
+def _write_parameters(
+    folder: Path, arrays: Mapping[str, NDArray[Any]], description: Mapping[str, object]
+) -> None:
+    path = folder / TENSORS_FILE
+    # A copy: arrays may be read-only or share their memory.
+    save_file({name: np.array(values) for name, values in arrays.items()}, path, {"format": "pt"})
+    # safetensors lets only the owner read; the user's own mask decides, as for the others.
+    path.chmod((folder / _LOADER_FILE).stat().st_mode)
+    digest = hash_file(path, path.stat().st_size).hexdigest()
+    text = json.dumps({**description, "sha256": digest}, indent=1, allow_nan=False) + "\n"
+    (folder / DESCRIPTION_FILE).write_text(text, encoding="utf-8")
+
+
+def _exists(folder: Path) -> RunStateError:
+    return RunStateError(f"{folder.name} exists already; name a new folder for the model.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -43,7 +244,7 @@ class TrainedModel(abc.ABC):
 
     @abc.abstractmethod
     def write(self, folder: Path, facts: Mapping[str, object], *, keep_cut: bool = False) -> None:
-        """Writes the model into a new folder, see `model_folder`.
+        """Writes the model into a new folder, see `write_model_folder`.
 
         Args:
           folder: Path of the folder, which must not exist.

@@ -20,7 +20,7 @@ from tulle.data.splits import split_at_random, split_by_unit
 from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import check_count, check_finite, did_you_mean
 from tulle.train.examples import ExampleSet, PlannedRows, examples_of
-from tulle.train.model_folder import ENCODER_FILES
+from tulle.train.trained_model import ENCODER_FILES
 
 if TYPE_CHECKING:
     from tulle.data.features.encoder import Encoder

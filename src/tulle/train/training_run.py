@@ -20,10 +20,15 @@ from tulle.runs.folder import RunFolder
 from tulle.train.examples import ExampleSet
 from tulle.train.methods.method import Method
 from tulle.train.methods.train_plan import TrainPlan
-from tulle.train.model_folder import clear_cut_exports, cut_exports, has_content, put_in_place
 from tulle.train.run_context import RunContext, RunOptions
 from tulle.train.saved_models import load_model
-from tulle.train.trained_model import TrainedModel
+from tulle.train.trained_model import (
+    TrainedModel,
+    clear_cut_exports,
+    cut_exports,
+    has_content,
+    put_in_place,
+)
 from tulle.train.training_rows import TrainingRows
 
 if TYPE_CHECKING:

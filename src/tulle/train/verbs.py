@@ -17,7 +17,7 @@ from tulle.atomic_files import reporting_disk_errors
 from tulle.errors import ConfigError, DataError, reason_of
 from tulle.runs.card import write_card
 from tulle.runs.folder import RunFolder
-from tulle.runs.training_record import check_baseline
+from tulle.runs.record import check_baseline
 from tulle.train import fitting
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import FitResult

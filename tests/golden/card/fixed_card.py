@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 
 from tulle.mechanisms.entropy import OperatingSystemNoise
 from tulle.privacy.events import Composed, Gaussian, PoissonSampled, RandomizedResponse, Repeated
-from tulle.privacy.guarantee import Claim, Guarantee
+from tulle.privacy.guarantee import Claim, Guarantee, Interval
 from tulle.privacy.plan import Assumption, Bound, ColumnRoles, Plan, Status
-from tulle.privacy.release import Interval
 from tulle.privacy.units import Adjacency, Scope, TrustModel, Unit
 from tulle.runs.card import Card, build_card
 from tulle.runs.card_entries import AuditResult, Provenance, UtilityFigure, keyed_fingerprint

@@ -49,7 +49,7 @@ def test_text_shows_estimate_and_interval(capsys: pytest.CaptureFixture[str]) ->
     numbers = json.loads(Path("value.json").read_text())
     low, high = numbers["interval"]
     value = numbers["clicks_per_decision"]
-    assert f"clicks a decision   {value:.5g} ({low:.5g} to {high:.5g})" in shown
+    assert f"clicks a decision   {value:.5g} (low {low:.5g}, high {high:.5g})" in shown
     assert "NOT A PRIVATE RELEASE" in shown
 
 

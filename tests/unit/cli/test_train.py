@@ -25,7 +25,14 @@ from unit.cli.train_commands import SYNTH, error_of, facts_of, run, write_prepar
 from unit.data.prepared.small_dataset import CONTENTS, SETTINGS, block
 
 KEYS = {
-    *("auc_loss", "auc_loss_interval", "log_loss", "calibration", "normalised_cross_entropy"),
+    *(
+        "auc",
+        "auc_loss",
+        "auc_loss_interval",
+        "log_loss",
+        "calibration",
+        "normalised_cross_entropy",
+    ),
     *("relative_log_likelihood", "bidding_over_constant"),
     *("relative_auc_loss", "epsilon", "delta", "label_epsilon", "noise_multiplier", "steps"),
     *("steps_lost", "method", "model", "seconds", "run", "card", "verdict"),
@@ -98,7 +105,9 @@ def test_every_method_leaves_a_run_with_a_card(
     card = read_card(Path(facts["card"]))
     assert card.verdict == facts["verdict"]
     assert facts["verdict"].startswith("Private release") is is_private
-    assert {figure.name: figure.value for figure in card.utility}["AUC loss"] == facts["auc_loss"]
+    figures = {figure.name: figure.value for figure in card.utility}
+    assert (figures["AUC"], figures["AUC loss"]) == (facts["auc"], facts["auc_loss"])
+    assert facts["auc"] == 1 - facts["auc_loss"]
 
 
 def test_a_seed_is_no_private_release(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from tulle.errors import ConfigError
 from tulle.privacy.events import Laplace
-from tulle.privacy.release import Interval, Release
+from tulle.privacy.guarantee import Interval, Release
 
 INTERVAL = Interval(low=90.0, high=110.0)
 EVENT = Laplace(noise_multiplier=1.0)

@@ -19,7 +19,7 @@ from tulle.labels.mechanisms.unbiased_response import UnbiasedResponse
 from tulle.labels.mechanisms.unit_response import JointResponse, PerRowResponse
 from tulle.report.html.charts import CurveChart, MatrixChart
 from tulle.report.html.page import Figure
-from tulle.report.label_channels import channel_facts, channel_figures
+from tulle.report.labels_report import channel_facts, channel_figures
 
 EPSILON = 2.0
 GRID = LabelGrid(low=0.0, high=40.0, step=2.0)

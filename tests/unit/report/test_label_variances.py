@@ -13,8 +13,7 @@ from tulle.labels.mechanisms.unit_response import JointResponse
 from tulle.labels.numeric_planner import plan_numeric
 from tulle.report.html.charts import BarChart, CurveChart
 from tulle.report.html.page import Figure, Section
-from tulle.report.label_channels import channel_facts
-from tulle.report.label_variances import variance_section
+from tulle.report.labels_report import channel_facts, variance_section
 from unit.report.test_label_channels import EPSILON, GRID, described
 
 

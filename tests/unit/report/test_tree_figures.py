@@ -8,7 +8,7 @@ import pytest
 
 from tulle.report.html.charts import Bar, BarChart
 from tulle.report.html.page import Figure
-from tulle.report.tree_figures import tree_figures
+from tulle.report.measure_report import tree_figures
 from unit.measure.queries.small_measurements import config_of, run_measure, settings, write_log
 
 

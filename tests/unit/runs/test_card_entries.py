@@ -8,7 +8,7 @@ import pytest
 from golden.card.fixed_card import AUDIT, PROVENANCE, UTILITY
 from tulle.errors import ConfigError
 from tulle.privacy.codec import plain_data, settings_from
-from tulle.privacy.release import Interval
+from tulle.privacy.guarantee import Interval
 from tulle.runs.card_entries import (
     AuditResult,
     Provenance,

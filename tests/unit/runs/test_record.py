@@ -16,8 +16,7 @@ from tulle.privacy.events import Laplace
 from tulle.privacy.plan import Plan
 from tulle.runs.card import Card
 from tulle.runs.card_text import render_card
-from tulle.runs.record import Record, Result, card_of
-from tulle.runs.training_record import TrainingRecord
+from tulle.runs.record import Record, Result, TrainingRecord, card_of
 from tulle.select.decisions.draws import decide
 from tulle.select.decisions.selection_record import SelectionRecord
 from tulle.select.selection_config import Consent

@@ -11,8 +11,7 @@ from tulle.privacy.events import NonPrivate
 from tulle.runs.card import Card, read_card, write_card
 from tulle.runs.card_text import NOT_PRIVATE
 from tulle.runs.folder import RunFolder
-from tulle.runs.record import card_of
-from tulle.runs.training_record import check_baseline, read_training, relative_auc_loss
+from tulle.runs.record import card_of, check_baseline, read_training, relative_auc_loss
 
 METRICS = {
     "auc_loss": 0.25,
@@ -64,14 +63,17 @@ def figures(card: Card) -> dict[str, float]:
 def test_a_card_has_the_figures_of_the_run_and_where_they_are_from(tmp_path: Path) -> None:
     card = card_of(read_training(make_run(tmp_path / "a")))
     assert figures(card) == {
+        "AUC": 0.75,
         "AUC loss": 0.25,
         "log loss": 0.4,
         "calibration, mean prediction over mean label": 1.05,
         "normalised cross-entropy": 0.9,
     }
-    interval = card.utility[0].interval
-    assert interval is not None
-    assert (interval.low, interval.high, interval.confidence) == (0.23, 0.27, 0.95)
+    auc, auc_loss = (figure.interval for figure in card.utility[:2])
+    assert auc is not None
+    assert auc_loss is not None
+    assert (auc.low, auc.high) == (0.73, 0.77)
+    assert (auc_loss.low, auc_loss.high, auc_loss.confidence) == (0.23, 0.27, 0.95)
     assert {figure.measured_on for figure in card.utility} == {"0.2 of the rows"}
     assert card.randomness.is_secure
     assert {"torch", "safetensors", "dp-accounting"} <= set(card.provenance.libraries)

@@ -29,9 +29,8 @@ from tulle.privacy.plan import ColumnRoles
 from tulle.privacy.units import Adjacency, Owner, Scope
 from tulle.runs.charging import ReleaseCharge
 from tulle.runs.folder import RunFolder
-from tulle.runs.record import card_of
+from tulle.runs.record import card_of, read_training
 from tulle.runs.records import StopRequest
-from tulle.runs.training_record import read_training
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import FitResult, fit
 from tulle.train.methods.catalogue import method_data, method_from

@@ -12,7 +12,7 @@ from tulle.accounting.refusal import SpendRefusedError
 from tulle.data.features.encoder import Encoder
 from tulle.data.features.feature_plan import FeaturePlan, HashedFeature, VocabularyFeature
 from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
-from tulle.data.prepare import VocabularyPayment, prepare
+from tulle.data.preparation import VocabularyPayment, prepare_log
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.errors import ConfigError
 from tulle.privacy.events import Composed, Event
@@ -58,7 +58,7 @@ def make_ledger(path: Path, epsilon: float = EPSILON) -> Ledger:
 def prepare_paid(folder: Path, ledger: Ledger) -> PreparedDataset:
     log = small_log(write_log(folder / "small.csv", lines(300)))
     payment = VocabularyPayment(private=PRIVATE, ledger=ledger)
-    return prepare(log, FEATURES, folder / "prepared", payment=payment).dataset
+    return prepare_log(log, FEATURES, folder / "prepared", payment=payment).dataset
 
 
 def calibrated(config: Method) -> Method:
@@ -130,7 +130,7 @@ def test_resuming_and_test_rows_charge_nothing(tmp_path: Path) -> None:
     data = prepare_paid(tmp_path, ledger)
     (tmp_path / "test").mkdir()
     log = small_log(write_log(tmp_path / "test" / "small.csv", lines(60, first=900)))
-    test = prepare(log, Encoder.from_files(data.folder), tmp_path / "test" / "prepared").dataset
+    test = prepare_log(log, Encoder.from_files(data.folder), tmp_path / "test" / "prepared").dataset
     train(data, two_phase(), ledger, tmp_path / "run")
     before = spent(ledger)
     options = RunOptions(

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from tulle.errors import ConfigError, DataError, TulleError
 from tulle.privacy.fields import check_count, check_finite, check_text
-from tulle.privacy.release import Release
+from tulle.privacy.guarantee import Release
 
 FloatArray = npt.NDArray[np.float64]
 _TOLERANCE = 1e-9

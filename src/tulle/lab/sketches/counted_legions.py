@@ -32,7 +32,7 @@ from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_dis
 from tulle.mechanisms.entropy import NoiseSource, Words
 from tulle.privacy.events import Composed
 from tulle.privacy.fields import check_count, check_epsilon, check_finite
-from tulle.privacy.release import Interval, Release
+from tulle.privacy.guarantee import Interval, Release
 from tulle.privacy.units import Adjacency
 
 FloatArray = npt.NDArray[np.float64]

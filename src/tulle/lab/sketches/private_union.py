@@ -30,7 +30,7 @@ from tulle.mechanisms.entropy import NoiseSource, Words
 from tulle.mechanisms.polya import NoiseShareConfig, sample_noise_shares
 from tulle.privacy.events import Composed, DiscreteLaplace, EpsilonDelta
 from tulle.privacy.fields import check_count, check_epsilon, check_prob, check_text
-from tulle.privacy.release import Release
+from tulle.privacy.guarantee import Release
 from tulle.privacy.units import TrustModel
 
 IntArray = npt.NDArray[np.int64]

@@ -40,7 +40,7 @@ from tulle.privacy.events import (
     Repeated,
     SubsetSelection,
 )
-from tulle.privacy.release import Interval, Release
+from tulle.privacy.guarantee import Interval, Release
 from tulle.privacy.units import Adjacency, TrustModel
 
 _BLOCK_MARKS = 1 << 24

@@ -38,8 +38,8 @@ from tulle.mechanisms.split_and_mix import (
 )
 from tulle.privacy.events import Composed, RandomizedResponse, Repeated, Shuffled
 from tulle.privacy.fields import check_count
+from tulle.privacy.guarantee import Release
 from tulle.privacy.plan import Assumption, Status
-from tulle.privacy.release import Release
 from tulle.privacy.units import Adjacency, TrustModel
 
 _PRECISION = 1e-6

@@ -18,7 +18,7 @@ from tulle.measure.slice_jobs import IntArray, SliceTotals
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.key_selection import KeySelectionConfig, select_keys
 from tulle.privacy.events import Event
-from tulle.privacy.release import Interval, Release
+from tulle.privacy.guarantee import Interval, Release
 
 FloatArray = npt.NDArray[np.float64]
 METRIC_COLUMNS = ("metric", "value", "low", "high", "noise_stddev")

@@ -34,7 +34,7 @@ from tulle.mechanisms.entropy import NoiseSource, release_rng
 from tulle.mechanisms.gaussian import GaussianConfig, release_gaussian
 from tulle.privacy.events import Composed, Event, Gaussian
 from tulle.privacy.fields import check_count, check_epsilon, check_finite
-from tulle.privacy.release import Release
+from tulle.privacy.guarantee import Release
 from tulle.privacy.units import Adjacency
 
 FloatArray = npt.NDArray[np.float64]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tulle.privacy.events import Event
-from tulle.privacy.release import Interval, Release
+from tulle.privacy.guarantee import Interval, Release
 
 FloatArray = npt.NDArray[np.float64]
 

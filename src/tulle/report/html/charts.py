@@ -42,7 +42,7 @@ class BarChart:
     def to_table(self) -> Table:
         """The same numbers."""
         has_ranges = any(bar.low is not None or bar.high is not None for bar in self.bars)
-        head = ("", self.value_name, "from", "to") if has_ranges else ("", self.value_name)
+        head = ("", self.value_name, "low", "high") if has_ranges else ("", self.value_name)
         rows = [(bar.label, bar.value, bar.low, bar.high)[: len(head)] for bar in self.bars]
         return _cut_table(head, rows)
 
@@ -99,7 +99,7 @@ class CurveChart:
         """One row a place where every curve has one plain value there at most, else one a point."""
         has_ranges = any(curve.ranges for curve in self.curves)
         if has_ranges or any(len(set(curve.xs)) < len(curve.xs) for curve in self.curves):
-            head = ("", self.x_axis.name, self.y_axis.name, "from", "to")[: 5 if has_ranges else 3]
+            head = ("", self.x_axis.name, self.y_axis.name, "low", "high")[: 5 if has_ranges else 3]
             rows: list[tuple[object, ...]] = [
                 (curve.label, x, y, *ends)[: len(head)]
                 for curve in self.curves

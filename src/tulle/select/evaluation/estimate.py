@@ -27,7 +27,7 @@ from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_dis
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.privacy.events import Composed, Event
 from tulle.privacy.fields import check_count
-from tulle.privacy.release import Interval, Release
+from tulle.privacy.guarantee import Interval, Release
 from tulle.privacy.units import Adjacency
 from tulle.select.auctions import Auctions, BoolArray, FloatArray, IntArray
 from tulle.select.decision_accounting import DecisionAccounting, first_decisions

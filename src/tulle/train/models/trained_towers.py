@@ -15,13 +15,12 @@ from tulle.errors import ConfigError
 from tulle.mechanisms.noisy_reports import BinaryChannel
 from tulle.privacy.codec import plain_data, settings_from
 from tulle.train.examples import ExampleSet
-from tulle.train.model_folder import ModelFiles, write_model_folder
 from tulle.train.models import exported_model
 from tulle.train.models.batches import predict
 from tulle.train.models.building import build_model
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.settings.models import AnyModel, ModelSettings
-from tulle.train.trained_model import TrainedModel
+from tulle.train.trained_model import ModelFiles, TrainedModel, write_model_folder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)

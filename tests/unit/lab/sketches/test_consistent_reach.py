@@ -21,7 +21,7 @@ from tulle.lab.sketches.consistent_reach import (
     within_impressions,
 )
 from tulle.privacy.events import DiscreteLaplace
-from tulle.privacy.release import Interval, Release
+from tulle.privacy.guarantee import Interval, Release
 
 
 def number(value: float, stddev: float = 1.0) -> Release:

@@ -10,7 +10,7 @@ from tulle.mechanisms.randomized_response import RandomizedResponseConfig
 from tulle.mechanisms.rappor import RapporConfig
 from tulle.mechanisms.subset_selection import SubsetSelectionConfig
 from tulle.privacy.events import RandomizedResponse
-from tulle.privacy.release import Release
+from tulle.privacy.guarantee import Release
 
 EVENT = RandomizedResponse(epsilon=1.0)
 

@@ -20,8 +20,7 @@ from tulle.report.html.page import Page
 from tulle.report.report_files import page_of
 from tulle.runs.card import Card, Randomness, build_card, write_card
 from tulle.runs.folder import RunFolder
-from tulle.runs.record import card_of
-from tulle.runs.training_record import read_training
+from tulle.runs.record import card_of, read_training
 from tulle.select.decisions.selection_record import SelectionRecord
 
 HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=alert(2)>"

@@ -190,7 +190,7 @@ def test_what_has_no_page_is_refused_with_a_way_out(tmp_path: Path) -> None:
     (tmp_path / "odd.release.json").unlink()
     with pytest.raises(DataError, match="no entry 'num_auctions'"):
         page_of(tmp_path / "odd.json")
-    with pytest.raises(ConfigError, match="--baseline are for a run"):
+    with pytest.raises(ConfigError, match="baseline are for a run"):
         page_of(tmp_path / "empty", baseline=tmp_path)
     changed = selection_plan() | {"options": [1, 2]}
     (tmp_path / "changed.json").write_text(json.dumps(changed))

@@ -77,7 +77,7 @@ def test_a_comparison_with_raw_rows_is_not_a_private_release(tmp_path: Path) -> 
     assert not compared.is_private
     assert "a model of the raw rows" in compared.reasons[0]
     assert ("AUC loss against no privacy", "+25.0%") in compared.facts
-    assert ("AUC loss, with 95% interval", "0.250 (0.230 to 0.270)") in alone.facts
+    assert ("AUC, with 95% interval", "0.750 (low 0.730, high 0.770)") in alone.facts
     assert "no privacy" not in render_html(alone)
     # The card stays that of the run.
     assert read_card(tmp_path / "run/card.json").verdict == alone.verdict

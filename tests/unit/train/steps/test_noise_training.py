@@ -15,8 +15,7 @@ import torch
 from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.errors import ConfigError, RunInterruptedError
 from tulle.runs.folder import RunFolder
-from tulle.runs.record import card_of
-from tulle.runs.training_record import read_training
+from tulle.runs.record import card_of, read_training
 from tulle.train.fitting import FitResult, fit
 from tulle.train.methods.train_plan import TrainPlan
 from tulle.train.run_context import NoiseMemory, NoisePlacement, Progress, RunOptions

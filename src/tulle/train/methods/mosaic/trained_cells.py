@@ -17,8 +17,7 @@ from tulle.errors import ConfigError, DataError
 from tulle.train.examples import ExampleSet
 from tulle.train.methods.mosaic import cell_model
 from tulle.train.methods.mosaic.cell_model import CellModel, CellTable, sigmoid
-from tulle.train.model_folder import ModelFiles, write_model_folder
-from tulle.train.trained_model import TrainedModel
+from tulle.train.trained_model import ModelFiles, TrainedModel, write_model_folder
 
 _ROWS_AT_A_TIME = 1 << 16
 """Rows that are predicted together, so that their cells stay in the cache."""

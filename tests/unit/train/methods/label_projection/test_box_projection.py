@@ -6,7 +6,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import lsq_linear, nnls
 
-from tulle.train.methods.label_projection.box_projection import optimality_gap, project_on_box
+from tulle.train.methods.label_projection.projected_step import optimality_gap, project_on_box
 
 Floats = NDArray[np.float64]
 

@@ -20,8 +20,7 @@ from tulle.errors import ConfigError, RunInterruptedError, RunStateError
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.runs.charging import ReleaseCharge
 from tulle.runs.folder import RunFolder
-from tulle.runs.record import card_of
-from tulle.runs.training_record import RESULT_FILE, read_training
+from tulle.runs.record import RESULT_FILE, card_of, read_training
 from tulle.train import fitting
 from tulle.train.classifier import Classifier
 from tulle.train.examples import ExampleSet

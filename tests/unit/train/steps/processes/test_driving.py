@@ -11,9 +11,8 @@ import torch
 
 from tulle.errors import ConfigError, DataError, RunInterruptedError, RunStateError
 from tulle.runs.folder import RunFolder
-from tulle.runs.record import card_of
+from tulle.runs.record import card_of, read_training
 from tulle.runs.records import StopRequest
-from tulle.runs.training_record import read_training
 from tulle.train import fitting
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import FitResult, fit
