@@ -7,6 +7,7 @@ import pytest
 from scipy.optimize import linprog
 
 from tulle.errors import ConfigError
+from tulle.labels.mechanisms import unbiased_program
 from tulle.labels.mechanisms.unbiased_program import (
     Columns,
     Duals,
@@ -185,6 +186,20 @@ def test_polishing_removes_what_a_solver_leaves(epsilon: float) -> None:
     rows, targets = constraints(problem, columns)
     assert np.abs(rows @ weights - targets).max() < 1e-14
     np.testing.assert_allclose(weights, rough_weights, rtol=1e-5)
+
+
+def test_the_worst_miss_is_that_of_the_constraint_that_is_missed_most() -> None:
+    problem = spaced(np.array([0.6, 0.25, 0.15]), 0.5)
+    solution = solve(problem, TIGHT)
+    rough = Columns(outputs=solution.columns.outputs * 1.01, is_high=solution.columns.is_high)
+    rows, targets = constraints(problem, rough)
+    misses = [abs(sum(row * solution.weights) - t) for row, t in zip(rows, targets, strict=True)]
+    # Outputs move the means alone: the constraints on probabilities still hold.
+    assert min(misses) < 1e-12
+    assert unbiased_program._worst_miss(problem, rough, solution.weights) == pytest.approx(
+        max(misses), rel=1e-9
+    )
+    assert max(misses) > 1e-3
 
 
 def test_half_the_labels_keep_the_ends_and_the_mean() -> None:
