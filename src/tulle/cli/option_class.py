@@ -65,12 +65,15 @@ def command_taking(options: type[_Options], run: Callable[..., None]) -> Callabl
     return command
 
 
-def parameters_of(options: Mapping[str, "Option"], panels: Mapping[str, str]) -> list[Any]:
+def parameters_of(
+    options: Mapping[str, "Option"], panels: Mapping[str, str], *, with_help: bool
+) -> list[Any]:
     """Settings of the library as parameters of a command.
 
     Args:
       options: The options by name.
       panels: Heading of each option by the first field of its path.
+      with_help: Whether their texts and defaults are looked up, which nobody else waits for.
     """
 
     def command(**_: Any) -> None: ...
@@ -84,7 +87,7 @@ def parameters_of(options: Mapping[str, "Option"], panels: Mapping[str, str]) ->
                 bool if option.value_type is bool else option.value_type | None,
                 typer.Option(
                     *((f"--{option.name.replace('_', '-')}",) if option.value_type is bool else ()),
-                    help=_help(option),
+                    help=_help(option) if with_help else None,
                     metavar="|".join(option.choices) or None,
                     rich_help_panel=panels[option.path[0]],
                 ),
@@ -160,11 +163,13 @@ class TrainingCommand(PanelledCommand):
     @property
     def all_params(self) -> list[Any]:
         """The parameters of the command, and those that the methods have."""
-        return [*self.params, *_method_parameters()]
+        return [*self.params, *_method_parameters(with_help=True)]
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The parameters of the command, and those that the methods have."""
-        return [*super().get_params(ctx), *_method_parameters()]
+        words = ctx.meta.get(_WORDS, ctx.help_option_names)
+        with_help = not set(words).isdisjoint(ctx.help_option_names)
+        return [*super().get_params(ctx), *_method_parameters(with_help=with_help)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Remembers the words, since help is asked for before options are read."""
@@ -173,7 +178,7 @@ class TrainingCommand(PanelledCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Hands the settings of methods over beside the options of the command itself."""
-        names = [param.name for param in _method_parameters()]
+        names = [param.name for param in _method_parameters(with_help=False)]
         ctx.meta[SETTINGS] = {name: ctx.params.pop(name, None) for name in names}
         return super().invoke(ctx)
 
@@ -199,7 +204,7 @@ def present_name(name: str) -> str:
 
 
 @functools.cache
-def _method_parameters() -> tuple[Any, ...]:
+def _method_parameters(*, with_help: bool) -> tuple[Any, ...]:
     """The options of all training methods; where several have one, as the first says it."""
     from tulle.privacy.options import options_of
     from tulle.train.methods.catalogue import METHODS
@@ -210,7 +215,7 @@ def _method_parameters() -> tuple[Any, ...]:
             found.setdefault(name, option)
     # Said by the command itself, since it may be the name of a column.
     del found["unit"]
-    return tuple(parameters_of(found, _PANELS))
+    return tuple(parameters_of(found, _PANELS, with_help=with_help))
 
 
 def _chosen_word(words: Sequence[str], default: str) -> str:

@@ -25,8 +25,7 @@ from tulle.data.features.encoder import Encoder, build_encoder
 from tulle.data.features.feature_plan import FeaturePlan
 from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
 from tulle.data.features.vocabulary import fit_vocabularies
-from tulle.data.prepared.dataset import PreparedDataset
-from tulle.data.prepared.format import ENCODER_FILE, Contents
+from tulle.data.prepared.dataset import ENCODER_FILE, Contents, PreparedDataset
 from tulle.data.prepared.partial import PartialFolder, begun_settings, hold_partial
 from tulle.data.prepared.writer import DatasetWriter
 from tulle.data.row_arrays import RowArrays

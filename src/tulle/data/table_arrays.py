@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tulle.data.features.encoder import Encoder
-from tulle.data.prepared.format import PreparedFeature
+from tulle.data.prepared.dataset import PreparedFeature
 from tulle.data.row_arrays import RowArrays
 from tulle.data.schema import Schema
 from tulle.data.tables.kinds import typed_columns

@@ -35,18 +35,33 @@ Path = tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Option:
-    """One option of a settings class."""
+    """One option of a settings class. What only help shows is looked up when it is asked for."""
 
     name: str
     """Name in Python; on the command line its words are joined by hyphens."""
+    settings: Any
+    """The settings class that the path begins at."""
     path: Path
     value_type: type
     """bool for a flag, int, float or str."""
     choices: tuple[str, ...]
     """Words that it takes; empty if it takes any value of its type."""
-    help: str
-    default: object
-    """Value of the field where nothing is said, in the words of the option; None: there is none."""
+
+    @property
+    def help(self) -> str:
+        """The text under the field."""
+        return field_docs(_owners(self.settings, self.path)[0]).get(self.path[-1], "")
+
+    @property
+    def default(self) -> object:
+        """Value of the field where nothing is said, in the words of the option, or None."""
+        members = alternatives(field_hints(_owners(self.settings, self.path)[0])[self.path[-1]])
+        if any(is_settings(member) for member in members) and not self.choices:
+            return None  # a flag, which puts settings where there were none
+        default = _default_at(self.settings, self.path)
+        if dataclasses.is_dataclass(default) and kind_of(type(default)) is not None:
+            return word_of(type(default))
+        return word_of(default) if isinstance(default, enum.Enum) else default
 
 
 @functools.cache
@@ -121,23 +136,16 @@ def _owners(cls: Any, path: Path) -> list[Any]:
 
 
 def _option(cls: Any, name: str, path: Path) -> Option:
-    owner = _owners(cls, path)[0]
-    members = alternatives(field_hints(owner)[path[-1]])
+    members = alternatives(field_hints(_owners(cls, path)[0])[path[-1]])
     choices = tuple(word_of(choice) for choice in _choices(members))
     is_flag = any(is_settings(member) for member in members) and not choices
     plain = next((member for member in members if member in (bool, int, float, str)), str)
-    default = _default_at(cls, path)
-    if dataclasses.is_dataclass(default) and kind_of(type(default)) is not None:
-        default = word_of(type(default))
-    elif isinstance(default, enum.Enum):
-        default = word_of(default)
     return Option(
         name=name,
+        settings=cls,
         path=path,
         value_type=bool if is_flag else str if choices else plain,
         choices=choices,
-        help=field_docs(owner).get(path[-1], ""),
-        default=None if is_flag else default,
     )
 
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tulle.data.prepared.dataset import PreparedDataset
-from tulle.data.prepared.format import PreparedFeature
+from tulle.data.prepared.dataset import PreparedDataset, PreparedFeature
 from tulle.errors import DataError
 from tulle.mechanisms.noisy_reports import BinaryChannel
 from tulle.privacy.events import Event

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tulle.data.prepared.format import PreparedFeature
+from tulle.data.prepared.dataset import PreparedFeature
 from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import check_list
 from tulle.train.trained_model import ENCODER_FILES, TrainedModel, read_model_folder

@@ -7,7 +7,7 @@ import pytest
 
 from tulle.cli.measure_simulate import simulate_app
 from tulle.data.synth.impressions import ImpressionConfig
-from tulle.data.synth.write_impressions import write_impression_logs
+from tulle.data.synth.writing import write_impression_logs
 from tulle.errors import ConfigError, DataError
 
 

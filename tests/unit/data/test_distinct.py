@@ -2,7 +2,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tulle.data.distinct import DistinctValues
+from tulle.data.description import DistinctValues
 
 
 def counted(values: pl.Series, capacity: int, rows_per_block: int = 10_000) -> DistinctValues:

@@ -8,8 +8,7 @@ import numpy as np
 
 from tulle.accounting.budget import Budget
 from tulle.accounting.ledger import Ledger
-from tulle.data.prepared.dataset import PreparedDataset
-from tulle.data.prepared.format import Contents, PreparedFeature
+from tulle.data.prepared.dataset import Contents, PreparedDataset, PreparedFeature
 from tulle.data.prepared.partial import hold_partial
 from tulle.data.prepared.writer import DatasetWriter
 from tulle.data.schema import Schema

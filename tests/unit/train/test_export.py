@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tulle.data.prepared.format import PreparedFeature
+from tulle.data.prepared.dataset import PreparedFeature
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.train.models import exported_model
 from tulle.train.models.building import build_model

@@ -1,13 +1,15 @@
 """Rows of a table as feature ids, ready for embeddings.
 
 An encoder holds public settings and released vocabularies only. The same row
-gets the same ids from every file, machine and version.
+gets the same ids from every file, machine and version. Values of a vocabulary
+are found by their hashes (`ValueLookup`), and features that share a table get
+ranges of its ids that do not overlap (`place_features`).
 """
 
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,23 +20,140 @@ from tulle.data.features import encoder_file
 from tulle.data.features.feature_plan import (
     DayOfWeekFeature,
     FeaturePlan,
+    FeatureSettings,
     HashedFeature,
     HourFeature,
     LogFeature,
     Role,
     VocabularyFeature,
 )
-from tulle.data.features.hashing import ValueHasher, bins_of
-from tulle.data.features.id_tables import Feature, PlacedFeature, place_features
+from tulle.data.features.hashing import Hashes, ValueHasher, bins_of
 from tulle.data.features.transforms import Ids, days_of_week, hours_of_day, log_buckets
-from tulle.data.features.value_lookup import ValueLookup
 from tulle.data.features.vocabulary import Vocabularies
-from tulle.data.prepared.format import PreparedFeature
+from tulle.data.prepared.dataset import PreparedFeature
 from tulle.data.schema import Kind
 from tulle.data.tables.kinds import as_numbers, as_text
-from tulle.errors import DataError
+from tulle.errors import ConfigError, DataError
 from tulle.privacy.events import Event, event_to_json
 from tulle.privacy.fields import did_you_mean
+
+_LARGEST = np.uint64(2**64 - 1)
+
+
+class ValueLookup:
+    """Finds hashes in a sorted array without repeats."""
+
+    def __init__(self, sorted_hashes: Hashes) -> None:
+        self.num_entries = len(sorted_hashes)
+        # About two to four buckets an entry, so that most searches end at once.
+        num_bits = max(1, (2 * self.num_entries).bit_length())
+        self._shift = np.uint64(64 - num_bits)
+        buckets = (sorted_hashes >> self._shift).astype(np.int64)
+        sizes = np.bincount(buckets, minlength=2**num_bits)
+        self._starts: NDArray[np.int32] = (np.cumsum(sizes) - sizes).astype(np.int32)
+        # Nothing is larger than the last entry, so a search stops there.
+        self._entries = np.append(sorted_hashes, _LARGEST)
+
+    def ranks(self, hashes: Hashes) -> NDArray[np.int32]:
+        """1 for the first entry, 2 for the next, …; 0 for a hash that is no entry."""
+        places = self._starts[(hashes >> self._shift).view(np.int64)]
+        found = self._entries[places]
+        left = np.flatnonzero(found < hashes)
+        while left.size:
+            places[left] += 1
+            found[left] = self._entries[places[left]]
+            left = left[found[left] < hashes[left]]
+        is_entry = (found == hashes) & (places < self.num_entries)
+        return np.where(is_entry, places + np.int32(1), np.int32(0))
+
+
+_MOST_IDS = 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """One feature of an encoded data set: a column of ids."""
+
+    name: str
+    role: Role
+    num_ids: int
+    """Size of its table: all its ids lie in [0, num_ids)."""
+    table: str
+    """Which table its ids belong to; features with the same table share it."""
+
+    @property
+    def embedding_size(self) -> int:
+        """The rule int(2 V^0.25) of the hybrid paper for a table of V ids."""
+        return int(2 * self.num_ids**0.25)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlacedFeature:
+    """A feature and where its ids are."""
+
+    settings: FeatureSettings
+    feature: Feature
+    first_id: int
+    """First id of the feature's bins, kept values or buckets."""
+    unknown_id: int = 0
+    """Id of all values of a vocabulary column that were not kept."""
+
+
+def place_features(plan: FeaturePlan, num_kept: Mapping[str, int]) -> tuple[PlacedFeature, ...]:
+    """All features of a plan, public ones first.
+
+    Args:
+      plan: The features.
+      num_kept: Size of each vocabulary, by column.
+    """
+    placed: list[PlacedFeature] = []
+    roles: tuple[Role, ...] = ("public", "sensitive")
+    for role in roles:
+        features = plan.of_role(role)
+        if plan.shared_tables:
+            placed.extend(_place_in_table(role, role, features, num_kept))
+            continue
+        for feature in features:
+            placed.extend(_place_in_table(feature.name, role, [feature], num_kept))
+    return tuple(placed)
+
+
+def _place_in_table(
+    table: str, role: Role, features: Sequence[FeatureSettings], num_kept: Mapping[str, int]
+) -> list[PlacedFeature]:
+    hashed = [f for f in features if isinstance(f, HashedFeature)]
+    unknown_id = hashed[0].num_bins if hashed else 0
+    next_id = unknown_id + any(isinstance(f, VocabularyFeature) for f in features)
+    first_ids: dict[str, int] = {}
+    for feature in sorted(features, key=lambda f: not isinstance(f, VocabularyFeature)):
+        if isinstance(feature, HashedFeature):
+            first_ids[feature.name] = 0
+            continue
+        first_ids[feature.name] = next_id
+        next_id += _num_own_ids(feature, num_kept)
+    if next_id > _MOST_IDS:
+        raise ConfigError(
+            f"table {table!r} needs {next_id} ids and can have {_MOST_IDS}; lower num_bins or "
+            "raise min_count, or set shared_tables=False."
+        )
+    return [
+        PlacedFeature(
+            settings=feature,
+            feature=Feature(feature.name, role, next_id, table),
+            first_id=first_ids[feature.name],
+            unknown_id=unknown_id,
+        )
+        for feature in features
+    ]
+
+
+def _num_own_ids(feature: FeatureSettings, num_kept: Mapping[str, int]) -> int:
+    if isinstance(feature, HashedFeature):
+        return feature.num_bins
+    if isinstance(feature, VocabularyFeature):
+        return num_kept[feature.column] + 1
+    return feature.num_ids
+
 
 _ROWS_AT_A_TIME = 2**17
 

@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from tulle.data.prepared.dataset import PreparedDataset, hash_file
-from tulle.data.prepared.format import HEAD_FILE, ArrayFile, Contents, Head
+from tulle.data.prepared.dataset import (
+    HEAD_FILE,
+    ArrayFile,
+    Contents,
+    Head,
+    PreparedDataset,
+    hash_file,
+)
 from tulle.data.prepared.partial import PartialFolder, WriteProgress
 from tulle.errors import ConfigError, DataError, RunStateError
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tulle.atomic_files import write_text
-from tulle.data.prepared.format import PreparedFeature
+from tulle.data.prepared.dataset import PreparedFeature
 from tulle.errors import ConfigError
 from tulle.privacy.events import Composed, Event, NonPrivate, event_from_dict, event_to_dict
 from tulle.privacy.fields import (

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from tulle.data.prepared.format import PreparedFeature
+from tulle.data.prepared.dataset import PreparedFeature
 from tulle.errors import ConfigError
 from tulle.train.models.embeddings import InitialValues
 from tulle.train.models.linear_models import FactorizationMachineModel, LogisticRegressionModel

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tulle.data.prepared.format import PreparedFeature
+from tulle.data.prepared.dataset import PreparedFeature
 from tulle.errors import ConfigError
 from tulle.mechanisms.noisy_reports import BinaryChannel
 from tulle.privacy.codec import plain_data, settings_from

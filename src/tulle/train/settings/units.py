@@ -10,7 +10,7 @@ import enum
 from collections.abc import Sequence
 from typing import ClassVar
 
-from tulle.data.prepared.format import PreparedFeature
+from tulle.data.prepared.dataset import PreparedFeature
 from tulle.errors import ConfigError
 from tulle.privacy.events import Event
 from tulle.privacy.fields import check_count, did_you_mean

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tulle.data.features.encoder import Feature, place_features
 from tulle.data.features.feature_plan import (
     FeaturePlan,
     HashedFeature,
@@ -9,7 +10,6 @@ from tulle.data.features.feature_plan import (
     LogFeature,
     VocabularyFeature,
 )
-from tulle.data.features.id_tables import Feature, place_features
 from tulle.data.schema import Kind, Schema
 from tulle.errors import ConfigError
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tulle.data.features.value_lookup import ValueLookup
+from tulle.data.features.encoder import ValueLookup
 
 HASHES = st.integers(min_value=0, max_value=2**64 - 1)
 CLOSE = st.integers(min_value=2**63, max_value=2**63 + 20)

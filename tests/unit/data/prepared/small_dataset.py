@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tulle.data.prepared.dataset import PreparedDataset
-from tulle.data.prepared.format import Contents, PreparedFeature
+from tulle.data.prepared.dataset import Contents, PreparedDataset, PreparedFeature
 from tulle.data.prepared.partial import hold_partial
 from tulle.data.prepared.writer import DatasetWriter
 from tulle.data.schema import Schema

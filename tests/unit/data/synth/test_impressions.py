@@ -14,7 +14,7 @@ from tulle.data.synth.impressions import (
     campaign_truth,
     generate_impression_blocks,
 )
-from tulle.data.synth.write_impressions import write_impression_logs
+from tulle.data.synth.writing import write_impression_logs
 from tulle.errors import ConfigError
 
 CONFIG = ImpressionConfig(num_users=60_000, num_advertisers=5, campaigns_per_advertiser=4)

@@ -2,7 +2,7 @@
 
 import torch
 
-from tulle.data.prepared.format import PreparedFeature
+from tulle.data.prepared.dataset import PreparedFeature
 from tulle.train.models.building import build_model
 from tulle.train.models.contributions import LinearContribution
 from tulle.train.settings.models import MLP

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tulle.data.prepared.format import PreparedFeature
+from tulle.data.prepared.dataset import PreparedFeature
 from tulle.errors import ConfigError
 from tulle.train.models.building import build_model
 from tulle.train.models.contributions import (

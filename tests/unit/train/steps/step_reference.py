@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from tulle.data.prepared.format import PreparedFeature
+from tulle.data.prepared.dataset import PreparedFeature
 from tulle.train.models.batches import ExampleBatch
 from tulle.train.models.building import build_model
 from tulle.train.models.tower_model import TowerModel

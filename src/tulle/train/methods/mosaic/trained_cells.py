@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tulle.data.prepared.format import PreparedFeature
+from tulle.data.prepared.dataset import PreparedFeature
 from tulle.errors import ConfigError, DataError
 from tulle.train.examples import ExampleSet
 from tulle.train.methods.mosaic import cell_model
