@@ -63,6 +63,7 @@ bench: $(VENV)/.installed-dev
 	$(VENV)/bin/python benchmarks/docs_mosaic_figures.py
 	$(VENV)/bin/python benchmarks/docs_benchmarks.py
 	$(VENV)/bin/python benchmarks/docs_comparison.py
+	$(VENV)/bin/python benchmarks/walks.py
 
 # About an hour. Not part of `make test`: it asks what the tests would notice, not whether they pass.
 mutants: $(VENV)/.installed-dev

@@ -55,13 +55,18 @@ def describe(
     if isinstance(data, list | tuple) and len(data) == 1:
         data = data[0]
     if isinstance(data, str | os.PathLike) and Path(data).is_dir():
-        data = PreparedDataset.open(Path(data))
-    if not isinstance(data, PreparedDataset):
-        log = log_as_said(data, schema, layout=layout, skip_bad_lines=skip_bad_lines)
-        return describe_log(log, progress=watch)
-    if layout is not None or schema is not None:
-        raise ConfigError("a prepared dataset has its own roles; leave out schema and layout.")
-    return describe_prepared(data)
+        _check_own_schema(f"{Path(data).name} is a folder and", schema, layout)
+        return describe_prepared(PreparedDataset.open(Path(data)))
+    if isinstance(data, PreparedDataset):
+        _check_own_schema("a prepared dataset", schema, layout)
+        return describe_prepared(data)
+    log = log_as_said(data, schema, layout=layout, skip_bad_lines=skip_bad_lines)
+    return describe_log(log, progress=watch)
+
+
+def _check_own_schema(what: str, schema: object, layout: str | None) -> None:
+    if schema is not None or layout is not None:
+        raise ConfigError(f"{what} has its own schema; leave out schema and layout.")
 
 
 def prepare(

@@ -224,7 +224,7 @@ def test_a_batch_brings_the_chances_of_its_rows() -> None:
     assert targets.tolist() == pytest.approx([0.9 / 0.8, 0.6 / 0.2])
     assert loss_of_batch(CrossEntropy(), batch) == CrossEntropy()
     without = ExampleBatch(public_ids=ids, sensitive_ids=None, labels=batch.labels)
-    with pytest.raises(RunStateError, match="chances of each report"):
+    with pytest.raises(RunStateError, match="probabilities of each report"):
         loss_of_batch(ReportLoss(correction=LabelCorrection.FORWARD), without)
     naive = loss_of_batch(ReportLoss(correction=LabelCorrection.NAIVE), batch)
     assert naive == CrossEntropy()
