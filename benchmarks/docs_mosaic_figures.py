@@ -10,7 +10,8 @@ from collections.abc import Iterator
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from record import PUBLISHED, read_record
-from tulle.report.svg_figures import COLORS, LINES, MARKERS, new_figure, svg_text, write_plot
+from tulle.report.html.charts import Axis, Curve, CurveChart
+from tulle.report.html.svg_file import write_charts
 
 DOCS = PUBLISHED.parents[1] / "docs"
 RECORDS = ("hybrid_real", "hybrid_synth")
@@ -24,13 +25,13 @@ REAL = "criteo search, real clicks"
 
 
 def main() -> None:
-    for name, svg in figures():
-        write_plot(DOCS / name, svg)
+    for name, chart in figures():
+        write_charts(DOCS / name, [chart])
         print(name)
 
 
-def figures() -> Iterator[tuple[str, str]]:
-    """File name and text of each figure."""
+def figures() -> Iterator[tuple[str, CurveChart]]:
+    """File name and chart of each figure."""
     for record in RECORDS:
         rows = read_record(PUBLISHED / f"{record}.json")["summary"]
         for source in sorted({row["source"] for row in rows}):
@@ -40,7 +41,7 @@ def figures() -> Iterator[tuple[str, str]]:
                 yield f"mosaic-{_file_word(source)}-log-loss.svg", log_loss_figure(own)
 
 
-def auc_loss_figure(rows: list[dict]) -> str:
+def auc_loss_figure(rows: list[dict]) -> CurveChart:
     """Relative AUC loss over epsilon, with the spread between seeds."""
     (base,) = (row["auc_loss"] for row in rows if row["epsilon"] is None)
     points = {
@@ -53,7 +54,7 @@ def auc_loss_figure(rows: list[dict]) -> str:
     return _curves(points, "AUC loss above training without privacy, %", 0.0)
 
 
-def log_loss_figure(rows: list[dict]) -> str:
+def log_loss_figure(rows: list[dict]) -> CurveChart:
     """Log loss over epsilon."""
     (base,) = (row["log_loss"] for row in rows if row["epsilon"] is None)
     points = {
@@ -63,30 +64,29 @@ def log_loss_figure(rows: list[dict]) -> str:
     return _curves(points, "log loss", base)
 
 
-def _curves(points: dict[str, list[tuple[float, float, float]]], y_label: str, base: float) -> str:
-    epsilons = sorted({epsilon for found in points.values() for epsilon, _, _ in found})
-    with new_figure("") as (figure, axes):
-        for place, (method, found) in enumerate(points.items()):
-            if found:
-                x, y, spread = zip(*found, strict=True)
-                axes.errorbar(
-                    x,
-                    y,
-                    yerr=spread,
-                    label=METHODS[method],
-                    color=COLORS[place],
-                    marker=MARKERS[place],
-                    linestyle=LINES[place % len(LINES)],
-                    capsize=3,
-                )
-        axes.axhline(base, color="#888888", linewidth=1, label="without privacy")
-        axes.set_xscale("log")
-        axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
-        axes.set_xticks([], minor=True)
-        axes.set_xlabel("epsilon")
-        axes.set_ylabel(y_label)
-        axes.legend()
-        return svg_text(figure, "")
+def _curves(
+    points: dict[str, list[tuple[float, float, float]]], y_name: str, base: float
+) -> CurveChart:
+    epsilons = [epsilon for found in points.values() for epsilon, _, _ in found]
+    curves = [
+        Curve(
+            label=METHODS[method],
+            xs=tuple(epsilon for epsilon, _, _ in found),
+            ys=tuple(loss for _, loss, _ in found),
+            ranges=tuple((loss - spread, loss + spread) for _, loss, spread in found)
+            if any(spread for _, _, spread in found)
+            else (),
+        )
+        for method, found in points.items()
+    ]
+    ends = (min(epsilons), max(epsilons))
+    level = Curve(label="without privacy", xs=ends, ys=(base, base), is_reference=True)
+    return CurveChart(
+        name=f"{y_name[0].upper()}{y_name[1:]}, over epsilon",
+        x_axis=Axis(name="epsilon", is_log=True),
+        y_axis=Axis(name=y_name),
+        curves=(*curves, level),
+    )
 
 
 def _of(method: str, rows: list[dict]) -> list[dict]:

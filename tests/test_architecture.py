@@ -43,7 +43,6 @@ FENCES = {
     "pyspark": ("measure/engines", "data"),
     "datasketches": ("lab",),
     "polars": ("data", "measure", "labels", "runs", "select", "lab"),
-    "matplotlib": ("report", "lab"),
     "starlette": ("studio",),
     "uvicorn": ("studio",),
     "typer": ("cli",),

@@ -24,8 +24,8 @@ from tulle.measure.central_counts import (
     CentralLaplaceConfig,
     ValueCountsConfig,
 )
-from tulle.report.measure_plots import ErrorCurve, plot_trust_curves
-from tulle.report.svg_figures import write_plot
+from tulle.report.html.charts import Axis, Curve, CurveChart
+from tulle.report.html.svg_file import write_charts
 
 DOCS = PUBLISHED.parents[1] / "docs"
 DELTA = 2e-9
@@ -68,12 +68,16 @@ def write_plots(folder: Path, rows: list[dict[str, object]]) -> None:
             if row["curve"] == curve:
                 name = f"{row['trust']}: {row['method']}"
                 points.setdefault(name, []).append((row[key], row["stddev"]))
-        curves = [
-            ErrorCurve(label=name, settings=[x for x, _ in found], errors=[y for _, y in found])
-            for name, found in points.items()
-        ]
-        svg = plot_trust_curves(curves, setting_name=setting_name)
-        write_plot(folder / f"trust-models-{curve}.svg", svg)
+        chart = CurveChart(
+            name="Error of a count by trust model",
+            x_axis=Axis(name=setting_name, is_log=True),
+            y_axis=Axis(name="standard deviation of a count", is_log=True),
+            curves=tuple(
+                Curve(label=name, xs=tuple(x for x, _ in found), ys=tuple(y for _, y in found))
+                for name, found in points.items()
+            ),
+        )
+        write_charts(folder / f"trust-models-{curve}.svg", [chart])
 
 
 def errors(curve: str, epsilon: float, num_users: int, num_values: int) -> list[dict[str, object]]:

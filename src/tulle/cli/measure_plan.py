@@ -76,7 +76,10 @@ def plan(
             err=True,
         )
     if output is not None:
-        _write_plot(output, errors, tau)
+        from tulle.report.html.svg_file import write_charts
+        from tulle.report.measure_report import expected_error_chart
+
+        write_charts(output, [expected_error_chart(errors, tau=tau)])
     if as_json:
         typer.echo(json.dumps(_facts(made, errors), allow_nan=False))
         return
@@ -143,22 +146,3 @@ def _facts(made: "MeasurePlan", errors: "list[ExpectedErrors]") -> dict[str, obj
         },
         "queries": [found.to_dict() for found in errors],
     }
-
-
-def _write_plot(path: Path, errors: "list[ExpectedErrors]", tau: float) -> None:
-    from tulle.atomic_files import reporting_disk_errors
-    from tulle.report.measure_plots import SliceErrors, plot_expected_error
-    from tulle.report.svg_figures import write_plot
-
-    groups = [
-        SliceErrors(
-            label=f"{found.query}: {found.label}",
-            expected_counts=found.slices["expected"].to_list(),
-            relative_errors=found.slices["relative_error"].to_list(),
-        )
-        for found in errors
-        if found.slices is not None
-    ]
-    svg = plot_expected_error(groups, tau=tau, title="Expected relative error")
-    with reporting_disk_errors(path):
-        write_plot(path, svg)

@@ -18,6 +18,7 @@ from tulle.report.html.tables import Table
 from tulle.runs.card import Card
 
 if TYPE_CHECKING:
+    from tulle.measure import ExpectedErrors
     from tulle.measure.queries.answers import AnswerTable
     from tulle.measure.queries.measure_record import MeasureRecord
 
@@ -151,6 +152,36 @@ def _budget(record: "MeasureRecord") -> tuple[Section, ...]:
     )
     chart = BarChart(name="Budget split", value_name="epsilon of the table alone", bars=bars)
     return (Section("Budget", (Figure(chart, f"At delta={guarantee.delta:g}."),)),)
+
+
+def expected_error_chart(errors: "Sequence[ExpectedErrors]", *, tau: float) -> CurveChart:
+    """Relative error against slice size: one dot for each slice, and a line where tau is.
+
+    Args:
+      errors: Expected errors of a plan; queries without known slices are left out.
+      tau: Sizes below it are judged as if they were this.
+    """
+    curves = [
+        Curve(
+            label=f"{found.query}: {found.label}",
+            # A slice of 0 has no place on a logarithmic axis; it is drawn at the left edge.
+            xs=tuple(max(1.0, float(size)) for size in found.slices["expected"]),
+            ys=tuple(map(float, found.slices["relative_error"])),
+            has_line=False,
+        )
+        for found in errors
+        if found.slices is not None
+    ]
+    heights = [y for curve in curves for y in curve.ys] or [0.1, 1.0]
+    limit = Curve(
+        label=f"tau = {tau:g}", xs=(tau, tau), ys=(min(heights), max(heights)), is_reference=True
+    )
+    return CurveChart(
+        name="Expected relative error",
+        x_axis=Axis(name="expected count of the slice", is_log=True),
+        y_axis=Axis(name="expected relative error", is_log=True),
+        curves=(*curves, limit),
+    )
 
 
 SUM = "(sum)"

@@ -1,14 +1,21 @@
-"""A hierarchy is shown before and after consistency, and only what was measured is compared."""
+"""What pages and plots of measurements show.
+
+A hierarchy is shown before and after consistency, and only what was measured is compared. Plans
+are drawn with one dot for each slice.
+"""
 
 import math
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
+from tulle.measure import ExpectedErrors
 from tulle.report.html.charts import Bar, BarChart
 from tulle.report.html.page import Figure
-from tulle.report.measure_report import tree_figures
+from tulle.report.html.svg_file import charts_svg
+from tulle.report.measure_report import expected_error_chart, tree_figures
 from unit.measure.queries.small_measurements import config_of, run_measure, settings, write_log
 
 
@@ -114,3 +121,34 @@ def test_measured_numbers_come_from_the_release(tmp_path: Path) -> None:
     assert all(row["measured_value"] is None for row in sums)
     assert tree_figures("running", sums, ["day"]) == []
     assert list(figures_of(days, ["day"])) == ["noise by level, before and after"]
+
+
+def expected(query: str, slices: pl.DataFrame | None) -> ExpectedErrors:
+    return ExpectedErrors(
+        query=query,
+        metric="conversions",
+        level="",
+        noise_stddev=2.8,
+        least_noise_stddev=2.8,
+        is_as_measured=False,
+        smallest_within=28,
+        slices=slices,
+    )
+
+
+def test_a_plan_is_drawn_with_one_dot_for_each_slice_and_a_line_at_tau() -> None:
+    sizes = pl.DataFrame({"expected": [0, 12, 340], "relative_error": [0.56, 0.23, 0.008]})
+    chart = expected_error_chart([expected("days", sizes), expected("new", None)], tau=5)
+    dots, limit = chart.curves
+    assert (dots.label, dots.xs, dots.ys) == (
+        "days: conversions",
+        (1.0, 12.0, 340.0),
+        (0.56, 0.23, 0.008),
+    )
+    assert (limit.label, limit.xs, limit.is_reference) == ("tau = 5", (5, 5), True)
+    assert charts_svg([chart]).count("<circle") == 3 + 1  # one in the legend
+
+
+def test_a_plan_without_sizes_is_drawn_as_tau_alone() -> None:
+    chart = expected_error_chart([expected("days", None)], tau=5)
+    assert [curve.label for curve in chart.curves] == ["tau = 5"]
