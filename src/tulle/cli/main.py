@@ -39,7 +39,6 @@ app = typer.Typer(
     help="Advertising under differential privacy.",
     epilog="Start with: tulle demo",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"token_normalize_func": present_name},

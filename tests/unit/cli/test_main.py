@@ -213,3 +213,20 @@ def test_help_needs_no_heavy_import() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("tulle tra", "train"), ("tulle measure r", "run"), ("tulle train --batch-s", "--batch-size")],
+)
+def test_a_shell_completes_commands_and_options(typed: str, offered: str) -> None:
+    words = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+    done = subprocess.run(
+        [sys.executable, "-c", "from tulle.cli.main import run; run()"],
+        env=os.environ | words | {"_TULLE_COMPLETE": "complete_bash"},
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=True,
+    )
+    assert offered in done.stdout.split()
