@@ -10,8 +10,8 @@ from collections.abc import Iterator
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from record import PUBLISHED, read_record
+from tulle.report.html.chart_svg import write_charts
 from tulle.report.html.charts import Axis, Curve, CurveChart
-from tulle.report.html.svg_file import write_charts
 
 DOCS = PUBLISHED.parents[1] / "docs"
 RECORDS = ("hybrid_real", "hybrid_synth")
@@ -82,7 +82,7 @@ def _curves(
     ends = (min(epsilons), max(epsilons))
     level = Curve(label="without privacy", xs=ends, ys=(base, base), is_reference=True)
     return CurveChart(
-        name=f"{y_name[0].upper()}{y_name[1:]}, over epsilon",
+        name="Training methods over epsilon",
         x_axis=Axis(name="epsilon", is_log=True),
         y_axis=Axis(name=y_name),
         curves=(*curves, level),

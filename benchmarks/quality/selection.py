@@ -33,7 +33,7 @@ from tulle.lab.markets.plots import (
 )
 from tulle.lab.markets.score_comparison import ScoreLaw, ScoreRow, compare_on_scores
 from tulle.lab.markets.synthetic_market import DISPLAY, REFERENCE_MARKETS, SyntheticMarket
-from tulle.report.html.svg_file import write_charts
+from tulle.report.html.chart_svg import write_charts
 from tulle.select.billing.prices import PricingRule
 from tulle.select.planner.click_prior import LogitNormalPrior
 

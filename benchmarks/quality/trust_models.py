@@ -24,8 +24,8 @@ from tulle.measure.central_counts import (
     CentralLaplaceConfig,
     ValueCountsConfig,
 )
+from tulle.report.html.chart_svg import write_charts
 from tulle.report.html.charts import Axis, Curve, CurveChart
-from tulle.report.html.svg_file import write_charts
 
 DOCS = PUBLISHED.parents[1] / "docs"
 DELTA = 2e-9

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tulle.report.html.joined_page import joined_page
-from tulle.report.html.page_html import render_html
+from tulle.report.html.page import joined_page
+from tulle.report.html.page_text import render_html
 from tulle.report.labels_report import labels_page
 from unit.report.html.sample_releases import KINDS, labels_record, pages, small_card
 from unit.report.test_label_channels import described

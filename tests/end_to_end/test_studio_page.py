@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from end_to_end.driven_browser import BROWSER, Page, browsing
-from tulle.report.html.page_html import render_html
+from tulle.report.html.page_text import render_html
 from tulle.studio.fields import defaults
 from tulle.studio.labels_panel import LABELS, answer_labels
 from tulle.studio.select_panel import SELECT, answer_selection

@@ -268,8 +268,8 @@ class _Demo:
 
     def write_page(self, rows: list[DemoRow]) -> Path:
         """Writes one page about everything private in the demo, and returns its path."""
-        from tulle.report.html.joined_page import joined_page
-        from tulle.report.report_files import page_of, write_report
+        from tulle.report.html.page import joined_page
+        from tulle.report.verbs import page_of, write_report
 
         first, *others = (Path(row.run) for row in reversed(rows))
         names = ("noisy-labels.parquet", "campaign", "auction/plan.json", "auction/choices.parquet")

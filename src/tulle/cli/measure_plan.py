@@ -76,7 +76,7 @@ def plan(
             err=True,
         )
     if output is not None:
-        from tulle.report.html.svg_file import write_charts
+        from tulle.report.html.chart_svg import write_charts
         from tulle.report.measure_report import expected_error_chart
 
         write_charts(output, [expected_error_chart(errors, tau=tau)])

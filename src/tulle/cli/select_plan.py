@@ -165,7 +165,7 @@ def plan_selection(options: PlanSelectionOptions) -> None:
     is recommended, never one that is worse than not personalising, with what advertisers may
     object to.
     """
-    from tulle.report.html.svg_file import check_plot_name, write_charts
+    from tulle.report.html.chart_svg import check_plot_name, write_charts
     from tulle.report.select_report import plan_charts
     from tulle.select import plan as plan_auctions
 

@@ -1,10 +1,10 @@
 """A release as a page inside a notebook."""
 
 from tulle.report.html.card_sections import card_page
-from tulle.report.html.escaping import escape_html
 from tulle.report.html.page import Page, Section
-from tulle.report.html.page_html import render_html
-from tulle.report.run_utility import utility_table
+from tulle.report.html.page_text import render_html
+from tulle.report.html.svg_marks import escape_html
+from tulle.report.run_report import utility_table
 from tulle.runs.card import Card
 from tulle.runs.record import Record, TrainingRecord
 

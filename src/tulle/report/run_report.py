@@ -10,20 +10,24 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import Scalar, null_if_infinite
 from tulle.quality.estimates import Estimate
 from tulle.report.html.card_sections import card_page
 from tulle.report.html.charts import Axis, Bar, BarChart, Curve, CurveChart
-from tulle.report.html.page import Block, Figure, Page, Section
-from tulle.report.html.tables import is_number
-from tulle.report.run_utility import CardedRun, utility_facts, utility_section
+from tulle.report.html.page import Block, Figure, Page, Paragraph, Section
+from tulle.report.html.tables import Table, is_number
 from tulle.runs.card import Card
-from tulle.runs.card_text import NOT_PRIVATE
+from tulle.runs.card_text import NOT_PRIVATE, print_up
 from tulle.runs.folder import RunFolder
-from tulle.runs.record import TrainingRecord, read_training
+from tulle.runs.record import TrainingRecord, read_training, relative_auc_loss
 
 _MOST_STEPS = 300
 """Most steps of one curve; longer ones are thinned out."""
+_AUC_LOSS = "AUC loss, less is better"
+
+CardedRun = tuple[RunFolder, Card]
+"""A finished run and its card."""
 
 
 def run_page(
@@ -45,7 +49,7 @@ def run_page(
     Raises:
       RunStateError: A run is not finished.
     """
-    folder, card = run.folder, run.card
+    folder, card = run
     record, records = read_training(folder), folder.records.read()
     sections = [
         utility_section(run, compared=compared, baseline=baseline),
@@ -60,9 +64,9 @@ def run_page(
         facts=utility_facts(run, baseline),
     )
     reasons = [
-        f"The page shows {other.folder.path.name}, which is no private release: {reason}"
-        for other in compared
-        for reason in other.card.reasons
+        f"The page shows {other.path.name}, which is no private release: {reason}"
+        for other, other_card in compared
+        for reason in other_card.reasons
     ]
     if baseline is not None:
         reasons.insert(
@@ -185,3 +189,148 @@ def _budget(card: Card, records: Sequence[Mapping[str, Scalar]]) -> tuple[Sectio
         )
         blocks.append(Figure(curve, "Labels that were randomized first are counted."))
     return (Section("Budget", tuple(blocks)),)
+
+
+def utility_section(
+    run: CardedRun, *, compared: Sequence[CardedRun] = (), baseline: RunFolder | None = None
+) -> Section:
+    """The section about utility.
+
+    Args:
+      run: What the page is about.
+      compared: Other private runs.
+      baseline: A non-private run.
+
+    Privacy:
+      Figures on test rows are not protected, as the card says. The figure against a baseline
+      tells about the raw training rows: the page must say so.
+
+    Raises:
+      ConfigError: A compared run is not private, or the baseline is.
+      DataError: One of them was tested on other rows, or on none.
+    """
+    folder, card = run
+    others = [other for other, _ in compared]
+    if not card.utility:
+        if compared or baseline is not None:
+            raise DataError(f"run {folder.path.name} was tested on no rows; compare another run.")
+        return Section("Utility", (Paragraph("Not measured: there were no test rows."),))
+    for other in others:
+        _check_comparable(folder, other)
+    blocks: list[Block] = [
+        Paragraph(
+            f"Measured on {card.utility[0].measured_on}. These figures are exact and not protected."
+        )
+    ]
+    if compared:
+        text = "Each epsilon is of one run. Whoever releases all of these runs spends the sum."
+        blocks.append(Paragraph(text))
+    bars = [_bar(folder, is_muted=False), *(_bar(other) for other in others)]
+    if baseline is not None:
+        bars.append(_bar(baseline))
+    blocks.append(
+        Figure(BarChart(name="AUC loss with 95% intervals", value_name=_AUC_LOSS, bars=tuple(bars)))
+    )
+    blocks += _over_epsilon((folder, *others), baseline)
+    return Section("Utility", (*blocks, utility_table(card)))
+
+
+def utility_facts(run: CardedRun, baseline: RunFolder | None) -> list[tuple[str, str]]:
+    """The figures that a reader wants first: AUC, AUC loss against a baseline, calibration.
+
+    Privacy:
+      As `utility_section`.
+    """
+    folder, card = run
+    if not card.utility:
+        return []
+    metrics = _metrics(folder)
+    low, high = metrics["auc_loss_interval"]
+    auc = f"{1 - metrics['auc_loss']:.3f} (low {1 - high:.3f}, high {1 - low:.3f})"
+    facts = [("AUC, with 95% interval", auc), ("AUC loss", f"{metrics['auc_loss']:.3f}")]
+    if baseline is not None:
+        relative = relative_auc_loss(folder, baseline)
+        facts.append(("AUC loss against no privacy", f"{relative:+.1f}%"))
+    facts.append(("mean prediction over mean label", f"{metrics['calibration']:.3f}"))
+    return facts
+
+
+def _metrics(run: RunFolder) -> Mapping[str, Any]:
+    """Figures of quality of a run that was tested.
+
+    Raises:
+      DataError: It was tested on no rows.
+    """
+    metrics = read_training(run).metrics
+    if metrics is None:
+        raise DataError(f"run {run.path.name} was tested on no rows; train it with test rows.")
+    return metrics
+
+
+def utility_table(card: Card) -> Table:
+    """All figures of quality of a card."""
+    rows = tuple(
+        (
+            figure.name,
+            figure.value,
+            None if figure.interval is None else figure.interval.low,
+            None if figure.interval is None else figure.interval.high,
+        )
+        for figure in card.utility
+    )
+    return Table(head=("metric", "value", "low", "high"), rows=rows)
+
+
+def _check_comparable(folder: RunFolder, other: RunFolder) -> None:
+    if not other.plan.is_private:
+        raise ConfigError(
+            f"run {other.path.name} is not private; name it with --baseline, not --compare."
+        )
+    own, found = _metrics(folder), read_training(other).metrics
+    names = ("num_rows", "num_positives")
+    if found is None or any(found[name] != own[name] for name in names):
+        raise DataError(
+            f"run {other.path.name} was tested on other rows, or on none; train it on the same "
+            "data with the same test rows."
+        )
+
+
+def _bar(run: RunFolder, *, is_muted: bool = True) -> Bar:
+    metrics, about = _metrics(run), "no privacy"
+    if run.plan.is_private:
+        about = f"{read_training(run).method}, epsilon {print_up(run.plan.guarantee.epsilon)}"
+    low, high = metrics["auc_loss_interval"]
+    return Bar(
+        label=f"{run.path.name} ({about})",
+        value=metrics["auc_loss"],
+        low=low,
+        high=high,
+        is_muted=is_muted,
+    )
+
+
+def _over_epsilon(runs: Sequence[RunFolder], baseline: RunFolder | None) -> list[Block]:
+    """AUC loss over epsilon, one curve a method, if there is more than one epsilon."""
+    points: dict[str, list[tuple[float, float, tuple[float, float]]]] = {}
+    for run in runs:
+        metrics = _metrics(run)
+        low, high = metrics["auc_loss_interval"]
+        point = (run.plan.guarantee.epsilon, metrics["auc_loss"], (low, high))
+        points.setdefault(read_training(run).method, []).append(point)
+    epsilons = {point[0] for found in points.values() for point in found}
+    if len(epsilons) < 2:
+        return []
+    curves = []
+    for method, found in points.items():
+        xs, ys, ranges = zip(*sorted(found), strict=True)
+        curves.append(Curve(label=method, xs=xs, ys=ys, ranges=ranges))
+    if baseline is not None:
+        level, ends = _metrics(baseline)["auc_loss"], (min(epsilons), max(epsilons))
+        curves.append(Curve(label="no privacy", xs=ends, ys=(level, level), is_reference=True))
+    chart = CurveChart(
+        name="Privacy and utility",
+        x_axis=Axis(name="epsilon"),
+        y_axis=Axis(name=_AUC_LOSS),
+        curves=tuple(curves),
+    )
+    return [Figure(chart, "With 95% intervals. Upwards is worse, leftwards more private.")]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tulle.atomic_files import reporting_disk_errors
 from tulle.errors import DataError
-from tulle.report.report_files import report_path
+from tulle.report.verbs import report_path
 from tulle.runs.card import read_card
 from tulle.studio.panel import command_line, path_word
 

@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 
 from tulle.measure import ExpectedErrors
+from tulle.report.html.chart_svg import charts_svg
 from tulle.report.html.charts import Bar, BarChart
 from tulle.report.html.page import Figure
-from tulle.report.html.svg_file import charts_svg
 from tulle.report.measure_report import expected_error_chart, tree_figures
 from unit.measure.queries.small_measurements import config_of, run_measure, settings, write_log
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tulle.errors import DataError
+from tulle.report.html.chart_svg import charts_svg
 from tulle.report.html.charts import CurveChart
-from tulle.report.html.svg_file import charts_svg
 from tulle.report.select_report import plan_charts
 from tulle.select.auctions import Auctions
 from tulle.select.billing.prices import AdPrices, PricingRule, price_candidates

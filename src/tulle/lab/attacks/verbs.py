@@ -29,8 +29,8 @@ from tulle.lab.attacks.reconstruction import (
     attack_by_reconstruction,
 )
 from tulle.privacy.fields import did_you_mean
+from tulle.report.html.chart_svg import write_charts
 from tulle.report.html.charts import Chart
-from tulle.report.html.svg_file import write_charts
 
 AttackResult = ReconstructionResult | DifferencingResult | LinkageResult | MembershipResult
 ALL = "all"

@@ -22,7 +22,7 @@ from tulle.lab.markets.mixing_grid import GridRow, GridSettings, groups_by_size,
 from tulle.lab.markets.plots import market_charts
 from tulle.lab.markets.synthetic_market import REFERENCE_MARKETS
 from tulle.privacy.fields import did_you_mean
-from tulle.report.html.svg_file import write_charts
+from tulle.report.html.chart_svg import write_charts
 from tulle.select.auctions import Auctions, DeviceClicks, above_reserve
 from tulle.select.billing.prices import PricingRule
 from tulle.select.files.auction_blocks import first_auctions

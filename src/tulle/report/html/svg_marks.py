@@ -3,7 +3,7 @@
 Colors are those of the page, light or dark; outside of one they are those of a light page.
 """
 
-from tulle.report.html.escaping import escape_html
+import html
 
 WIDTH = 380.0
 """Width of every chart, in its own units: at 390 pixels letters stay legible."""
@@ -132,3 +132,13 @@ def shortened(words: str, *, width: float) -> str:
 def _n(value: float) -> str:
     """Two decimals, without a minus before a zero."""
     return f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
+
+
+def escape_html(words: str) -> str:
+    """Text for an element or a quoted attribute."""
+    # Marks without a shape could turn around the order of what is read.
+    visible = "".join(
+        character if character.isprintable() or character in "\n\t" else "\ufffd"
+        for character in words
+    )
+    return html.escape(visible, quote=True)

@@ -19,8 +19,8 @@ from tulle.lab.attacks.differencing import DifferencingConfig, attack_by_differe
 from tulle.lab.attacks.linkage import LinkageConfig, LinkageResult, attack_by_linkage
 from tulle.lab.attacks.membership import MembershipConfig, attack_by_membership
 from tulle.lab.attacks.reconstruction import ReconstructionConfig, attack_by_reconstruction
+from tulle.report.html.chart_svg import charts_svg
 from tulle.report.html.charts import Chart, CurveChart
-from tulle.report.html.svg_file import charts_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -20,8 +20,8 @@ from tulle.lab.markets.plots import (
 from tulle.lab.markets.score_comparison import ScoreLaw, compare_on_scores
 from tulle.lab.markets.sweeps import CLIPPED, TUNED_CUTOFF, SweepSettings
 from tulle.lab.markets.synthetic_market import SMALL_DISPLAY
+from tulle.report.html.chart_svg import charts_svg
 from tulle.report.html.charts import BarChart, Chart, Curve, CurveChart
-from tulle.report.html.svg_file import charts_svg
 from tulle.select.billing.prices import PricingRule
 
 

@@ -17,7 +17,7 @@ from tulle.privacy.guarantee import Guarantee
 from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency, Scope, Unit
 from tulle.report.html.page import Page
-from tulle.report.report_files import page_of
+from tulle.report.verbs import page_of
 from tulle.runs.card import Card, Randomness, build_card, write_card
 from tulle.runs.folder import RunFolder
 from tulle.runs.record import card_of, read_training

@@ -10,11 +10,11 @@ from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.lab.markets.sweeps import CLIPPED
 from tulle.report.html.charts import BarChart, Chart, CurveChart, MatrixChart
 from tulle.report.html.page import Page
-from tulle.report.html.page_html import render_html
+from tulle.report.html.page_text import render_html
 from tulle.report.labels_report import labels_page
 from tulle.report.measure_report import measure_page
-from tulle.report.report_files import page_of, report_path, write_report
 from tulle.report.select_report import choices_page, plan_page, simulation_page
+from tulle.report.verbs import page_of, report_path, write_report
 from tulle.runs.card_text import NOT_PRIVATE
 from unit.report.html.sample_releases import (
     HOSTILE,

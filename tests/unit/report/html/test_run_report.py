@@ -9,8 +9,8 @@ import pytest
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.report.html.charts import BarChart, Chart, CurveChart
 from tulle.report.html.page import Page
-from tulle.report.html.page_html import render_html
-from tulle.report.report_files import page_of
+from tulle.report.html.page_text import render_html
+from tulle.report.verbs import page_of
 from tulle.runs.card import read_card
 from tulle.runs.card_text import NOT_PRIVATE
 from unit.report.html.sample_releases import metrics, small_card, write_run

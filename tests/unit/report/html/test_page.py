@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tulle.errors import ConfigError
-from tulle.report.html.joined_page import joined_page
-from tulle.report.html.page_html import render_html
+from tulle.report.html.page import joined_page
+from tulle.report.html.page_text import render_html
 from tulle.runs.card_text import NOT_PRIVATE
 from unit.report.html.html_checks import faults_of
 from unit.report.html.sample_releases import pages

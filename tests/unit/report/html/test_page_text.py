@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tulle.report.html import page_html, svg_marks
+from tulle.report.html import page_text, svg_marks
 from tulle.report.html.charts import Bar, BarChart
-from tulle.report.html.escaping import escape_html
 from tulle.report.html.page import Bullets, Code, Figure, Page, Paragraph, Section
-from tulle.report.html.page_html import render_html
+from tulle.report.html.page_text import render_html, render_markdown
+from tulle.report.html.svg_marks import escape_html
 from tulle.report.html.tables import Table
 from unit.report.html.html_checks import faults_of, text_of
 from unit.report.html.sample_releases import HOSTILE, KINDS, RUN_FACT, pages
@@ -32,7 +32,7 @@ def test_hostile_names_are_shown_as_text(made: dict[str, Page], kind: str) -> No
     assert HOSTILE in text_of(html)
 
 
-@pytest.mark.parametrize("module", [page_html, svg_marks])
+@pytest.mark.parametrize("module", [page_text, svg_marks])
 def test_a_page_without_escaping_is_caught(
     made: dict[str, Page], monkeypatch: pytest.MonkeyPatch, module: object
 ) -> None:
@@ -146,3 +146,34 @@ def test_numbers_of_a_column_have_as_many_decimals() -> None:
 def test_marks_without_a_shape_cannot_turn_text_around() -> None:
     page = Page(title="safe\u202eevil", verdict="v", is_private=None)
     assert "\u202e" not in render_html(page)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_first_line_is_the_verdict_and_its_sections_are_those_of_the_page(
+    made: dict[str, Page], kind: str
+) -> None:
+    lines = render_markdown(made[kind]).splitlines()
+    assert lines[0].startswith(f"# {made[kind].verdict[:20]}")
+    assert sum(line.startswith("## ") for line in lines) == len(made[kind].sections)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tags_are_text(made: dict[str, Page], kind: str) -> None:
+    for line in render_markdown(made[kind]).splitlines():
+        # Four spaces make code, where a tag is text.
+        if not line.startswith("    "):
+            assert "<script" not in line.replace("\\<", "")
+
+
+def test_code_cannot_end_its_own_block() -> None:
+    code = Code("settings", "a\n```\n# NOT A HEADING\n")
+    text = render_markdown(
+        Page(title="t", verdict="v", is_private=None, sections=(Section("s", (code,)),))
+    )
+    assert "\n    # NOT A HEADING" in text
+    assert "\n# NOT A HEADING" not in text
+
+
+def test_released_values_are_in_its_tables(made: dict[str, Page]) -> None:
+    text = render_markdown(made["measurement"])
+    assert "| reach | 100 | 90 | 110 |" in text

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tulle.errors import ConfigError, DataError
+from tulle.report.html.chart_svg import charts_svg, check_plot_name, write_charts
 from tulle.report.html.charts import Axis, Bar, BarChart, Chart, Curve, CurveChart
-from tulle.report.html.svg_file import charts_svg, check_plot_name, write_charts
 
 SVG = "{http://www.w3.org/2000/svg}"
 
