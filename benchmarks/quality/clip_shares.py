@@ -17,8 +17,12 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from record import PUBLISHED, print_table, versions, write_record
-from tulle.measure.clipping.clip_plan import expected_errors, optimise_clips, quantile_clips
-from tulle.measure.clipping.value_history import ValueHistory
+from tulle.measure.clipping import (
+    ValueHistory,
+    expected_errors,
+    optimise_clips,
+    quantile_clips,
+)
 from tulle.measure.trees.level_budgets import LaplaceLevels
 
 SEED, NUM_PAIRS, STEPS = 7, 20, 1 << 16

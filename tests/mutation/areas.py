@@ -96,10 +96,9 @@ AREAS = {
         ),
     ),
     "measure queries": Area(
-        sources=("measure/queries/*.py", "measure/noise_sums.py", "measure/expected_error.py"),
+        sources=("measure/queries/*.py", "measure/expected_error.py"),
         tests=(
             "unit/measure/queries",
-            "unit/measure/test_noise_sums.py",
             "unit/measure/test_expected_error.py",
         ),
     ),

@@ -18,15 +18,14 @@ if TYPE_CHECKING:
         PriorityTouch,
         TimeDecay,
     )
-    from tulle.measure.clipping.clip_plan import ClipPlan
+    from tulle.measure.clipping import ClipPlan
     from tulle.measure.config.config_file import read_config
     from tulle.measure.count_verbs import count, count_reach
     from tulle.measure.engines.credit_tables import ExactCredit
     from tulle.measure.engines.engine import open_engine
-    from tulle.measure.queries.measure_config import MeasureConfig
     from tulle.measure.queries.measure_plan import MeasurePlan
     from tulle.measure.queries.measure_record import MeasureRecord, read_measurement
-    from tulle.measure.queries.query import Levels, LevelSplit, Quantity, Query
+    from tulle.measure.queries.query import Levels, LevelSplit, MeasureConfig, Quantity, Query
     from tulle.measure.queries.what_if import ExpectedErrors
     from tulle.measure.reach.frequency_release import FrequencyConfig, release_frequencies
     from tulle.measure.slice_jobs import Amount, Bounds, Frequencies, SliceColumn, SliceJob, Subject

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tulle.errors import ConfigError, DataError
-from tulle.measure.noise_sums import SharedNoise
+from tulle.measure.expected_error import SharedNoise
 from tulle.mechanisms.centred_noise import CentredNoise, check_confidence
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_discrete_laplace
 from tulle.mechanisms.entropy import NoiseSource

@@ -11,8 +11,7 @@ from tulle.errors import ConfigError
 from tulle.measure.ad_log import AdLog, LogColumns, table_source
 from tulle.measure.config.query_table import KeyTable, QueryTable
 from tulle.measure.engines.engine import Engine
-from tulle.measure.queries.measure_config import MeasureConfig
-from tulle.measure.queries.query import Quantity, Query
+from tulle.measure.queries.query import MeasureConfig, Quantity, Query
 from tulle.measure.verbs import FilePath, MeasureResult, Watch, release
 from tulle.privacy.units import Unit
 

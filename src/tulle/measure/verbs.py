@@ -14,8 +14,7 @@ from tulle.accounting.ledger import Ledger
 from tulle.errors import ConfigError
 from tulle.measure.ad_log import AdLog, LogColumns, table_source
 from tulle.measure.attribution.rules import Attribution, Rule
-from tulle.measure.clipping.clip_plan import ClipPlan, optimise_clips
-from tulle.measure.clipping.value_history import read_value_history
+from tulle.measure.clipping import ClipPlan, optimise_clips, read_value_history
 from tulle.measure.config.config_file import ConfigFile, read_config, read_rule
 from tulle.measure.config.history import History, read_histories, read_history, read_past
 from tulle.measure.engines import emitted_sql
@@ -24,7 +23,6 @@ from tulle.measure.engines.emitted_sql import ExportedTotals
 from tulle.measure.engines.engine import Engine, open_engine
 from tulle.measure.engines.log_checks import check_log
 from tulle.measure.queries import what_if
-from tulle.measure.queries.measure_config import MeasureConfig
 from tulle.measure.queries.measure_plan import MeasurePlan, make_measure_plan
 from tulle.measure.queries.measure_record import MeasureRecord, check_form, write_tables
 from tulle.measure.queries.measuring import (
@@ -34,6 +32,7 @@ from tulle.measure.queries.measuring import (
     measure,
     refuse_learnt_weights,
 )
+from tulle.measure.queries.query import MeasureConfig
 from tulle.measure.trees.level_budgets import LaplaceLevels
 from tulle.mechanisms.entropy import noise_source
 from tulle.privacy.plan import Plan

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from tulle.data.keyed_hash import LEAST_KEY_BYTES, hash_columns
 from tulle.errors import ConfigError, DataError
-from tulle.measure.noise_sums import SharedNoise, half_width_beside_normal
+from tulle.measure.expected_error import SharedNoise, half_width_beside_normal
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_discrete_laplace
 from tulle.mechanisms.entropy import NoiseSource, Words
 from tulle.privacy.events import Event

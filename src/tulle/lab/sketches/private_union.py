@@ -25,7 +25,7 @@ from tulle.lab.sketches.liquid_legions import (
     key_mark,
     reach_from_marks,
 )
-from tulle.measure.noise_sums import SharedNoise
+from tulle.measure.expected_error import SharedNoise
 from tulle.mechanisms.entropy import NoiseSource, Words
 from tulle.mechanisms.polya import NoiseShareConfig, sample_noise_shares
 from tulle.privacy.events import Composed, DiscreteLaplace, EpsilonDelta

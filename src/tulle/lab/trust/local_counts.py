@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from tulle.measure.central_counts import AdditiveCountsConfig, ValueCountsConfig
-from tulle.measure.noise_sums import SharedNoise
+from tulle.measure.expected_error import SharedNoise
 from tulle.mechanisms import randomized_response, rappor, subset_selection
 from tulle.mechanisms.centred_noise import normal_quantile
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, sample_discrete_laplace

@@ -23,7 +23,7 @@ from tulle.accounting.shuffling import blanket_delta
 from tulle.errors import ConfigError
 from tulle.lab.trust.local_counts import response_releases
 from tulle.measure.central_counts import AdditiveCountsConfig, ValueCountsConfig, check_target_delta
-from tulle.measure.noise_sums import SharedNoise
+from tulle.measure.expected_error import SharedNoise
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.noisy_reports import IntArray, count_reports, variance_per_report
 from tulle.mechanisms.randomized_response import (

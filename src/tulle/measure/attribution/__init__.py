@@ -5,13 +5,11 @@ from typing import TYPE_CHECKING
 from tulle.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from tulle.measure.attribution.channel_effects import (
-        ChannelCells,
-        CoalitionValue,
-    )
     from tulle.measure.attribution.data_driven import (
+        ChannelCells,
         ChannelGame,
         ChannelModel,
+        CoalitionValue,
         DataDrivenConfig,
         fit_channel_weights,
         weights_from_public_history,

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from tulle.measure.queries.answers import units_to_be_found
-from tulle.measure.queries.measure_config import MeasureConfig
-from tulle.measure.queries.query import Quantity, Query
+from tulle.measure.queries.query import MeasureConfig, Quantity, Query
 from tulle.measure.queries.query_plans import PlannedQuery, plan_queries
 from tulle.measure.queries.slice_queries import ReachQuery
 from tulle.measure.slice_jobs import Bounds, FrequencyJob, SliceColumn, SliceJob

@@ -28,9 +28,9 @@ from tulle.measure.engines.engine import Engine
 from tulle.measure.engines.log_checks import check_log
 from tulle.measure.engines.totals import frequencies, slice_totals
 from tulle.measure.queries.answers import AnswerTable
-from tulle.measure.queries.measure_config import MeasureConfig
 from tulle.measure.queries.measure_plan import Circumstances, MeasurePlan, make_measure_plan
 from tulle.measure.queries.measure_record import MeasureRecord, channel_table
+from tulle.measure.queries.query import MeasureConfig
 from tulle.measure.queries.slice_queries import ReachQuery
 from tulle.measure.slice_jobs import Frequencies, SliceColumn, SliceTotals
 from tulle.mechanisms.entropy import NoiseSource

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tulle.errors import ConfigError, DataError
-from tulle.measure.noise_sums import NoisePart, sum_half_width
-from tulle.measure.queries.measure_config import MeasureConfig
-from tulle.measure.queries.query import Quantity, Query
+from tulle.measure.expected_error import NoisePart, sum_half_width
+from tulle.measure.queries.query import MeasureConfig, Quantity, Query
 from tulle.mechanisms.centred_noise import check_confidence, normal_quantile
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_discrete_laplace
 from tulle.mechanisms.entropy import NoiseSource

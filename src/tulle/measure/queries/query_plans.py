@@ -11,8 +11,7 @@ import polars as pl
 
 from tulle.errors import ConfigError
 from tulle.measure.attribution.sensitivity import l2_sensitivity_steps, sensitivity_steps
-from tulle.measure.queries.measure_config import MeasureConfig
-from tulle.measure.queries.query import Quantity, Query
+from tulle.measure.queries.query import MeasureConfig, Quantity, Query
 from tulle.measure.queries.query_noise import BudgetShares, NoiseBudget, Sensitivity, StepNoise
 from tulle.measure.queries.slice_queries import FlatQuery, NoisyJob, ReachQuery
 from tulle.measure.queries.tree_query import TreeQuery, level_shares, tree_budget

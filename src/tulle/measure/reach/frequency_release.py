@@ -18,7 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from tulle.errors import ConfigError, DataError
-from tulle.measure.noise_sums import CountNoise, NoisePart, sum_half_width, sum_stddev
+from tulle.measure.expected_error import CountNoise, NoisePart, sum_half_width, sum_stddev
 from tulle.measure.reach.noisy_numbers import (
     NoisyNumbers,
     Range,

@@ -20,7 +20,7 @@ from tulle.lab.sketches.liquid_legions import (
     reach_from_marks,
     release_sketch_reach,
 )
-from tulle.measure.noise_sums import SharedNoise
+from tulle.measure.expected_error import SharedNoise
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_discrete_laplace
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
 from tulle.privacy.units import Adjacency

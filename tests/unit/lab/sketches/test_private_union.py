@@ -23,7 +23,7 @@ from tulle.lab.sketches.private_union import (
     encode_party,
     reach_of_union,
 )
-from tulle.measure.noise_sums import SharedNoise
+from tulle.measure.expected_error import SharedNoise
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
 from tulle.mechanisms.polya import sample_noise_shares

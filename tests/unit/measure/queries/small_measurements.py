@@ -9,10 +9,10 @@ from tulle.accounting.budget import Budget
 from tulle.accounting.ledger import Ledger
 from tulle.measure.config.config_file import read_config
 from tulle.measure.engines.engine import open_engine
-from tulle.measure.queries.measure_config import MeasureConfig
 from tulle.measure.queries.measure_plan import MeasurePlan, make_measure_plan
 from tulle.measure.queries.measure_record import MeasureRecord
 from tulle.measure.queries.measuring import MeasureOptions, measure
+from tulle.measure.queries.query import MeasureConfig
 from tulle.mechanisms.entropy import NoiseSource, release_rng
 from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency, Unit

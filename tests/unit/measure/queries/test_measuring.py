@@ -16,9 +16,9 @@ from tulle.measure.ad_log import AdLog, FrameTable
 from tulle.measure.engines.emitted_sql import ExportedTotals, result_name
 from tulle.measure.engines.engine import open_engine
 from tulle.measure.queries import measuring
-from tulle.measure.queries.measure_config import MeasureConfig
 from tulle.measure.queries.measure_record import read_measurement
 from tulle.measure.queries.measuring import MeasureOptions, measure
+from tulle.measure.queries.query import MeasureConfig
 from tulle.mechanisms.entropy import release_rng
 from tulle.privacy.plan import Status
 from tulle.privacy.units import Unit
