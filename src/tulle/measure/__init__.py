@@ -38,8 +38,7 @@ if TYPE_CHECKING:
         release,
     )
     from tulle.measure.w3c.conformance import run_w3c_cases
-    from tulle.measure.w3c.site_buckets import BrowserSimulation
-    from tulle.measure.w3c.verbs import simulate_w3c
+    from tulle.measure.w3c.verbs import BrowserSimulation, simulate_w3c
 
 __all__ = [
     "AdLog",

@@ -99,8 +99,6 @@ NO_RANDOMIZERS = {
     "measure.queries.measuring",
     "measure.queries.slice_queries",
     "measure.queries.tree_query",
-    "measure.w3c.campaign",
-    "measure.w3c.campaign_result",
     "select.decisions.draws",
     "select.evaluation.estimate",
     "select.evaluation.evaluate_files",

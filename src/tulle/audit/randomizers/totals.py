@@ -13,7 +13,7 @@ from tulle.measure.queries.query_noise import (
     Sensitivity,
     StepNoise,
 )
-from tulle.measure.w3c.aggregation import AggregationConfig, aggregate_reports
+from tulle.measure.w3c.campaign import AggregationConfig, aggregate_reports
 from tulle.mechanisms.analytic_gaussian import gaussian_epsilon
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.privacy.units import Adjacency
@@ -106,7 +106,7 @@ TOTALS = (
     ),
     Randomizer(
         name="aggregated-reports",
-        modules=("measure.w3c.aggregation",),
+        modules=("measure.w3c.campaign",),
         make=_aggregated_reports,
     ),
     Randomizer(

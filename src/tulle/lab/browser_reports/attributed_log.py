@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from tulle.errors import ConfigError, DataError
 from tulle.measure.ad_log import LogColumns, Side
 from tulle.measure.small_tables import present_texts_of, read_rows, seconds_of
-from tulle.measure.w3c.site_buckets import slice_texts
+from tulle.measure.w3c.verbs import slice_texts
 from tulle.privacy.fields import check_count
 
 IntArray = NDArray[np.int64]

@@ -23,7 +23,7 @@ from tulle.lab.browser_reports.attributed_log import (
 from tulle.lab.browser_reports.event_settings import EventSettings, SourceReports
 from tulle.lab.browser_reports.source_noise import debias, debiased_variance
 from tulle.measure.expected_error import expected_relative_errors, root_mean_square
-from tulle.measure.w3c.site_buckets import slice_names
+from tulle.measure.w3c.verbs import slice_names
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.randomized_response import release_randomized_response
 

@@ -31,7 +31,7 @@ from tulle.lab.browser_reports.summary_settings import (
     SummarySettings,
 )
 from tulle.measure.expected_error import expected_relative_errors, root_mean_square
-from tulle.measure.w3c.site_buckets import slice_names
+from tulle.measure.w3c.verbs import slice_names
 from tulle.mechanisms.discrete_laplace import release_discrete_laplace
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.privacy.fields import check_count

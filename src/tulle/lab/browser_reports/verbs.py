@@ -13,7 +13,7 @@ from tulle.lab.browser_reports.event_settings import DAY, EventSettings, SourceR
 from tulle.lab.browser_reports.summary_reports import simulate_summary
 from tulle.lab.browser_reports.summary_settings import Goal, SummarySettings
 from tulle.measure.ad_log import LogColumns
-from tulle.measure.w3c.site_buckets import BrowserSimulation
+from tulle.measure.w3c.verbs import BrowserSimulation
 from tulle.mechanisms.entropy import noise_source
 
 

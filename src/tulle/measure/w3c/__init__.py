@@ -5,21 +5,19 @@ from typing import TYPE_CHECKING
 from tulle.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from tulle.measure.w3c.aggregation import (
-        AggregationConfig,
-        aggregate_reports,
-    )
-    from tulle.measure.w3c.browser import (
-        Browser,
-    )
-    from tulle.measure.w3c.budgets import (
+    from tulle.measure.w3c.attribution_state import (
         BudgetRefusal,
         FixedDraws,
         RandomDraws,
     )
+    from tulle.measure.w3c.browser import (
+        Browser,
+    )
     from tulle.measure.w3c.campaign import (
+        AggregationConfig,
         CampaignResult,
         CampaignSettings,
+        aggregate_reports,
         simulate_campaign,
         what_if,
     )
@@ -27,20 +25,16 @@ if TYPE_CHECKING:
         CaseResult,
         run_w3c_cases,
     )
-    from tulle.measure.w3c.limits import (
-        RejectedCallError,
-        W3cLimits,
-    )
     from tulle.measure.w3c.options import (
         ConversionOptions,
         ImpressionOptions,
         PublicSuffixes,
-    )
-    from tulle.measure.w3c.site_buckets import (
-        BrowserSimulation,
-        number_buckets,
+        RejectedCallError,
+        W3cLimits,
     )
     from tulle.measure.w3c.verbs import (
+        BrowserSimulation,
+        number_buckets,
         simulate_w3c,
     )
 

@@ -5,17 +5,17 @@ Encryption, permissions, user activation and the HTTP headers are left out.
 """
 
 from tulle.errors import ConfigError
-from tulle.measure.w3c.attribution_state import AttributionState, Conversion, SavedImpression
-from tulle.measure.w3c.budgets import Draws
-from tulle.measure.w3c.limits import DAY_SECONDS, W3cLimits
+from tulle.measure.w3c.attribution_state import AttributionState, Conversion, Draws, SavedImpression
 from tulle.measure.w3c.options import (
+    DAY_SECONDS,
     ConversionOptions,
     ImpressionOptions,
     PublicSuffixes,
+    W3cLimits,
     check_conversion,
     check_impression,
     parse_site,
-    parse_sites,
+    range_error,
 )
 
 
@@ -46,17 +46,9 @@ class Browser:
         self._advance(now)
         own_site, caller = self._callers(site, intermediary)
         check_impression(options, self._limits)
-        conversion_sites = parse_sites(
-            "conversion_sites",
-            options.conversion_sites,
-            self._limits.max_conversion_sites_per_impression,
-            self._suffixes,
-        )
-        conversion_callers = parse_sites(
-            "conversion_callers",
-            options.conversion_callers,
-            self._limits.max_conversion_callers_per_impression,
-            self._suffixes,
+        conversion_sites, conversion_callers = (
+            self._sites(options, f"conversion_{kind}", f"max_conversion_{kind}_per_impression")
+            for kind in ("sites", "callers")
         )
         if not self.is_enabled:
             return
@@ -158,19 +150,22 @@ class Browser:
             max_value=options.max_value,
             credit=options.credit,
             match_values=frozenset(options.match_values),
-            impression_sites=parse_sites(
-                "impression_sites",
-                options.impression_sites,
-                limits.max_impression_sites_for_conversion,
-                self._suffixes,
+            impression_sites=self._sites(
+                options, "impression_sites", "max_impression_sites_for_conversion"
             ),
-            impression_callers=parse_sites(
-                "impression_callers",
-                options.impression_callers,
-                limits.max_impression_callers_for_conversion,
-                self._suffixes,
+            impression_callers=self._sites(
+                options, "impression_callers", "max_impression_callers_for_conversion"
             ),
         )
+
+    def _sites(
+        self, options: ImpressionOptions | ConversionOptions, name: str, limit: str
+    ) -> frozenset[str]:
+        """The sites of a list of hosts that must not be too long."""
+        hosts, most = getattr(options, name), getattr(self._limits, limit)
+        if len(hosts) > most:
+            raise range_error(f"{name} has {len(hosts)} entries; give at most {most}.")
+        return frozenset(parse_site(host, self._suffixes) for host in hosts)
 
 
 def _without(impression: SavedImpression, site: str) -> SavedImpression | None:

@@ -1,5 +1,8 @@
 """What a campaign would see under Attribution Level 1: credit, budgets that run out, and noise.
 
+The aggregation service adds reports up and puts noise on the sum: discrete Laplace, because sums
+are whole numbers. Its scale 2 * max_value / epsilon is the one that browsers charge budgets for.
+
 Every user of a log is one browser. Reports of a conversion site are added up in one aggregate.
 Two things make it wrong: conversions for which a browser had no budget left, or not in every
 epoch, and noise. More epsilon for each conversion means less noise and fewer conversions. Both
@@ -7,28 +10,94 @@ errors are told bucket by bucket.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from tulle.errors import ConfigError
+from tulle.errors import ConfigError, DataError
 from tulle.measure.ad_log import AdLog
 from tulle.measure.expected_error import expected_relative_errors, root_mean_square
-from tulle.measure.w3c.aggregation import AggregationConfig
 from tulle.measure.w3c.attribution_state import (
     AttributionState,
     BrowserCredit,
+    BudgetRefusal,
     Conversion,
+    RandomDraws,
     most_important,
 )
-from tulle.measure.w3c.budgets import BudgetRefusal, RandomDraws
 from tulle.measure.w3c.campaign_log import CampaignLog, load_campaign
-from tulle.measure.w3c.limits import DAY_SECONDS, MICROEPSILONS, W3cLimits
-from tulle.measure.w3c.options import ConversionOptions, check_conversion
-from tulle.mechanisms.discrete_laplace import release_discrete_laplace
+from tulle.measure.w3c.options import (
+    DAY_SECONDS,
+    MAX_EPSILON,
+    MICROEPSILONS,
+    ConversionOptions,
+    W3cLimits,
+    check_conversion,
+    range_error,
+)
+from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_discrete_laplace
 from tulle.mechanisms.entropy import NoiseSource, release_rng
 from tulle.mechanisms.exact import FloatArray, IntArray
+from tulle.privacy.fields import check_count, check_finite
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AggregationConfig:
+    """What all conversions of one aggregate have in common. Public."""
+
+    epsilon: float
+    max_value: int
+
+    def __post_init__(self) -> None:
+        check_count("max_value", self.max_value)
+        if not 0 < check_finite("epsilon", self.epsilon) <= MAX_EPSILON:
+            raise range_error(f"epsilon={self.epsilon} must be in (0, {MAX_EPSILON}].")
+
+    @property
+    def noise(self) -> DiscreteLaplaceConfig:
+        """Noise on each bucket; a report may move a sum by twice its value."""
+        return DiscreteLaplaceConfig(
+            scale=2 * self.max_value / self.epsilon, max_contribution=2 * self.max_value
+        )
+
+    @property
+    def noise_stddev(self) -> float:
+        """Standard deviation of the noise on each bucket."""
+        return self.noise.noise_stddev
+
+
+def aggregate_reports(
+    raw_reports: ArrayLike, config: AggregationConfig, *, rng: NoiseSource | None = None
+) -> IntArray:
+    """The noisy sum of histograms.
+
+    Args:
+      raw_reports: One histogram in each row.
+      config: Settings that all of them were measured with.
+      rng: Source of the noise; None: the operating system's. Sensitive: never log or save its
+        state.
+
+    Privacy:
+      Unit: the impressions that one browser saved in one epoch, seen by one conversion site,
+      add-remove. L1 sensitivity: 2 * max_value for each report. Event: one DiscreteLaplace
+      for each report of a unit. Relies on: browsers, which stop reports of a unit when their
+      epsilons add up to its budget, and on each report being aggregated once.
+    """
+    rng = rng or release_rng()
+    reports = np.asarray(raw_reports)
+    if reports.ndim != 2 or reports.dtype.kind not in "iu":
+        raise DataError(
+            f"reports have shape {reports.shape} and type {reports.dtype}; "
+            "give whole numbers, one histogram in each row."
+        )
+    if reports.size and (reports.min() < 0 or reports.sum(axis=1).max() > config.max_value):
+        raise DataError(
+            "a report has a negative bucket or adds up to more than "
+            f"max_value={config.max_value}; leave it out, noise does not cover it."
+        )
+    return release_discrete_laplace(reports.sum(axis=0), config.noise, rng=rng)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,24 +138,43 @@ class CampaignSettings:
 class ReportCounts:
     """How the reports of a campaign came about. Sensitive."""
 
-    num_conversions: int
-    num_attributable: int
+    num_conversions: int = 0
+    num_attributable: int = 0
     """Conversions with a matching impression."""
-    num_short: int
+    num_short: int = 0
     """Conversions that are credited without the impressions of an epoch without budget left."""
-    num_empty: int
+    num_empty: int = 0
     """Conversions that are not credited at all, because no epoch had budget left."""
-    attributable_value: int
-    limited_value: int
+    attributable_value: int = 0
+    limited_value: int = 0
     """The part of it that is not above max_value."""
-    reported_value: int
-    refusals: dict[BudgetRefusal, int]
+    reported_value: int = 0
+    refusals: dict[BudgetRefusal, int] = dataclasses.field(
+        default_factory=lambda: dict.fromkeys(BudgetRefusal, 0)
+    )
     """Epochs that could not be used, by the budget that was too small."""
 
-    @classmethod
-    def none(cls) -> "ReportCounts":
-        """Counts before there is any report: all are 0."""
-        return cls(0, 0, 0, 0, 0, 0, 0, dict.fromkeys(BudgetRefusal, 0))
+    def add(self, outcome: BrowserCredit, limited_value: int, value: int) -> None:
+        """Counts one conversion.
+
+        Args:
+          outcome: What the browser credited.
+          limited_value: Value of the conversion, at most max_value.
+          value: What it is worth, also above max_value.
+        """
+        self.num_conversions += 1
+        if not outcome.matched:
+            return
+        self.num_attributable += 1
+        self.attributable_value += value
+        self.limited_value += limited_value
+        self.reported_value += sum(outcome.parts)
+        for refusal in outcome.refusals:
+            self.refusals[refusal] += 1
+        if outcome.refusals and outcome.touches:
+            self.num_short += 1
+        elif outcome.refusals:
+            self.num_empty += 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -236,12 +324,14 @@ def _simulate(loaded: CampaignLog, settings: CampaignSettings, rng: NoiseSource)
     limits, max_value = settings.limits, settings.max_value
     lookback = min(settings.lookback_days, limits.max_lookback_days) * DAY_SECONDS
     draws = RandomDraws(rng)
-    tally = _Tally(loaded.sites, settings)
-    for timeline in loaded.timelines(lifetime_days=limits.max_lookback_days):
+    # Lists by site: numbers are added one by one, which arrays are slow at.
+    true = {site: [0.0] * settings.histogram_size for site in loaded.sites}
+    reported = {site: [0] * settings.histogram_size for site in loaded.sites}
+    counts = ReportCounts()
+    for impressions, conversions in loaded.timelines(lifetime_days=limits.max_lookback_days):
         state = AttributionState(limits, draws)
-        impressions = timeline.impressions
         num_shown = 0
-        for now, site, value in timeline.conversions:
+        for now, site, value in conversions:
             num_saved = num_shown
             while num_shown < len(impressions) and impressions[num_shown].timestamp <= now:
                 num_shown += 1
@@ -257,64 +347,31 @@ def _simulate(loaded: CampaignLog, settings: CampaignSettings, rng: NoiseSource)
                 max_value=max_value,
                 credit=settings.credit,
             )
-            tally.add(state.attribute(conversion), conversion, value)
-    return tally.result()
+            outcome = state.attribute(conversion)
+            counts.add(outcome, conversion.value, value)
+            for touch, part in zip(outcome.touches, outcome.parts, strict=True):
+                reported[site][touch.histogram_index] += part
+            for bucket, credit in _true_credit(outcome, settings.credit, value):
+                true[site][bucket] += credit
+    shape = len(loaded.sites), settings.histogram_size
+    return CampaignResult(
+        sites=loaded.sites,
+        epsilon=settings.epsilon,
+        site_budget=limits.per_site_privacy_budget / MICROEPSILONS,
+        aggregation=settings.aggregation,
+        raw_true=np.array(list(true.values()), np.float64).reshape(shape),
+        raw_reported=np.array(list(reported.values()), np.int64).reshape(shape),
+        counts=counts,
+    )
 
 
-class _Tally:
-    """Sums over all browsers."""
-
-    def __init__(self, sites: tuple[str, ...], settings: CampaignSettings) -> None:
-        self._sites, self._settings = sites, settings
-        size = settings.histogram_size
-        self._true = {site: [0.0] * size for site in sites}
-        self._reported = {site: [0] * size for site in sites}
-        self._counts = ReportCounts.none()
-
-    def add(self, outcome: BrowserCredit, conversion: Conversion, value: int) -> None:
-        """Adds one conversion; `value` is what it is worth, also above max_value.
-
-        Args:
-          outcome: What the browser credited.
-          conversion: The call.
-          value: The value of the conversion before it was limited.
-        """
-        counts = self._counts
-        counts.num_conversions += 1
-        if not outcome.matched:
-            return
-        counts.num_attributable += 1
-        counts.attributable_value += value
-        counts.limited_value += conversion.value
-        if outcome.refusals:
-            for refusal in outcome.refusals:
-                counts.refusals[refusal] += 1
-            if outcome.touches:
-                counts.num_short += 1
-            else:
-                counts.num_empty += 1
-        reported = self._reported[conversion.site]
-        for touch, part in zip(outcome.touches, outcome.parts, strict=True):
-            reported[touch.histogram_index] += part
-            counts.reported_value += part
-        touches = outcome.touches
-        if outcome.refusals:
-            touches = most_important(outcome.matched, len(conversion.credit))
-        weights = conversion.credit[: len(touches)]
-        total = sum(weights)
-        true = self._true[conversion.site]
-        for touch, weight in zip(touches, weights, strict=True):
-            true[touch.histogram_index] += value * weight / total
-
-    def result(self) -> CampaignResult:
-        """The sums as arrays."""
-        shape = len(self._sites), self._settings.histogram_size
-        return CampaignResult(
-            sites=self._sites,
-            epsilon=self._settings.epsilon,
-            site_budget=self._settings.limits.per_site_privacy_budget / MICROEPSILONS,
-            aggregation=self._settings.aggregation,
-            raw_true=np.array(list(self._true.values()), np.float64).reshape(shape),
-            raw_reported=np.array(list(self._reported.values()), np.int64).reshape(shape),
-            counts=self._counts,
-        )
+def _true_credit(
+    outcome: BrowserCredit, weights: tuple[float, ...], value: int
+) -> Iterator[tuple[int, float]]:
+    """Buckets of a conversion and their credit, as if no budget were ever too small."""
+    touches = outcome.touches
+    if outcome.refusals:
+        touches = most_important(outcome.matched, len(weights))
+    total = sum(weights[: len(touches)])
+    for touch, weight in zip(touches, weights, strict=False):
+        yield touch.histogram_index, value * weight / total

@@ -14,7 +14,7 @@ from tulle.errors import ConfigError, DataError
 from tulle.measure.ad_log import AdLog, DatabaseTable, FileTable, LogColumns, Side, TableSource
 from tulle.measure.small_tables import present_texts_of, read_rows, seconds_of
 from tulle.measure.w3c.attribution_state import SavedImpression
-from tulle.measure.w3c.limits import DAY_SECONDS
+from tulle.measure.w3c.options import DAY_SECONDS
 
 _USERS_AT_ONCE = 20_000
 """Users whose rows are objects at once, which bounds the memory."""
@@ -24,15 +24,6 @@ _WHOLE = ("time", "value", "priority", "bucket")
 """Roles that hold whole numbers."""
 _MOST_VALUE = 2**32 - 1
 """Largest value that the specification allows, 32 bits."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Timeline:
-    """One user's impressions and conversions, each in the order of time. Sensitive."""
-
-    impressions: list[SavedImpression]
-    conversions: list[tuple[int, str, int]]
-    """Time in seconds, conversion site and value."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,8 +36,10 @@ class CampaignLog:
     sites: tuple[str, ...]
     """Conversion sites."""
 
-    def timelines(self, *, lifetime_days: int) -> Iterator[Timeline]:
-        """User by user."""
+    def timelines(
+        self, *, lifetime_days: int
+    ) -> Iterator[tuple[list[SavedImpression], list[tuple[int, str, int]]]]:
+        """Impressions of a user, and times, sites and values of the conversions; in time order."""
         for first in range(0, self.num_users, _USERS_AT_ONCE):
             last = min(first + _USERS_AT_ONCE, self.num_users)
             impressions = _rows_of(self.impressions, first, last)
@@ -59,9 +52,7 @@ class CampaignLog:
             for impression_end, conversion_end in zip(
                 impression_ends, conversion_ends, strict=True
             ):
-                yield Timeline(
-                    saved[impression_start:impression_end], made[conversion_start:conversion_end]
-                )
+                yield saved[impression_start:impression_end], made[conversion_start:conversion_end]
                 impression_start, conversion_start = impression_end, conversion_end
 
 

@@ -12,10 +12,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tulle.errors import ConfigError, DataError, TulleError
+from tulle.measure.w3c.attribution_state import FixedDraws
 from tulle.measure.w3c.browser import Browser
-from tulle.measure.w3c.budgets import FixedDraws
-from tulle.measure.w3c.limits import COMMENT, RejectedCallError, W3cLimits
-from tulle.measure.w3c.options import ConversionOptions, ImpressionOptions
+from tulle.measure.w3c.options import (
+    COMMENT,
+    ConversionOptions,
+    ImpressionOptions,
+    RejectedCallError,
+    W3cLimits,
+)
 from tulle.privacy.fields import check_count, check_fields, check_list, check_text, did_you_mean
 
 CONFIG_NAME = "CONFIG.json"
@@ -26,93 +31,20 @@ _DRAWS = {"fairlyAllocateCreditFraction": "credit_fraction", "epochStart": "epoc
 """The specification's names of what is drawn, and ours."""
 ExpectedError = tuple[str, str]
 """Kind and name of an error; both are the same but for a DOMException."""
+Expected = tuple[int, ...] | ExpectedError | None
+_Fields = Mapping[str, Any]
+_Call = tuple[Callable[[Browser], object], Expected]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SaveImpression:
-    """A page saves an impression."""
+class BrowserEvent:
+    """One thing that a page or a person does in a browser, and what must come of it."""
 
     seconds: int
-    site: str
-    options: ImpressionOptions
-    intermediary: str | None = None
-    expected_error: ExpectedError | None = None
-
-    @property
-    def expected(self) -> ExpectedError | None:
-        """Error that the call must raise; None for a call that works."""
-        return self.expected_error
-
-    def happen(self, browser: Browser) -> None:
-        """Makes the call."""
-        browser.save_impression(
-            self.site, self.options, now=self.seconds, intermediary=self.intermediary
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MeasureConversion:
-    """A page measures a conversion."""
-
-    seconds: int
-    site: str
-    options: ConversionOptions
-    expected: tuple[int, ...] | ExpectedError
-    """The histogram, or the error."""
-    intermediary: str | None = None
-
-    def happen(self, browser: Browser) -> tuple[int, ...]:
-        """Makes the call."""
-        return browser.measure_conversion(
-            self.site, self.options, now=self.seconds, intermediary=self.intermediary
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ClearImpressionsForSite:
-    """A site clears its own data."""
-
-    seconds: int
-    site: str
-    expected: None = None
-
-    def happen(self, browser: Browser) -> None:
-        """Clears."""
-        browser.clear_impressions_for_site(self.site, now=self.seconds)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ClearBrowsingHistory:
-    """A person clears data of sites, or of all."""
-
-    seconds: int
-    sites: tuple[str, ...]
-    forget_visits: bool
-    expected: None = None
-
-    def happen(self, browser: Browser) -> None:
-        """Clears."""
-        browser.clear_browsing_history(
-            self.sites, forget_visits=self.forget_visits, now=self.seconds
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SwitchApi:
-    """A person turns the API on or off."""
-
-    seconds: int
-    is_enabled: bool
-    expected: None = None
-
-    def happen(self, browser: Browser) -> None:
-        """Turns it."""
-        browser.is_enabled = self.is_enabled
-
-
-BrowserEvent = (
-    SaveImpression | MeasureConversion | ClearImpressionsForSite | ClearBrowsingHistory | SwitchApi
-)
+    happen: Callable[[Browser], object]
+    """Makes the call."""
+    expected: Expected
+    """The histogram or the error; None for a call that works and answers nothing."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -222,12 +154,18 @@ def run_case(name: str, events: tuple[BrowserEvent, ...], setup: CaseSetup) -> C
 def read_event(data: object) -> BrowserEvent:
     """An event from JSON; refuses unknown kinds and unknown keys."""
     kind = data.get("event") if isinstance(data, Mapping) else None
-    if kind not in _READERS:
+    if kind not in _KINDS:
         raise ConfigError(
-            f"event={kind!r} is unknown{did_you_mean(kind, _READERS)}; "
-            f"use one of {', '.join(_READERS)}."
+            f"event={kind!r} is unknown{did_you_mean(kind, _KINDS)}; "
+            f"use one of {', '.join(_KINDS)}."
         )
-    return _READERS[kind](data)
+    read, required, optional = _KINDS[kind]
+    fields = check_fields("event", data, ("event", "seconds", *required), (*optional, COMMENT))
+    seconds = fields["seconds"]
+    if isinstance(seconds, bool) or not isinstance(seconds, int):
+        raise ConfigError(f"seconds={seconds!r} must be a whole number.")
+    happen, expected = read(fields, seconds)
+    return BrowserEvent(seconds=seconds, happen=happen, expected=expected)
 
 
 def _shown(outcome: Any) -> str:
@@ -263,69 +201,45 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ConfigError(f"{name} is not JSON; write a finite number.")
 
 
-def _save_impression(data: object) -> SaveImpression:
-    fields = _fields(data, ("site", "options"), ("intermediarySite", "expectedError"))
+def _save_impression(fields: _Fields, now: int) -> _Call:
+    site, frame = check_text("site", fields["site"]), _intermediary(fields)
+    options = ImpressionOptions.from_json(fields["options"])
     error = fields.get("expectedError")
-    return SaveImpression(
-        seconds=fields["seconds"],
-        site=check_text("site", fields["site"]),
-        options=ImpressionOptions.from_json(fields["options"]),
-        intermediary=_intermediary(fields),
-        expected_error=None if error is None else _error(error),
-    )
+    expected = None if error is None else _error(error)
+    return lambda b: b.save_impression(site, options, now=now, intermediary=frame), expected
 
 
-def _measure_conversion(data: object) -> MeasureConversion:
-    fields = _fields(data, ("site", "options", "expected"), ("intermediarySite",))
-    expected = fields["expected"]
-    return MeasureConversion(
-        seconds=fields["seconds"],
-        site=check_text("site", fields["site"]),
-        options=ConversionOptions.from_json(fields["options"]),
-        expected=(
-            tuple(check_count("expected", count, least=0) for count in expected)
-            if isinstance(expected, list)
-            else _error(expected)
-        ),
-        intermediary=_intermediary(fields),
-    )
+def _measure_conversion(fields: _Fields, now: int) -> _Call:
+    site, frame = check_text("site", fields["site"]), _intermediary(fields)
+    options = ConversionOptions.from_json(fields["options"])
+    expected: Expected
+    if isinstance(fields["expected"], list):
+        expected = tuple(check_count("expected", count, least=0) for count in fields["expected"])
+    else:
+        expected = _error(fields["expected"])
+    return lambda b: b.measure_conversion(site, options, now=now, intermediary=frame), expected
 
 
-def _clear_impressions(data: object) -> ClearImpressionsForSite:
-    fields = _fields(data, ("site",))
-    return ClearImpressionsForSite(
-        seconds=fields["seconds"], site=check_text("site", fields["site"])
-    )
+def _clear_impressions(fields: _Fields, now: int) -> _Call:
+    site = check_text("site", fields["site"])
+    return lambda b: b.clear_impressions_for_site(site, now=now), None
 
 
-def _clear_history(data: object) -> ClearBrowsingHistory:
-    fields = _fields(data, ("sites", "forgetVisits"))
-    if not isinstance(fields["forgetVisits"], bool):
-        raise ConfigError(f"forgetVisits={fields['forgetVisits']!r} must be true or false.")
+def _clear_history(fields: _Fields, now: int) -> _Call:
+    forget = fields["forgetVisits"]
+    if not isinstance(forget, bool):
+        raise ConfigError(f"forgetVisits={forget!r} must be true or false.")
     sites = tuple(check_text("sites", site) for site in check_list("sites", fields["sites"]))
-    return ClearBrowsingHistory(
-        seconds=fields["seconds"], sites=sites, forget_visits=fields["forgetVisits"]
-    )
+    return lambda b: b.clear_browsing_history(sites, forget_visits=forget, now=now), None
 
 
-def _enable(data: object) -> SwitchApi:
-    return SwitchApi(seconds=_fields(data)["seconds"], is_enabled=True)
+def _switch(fields: _Fields, now: int) -> _Call:
+    del now  # a person may turn the API on and off at any time
+    is_enabled = fields["event"] == "enableAPI"
+    return lambda b: setattr(b, "is_enabled", is_enabled), None
 
 
-def _disable(data: object) -> SwitchApi:
-    return SwitchApi(seconds=_fields(data)["seconds"], is_enabled=False)
-
-
-def _fields(
-    data: object, required: tuple[str, ...] = (), optional: tuple[str, ...] = ()
-) -> dict[str, Any]:
-    fields = check_fields("event", data, ("event", "seconds", *required), (*optional, COMMENT))
-    if isinstance(fields["seconds"], bool) or not isinstance(fields["seconds"], int):
-        raise ConfigError(f"seconds={fields['seconds']!r} must be a whole number.")
-    return fields
-
-
-def _intermediary(fields: Mapping[str, Any]) -> str | None:
+def _intermediary(fields: _Fields) -> str | None:
     site = fields.get("intermediarySite")
     return None if site is None else check_text("intermediarySite", site)
 
@@ -337,11 +251,20 @@ def _error(data: object) -> ExpectedError:
     return check_text("error", fields["error"]), check_text("name", fields["name"])
 
 
-_READERS: dict[Any, Callable[[object], BrowserEvent]] = {
-    "saveImpression": _save_impression,
-    "measureConversion": _measure_conversion,
-    "clearImpressionsForSite": _clear_impressions,
-    "clearBrowsingHistoryForAttribution": _clear_history,
-    "enableAPI": _enable,
-    "disableAPI": _disable,
+# How each kind of event is read, the keys that it must have, and those that it may have.
+_KINDS: dict[Any, tuple[Callable[[_Fields, int], _Call], tuple[str, ...], tuple[str, ...]]] = {
+    "saveImpression": (
+        _save_impression,
+        ("site", "options"),
+        ("intermediarySite", "expectedError"),
+    ),
+    "measureConversion": (
+        _measure_conversion,
+        ("site", "options", "expected"),
+        ("intermediarySite",),
+    ),
+    "clearImpressionsForSite": (_clear_impressions, ("site",), ()),
+    "clearBrowsingHistoryForAttribution": (_clear_history, ("sites", "forgetVisits"), ()),
+    "enableAPI": (_switch, (), ()),
+    "disableAPI": (_switch, (), ()),
 }

@@ -1,4 +1,9 @@
-"""What a page passes to the two calls of the API, and the checks a browser makes on it.
+"""What a browser fixes for everybody, what a page passes to its two calls, and what is refused.
+
+The specification leaves most limits to browsers. Sizes default to its minima where it has some. No
+browser has chosen budgets: those here are one epsilon for a site, and the multiples of it that the
+conformance cases use. Settings are read in the spelling of the specification: camelCase keys, none
+unknown. Calls are refused by the kinds of error that it names.
 
 A site is the registrable domain of a host, which is what impressions and budgets are kept by. What
 counts as a public suffix ("com", "co.uk") is data that changes. Without a list the last label is
@@ -7,20 +12,37 @@ the suffix, which is the list's own rule for names it does not know.
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 from tulle.errors import ConfigError, DataError
-from tulle.measure.w3c.limits import (
-    MAX_EPSILON,
-    W3cLimits,
-    fields_from_json,
-    range_error,
-    reference_error,
-    syntax_error,
-)
-from tulle.privacy.fields import check_finite, check_text
+from tulle.privacy.fields import check_count, check_fields, check_finite, check_text
 
+MICROEPSILONS = 1_000_000
+"""Microepsilons in one epsilon."""
+MAX_EPSILON = 4294
+"""Budgets are 32-bit numbers of microepsilons."""
+DAY_SECONDS = 86_400
+COMMENT = "$comment"
+"""A key of JSON objects that is no setting."""
+_PROTOCOLS = ("dap-18-histogram",)
+"""Protocols of aggregation services that are known."""
+_BUDGETS = (
+    "per_site_privacy_budget",
+    "global_privacy_budget_per_epoch",
+    "impression_site_quota_per_epoch",
+)
+"""Limits that are budgets."""
+_MAY_BE_ZERO = (
+    "max_conversion_sites_per_impression",
+    "max_conversion_callers_per_impression",
+    "max_impression_sites_for_conversion",
+    "max_impression_callers_for_conversion",
+    "max_match_values",
+)
+"""Limits that may be 0."""
+_Kind = TypeVar("_Kind")
 _UNSIGNED_LONG = (0, 2**32 - 1)
 """Range of an unsigned long of Web IDL."""
 _LONG = (-(2**31), 2**31 - 1)
@@ -29,6 +51,116 @@ _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 """A label of a host name."""
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 """The last label of an address in numbers, which is no site."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class W3cLimits:
+    """Limits of one browser. Budgets are in microepsilons, for each epoch. Public."""
+
+    per_site_privacy_budget: int = MICROEPSILONS
+    """What reports to one conversion site may spend on the impressions of one epoch.
+
+    It does not bound what the site learns if sites react to each other's reports.
+    """
+    global_privacy_budget_per_epoch: int = 8 * MICROEPSILONS
+    """What all conversion sites together may learn about the impressions of one epoch."""
+    impression_site_quota_per_epoch: int = 4 * MICROEPSILONS
+    """How much of the global budget the impressions of one site may use up."""
+    privacy_budget_epoch_days: int = 7
+    max_lookback_days: int = 30
+    """Longest lifetime of an impression, and longest lookback of a conversion."""
+    max_histogram_size: int = 1024
+    max_credit_size: int = 10
+    max_match_values: int = 30
+    max_conversion_sites_per_impression: int = 5
+    max_conversion_callers_per_impression: int = 10
+    max_impression_sites_for_conversion: int = 30
+    max_impression_callers_for_conversion: int = 10
+    aggregation_services: Mapping[str, str] = dataclasses.field(
+        default_factory=lambda: {"https://aggregation.example": _PROTOCOLS[0]}
+    )
+    """Address of each service that reports can be made for, and its protocol."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if field.name != "aggregation_services":
+                least = 0 if field.name in _MAY_BE_ZERO else 1
+                check_count(field.name, getattr(self, field.name), least=least)
+        for name in _BUDGETS:
+            if getattr(self, name) > MAX_EPSILON * MICROEPSILONS:
+                raise ConfigError(
+                    f"{name}={getattr(self, name)} must be <= {MAX_EPSILON * MICROEPSILONS} "
+                    "microepsilons; one epsilon is 1000000 of them."
+                )
+        if not isinstance(self.aggregation_services, Mapping):
+            raise ConfigError("aggregation_services must map addresses to protocols.")
+        for address, protocol in self.aggregation_services.items():
+            if protocol not in _PROTOCOLS:
+                raise ConfigError(
+                    f"aggregation_services[{address!r}]={protocol!r} is unknown; "
+                    f"use one of {', '.join(_PROTOCOLS)}."
+                )
+
+    @classmethod
+    def from_json(cls, data: object) -> "W3cLimits":
+        """Reads limits in the spelling of the specification; refuses unknown keys."""
+        return fields_from_json(cls, "limits", data)
+
+
+class RejectedCallError(ConfigError):
+    """A call that a browser would reject. Nothing was stored and nothing was spent."""
+
+    def __init__(self, error: str, name: str, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        """RangeError, ReferenceError or DOMException."""
+        self.name = name
+        """The kind of error again, or for a DOMException its name."""
+
+
+def range_error(message: str) -> RejectedCallError:
+    """A number, or the length of a list, is outside its limits."""
+    return RejectedCallError("RangeError", "RangeError", message)
+
+
+def reference_error(message: str) -> RejectedCallError:
+    """The aggregation service is unknown."""
+    return RejectedCallError("ReferenceError", "ReferenceError", message)
+
+
+def syntax_error(message: str) -> RejectedCallError:
+    """A site is none."""
+    return RejectedCallError("DOMException", "SyntaxError", message)
+
+
+def fields_from_json(kind: type[_Kind], what: str, data: object) -> _Kind:
+    """A settings class from a JSON object; lists become tuples and comments are dropped.
+
+    Args:
+      kind: The class.
+      what: How messages name the data.
+      data: A JSON object.
+    """
+    names: dict[str, str] = {}
+    required = []
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        names[camel_case(field.name)] = field.name
+        if field.default is field.default_factory is dataclasses.MISSING:
+            required.append(camel_case(field.name))
+    optional = [name for name in names if name not in required]
+    checked = check_fields(what, data, required, [*optional, COMMENT])
+    values: dict[str, Any] = {
+        names[key]: tuple(value) if isinstance(value, list) else value
+        for key, value in checked.items()
+        if key != COMMENT
+    }
+    return kind(**values)
+
+
+def camel_case(name: str) -> str:
+    """`histogram_index` as `histogramIndex`."""
+    first, *others = name.split("_")
+    return first + "".join(other.capitalize() for other in others)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -178,22 +310,6 @@ def check_conversion(options: ConversionOptions, limits: W3cLimits) -> None:
             f"match_values has {len(options.match_values)} values; "
             f"give at most {limits.max_match_values}."
         )
-
-
-def parse_sites(
-    name: str, hosts: Sequence[str], max_sites: int, suffixes: PublicSuffixes
-) -> frozenset[str]:
-    """The sites of a list of hosts that must not be too long.
-
-    Args:
-      name: Name of the list, for messages.
-      hosts: What the page passed.
-      max_sites: Most sites of the list.
-      suffixes: Known public suffixes.
-    """
-    if len(hosts) > max_sites:
-        raise range_error(f"{name} has {len(hosts)} entries; give at most {max_sites}.")
-    return frozenset(parse_site(host, suffixes) for host in hosts)
 
 
 def parse_site(text: str, suffixes: PublicSuffixes) -> str:

@@ -13,7 +13,7 @@ from tulle.lab.browser_reports.attributed_log import (
     places_in,
 )
 from tulle.measure.ad_log import LogColumns
-from tulle.measure.w3c.site_buckets import slice_names
+from tulle.measure.w3c.verbs import slice_names
 from unit.lab.browser_reports.small_logs import SETTINGS, START, random_log, random_tables
 
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tulle.measure.w3c.attribution_state import fairly_allocate_credit
-from tulle.measure.w3c.budgets import FixedDraws, RandomDraws
+from tulle.measure.w3c.attribution_state import FixedDraws, RandomDraws, fairly_allocate_credit
 from tulle.mechanisms.entropy import SeededNoise
 
 

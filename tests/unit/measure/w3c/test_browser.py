@@ -7,11 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tulle.errors import ConfigError
+from tulle.measure.w3c.attribution_state import FixedDraws
 from tulle.measure.w3c.browser import Browser
-from tulle.measure.w3c.budgets import FixedDraws
 from tulle.measure.w3c.conformance import CaseSetup
-from tulle.measure.w3c.limits import MICROEPSILONS, W3cLimits
-from tulle.measure.w3c.options import ConversionOptions, ImpressionOptions
+from tulle.measure.w3c.options import MICROEPSILONS, ConversionOptions, ImpressionOptions, W3cLimits
 from unit.measure.w3c.browser_timelines import (
     CONFIG,
     SERVICE,

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tulle.measure.w3c import attribution_state
+from tulle.measure.w3c.attribution_state import FixedDraws
 from tulle.measure.w3c.browser import Browser
-from tulle.measure.w3c.budgets import FixedDraws
 from tulle.measure.w3c.conformance import CaseSetup
-from tulle.measure.w3c.limits import MICROEPSILONS
+from tulle.measure.w3c.options import MICROEPSILONS
 from unit.measure.w3c.browser_timelines import (
     CONFIG,
     DAY,

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from tulle.errors import DataError
-from tulle.measure.w3c.limits import RejectedCallError
-from tulle.measure.w3c.options import PublicSuffixes, parse_site
+from tulle.measure.w3c.options import PublicSuffixes, RejectedCallError, parse_site
 
 LIST = """// a comment
 

@@ -8,7 +8,7 @@ from tulle.errors import DataError
 from tulle.lab.browser_reports.attributed_log import LastTouchSettings, attribute_last_touch
 from tulle.measure.ad_log import FrameTable, LogColumns
 from tulle.measure.w3c.campaign import CampaignSettings, simulate_campaign
-from tulle.measure.w3c.site_buckets import number_buckets, rmsre_of
+from tulle.measure.w3c.verbs import number_buckets, rmsre_of
 from tulle.mechanisms.entropy import SeededNoise
 from unit.lab.browser_reports.small_logs import random_tables
 
