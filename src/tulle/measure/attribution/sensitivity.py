@@ -57,9 +57,9 @@ def sensitivity_steps(
     check_unit(job, unit=unit, attribution=attribution, columns=columns)
     if job.bounds is not None:
         return job.bounds.max_steps_per_unit(job.steps)
-    used = _shared_attribution(job, unit, attribution)
-    if used is None:
-        return job.steps
+    used = _used_attribution(job, attribution)
+    if used is None or unit.owner is not Owner.IMPRESSION:
+        return job.steps  # the row moves nothing but what it brings itself
     return _num_conversions(used) * _steps_per_conversion(job, used)
 
 
@@ -80,8 +80,8 @@ def l2_sensitivity_steps(
     check_unit(job, unit=unit, attribution=attribution, columns=columns)
     if job.bounds is not None:
         return _bounded_l2_steps(job.bounds, job.steps)
-    used = _shared_attribution(job, unit, attribution)
-    if used is None:
+    used = _used_attribution(job, attribution)
+    if used is None or unit.owner is not Owner.IMPRESSION:
         return float(job.steps)
     # Of one conversion, what is gained and what is lost are each at most `steps`, and both
     # together the L1 change: the squares add up to most if one of them is in one place.
@@ -142,14 +142,6 @@ def _used_attribution(job: SliceJob, attribution: Attribution | None) -> Attribu
     if attribution is None:
         raise ConfigError(f"job {job.name!r} adds up conversions; it needs an attribution.")
     return attribution
-
-
-def _shared_attribution(
-    job: SliceJob, unit: Unit, attribution: Attribution | None
-) -> Attribution | None:
-    """What decides how far one row of the unit moves the totals; None if by itself alone."""
-    used = _used_attribution(job, attribution)
-    return used if unit.owner is Owner.IMPRESSION else None
 
 
 def _check_owner_unit(
@@ -305,26 +297,16 @@ def _last_n_factor(weights: tuple[float, ...]) -> float:
 
     From as many impressions as weights on, the oldest falls out and nothing else is new.
     """
-    moves = [
-        _last_n_move(weights, num_before, place)
-        for num_before in range(1, len(weights) + 1)
-        for place in range(min(num_before + 1, len(weights)))
-    ]
+    moves = []
+    for num_before in range(1, len(weights) + 1):
+        before = [weight / sum(weights[:num_before]) for weight in weights[:num_before]]
+        after = [weight / sum(weights[: num_before + 1]) for weight in weights[: num_before + 1]]
+        # The new impression is the one after `place` later ones.
+        for place in range(min(num_before + 1, len(weights))):
+            old = [*before[:place], 0.0, *before[place:]]
+            new = [*after, *[0.0] * (len(old) - len(after))]
+            moves.append(sum(abs(a - b) for a, b in zip(old, new, strict=True)))
     return max(moves)
-
-
-def _last_n_move(weights: tuple[float, ...], num_before: int, place: int) -> float:
-    """The distance if the new impression is the one after `place` later ones."""
-    before = _normalised(weights[:num_before])
-    after = _normalised(weights[: num_before + 1])
-    old = [*before[:place], 0.0, *before[place:]]
-    new = [*after, *[0.0] * (len(old) - len(after))]
-    return sum(abs(a - b) for a, b in zip(old, new, strict=True))
-
-
-def _normalised(weights: tuple[float, ...]) -> list[float]:
-    total = sum(weights)
-    return [weight / total for weight in weights]
 
 
 def _position_factor(rule: PositionBased, max_touches: int | None) -> float:

@@ -2,14 +2,12 @@
 
 The log is checked and its bounded totals are made first, so that data which cannot be measured cost
 nothing. Then the release protocol (`runs.release_once`) charges the ledger, and only then noise is
-drawn. What tells one log from another is a hash of its files, so that a ledger knows a measurement
-again.
+drawn.
 """
 
 import contextlib
 import dataclasses
 import hashlib
-import io
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,9 +15,8 @@ from pathlib import Path
 import polars as pl
 
 from tulle.accounting.refusal import SpendRefusedError
-from tulle.data.source_files import SourceFile, content_sha256, inspect_sources
 from tulle.errors import BudgetExceededError, ConfigError, DataError
-from tulle.measure.ad_log import AdLog, DatabaseTable, FileTable, Side, TableSource
+from tulle.measure.ad_log import Side, log_digest, log_state
 from tulle.measure.attribution.data_driven import ChannelModel, fit_channel_weights
 from tulle.measure.attribution.rules import Attribution
 from tulle.measure.engines.channel_paths import channel_sets
@@ -290,34 +287,6 @@ def data_digest(plan: MeasurePlan, source: Engine | ExportedTotals) -> bytes:
     return hashlib.sha256(repr((plan.config.log.columns, files)).encode()).digest()
 
 
-def log_digest(log: AdLog) -> bytes:
-    """A hash of both tables and of the meaning of their columns. As sensitive as raw data.
-
-    Raises:
-      DataError: A file cannot be read.
-      ConfigError: Nothing says which state of a table it is.
-    """
-    digest = hashlib.sha256(repr(log.columns).encode())
-    if log.columns.kinds:  # which are not in the text above
-        digest.update(repr(sorted(log.columns.kinds.items(), key=str)).encode())
-    sources = (log.impressions, log.conversions)
-    parts = [None if source is None else _source_digest(source) for source in sources]
-    digest.update(repr(parts).encode())
-    return digest.digest()
-
-
-def log_state(log: AdLog) -> tuple[SourceFile, ...]:
-    """What shows that a file of the log changed since; tables without files show nothing."""
-    paths: list[Path] = []
-    for source in (log.impressions, log.conversions):
-        if isinstance(source, FileTable):
-            paths += source.paths
-        elif isinstance(source, DatabaseTable) and source.database is not None:
-            _refuse_open_changes(source.database)
-            paths.append(source.database)
-    return inspect_sources(paths) if paths else ()
-
-
 def fresh_salt(rng: NoiseSource) -> bytes:
     """What random choices of rows are keyed with; repeatable where the noise is. Sensitive."""
     if rng.is_secure:
@@ -353,33 +322,6 @@ def advising(config: MeasureConfig, setting: str) -> Iterator[None]:
         yield
     except SpendRefusedError as error:
         raise BudgetExceededError(f"{error} {_advice(config, error, setting)}") from None
-
-
-def _source_digest(source: TableSource) -> str:
-    if isinstance(source, FileTable):
-        return ",".join(sorted(content_sha256(path) for path in source.paths))
-    if isinstance(source, DatabaseTable):
-        if source.database is not None:
-            _refuse_open_changes(source.database)
-            return repr((source.table, content_sha256(source.database)))
-        if source.version is None:
-            raise ConfigError(
-                f"table {source.table!r} is no file, so the ledger cannot tell its states apart; "
-                "set version in [log], e.g. to the date of the data."
-            )
-        return repr((source.table, source.version))
-    buffer = io.BytesIO()
-    source.table.write_ipc(buffer)
-    return hashlib.sha256(buffer.getbuffer()).hexdigest()
-
-
-def _refuse_open_changes(database: Path) -> None:
-    """Changes in the write-ahead log are part of the tables and not of the file."""
-    if database.with_name(f"{database.name}.wal").exists():
-        raise DataError(
-            f"{database.name} has changes that are not in the file yet (.wal); close it, or run "
-            "CHECKPOINT in it."
-        )
 
 
 def _advice(config: MeasureConfig, error: SpendRefusedError, setting: str) -> str:

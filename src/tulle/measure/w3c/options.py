@@ -123,16 +123,6 @@ def range_error(message: str) -> RejectedCallError:
     return RejectedCallError("RangeError", "RangeError", message)
 
 
-def reference_error(message: str) -> RejectedCallError:
-    """The aggregation service is unknown."""
-    return RejectedCallError("ReferenceError", "ReferenceError", message)
-
-
-def syntax_error(message: str) -> RejectedCallError:
-    """A site is none."""
-    return RejectedCallError("DOMException", "SyntaxError", message)
-
-
 def fields_from_json(kind: type[_Kind], what: str, data: object) -> _Kind:
     """A settings class from a JSON object; lists become tuples and comments are dropped.
 
@@ -141,26 +131,20 @@ def fields_from_json(kind: type[_Kind], what: str, data: object) -> _Kind:
       what: How messages name the data.
       data: A JSON object.
     """
-    names: dict[str, str] = {}
-    required = []
-    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
-        names[camel_case(field.name)] = field.name
-        if field.default is field.default_factory is dataclasses.MISSING:
-            required.append(camel_case(field.name))
-    optional = [name for name in names if name not in required]
+    fields = {
+        re.sub("_([a-z])", lambda found: found[1].upper(), field.name): field
+        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
+    }
+    missing = dataclasses.MISSING
+    required = [key for key, f in fields.items() if f.default is f.default_factory is missing]
+    optional = [key for key in fields if key not in required]
     checked = check_fields(what, data, required, [*optional, COMMENT])
     values: dict[str, Any] = {
-        names[key]: tuple(value) if isinstance(value, list) else value
+        fields[key].name: tuple(value) if isinstance(value, list) else value
         for key, value in checked.items()
         if key != COMMENT
     }
     return kind(**values)
-
-
-def camel_case(name: str) -> str:
-    """`histogram_index` as `histogramIndex`."""
-    first, *others = name.split("_")
-    return first + "".join(other.capitalize() for other in others)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -284,9 +268,11 @@ def check_impression(options: ImpressionOptions, limits: W3cLimits) -> None:
 def check_conversion(options: ConversionOptions, limits: W3cLimits) -> None:
     """Refuses a conversion outside the limits, as a browser does."""
     if options.aggregation_service not in limits.aggregation_services:
-        raise reference_error(
+        raise RejectedCallError(
+            "ReferenceError",
+            "ReferenceError",
             f"aggregation_service={options.aggregation_service!r} is unknown; "
-            f"use one of {', '.join(limits.aggregation_services)}."
+            f"use one of {', '.join(limits.aggregation_services)}.",
         )
     if not 0 < options.epsilon <= MAX_EPSILON:
         raise range_error(f"epsilon={options.epsilon} must be in (0, {MAX_EPSILON}].")
@@ -318,9 +304,11 @@ def parse_site(text: str, suffixes: PublicSuffixes) -> str:
     site = None if host is None else suffixes.registrable_domain(host)
     is_local = host is not None and host.split(".")[-1] == "localhost"
     if site is None or is_local:
-        raise syntax_error(
+        raise RejectedCallError(
+            "DOMException",
+            "SyntaxError",
             f"site {text!r} is not usable: name a host below a public suffix, without scheme or "
-            'port and not localhost, e.g. "shop.example".'
+            'port and not localhost, e.g. "shop.example".',
         )
     return site
 
