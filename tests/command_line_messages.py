@@ -4,13 +4,11 @@ import contextlib
 import dataclasses
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-import typer.main
 
 from tulle.cli import main
-from tulle.cli.main import app
+from tulle.cli.main import whole_command
 from tulle.errors import TulleError
 from tulle.privacy import events
 
@@ -30,7 +28,7 @@ _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 
 def python_words(message: str, arguments: list[str]) -> list[str]:
     """What a message says that only who writes Python knows, and options that are not there."""
-    command: Any = typer.main.get_command(app)
+    command = whole_command()
     for word in arguments:
         command = getattr(command, "commands", {}).get(word, command)
     options = {

@@ -1,5 +1,6 @@
 """The `tulle` command: puts the groups together and turns errors into exit codes."""
 
+import functools
 import os
 import sys
 import traceback
@@ -102,7 +103,7 @@ def run() -> None:
 def run_with(arguments: list[str]) -> int:
     """Runs one command and returns its exit code: 0 ok, 1 error, 2 usage, 3 budget, 4 data."""
     try:
-        result = app(arguments, prog_name="tulle", standalone_mode=False)
+        result = whole_command()(arguments, prog_name="tulle", standalone_mode=False)
     except TulleError as error:
         code = next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)
         return _fail(_said(error, arguments), code)
@@ -127,6 +128,12 @@ def run_with(arguments: list[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
+@functools.cache
+def whole_command() -> Any:
+    """The tree of all commands, which typer would build anew for each call and each refusal."""
+    return typer.main.get_command(app)
+
+
 def _said(error: TulleError, arguments: list[str]) -> str:
     """The message of an error in the words of the command that failed."""
     options = _options_of(arguments)
@@ -138,7 +145,7 @@ def _said(error: TulleError, arguments: list[str]) -> str:
 def _options_of(arguments: list[str]) -> frozenset[str]:
     if not arguments:
         return frozenset()
-    command: Any = typer.main.get_command(app)
+    command = whole_command()
     for word in arguments:
         if word not in (subcommands := getattr(command, "commands", {})):
             break

@@ -44,7 +44,7 @@ def test_each_error_has_its_exit_code(
             raise error.__new__(error)
         raise error("what, and the way out")
 
-    monkeypatch.setattr(main, "app", fail)
+    monkeypatch.setattr(main, "whole_command", fail)
     assert main.run_with([]) == code
     assert capsys.readouterr().err.startswith("error: ")
 
@@ -55,7 +55,7 @@ def test_interruption_is_not_a_traceback(
     def interrupt(*_args: object, **_kwargs: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(main, "app", interrupt)
+    monkeypatch.setattr(main, "whole_command", interrupt)
     assert main.run_with([]) == 130
     assert capsys.readouterr().err == "error: interrupted\n"
 
@@ -93,7 +93,7 @@ def run_command(
         except KeyError as cause:
             raise error from cause
 
-    monkeypatch.setattr(main, "app", fail)
+    monkeypatch.setattr(main, "whole_command", fail)
     with pytest.raises(SystemExit) as ended:
         main.run()
     assert ended.value.code == 1
