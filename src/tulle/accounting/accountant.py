@@ -7,6 +7,7 @@ No plan may promise more than its event gives: every epsilon of a plan is comput
 again from its event. Whoever acts on a plan (a run, a card) calls `verify_plan` first.
 """
 
+import functools
 import math
 
 from tulle.accounting.curve import NoPrivacyCurve, PrivacyCurve, curve_of_parts
@@ -18,6 +19,8 @@ from tulle.privacy.guarantee import Claim, Guarantee
 from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency, Scope, Unit
 
+_MOST_REMEMBERED = 512
+"""Answers that are kept: an event and a number each, and no curve, which can take megabytes."""
 TOLERANCE = 1e-7
 """Relative tolerance of a claim. It covers the rounding of figures on a card, not another event."""
 
@@ -28,8 +31,7 @@ def privacy_curve(event: Event, adjacency: Adjacency) -> PrivacyCurve:
     Raises:
       UnsupportedEventError: No sound accounting is known for this combination.
     """
-    if not isinstance(adjacency, Adjacency):
-        raise ConfigError(f"adjacency={adjacency!r} must be an Adjacency, e.g. Adjacency.REPLACE.")
+    _check_adjacency(adjacency)
     if contains(event, NonPrivate):
         return NoPrivacyCurve()
     if contains(event, Grouped):
@@ -47,7 +49,8 @@ def pld_epsilon(event: Event, delta: float, adjacency: Adjacency) -> float:
       delta: Probability that the guarantee does not cover.
       adjacency: Which data sets are neighbours.
     """
-    return privacy_curve(event, adjacency).epsilon(delta)
+    _check_adjacency(adjacency)
+    return _remembered_epsilon(event, delta, adjacency)
 
 
 def guarantee(
@@ -89,7 +92,7 @@ def claim_epsilon(claim: Claim) -> float:
     guarantee = claim.guarantee
     if guarantee.delta >= 1:
         return math.inf
-    return privacy_curve(claim.event, guarantee.adjacency).epsilon(guarantee.delta)
+    return pld_epsilon(claim.event, guarantee.delta, guarantee.adjacency)
 
 
 def unamplified_epsilon(claim: Claim) -> float:
@@ -115,3 +118,16 @@ def _verified_epsilon(plan_name: str, claim: Claim) -> float:
             "tulle.accounting.accountant.guarantee() returns, or add noise."
         )
     return epsilon
+
+
+# The search for a plan's noise, its claims, its card and its ledger ask for the same epsilons, each
+# of which composes distributions of losses. Events are frozen and compared by value, and refusals
+# are not kept.
+@functools.lru_cache(maxsize=_MOST_REMEMBERED)
+def _remembered_epsilon(event: Event, delta: float, adjacency: Adjacency) -> float:
+    return privacy_curve(event, adjacency).epsilon(delta)
+
+
+def _check_adjacency(adjacency: Adjacency) -> None:
+    if not isinstance(adjacency, Adjacency):
+        raise ConfigError(f"adjacency={adjacency!r} must be an Adjacency, e.g. Adjacency.REPLACE.")

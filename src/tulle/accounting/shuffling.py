@@ -27,6 +27,7 @@ value. Reports hide one another only if all could have had the same values.
 """
 
 import dataclasses
+import functools
 import math
 from typing import TypeVar
 
@@ -67,6 +68,8 @@ _LOG_NOTHING = -1000.0
 _LEAST_LOCAL_EPSILON, _MAX_LOCAL_EPSILON = 1e-9, 300.0
 
 
+# Plans, cards and ledgers ask for the same shuffle again, and one takes half a second or more.
+@functools.lru_cache(maxsize=256)
 def shuffled_profile(local_epsilon: float, num_reports: int, num_values: int | None) -> Profile:
     """The profile of shuffled reports, for a replaced report.
 
