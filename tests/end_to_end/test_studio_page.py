@@ -7,16 +7,14 @@ import pytest
 
 from end_to_end.driven_browser import BROWSER, Page, browsing
 from tulle.report.html.page_text import render_html
-from tulle.studio.fields import defaults
 from tulle.studio.labels_panel import LABELS, answer_labels
+from tulle.studio.panel import defaults
 from tulle.studio.select_panel import SELECT, answer_selection
-from tulle.studio.serving import Studio
-from tulle.studio.settings import StudioConfig
+from tulle.studio.serving import Studio, StudioConfig
 from tulle.studio.train_panel import TRAIN, answer_training
 from unit.report.html.sample_releases import pages, small_card
 from unit.studio.running_studio import running
-from unit.studio.test_ledger_panel import make_ledger
-from unit.studio.test_runs_panel import make_run
+from unit.studio.test_stored import make_ledger, make_run
 from waiting import wait_until
 
 pytestmark = [

@@ -72,8 +72,7 @@ def _leave_at_once() -> NoReturn:
 
 def _open(ledger: Path | None, runs: Path | None, port: int) -> "Studio":
     try:
-        from tulle.studio.serving import open_studio
-        from tulle.studio.settings import StudioConfig
+        from tulle.studio.serving import StudioConfig, open_studio
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in ("starlette", "uvicorn"):

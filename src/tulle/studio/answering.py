@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tulle.errors import ConfigError, RunInterruptedError
-from tulle.studio.fields import read_fields
 from tulle.studio.labels_panel import LABELS
 from tulle.studio.measure_panel import MEASURE
-from tulle.studio.panel import Panel
+from tulle.studio.panel import Panel, read_fields
 from tulle.studio.select_panel import SELECT
 from tulle.studio.train_panel import TRAIN
 

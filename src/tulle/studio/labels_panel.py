@@ -8,8 +8,7 @@ from tulle.labels.mechanisms.binary_response import BinaryResponse
 from tulle.labels.mechanisms.class_response import ClassResponse
 from tulle.labels.numeric_planner import NumericOption, plan_numeric
 from tulle.mechanisms.noisy_reports import variance_per_report
-from tulle.studio.fields import ChoiceField, NumberField, count_field
-from tulle.studio.panel import Given, Panel, command_line
+from tulle.studio.panel import ChoiceField, Given, NumberField, Panel, command_line, count_field
 
 _BINARY, _CLASSES, _NUMBERS = "0 or 1", "classes", "numbers"
 _TABLE = "display.tsv"

@@ -19,8 +19,7 @@ from tulle.measure.trees.level_budgets import (
 )
 from tulle.measure.trees.slice_tree import NO_PARENT, FloatArray, SliceTree
 from tulle.privacy.fields import null_if_infinite
-from tulle.studio.fields import NumberField, count_field
-from tulle.studio.panel import Given, Panel, command_line, number_text
+from tulle.studio.panel import Given, NumberField, Panel, command_line, count_field, number_text
 
 _LEVELS = ("total", "campaign", "campaign+geo")
 _WEIGHTS = ("total_weight", "campaign_weight", "geo_weight")

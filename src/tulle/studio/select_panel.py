@@ -20,8 +20,15 @@ from tulle.select.planner.outlook import (
     SelectionOutlook,
     plan_selection,
 )
-from tulle.studio.fields import FieldError, NumberField, count_field
-from tulle.studio.panel import Given, Panel, command_line, number_text
+from tulle.studio.panel import (
+    FieldError,
+    Given,
+    NumberField,
+    Panel,
+    command_line,
+    count_field,
+    number_text,
+)
 
 AUCTIONS_FILE = "auctions.jsonl"
 

@@ -5,8 +5,7 @@ import dataclasses
 from tulle.accounting.answers import NoiseAnswer
 from tulle.accounting.training_events import steps_of_epochs
 from tulle.accounting.verbs import ask_dpsgd, ask_gaussian, ask_hybrid
-from tulle.studio.fields import ChoiceField, FieldError, NumberField
-from tulle.studio.panel import Given, Panel, command_line
+from tulle.studio.panel import ChoiceField, FieldError, Given, NumberField, Panel, command_line
 
 _DP_SGD, _HYBRID, _MOSAIC = "dp-sgd", "hybrid", "mosaic"
 _STEPS = ("method", _DP_SGD, _HYBRID)
@@ -20,19 +19,19 @@ class TrainAnswer:
     """What a run needs and how its budget is split."""
 
     noise_multiplier: float
-    steps: int | None
-    """Number of steps; None for mosaic, which sums over all rows."""
-    sampling_prob: float | None
-    """Probability of one row to be in a batch; None for mosaic, which has no batches."""
     epsilon: float
     """What that noise costs, at most the epsilon that was asked for."""
-    label_epsilon: float | None
-    """Epsilon of the randomized labels of hybrid; None for the other methods."""
-    sensitive_columns_epsilon: float | None
-    """Epsilon of the private steps of hybrid alone; None for the other methods."""
-    basic_epsilon: float | None
-    """Sum of both epsilons above, without accounting for them jointly."""
     commands: tuple[str, ...]
+    steps: int | None = None
+    """Number of steps; None for mosaic, which sums over all rows."""
+    sampling_prob: float | None = None
+    """Probability of one row to be in a batch; None for mosaic, which has no batches."""
+    label_epsilon: float | None = None
+    """Epsilon of the randomized labels of hybrid; None for the other methods."""
+    sensitive_columns_epsilon: float | None = None
+    """Epsilon of the private steps of hybrid alone; None for the other methods."""
+    basic_epsilon: float | None = None
+    """Sum of both epsilons above, without accounting for them jointly."""
 
 
 def answer_training(given: Given) -> TrainAnswer:
@@ -71,12 +70,7 @@ def _answer_mosaic(given: Given) -> TrainAnswer:
     options = {"--epsilon": epsilon, "--delta": delta}
     return TrainAnswer(
         noise_multiplier=found.noise_multiplier,
-        steps=None,
-        sampling_prob=None,
         epsilon=found.epsilon,
-        label_epsilon=None,
-        sensitive_columns_epsilon=None,
-        basic_epsilon=None,
         commands=(command_line(("account", "gaussian"), options | {"--replace-factor": 1.0}),),
     )
 

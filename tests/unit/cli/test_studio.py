@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import pytest
 
 from tulle.cli.main import run_with
-from tulle.studio.fields import defaults
+from tulle.studio.panel import defaults
 from tulle.studio.train_panel import TRAIN
 from waiting import HANG_S
 

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from tulle.studio.serving import Studio, open_studio
-from tulle.studio.settings import StudioConfig
+from tulle.studio.serving import Studio, StudioConfig, open_studio
 from waiting import HANG_S
 
 Reply = tuple[int, dict[str, str], bytes]

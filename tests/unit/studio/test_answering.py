@@ -5,8 +5,7 @@ import pytest
 
 from tulle.errors import ConfigError, RunInterruptedError
 from tulle.studio.answering import Answers
-from tulle.studio.fields import NumberField
-from tulle.studio.panel import Given, Panel
+from tulle.studio.panel import Given, NumberField, Panel
 from waiting import HANG_S
 
 FIELD = NumberField(name="number", label="number", default=1.0, least=0.0, most=9.0)

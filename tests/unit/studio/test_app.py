@@ -4,13 +4,12 @@ from collections.abc import Iterator
 import pytest
 
 from tulle.studio.answering import PANELS
-from tulle.studio.fields import defaults
 from tulle.studio.labels_panel import LABELS, answer_labels
+from tulle.studio.panel import defaults
 from tulle.studio.select_panel import MARKET_FIELDS, SELECT, answer_selection, auctions_text
-from tulle.studio.serving import Studio
-from tulle.studio.settings import StudioConfig
+from tulle.studio.serving import Studio, StudioConfig
 from unit.studio.running_studio import get, get_data, running
-from unit.studio.test_runs_panel import make_run
+from unit.studio.test_stored import make_run
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from tulle.studio.fields import defaults
 from tulle.studio.labels_panel import LABELS, answer_labels
+from tulle.studio.panel import defaults
 from unit.studio.command_answers import run_command, said_by
 
 GIVEN = defaults(LABELS.fields)

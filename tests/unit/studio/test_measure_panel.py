@@ -2,8 +2,8 @@ import pathlib
 
 import pytest
 
-from tulle.studio.fields import defaults
 from tulle.studio.measure_panel import MEASURE, answer_measurement
+from tulle.studio.panel import defaults
 from unit.studio.command_answers import said_by
 
 GIVEN = defaults(MEASURE.fields) | {"num_campaigns": 3, "num_geos": 4, "expected_count": 2.5}

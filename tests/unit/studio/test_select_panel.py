@@ -2,7 +2,7 @@ import pathlib
 
 import pytest
 
-from tulle.studio.fields import FieldError, defaults
+from tulle.studio.panel import FieldError, defaults
 from tulle.studio.select_panel import SELECT, answer_selection, auctions_text
 from unit.studio.command_answers import said_by
 

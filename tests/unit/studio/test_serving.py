@@ -5,8 +5,7 @@ import socket
 import pytest
 
 from tulle.errors import ConfigError, RunStateError
-from tulle.studio.serving import open_studio
-from tulle.studio.settings import StudioConfig
+from tulle.studio.serving import StudioConfig, open_studio
 from unit.studio.running_studio import get, running
 
 

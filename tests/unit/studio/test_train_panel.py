@@ -1,7 +1,7 @@
 import pytest
 
 from tulle.errors import ConfigError
-from tulle.studio.fields import FieldError, defaults
+from tulle.studio.panel import FieldError, defaults
 from tulle.studio.train_panel import TRAIN, answer_training
 from tulle.train.methods.mosaic.method import MosaicConfig
 from tulle.train.settings.units import ExampleLevel

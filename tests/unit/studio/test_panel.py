@@ -2,15 +2,15 @@ import pytest
 
 from tulle.errors import ConfigError
 from tulle.studio.answering import PANELS
-from tulle.studio.fields import (
+from tulle.studio.panel import (
     ChoiceField,
     FieldError,
     NumberField,
+    Panel,
     defaults,
     named_field,
     read_fields,
 )
-from tulle.studio.panel import Panel
 
 EPSILON = NumberField(name="epsilon", label="epsilon", default=1.0, least=0.1, most=10.0)
 ROWS = NumberField(name="rows", label="rows", default=5, least=1, most=9, is_whole=True)
