@@ -10,7 +10,7 @@ import typer
 
 from end_to_end.help_examples import leaf_commands
 from tulle.audit.audited_steps import AUDITED_STEPS
-from tulle.audit.randomizers.catalogue import RANDOMIZERS
+from tulle.audit.verbs import RANDOMIZERS
 from tulle.lab.audited_randomizers import LAB_RANDOMIZERS
 
 ROOT = pathlib.Path(__file__).parents[1]

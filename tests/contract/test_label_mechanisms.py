@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tulle.audit.randomizers.catalogue import RANDOMIZERS
+from tulle.audit.verbs import RANDOMIZERS
 from tulle.cli.labels_options import LabelOptions, LabelPlanOptions
 from tulle.labels.label_mechanism import LabelKind
 from tulle.labels.label_noise import RowNoise

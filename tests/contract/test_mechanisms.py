@@ -10,7 +10,7 @@ import pytest
 
 import tulle
 from tulle.accounting.accountant import privacy_curve
-from tulle.audit.randomizers.catalogue import RANDOMIZERS
+from tulle.audit.verbs import RANDOMIZERS
 from tulle.privacy.events import Event, event_from_json, event_to_json
 from tulle.privacy.units import Adjacency
 
@@ -20,7 +20,7 @@ FILES = """To add a randomizer:
 2. src/tulle/mechanisms/__init__.py: both among the public names (tests/golden/public_names.txt).
 3. src/tulle/privacy/events.py and src/tulle/accounting/mechanism_rules.py: its event and the rules
    of it, where no event says what it costs (tests/contract/test_accountant_handlers.py).
-4. src/tulle/audit/randomizers/additive.py or responses.py: how it is attacked.
+4. src/tulle/audit/added_noise.py or responses.py: how it is attacked.
 5. docs/mechanisms.md, and a page below docs/theory (tests/test_theory_pages.py).
 6. tests/contract/test_mechanisms.py: an example here; tests/statistical: its law, and a planted
    fault that must be caught."""

@@ -6,6 +6,8 @@ one has no place to hide.
 """
 
 import dataclasses
+import enum
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,11 @@ from numpy.typing import NDArray
 
 from tulle.accounting.accountant import privacy_curve
 from tulle.audit.profile import ProfileAuditConfig, ProfileAuditResult, audit_profile
-from tulle.audit.randomizers.trial import Outputs, Randomizer
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import NoiseSource, noise_source
+from tulle.privacy.events import Event
 from tulle.privacy.fields import check_count, check_finite, null_if_infinite
+from tulle.privacy.units import Adjacency
 
 LEAST_DRAWS = 1000
 """Least number of draws of an audit; fewer show next to nothing."""
@@ -25,6 +28,47 @@ _LEARNING_SHARE = 4
 """One draw of so many teaches; the others are scored."""
 _PSEUDO_COUNT = 0.5
 """Added to counts, so that an output that taught nothing has a finite ratio."""
+
+
+Draw = Callable[[bool, int, NoiseSource], NDArray[Any]]
+
+
+class Outputs(enum.Enum):
+    """How a randomizer's outputs tell its inputs apart."""
+
+    RISING = "rising"
+    """Numbers: the larger one is, the likelier the neighbour."""
+    FINITE = "finite"
+    """Few values, or rows of them, in any order."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A randomizer with its settings on two neighbouring inputs, all synthetic."""
+
+    event: Event
+    """What one draw is claimed to cost."""
+    adjacency: Adjacency
+    """Adjacency under which the two inputs are neighbours."""
+    draw: Draw
+    """Independent outputs on the first input, or, if True is given, on its neighbour."""
+    outputs: Outputs = Outputs.FINITE
+    delta: float = 1e-5
+    """Delta at which epsilon is quoted. All of the claim is audited."""
+
+
+MakeTrial = Callable[[float], Trial]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Randomizer:
+    """One randomizer of the library."""
+
+    name: str
+    modules: tuple[str, ...]
+    """Modules that it is in, below tulle."""
+    make: MakeTrial
+    """The trial with all noise times a factor; noise set by an epsilon gets epsilon / factor."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

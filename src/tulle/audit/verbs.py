@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tulle.atomic_files import reporting_disk_errors, write_text
-from tulle.audit.mechanism_audit import MechanismAudit, audit_randomizer
-from tulle.audit.randomizers.catalogue import RANDOMIZERS, find_randomizer
-from tulle.audit.randomizers.trial import Randomizer
+from tulle.audit.added_noise import ADDED_NOISE, TOTALS
+from tulle.audit.mechanism_audit import MechanismAudit, Randomizer, audit_randomizer
+from tulle.audit.responses import CHOICES, LABELS, RESPONSES
 from tulle.errors import ConfigError, RunStateError
 from tulle.mechanisms.entropy import noise_source
 from tulle.privacy.fields import did_you_mean
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 TWINS = {"half-noise": 0.5}
 """Faulty twins of private steps, each with its noise over that of the claim."""
+
+RANDOMIZERS: tuple[Randomizer, ...] = (*ADDED_NOISE, *RESPONSES, *LABELS, *TOTALS, *CHOICES)
+"""All randomizers of the product that are audited; those of the lab are listed there."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -272,4 +275,23 @@ def audit_run(
         num_canaries=canaries,
         options=options,
         false_alarm_prob=false_alarm_prob,
+    )
+
+
+def find_randomizer(name: str, among: Sequence[Randomizer] = RANDOMIZERS) -> Randomizer:
+    """The randomizer of a name.
+
+    Args:
+      name: What it is called.
+      among: Where to look for it.
+
+    Raises:
+      ConfigError: There is none.
+    """
+    for randomizer in among:
+        if randomizer.name == name:
+            return randomizer
+    names = [randomizer.name for randomizer in among]
+    raise ConfigError(
+        f"randomizer {name!r} is unknown{did_you_mean(name, names)}; use one of {', '.join(names)}."
     )

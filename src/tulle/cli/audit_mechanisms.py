@@ -76,14 +76,13 @@ def audit_mechanisms(options: AuditMechanismsOptions) -> None:
     draws prove; below the claim it proves nothing. Ends with exit code 1 if a claim is violated.
     """
     from tulle.audit import verbs
-    from tulle.audit.randomizers.catalogue import RANDOMIZERS
     from tulle.lab.audited_randomizers import LAB_RANDOMIZERS
 
     if not options.as_json and not options.quiet:
         typer.echo(f"{'randomizer':<26}{'claim':>9}{'at least':>10}  {'delta':<9}verdict", err=True)
     audits = verbs.audit_mechanisms(
         options.only or (),
-        among=(*RANDOMIZERS, *LAB_RANDOMIZERS),
+        among=(*verbs.RANDOMIZERS, *LAB_RANDOMIZERS),
         draws=options.draws,
         noise_factor=options.noise_factor,
         false_alarm_prob=options.false_alarm_prob,

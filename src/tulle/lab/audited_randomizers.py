@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tulle.audit.randomizers.trial import MakeTrial, Outputs, Randomizer, Trial
+from tulle.audit.mechanism_audit import MakeTrial, Outputs, Randomizer, Trial
 from tulle.lab.browser_reports.report_states import ReportSpec
 from tulle.lab.browser_reports.source_noise import SourceNoise, noise_sources
 from tulle.lab.linear_labels.feature_rows import OneHotFields

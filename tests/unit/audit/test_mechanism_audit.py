@@ -13,9 +13,14 @@ import tulle.measure
 import tulle.mechanisms
 import tulle.select
 from contract import test_randomizers
-from tulle.audit.mechanism_audit import LEAST_DRAWS, audit_randomizer, learnt_scores
-from tulle.audit.randomizers.catalogue import RANDOMIZERS, find_randomizer
-from tulle.audit.randomizers.trial import Randomizer, Trial
+from tulle.audit.mechanism_audit import (
+    LEAST_DRAWS,
+    Randomizer,
+    Trial,
+    audit_randomizer,
+    learnt_scores,
+)
+from tulle.audit.verbs import RANDOMIZERS, find_randomizer
 from tulle.errors import ConfigError
 from tulle.lab.audited_randomizers import LAB_RANDOMIZERS
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise, release_rng

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tulle.audit.randomizers.catalogue import RANDOMIZERS
+from tulle.audit.verbs import RANDOMIZERS
 from tulle.cli.audit import audit_app
 from tulle.errors import ConfigError
 from tulle.lab.audited_randomizers import LAB_RANDOMIZERS

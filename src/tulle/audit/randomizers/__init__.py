@@ -1,1 +1,0 @@
-"""Every randomizer as an auditor sees it: two neighbouring inputs, draws, and a claim."""
