@@ -21,7 +21,14 @@ from tulle.lab.markets.experiments import (
     run_experiments,
 )
 from tulle.lab.markets.market_sample import MarketSample
-from tulle.lab.markets.mixing_grid import GridRow, GridSettings, mixing_grid
+from tulle.lab.markets.overtaking import (
+    GridRow,
+    GridSettings,
+    ScoreLaw,
+    ScoreRow,
+    compare_on_scores,
+    mixing_grid,
+)
 from tulle.lab.markets.plots import (
     captured_charts,
     finalist_charts,
@@ -31,7 +38,6 @@ from tulle.lab.markets.plots import (
     pricing_chart,
     score_charts,
 )
-from tulle.lab.markets.score_comparison import ScoreLaw, ScoreRow, compare_on_scores
 from tulle.lab.markets.synthetic_market import DISPLAY, REFERENCE_MARKETS, SyntheticMarket
 from tulle.report.html.chart_svg import write_charts
 from tulle.select.billing.prices import PricingRule

@@ -7,13 +7,18 @@ the data of the paper.
 import dataclasses
 import enum
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tulle.errors import ConfigError
-from tulle.lab.markets.experiments import MarketExperiments
-from tulle.lab.markets.mixing_grid import GridRow, overtaking_epsilon
-from tulle.lab.markets.pricing_effect import BEST_OTHER
-from tulle.lab.markets.score_comparison import ONE_BOOSTED, SCALED_NOISY_MAX, ScoreLaw, ScoreRow
+from tulle.lab.markets.experiments import BEST_OTHER, MarketExperiments
+from tulle.lab.markets.overtaking import (
+    ONE_BOOSTED,
+    SCALED_NOISY_MAX,
+    GridRow,
+    ScoreLaw,
+    ScoreRow,
+    overtaking_epsilon,
+)
 from tulle.lab.markets.sweeps import (
     ADAPTIVE,
     CLIPPED,
@@ -39,7 +44,6 @@ RULE_NAMES = {
     PricingRule.SECOND_PRICE_PER_CLICK.value: "next score below, a click",
     BEST_OTHER: "best other score, an impression",
 }
-_EVERYWHERE = "all"
 
 
 class Verdict(enum.Enum):
@@ -108,9 +112,10 @@ def mechanism_claims(found: MarketExperiments) -> list[ClaimVerdict]:
 
 def pricing_claims(found: MarketExperiments) -> list[ClaimVerdict]:
     """Whether revenue rises when private data leave the pricing, and which lifts are left."""
+    rises, continues = zip(*(_revenue_claims(found, rule) for rule in RULE_NAMES), strict=True)
     return [
-        *(_revenue_rises(found, rule) for rule in RULE_NAMES),
-        *(_trend_continues(found, rule) for rule in RULE_NAMES),
+        *rises,
+        *continues,
         *(
             _all_metrics_rise(found, rule.value)
             for rule in (PricingRule.SECOND_PRICE, PricingRule.SECOND_PRICE_PER_CLICK)
@@ -139,20 +144,14 @@ def score_claims(rows: Sequence[ScoreRow]) -> list[ClaimVerdict]:
         )
         for size in sizes
     )
-    condition = "scores without public hints; epsilon from which randomized response is ahead"
-    return [
-        ClaimVerdict(
-            claim=claim,
-            market=_EVERYWHERE,
-            condition=condition,
-            verdict=verdict_of(is_true),
-            numbers=numbers,
-        )
-        for claim, is_true in (
-            ("more candidates favour scaled noisy max over randomized response", larger),
-            ("extreme scores favour scaled noisy max over randomized response", extreme),
-        )
-    ]
+    return _everywhere(
+        {
+            "more candidates favour scaled noisy max over randomized response": larger,
+            "extreme scores favour scaled noisy max over randomized response": extreme,
+        },
+        "scores without public hints; epsilon from which randomized response is ahead",
+        numbers,
+    )
 
 
 def grid_claims(rows: Sequence[GridRow]) -> list[ClaimVerdict]:
@@ -175,18 +174,29 @@ def grid_claims(rows: Sequence[GridRow]) -> list[ClaimVerdict]:
         for group in groups
         for more, less in itertools.pairwise(alphas)
     )
+    return _everywhere(
+        {
+            "more candidates favour clipped noisy max": more_candidates,
+            "devices that know less favour clipped noisy max": less_known,
+        },
+        "epsilon from which randomized response with gamma 1 is ahead",
+        numbers,
+    )
+
+
+def _everywhere(
+    claims: Mapping[str, bool], condition: str, numbers: dict[str, float | None]
+) -> list[ClaimVerdict]:
+    """Verdicts on claims that are about no single market."""
     return [
         ClaimVerdict(
             claim=claim,
-            market=_EVERYWHERE,
-            condition="epsilon from which randomized response with gamma 1 is ahead",
+            market="all",
+            condition=condition,
             verdict=verdict_of(is_true),
             numbers=numbers,
         )
-        for claim, is_true in (
-            ("more candidates favour clipped noisy max", more_candidates),
-            ("devices that know less favour clipped noisy max", less_known),
-        )
+        for claim, is_true in claims.items()
     ]
 
 
@@ -212,8 +222,8 @@ def verdict_of(is_true: bool) -> Verdict:
 
 
 def _response_beats_scaled(found: MarketExperiments) -> ClaimVerdict:
-    response = _values(found, RANDOMIZED_RESPONSE, _share)
-    scaled = _values(found, SCALED, _share)
+    response = _shares(found, RANDOMIZED_RESPONSE)
+    scaled = _shares(found, SCALED)
     least = min(response[epsilon] - scaled[epsilon] for epsilon in response)
     return ClaimVerdict(
         claim="randomized response beats scaled noisy max",
@@ -225,8 +235,10 @@ def _response_beats_scaled(found: MarketExperiments) -> ClaimVerdict:
 
 
 def _response_beats_clipped(found: MarketExperiments, metric: str) -> ClaimVerdict:
-    response = _values(found, RANDOMIZED_RESPONSE, _metric(metric))
-    clipped = _values(found, TUNED_CLIPPED, _metric(metric))
+    response, clipped = (
+        _values(found, mechanism, lambda row: row.metrics.to_dict()[metric])
+        for mechanism in (RANDOMIZED_RESPONSE, TUNED_CLIPPED)
+    )
     epsilon = overtaking_epsilon(list(response), list(response.values()), list(clipped.values()))
     is_early = epsilon is not None and epsilon <= _MODERATE_EPSILON
     is_few = found.mean_candidates <= _FEW
@@ -240,7 +252,7 @@ def _response_beats_clipped(found: MarketExperiments, metric: str) -> ClaimVerdi
 
 
 def _clipped_wins_early(found: MarketExperiments, other: str, condition: str) -> ClaimVerdict:
-    clipped, values = _values(found, TUNED_CLIPPED, _share), _values(found, other, _share)
+    clipped, values = _shares(found, TUNED_CLIPPED), _shares(found, other)
     epsilon = min(values)
     is_many = found.mean_candidates >= _MANY
     return ClaimVerdict(
@@ -302,35 +314,36 @@ def _values(
     return dict(sorted(values.items()))
 
 
-def _share(row: SweepRow) -> float:
-    return row.captured_share
+def _shares(found: MarketExperiments, mechanism: str) -> dict[float, float]:
+    return _values(found, mechanism, lambda row: row.captured_share)
 
 
-def _metric(name: str) -> Callable[[SweepRow], float]:
-    return lambda row: row.metrics.to_dict()[name]
-
-
-def _revenue_rises(found: MarketExperiments, rule: str) -> ClaimVerdict:
-    lift = _revenue_lift(found, rule, "server")
-    return ClaimVerdict(
-        claim="revenue rises when private data leave the pricing",
-        market=found.market,
-        condition=f"greedy selection, {RULE_NAMES[rule]}",
-        verdict=verdict_of(lift > 0),
-        numbers={"revenue_lift": lift},
+def _revenue_claims(found: MarketExperiments, rule: str) -> list[ClaimVerdict]:
+    """Revenue without private data in the prices, and with the same click rate for all ads."""
+    lifts = {row.predictions: row.revenue_lift for row in found.pricing if row.rule == rule}
+    server, uninformed = lifts["server"], lifts["uninformed"]
+    judged: tuple[tuple[str, bool, dict[str, float | None]], ...] = (
+        (
+            "revenue rises when private data leave the pricing",
+            server > 0,
+            {"revenue_lift": server},
+        ),
+        (
+            "revenue rises further with the same click rate for all ads",
+            uninformed > server > 0,
+            {"server_lift": server, "uninformed_lift": uninformed},
+        ),
     )
-
-
-def _trend_continues(found: MarketExperiments, rule: str) -> ClaimVerdict:
-    server = _revenue_lift(found, rule, "server")
-    uninformed = _revenue_lift(found, rule, "uninformed")
-    return ClaimVerdict(
-        claim="revenue rises further with the same click rate for all ads",
-        market=found.market,
-        condition=f"greedy selection, {RULE_NAMES[rule]}",
-        verdict=verdict_of(uninformed > server > 0),
-        numbers={"server_lift": server, "uninformed_lift": uninformed},
-    )
+    return [
+        ClaimVerdict(
+            claim=claim,
+            market=found.market,
+            condition=f"greedy selection, {RULE_NAMES[rule]}",
+            verdict=verdict_of(is_true),
+            numbers=numbers,
+        )
+        for claim, is_true, numbers in judged
+    ]
 
 
 def _all_metrics_rise(found: MarketExperiments, rule: str) -> ClaimVerdict:
@@ -350,18 +363,9 @@ def _all_metrics_rise(found: MarketExperiments, rule: str) -> ClaimVerdict:
         claim=f"randomized response at epsilon {_HIGH_EPSILON:g} lifts every metric",
         market=found.market,
         condition=f"gamma 1, {RULE_NAMES[rule]}",
-        verdict=verdict_of(_all_positive(list(numbers.values()))),
+        verdict=verdict_of(all(lift is not None and lift > 0 for lift in numbers.values())),
         numbers=numbers,
     )
-
-
-def _all_positive(values: Sequence[float | None]) -> bool:
-    return all(value is not None and value > 0 for value in values)
-
-
-def _revenue_lift(found: MarketExperiments, rule: str, predictions: str) -> float:
-    (row,) = [r for r in found.pricing if (r.rule, r.predictions) == (rule, predictions)]
-    return row.revenue_lift
 
 
 def _at_least(value: float | None, other: float | None) -> bool:

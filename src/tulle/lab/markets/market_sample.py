@@ -170,10 +170,6 @@ class CandidateCounts:
     shares: tuple[float, ...]
     """Share of the auctions with at most so many; the last is 1."""
 
-    def to_dict(self) -> dict[str, object]:
-        """Plain data."""
-        return dataclasses.asdict(self)
-
 
 def candidate_counts(auctions: Auctions) -> CandidateCounts:
     """The distribution function of the number of candidates."""
@@ -193,10 +189,6 @@ class ClickDifferences:
     shares: tuple[float, ...]
     """Share of the candidates between one edge and the next; the last bin has those beyond."""
     median: float
-
-    def to_dict(self) -> dict[str, object]:
-        """Plain data."""
-        return dataclasses.asdict(self)
 
 
 def click_differences(

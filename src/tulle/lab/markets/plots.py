@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from tulle.lab.markets.claims import RULE_NAMES
 from tulle.lab.markets.experiments import MarketExperiments
-from tulle.lab.markets.mixing_grid import GridRow
-from tulle.lab.markets.score_comparison import ScoreRow
+from tulle.lab.markets.overtaking import GridRow, ScoreRow
 from tulle.lab.markets.sweeps import CLIPPED, SweepRow
 from tulle.report.html.charts import Axis, Bar, BarChart, Chart, Curve, CurveChart
 

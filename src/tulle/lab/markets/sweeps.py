@@ -85,16 +85,7 @@ class SweepRow:
 
     def to_dict(self) -> dict[str, object]:
         """One flat row."""
-        return {
-            "mechanism": self.mechanism,
-            "setting": self.setting,
-            "epsilon": self.epsilon,
-            "rule": self.rule,
-            **self.metrics.to_dict(),
-            **self.lifts,
-            "captured_share": self.captured_share,
-            "captured_share_error": self.captured_share_error,
-        }
+        return _flat(self)
 
 
 def epsilon_sweep(
@@ -145,15 +136,7 @@ class GammaRow:
 
     def to_dict(self) -> dict[str, object]:
         """One flat row."""
-        return {
-            "epsilon": self.epsilon,
-            "gamma": self.gamma,
-            "mean_finalists": self.mean_finalists,
-            "rule": self.rule,
-            **self.metrics.to_dict(),
-            **self.lifts,
-            "captured_share": self.captured_share,
-        }
+        return _flat(self)
 
 
 def gamma_sweep(
@@ -197,12 +180,7 @@ class FinalistRow:
 
     def to_dict(self) -> dict[str, object]:
         """One flat row."""
-        return {
-            "epsilon": self.epsilon,
-            "num_finalists": self.num_finalists,
-            **self.metrics.to_dict(),
-            "captured_share": self.captured_share,
-        }
+        return _flat(self)
 
 
 def finalist_sweep(
@@ -221,24 +199,6 @@ def finalist_sweep(
     return tuple(
         _finalist_row(sample, epsilon, number) for epsilon in epsilons for number in nums_finalists
     )
-
-
-def tuned_cutoff(
-    sample: MarketSample, *, epsilon: float, gammas: Sequence[float], objective: str = "welfare"
-) -> FloorMechanism:
-    """Randomized response with the gamma that is best on the sample.
-
-    Args:
-      sample: Where gamma is tuned.
-      epsilon: Epsilon of the mechanism.
-      gammas: What is tried.
-      objective: The metric that is made large.
-
-    Privacy:
-      Not a private release: the gamma depends on the sample's device predictions.
-    """
-    options = [FloorMechanism(epsilon=epsilon, shortlist=Cutoff(gamma=gamma)) for gamma in gammas]
-    return best_of(sample, options, objective=objective)
 
 
 def tuned_clipping(
@@ -268,22 +228,18 @@ def tuned_clipping(
     return best_of(sample, options, objective=objective)
 
 
-def tuned_boost(
-    sample: MarketSample, *, epsilon: float, nums_boosted: Sequence[int], objective: str = "welfare"
-) -> FloorMechanism:
-    """Top-d randomized response with the d that is best on the sample.
-
-    Args:
-      sample: Where d is tuned.
-      epsilon: Epsilon of the mechanism.
-      nums_boosted: What is tried.
-      objective: The metric that is made large.
-
-    Privacy:
-      Not a private release: the number depends on the sample's device predictions.
-    """
-    options = [FloorMechanism(epsilon=epsilon, num_boosted=number) for number in nums_boosted]
-    return best_of(sample, options, objective=objective)
+def _flat(row: SweepRow | GammaRow | FinalistRow) -> dict[str, object]:
+    """The fields of a row, with each metric and each lift as a column of its own."""
+    flat: dict[str, object] = {}
+    for field in dataclasses.fields(row):
+        value = getattr(row, field.name)
+        if isinstance(value, MarketMetrics):
+            flat |= value.to_dict()
+        elif isinstance(value, dict):
+            flat |= value
+        else:
+            flat[field.name] = value
+    return flat
 
 
 def _fixed(planning: MarketSample, epsilon: float, settings: SweepSettings) -> Iterator[_Named]:
@@ -301,7 +257,10 @@ def _tuned(planning: MarketSample, epsilon: float, settings: SweepSettings) -> I
     widths = [width * unit for width in settings.relative_widths]
     clipped = tuned_clipping(planning, epsilon=epsilon, widths=widths, noise=settings.noise)
     yield TUNED_CLIPPED, clipped
-    yield TUNED_CUTOFF, tuned_cutoff(planning, epsilon=epsilon, gammas=settings.gammas)
+    cutoffs = [
+        FloorMechanism(epsilon=epsilon, shortlist=Cutoff(gamma=gamma)) for gamma in settings.gammas
+    ]
+    yield TUNED_CUTOFF, best_of(planning, cutoffs)
 
 
 def _from_prior(

@@ -18,7 +18,7 @@ from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.lab.markets.claims import ClaimVerdict, judge_claims
 from tulle.lab.markets.experiments import ExperimentSettings, MarketExperiments, run_experiments
 from tulle.lab.markets.market_sample import MarketSample
-from tulle.lab.markets.mixing_grid import GridRow, GridSettings, groups_by_size, mixing_grid
+from tulle.lab.markets.overtaking import GridRow, GridSettings, groups_by_size, mixing_grid
 from tulle.lab.markets.plots import market_charts
 from tulle.lab.markets.synthetic_market import REFERENCE_MARKETS
 from tulle.privacy.fields import did_you_mean

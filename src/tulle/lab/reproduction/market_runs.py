@@ -12,15 +12,17 @@ import numpy as np
 
 from tulle.errors import DataError
 from tulle.lab.markets.claims import score_overtaking
+from tulle.lab.markets.experiments import BEST_OTHER, pricing_effect
 from tulle.lab.markets.market_sample import MarketSample
-from tulle.lab.markets.mixing_grid import GridSettings, groups_by_size, mixing_grid
-from tulle.lab.markets.pricing_effect import BEST_OTHER, pricing_effect
-from tulle.lab.markets.score_comparison import (
+from tulle.lab.markets.overtaking import (
     ONE_BOOSTED,
     SCALED_NOISY_MAX,
+    GridSettings,
     ScoreLaw,
     ScoreRow,
     compare_on_scores,
+    groups_by_size,
+    mixing_grid,
 )
 from tulle.lab.markets.sweeps import (
     RANDOMIZED_RESPONSE,

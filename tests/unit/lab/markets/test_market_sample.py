@@ -8,8 +8,21 @@ import numpy as np
 import pytest
 
 from tulle.errors import ConfigError, DataError
-from tulle.lab.markets.market_sample import MarketSample, best_of, lifts, mix_device_clicks
-from tulle.lab.markets.synthetic_market import REFERENCE_MARKETS, SMALL_DISPLAY, SyntheticMarket
+from tulle.lab.markets.market_sample import (
+    MarketSample,
+    best_of,
+    candidate_counts,
+    click_differences,
+    lifts,
+    mix_device_clicks,
+)
+from tulle.lab.markets.synthetic_market import (
+    DISPLAY,
+    REFERENCE_MARKETS,
+    SEARCH,
+    SMALL_DISPLAY,
+    SyntheticMarket,
+)
 from tulle.select.auctions import Auctions, DeviceClicks
 from tulle.select.billing.prices import PricingRule
 from tulle.select.mechanisms.floors import FloorMechanism
@@ -188,3 +201,62 @@ def test_what_does_not_fit_is_refused() -> None:
         dataclasses.replace(sample, device=DeviceClicks(click_probs=np.array([0.5])))
     with pytest.raises(DataError, match="no auction"):
         sample.subset(np.array([], np.int64))
+
+
+AUCTIONS, DEVICE = SMALL_DISPLAY.draw(100, seed=1)
+
+
+def test_the_ends_are_exactly_device_and_server() -> None:
+    own = mix_device_clicks(AUCTIONS, DEVICE, alpha=1.0).click_probs
+    servers = mix_device_clicks(AUCTIONS, DEVICE, alpha=0.0).click_probs
+    assert np.array_equal(own, DEVICE.click_probs)
+    assert np.array_equal(servers, AUCTIONS.server_click_probs)
+
+
+def test_differences_shrink_by_alpha() -> None:
+    mixed = mix_device_clicks(AUCTIONS, DEVICE, alpha=0.25).click_probs
+    difference = DEVICE.click_probs - AUCTIONS.server_click_probs
+    np.testing.assert_allclose(
+        mixed - AUCTIONS.server_click_probs, 0.25 * difference, rtol=1e-9, atol=1e-15
+    )
+
+
+@pytest.mark.parametrize("alpha", [-0.1, 1.1, float("nan")])
+def test_an_alpha_outside_of_0_and_1_is_refused(alpha: float) -> None:
+    with pytest.raises(ConfigError, match="alpha="):
+        mix_device_clicks(AUCTIONS, DEVICE, alpha=alpha)
+
+
+def test_devices_of_other_candidates_are_refused() -> None:
+    with pytest.raises(ConfigError, match="same candidates"):
+        mix_device_clicks(AUCTIONS, DeviceClicks(click_probs=np.array([0.5])), alpha=0.5)
+
+
+def test_shares_of_candidates_add_up(sample_of: SampleOf) -> None:
+    auctions = sample_of(SMALL_DISPLAY, 5).auctions
+    ragged = dataclasses.replace(auctions, offsets=np.array([0, 2, 4, 9, 11, 20]))
+    counts = candidate_counts(ragged)
+    assert counts.num_candidates == (2, 5, 9)
+    assert counts.shares == pytest.approx((0.6, 0.8, 1.0))
+
+
+def test_differences_are_counted_and_shrink_with_alpha(sample_of: SampleOf) -> None:
+    sample = sample_of(SMALL_DISPLAY, 500)
+    edges = [0.0, 0.01, 0.02, 0.05]
+    whole, half = click_differences(sample, alphas=[1.0, 0.5], edges=edges)
+    raw = np.abs(sample.device.click_probs - sample.auctions.server_click_probs)
+    assert whole.shares[0] == np.mean(raw < 0.01)
+    assert whole.shares[2] == pytest.approx(np.mean(raw >= 0.02))
+    assert sum(whole.shares) == pytest.approx(1.0)
+    assert half.shares[0] == pytest.approx(np.mean(raw < 0.02))
+    assert half.median == pytest.approx(whole.median / 2)
+
+
+def test_devices_know_more_in_display_than_in_search(sample_of: SampleOf) -> None:
+    display, search = (
+        click_differences(sample_of(market, 2000), alphas=[1.0], edges=[0.0, 1.0])[0].median
+        / float(np.mean(sample_of(market, 2000).auctions.server_click_probs))
+        for market in (DISPLAY, SEARCH)
+    )
+    # Laro et al. 2024 report a median that is more than twice as large.
+    assert display > 1.9 * search

@@ -6,7 +6,7 @@ import pytest
 
 from tulle.lab.markets.experiments import ExperimentSettings, MarketExperiments, run_experiments
 from tulle.lab.markets.market_sample import MarketSample
-from tulle.lab.markets.mixing_grid import GridSettings, mixing_grid
+from tulle.lab.markets.overtaking import GridSettings, ScoreLaw, compare_on_scores, mixing_grid
 from tulle.lab.markets.plots import (
     captured_charts,
     finalist_charts,
@@ -17,7 +17,6 @@ from tulle.lab.markets.plots import (
     pricing_chart,
     score_charts,
 )
-from tulle.lab.markets.score_comparison import ScoreLaw, compare_on_scores
 from tulle.lab.markets.sweeps import CLIPPED, TUNED_CUTOFF, SweepSettings
 from tulle.lab.markets.synthetic_market import SMALL_DISPLAY
 from tulle.report.html.chart_svg import charts_svg
