@@ -1,16 +1,22 @@
 """`tulle account`: what a mechanism costs, and how much noise a target needs."""
 
+import csv
+import functools
 import json
 import math
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tulle.cli.option_class import PanelledCommand
-from tulle.errors import TulleError
+from tulle.cli.options import DATA, PRIVACY, AsJson, PanelledCommand, option
+from tulle.errors import ConfigError, DataError, TulleError, reason_of
+from tulle.privacy.fields import text_if_infinite
 
 if TYPE_CHECKING:
     from tulle.accounting.answers import NoiseAnswer
+    from tulle.privacy.plan import Plan
 
 account_app = typer.Typer(
     name="account",
@@ -19,79 +25,70 @@ account_app = typer.Typer(
     no_args_is_help=True,
 )
 
-_PRIVACY, _NOISE, _RUN, _OUTPUT = "Privacy", "Mechanism", "Training run", "Output"
+_NOISE, _RUN = "Mechanism", "Training run"
 _Epsilon = Annotated[
-    float | None,
-    typer.Option(
-        help="Target epsilon; the least noise that meets it is found.", rich_help_panel=_PRIVACY
-    ),
+    float | None, option(PRIVACY, "Target epsilon; the least noise that meets it is found.")
 ]
 _Delta = Annotated[
-    float,
-    typer.Option(
-        help="Probability that the guarantee does not cover, e.g. 1e-7.", rich_help_panel=_PRIVACY
-    ),
+    float, option(PRIVACY, "Probability that the guarantee does not cover, e.g. 1e-7.")
 ]
-_Adjacency = Annotated[
-    str,
-    typer.Option(
-        help="Neighbouring data: replace, add-remove or zero-out.", rich_help_panel=_PRIVACY
-    ),
-]
+_Adjacency = Annotated[str, option(PRIVACY, "Neighbouring data: replace, add-remove or zero-out.")]
 _Accountant = Annotated[
-    str,
-    typer.Option(
-        help="Accountant: pld, or rdp to reproduce a paper (add-remove only).",
-        rich_help_panel=_PRIVACY,
-    ),
+    str, option(PRIVACY, "Accountant: pld, or rdp to reproduce a paper (add-remove only).")
 ]
 _Noise = Annotated[
-    float | None,
-    typer.Option(
-        help="Noise over one row's largest contribution; it is priced.", rich_help_panel=_NOISE
-    ),
+    float | None, option(_NOISE, "Noise over one row's largest contribution; it is priced.")
 ]
-_Count = Annotated[
-    int, typer.Option(help="Number of releases on the same units.", min=1, rich_help_panel=_NOISE)
-]
+_Count = Annotated[int, option(_NOISE, "Number of releases on the same units.", least=1)]
 _ReplaceFactor = Annotated[
     float,
-    typer.Option(
-        help="Distance of two contributions over the largest one: 2, or less if bounded.",
-        rich_help_panel=_NOISE,
-    ),
+    option(_NOISE, "Distance of two contributions over the largest one: 2, or less if bounded."),
 ]
-_NumExamples = Annotated[
-    int, typer.Option(help="Number of rows of the training data.", min=1, rich_help_panel=_RUN)
-]
-_BatchSize = Annotated[
-    int, typer.Option(help="Expected number of rows in a batch.", min=1, rich_help_panel=_RUN)
-]
-_Steps = Annotated[int | None, typer.Option(help="Number of batches.", min=1, rich_help_panel=_RUN)]
+_NumExamples = Annotated[int, option(_RUN, "Number of rows of the training data.", least=1)]
+_BatchSize = Annotated[int, option(_RUN, "Expected number of rows in a batch.", least=1)]
+_Steps = Annotated[int | None, option(_RUN, "Number of batches.", least=1)]
 _Epochs = Annotated[
-    float | None,
-    typer.Option(help="Number of passes over the data, instead of --steps.", rich_help_panel=_RUN),
+    float | None, option(_RUN, "Number of passes over the data, instead of --steps.")
 ]
 _MaxBatchSize = Annotated[
-    int | None,
-    typer.Option(help="Truncate larger Poisson batches to this size.", min=1, rich_help_panel=_RUN),
+    int | None, option(_RUN, "Truncate larger Poisson batches to this size.", least=1)
 ]
 _Sampler = Annotated[
-    str,
-    typer.Option(
-        help="How batches are sampled: poisson, or fixed-size (replace only).",
-        rich_help_panel=_RUN,
-    ),
+    str, option(_RUN, "How batches are sampled: poisson, or fixed-size (replace only).")
 ]
-_AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=_OUTPUT)]
+
+
+def _asking(
+    name: str | None = None, *, epilog: str, verb: str | None = None, hidden: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a command of a signature: its options are the keywords of a verb of the library.
+
+    Args:
+      name: The command, if it is not called as the function.
+      epilog: Examples.
+      verb: The verb of `tulle.accounting.verbs`, if it is not ask_ and the name of the function.
+      hidden: Whether the help of the group leaves it out.
+    """
+
+    def make(signature: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(signature)
+        def ask(*, as_json: bool, **given: Any) -> None:
+            from tulle.accounting import verbs
+
+            ask_verb = getattr(verbs, verb or f"ask_{signature.__name__}")
+            _print_answer(ask_verb(**given), as_json=as_json)
+
+        account_app.command(name, cls=PanelledCommand, epilog=epilog, hidden=hidden)(ask)
+        return signature
+
+    return make
+
 
 _WEAKER_IF_LARGER = {"response_epsilon", "local_epsilon", "truth_prob"}
 """Settings found for a target, of which only less is sure to meet it: they are rounded down."""
 
 
-@account_app.command(
-    cls=PanelledCommand, epilog="Example: tulle account gaussian --epsilon 1 --delta 1e-6"
-)
+@_asking(epilog="Example: tulle account gaussian --epsilon 1 --delta 1e-6")
 def gaussian(
     delta: _Delta,
     epsilon: _Epsilon = None,
@@ -100,25 +97,12 @@ def gaussian(
     replace_factor: _ReplaceFactor = 2.0,
     adjacency: _Adjacency = "replace",
     accountant: _Accountant = "pld",
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Gaussian noise on a bounded sum. For mosaic training take --replace-factor 1."""
-    from tulle.accounting.verbs import ask_gaussian
-
-    answer = ask_gaussian(
-        delta=delta,
-        epsilon=epsilon,
-        noise_multiplier=noise_multiplier,
-        count=count,
-        replace_factor=replace_factor,
-        adjacency=adjacency,
-        accountant=accountant,
-    )
-    _print_answer(answer, as_json=as_json)
 
 
-@account_app.command(
-    cls=PanelledCommand,
+@_asking(
     epilog="Example: tulle account laplace --noise-multiplier 2 --adjacency add-remove",
 )
 def laplace(
@@ -127,65 +111,34 @@ def laplace(
     noise_multiplier: _Noise = None,
     count: _Count = 1,
     replace_factor: _ReplaceFactor = 2.0,
-    discrete: Annotated[
-        bool, typer.Option(help="Integer noise on whole numbers.", rich_help_panel=_NOISE)
-    ] = False,
+    discrete: Annotated[bool, option(_NOISE, "Integer noise on whole numbers.")] = False,
     adjacency: _Adjacency = "replace",
     accountant: _Accountant = "pld",
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Laplace noise on a bounded sum; the noise is its scale, not its standard deviation."""
-    from tulle.accounting.verbs import ask_laplace
-
-    answer = ask_laplace(
-        delta=delta,
-        epsilon=epsilon,
-        noise_multiplier=noise_multiplier,
-        count=count,
-        replace_factor=replace_factor,
-        discrete=discrete,
-        adjacency=adjacency,
-        accountant=accountant,
-    )
-    _print_answer(answer, as_json=as_json)
 
 
-@account_app.command(
-    cls=PanelledCommand,
+@_asking(
+    verb="ask_randomized_response",
     epilog="Example: tulle account rr --response-epsilon 1 --num-values 15 --count 50 --delta 1e-6",
 )
 def rr(
     delta: _Delta = 0.0,
     epsilon: _Epsilon = None,
     response_epsilon: Annotated[
-        float | None,
-        typer.Option(help="Epsilon of one response; it is priced.", rich_help_panel=_NOISE),
+        float | None, option(_NOISE, "Epsilon of one response; it is priced.")
     ] = None,
-    num_values: Annotated[
-        int, typer.Option(help="Number of possible values.", min=2, rich_help_panel=_NOISE)
-    ] = 2,
+    num_values: Annotated[int, option(_NOISE, "Number of possible values.", least=2)] = 2,
     count: _Count = 1,
     adjacency: _Adjacency = "replace",
     accountant: _Accountant = "pld",
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Randomized response, once or several times by the same unit."""
-    from tulle.accounting.verbs import ask_randomized_response
-
-    answer = ask_randomized_response(
-        delta=delta,
-        epsilon=epsilon,
-        response_epsilon=response_epsilon,
-        num_values=num_values,
-        count=count,
-        adjacency=adjacency,
-        accountant=accountant,
-    )
-    _print_answer(answer, as_json=as_json)
 
 
-@account_app.command(
-    cls=PanelledCommand,
+@_asking(
     epilog="Example: tulle account dpsgd --epsilon 3 --delta 1e-7 --num-examples 36000000 "
     "--batch-size 16384 --steps 2200",
 )
@@ -201,37 +154,19 @@ def dpsgd(
     sampler: _Sampler = "poisson",
     adjacency: _Adjacency = "replace",
     accountant: _Accountant = "pld",
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """DP-SGD. With both --epsilon and --noise-multiplier: the most steps that fit."""
-    from tulle.accounting.verbs import ask_dpsgd
-
-    answer = ask_dpsgd(
-        delta=delta,
-        num_examples=num_examples,
-        batch_size=batch_size,
-        steps=steps,
-        epochs=epochs,
-        epsilon=epsilon,
-        noise_multiplier=noise_multiplier,
-        max_batch_size=max_batch_size,
-        sampler=sampler,
-        adjacency=adjacency,
-        accountant=accountant,
-    )
-    _print_answer(answer, as_json=as_json)
 
 
-@account_app.command(
+@_asking(
     "two-phase",
-    cls=PanelledCommand,
     hidden=True,
+    verb="ask_hybrid",
     epilog="Example: tulle account two-phase --epsilon 5 --delta 1e-7 --label-epsilon 3 "
     "--num-examples 12800000 --batch-size 16384 --steps 781 --json",
 )
-@account_app.command(
-    "hybrid",
-    cls=PanelledCommand,
+@_asking(
     epilog="Example: tulle account hybrid --epsilon 5 --delta 1e-7 --label-epsilon 3 "
     "--num-examples 12800000 --batch-size 16384 --steps 781 --json",
 )
@@ -244,37 +179,17 @@ def hybrid(
     epsilon: _Epsilon = None,
     noise_multiplier: _Noise = None,
     label_epsilon: Annotated[
-        float | None,
-        typer.Option(
-            help="Epsilon of the labels; default: min(0.6 epsilon, 3).", rich_help_panel=_PRIVACY
-        ),
+        float | None, option(PRIVACY, "Epsilon of the labels; default: min(0.6 epsilon, 3).")
     ] = None,
     max_batch_size: _MaxBatchSize = None,
     adjacency: _Adjacency = "replace",
     accountant: _Accountant = "pld",
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """The Hybrid algorithm of the papers: randomized labels, then DP-SGD, accounted jointly."""
-    from tulle.accounting.verbs import ask_hybrid
-
-    answer = ask_hybrid(
-        delta=delta,
-        num_examples=num_examples,
-        batch_size=batch_size,
-        steps=steps,
-        epochs=epochs,
-        epsilon=epsilon,
-        noise_multiplier=noise_multiplier,
-        label_epsilon=label_epsilon,
-        max_batch_size=max_batch_size,
-        adjacency=adjacency,
-        accountant=accountant,
-    )
-    _print_answer(answer, as_json=as_json)
 
 
-@account_app.command(
-    cls=PanelledCommand,
+@_asking(
     epilog="Example: tulle account user --noise-multiplier 1 --delta 1e-6 --num-examples 1000000 "
     "--batch-size 1000 --steps 1000 --max-rows-per-user 5",
 )
@@ -282,80 +197,43 @@ def user(
     delta: _Delta,
     num_examples: _NumExamples,
     batch_size: _BatchSize,
-    max_rows_per_user: Annotated[
-        int, typer.Option(help="Most rows of one user.", min=1, rich_help_panel=_RUN)
-    ],
+    max_rows_per_user: Annotated[int, option(_RUN, "Most rows of one user.", least=1)],
     steps: _Steps = None,
     epochs: _Epochs = None,
     epsilon: _Epsilon = None,
     noise_multiplier: _Noise = None,
     max_batch_size: _MaxBatchSize = None,
     adjacency: _Adjacency = "replace",
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """DP-SGD for users who own several rows."""
-    from tulle.accounting.verbs import ask_user
-
-    answer = ask_user(
-        delta=delta,
-        num_examples=num_examples,
-        batch_size=batch_size,
-        max_rows_per_user=max_rows_per_user,
-        steps=steps,
-        epochs=epochs,
-        epsilon=epsilon,
-        noise_multiplier=noise_multiplier,
-        max_batch_size=max_batch_size,
-        adjacency=adjacency,
-    )
-    _print_answer(answer, as_json=as_json)
 
 
-@account_app.command(
-    cls=PanelledCommand,
+@_asking(
     epilog="Example: tulle account shuffle --local-epsilon 3 --num-values 15 "
     "--num-reports 10000 --delta 1e-6",
 )
 def shuffle(
     delta: _Delta,
     num_reports: Annotated[
-        int,
-        typer.Option(
-            help="Number of reports in the smallest cell of equal choices.",
-            min=1,
-            rich_help_panel=_NOISE,
-        ),
+        int, option(_NOISE, "Number of reports in the smallest cell of equal choices.", least=1)
     ],
     epsilon: _Epsilon = None,
     local_epsilon: Annotated[
-        float | None,
-        typer.Option(
-            help="Epsilon of one report before shuffling; it is priced.", rich_help_panel=_NOISE
-        ),
+        float | None, option(_NOISE, "Epsilon of one report before shuffling; it is priced.")
     ] = None,
     num_values: Annotated[
         int | None,
-        typer.Option(
-            help="Number of values of randomized response; without it: any local randomizer.",
-            min=2,
-            rich_help_panel=_NOISE,
+        option(
+            _NOISE,
+            "Number of values of randomized response; without it: any local randomizer.",
+            least=2,
         ),
     ] = None,
     count: _Count = 1,
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Local reports mixed by a shuffler, under replace."""
-    from tulle.accounting.verbs import ask_shuffle
-
-    answer = ask_shuffle(
-        delta=delta,
-        num_reports=num_reports,
-        epsilon=epsilon,
-        local_epsilon=local_epsilon,
-        num_values=num_values,
-        count=count,
-    )
-    _print_answer(answer, as_json=as_json)
 
 
 def _print_answer(answer: "NoiseAnswer", *, as_json: bool) -> None:
@@ -384,3 +262,79 @@ def _check_that_something_holds(answer: "NoiseAnswer") -> None:
     raise TulleError(
         f"no guarantee: the epsilon is infinite at --delta {answer.delta:g}; {way_out}."
     )
+
+
+_CARD, _TRAIN_PLAN = "tulle card ", "tulle train plan "
+
+
+@account_app.command(
+    "plan",
+    cls=PanelledCommand,
+    epilog="Example: tulle account plan plan.json --header impressions.csv",
+)
+def check_plan(
+    plan: Annotated[
+        Path, typer.Argument(help="The plan.json of a run, or what `tulle plan --output` wrote.")
+    ],
+    header: Annotated[
+        Path | None, option(DATA, "CSV file whose first line must have every column of the plan.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Recompute every epsilon that a plan claims, and check its columns. Reads no rows."""
+    from tulle.accounting.accountant import verify_plan
+    from tulle.privacy.guarantee import round_up
+
+    loaded = _plan_in(plan)
+    epsilons = verify_plan(loaded)
+    if header is not None:
+        loaded.columns.check_against(_header_columns(header))
+    if as_json:
+        claims = [
+            {"claim": str(claim.guarantee), "epsilon": text_if_infinite(epsilon)}
+            for claim, epsilon in zip(loaded.claims, epsilons, strict=True)
+        ]
+        facts = {"plan": loaded.name, "fingerprint": loaded.fingerprint(), "claims": claims}
+        typer.echo(json.dumps(facts, allow_nan=False))
+        return
+    typer.echo(f"{loaded.name}: {loaded.mechanism}")
+    for claim, epsilon in zip(loaded.claims, epsilons, strict=True):
+        typer.echo(f"  {claim.guarantee}: its event gives epsilon={round_up(epsilon, 6):.6g}")
+
+
+def _plan_in(path: Path) -> "Plan":
+    """The plan in a file; of a finished training plan, what follows from it."""
+    from tulle.privacy.fields import parse_json
+    from tulle.privacy.plan import Plan
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{path} cannot be read: {reason_of(error)}; give the plan.json of a run, or what "
+            "`tulle plan --output FILE` wrote."
+        ) from None
+    data = parse_json(path.name, text)
+    written_as = str(data.get("format")) if isinstance(data, dict) else ""
+    if written_as.startswith(_CARD):
+        raise ConfigError(
+            f"{path} is a card, which says what was promised; its plan is the plan.json in the "
+            "folder of a run."
+        )
+    if written_as.startswith(_TRAIN_PLAN):
+        from tulle.train.methods.train_plan import TrainPlan
+
+        return TrainPlan.from_json(text).privacy
+    return Plan.from_dict(data)
+
+
+def _header_columns(path: Path) -> list[str]:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            columns = next(csv.reader(file), [])
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        shown = error if isinstance(error, csv.Error) else reason_of(error)
+        raise DataError(f"{path} cannot be read: {shown}; give a CSV file with a header.") from None
+    if not columns:
+        raise DataError(f"{path} is empty; give a CSV file with a header.")
+    return columns

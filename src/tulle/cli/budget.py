@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tulle.cli.option_class import PanelledCommand
+from tulle.cli.options import OUTPUT, PRIVACY, AsJson, PanelledCommand, option
 from tulle.errors import DataError, reason_of
 
 if TYPE_CHECKING:
@@ -21,39 +21,21 @@ budget_app = typer.Typer(
     no_args_is_help=True,
 )
 
-_PRIVACY, _COST, _OUTPUT = "Privacy", "Release", "Output"
+_COST = "Release"
 _LedgerPath = Annotated[Path, typer.Argument(help="The ledger, one SQLite file.")]
 _EventText = Annotated[
-    str,
-    typer.Option(
-        "--event",
-        help="What the release costs: an event as JSON, or @file.json.",
-        rich_help_panel=_COST,
-    ),
+    str, option(_COST, "What the release costs: an event as JSON, or @file.json.", "--event")
 ]
-_Purpose = Annotated[
-    str,
-    typer.Option(help="Purpose of the release, as the budgets name it.", rich_help_panel=_COST),
-]
+_Purpose = Annotated[str, option(_COST, "Purpose of the release, as the budgets name it.")]
 _Unit = Annotated[
     str | None,
-    typer.Option(
-        help="Unit whose contribution the event bounds; default: the unit of the budgets.",
-        rich_help_panel=_COST,
-    ),
+    option(_COST, "Unit whose contribution the event bounds; default: the unit of the budgets."),
 ]
 _At = Annotated[
     str | None,
-    typer.Option(
-        help="Date or time (UTC) that the data are from. Needed if a budget renews.",
-        rich_help_panel=_COST,
-    ),
+    option(_COST, "Date or time (UTC) that the data are from. Needed if a budget renews."),
 ]
-_Until = Annotated[
-    str | None,
-    typer.Option(help="Last date or time that the data are from, included.", rich_help_panel=_COST),
-]
-_AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=_OUTPUT)]
+_Until = Annotated[str | None, option(_COST, "Last date or time that the data are from, included.")]
 
 
 @budget_app.command(
@@ -63,41 +45,23 @@ _AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_p
 )
 def create(
     ledger: _LedgerPath,
-    name: Annotated[str, typer.Option(help="Name of the budget.", rich_help_panel=_PRIVACY)],
+    name: Annotated[str, option(PRIVACY, "Name of the budget.")],
     unit: Annotated[
-        str,
-        typer.Option(
-            help='Unit that is protected; "user per 7 days" renews weekly.',
-            rich_help_panel=_PRIVACY,
-        ),
+        str, option(PRIVACY, 'Unit that is protected; "user per 7 days" renews weekly.')
     ],
     adjacency: Annotated[
-        str,
-        typer.Option(
-            help="Neighbouring data: replace, add-remove or zero-out.", rich_help_panel=_PRIVACY
-        ),
+        str, option(PRIVACY, "Neighbouring data: replace, add-remove or zero-out.")
     ],
     epsilon: Annotated[
-        float,
-        typer.Option(
-            help="Largest epsilon that all releases together may cost one unit.",
-            rich_help_panel=_PRIVACY,
-        ),
+        float, option(PRIVACY, "Largest epsilon that all releases together may cost one unit.")
     ],
     delta: Annotated[
-        float,
-        typer.Option(
-            help="Probability that the guarantee does not cover, e.g. 1e-6.",
-            rich_help_panel=_PRIVACY,
-        ),
+        float, option(PRIVACY, "Probability that the guarantee does not cover, e.g. 1e-6.")
     ],
     purpose: Annotated[
-        str | None,
-        typer.Option(
-            help="Count releases of this purpose only; default: all.", rich_help_panel=_PRIVACY
-        ),
+        str | None, option(PRIVACY, "Count releases of this purpose only; default: all.")
     ] = None,
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Add a budget to a ledger, and make the ledger if there is none.
 
@@ -128,17 +92,11 @@ def create(
 )
 def show(
     ledger: _LedgerPath,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the only budget to show.", rich_help_panel=_OUTPUT)
-    ] = None,
+    name: Annotated[str | None, option(OUTPUT, "Name of the only budget to show.")] = None,
     at: Annotated[
-        str | None,
-        typer.Option(
-            help="Show the window of this date or time (UTC); default: now.",
-            rich_help_panel=_OUTPUT,
-        ),
+        str | None, option(OUTPUT, "Show the window of this date or time (UTC); default: now.")
     ] = None,
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what is spent and left of each budget. Needs only the right to read the ledger."""
     from tulle.accounting.ledger import Ledger
@@ -160,7 +118,7 @@ def check(
     unit: _Unit = None,
     at: _At = None,
     until: _Until = None,
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Tell whether a release would fit, and what would be left. Spends nothing.
 
@@ -184,13 +142,11 @@ def spend(
     ledger: _LedgerPath,
     event: _EventText,
     purpose: _Purpose,
-    note: Annotated[
-        str, typer.Option(help="Free text, kept in the ledger.", rich_help_panel=_COST)
-    ] = "",
+    note: Annotated[str, option(_COST, "Free text, kept in the ledger.")] = "",
     unit: _Unit = None,
     at: _At = None,
     until: _Until = None,
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Charge a release that is made elsewhere, before it is made, and print what is left.
 

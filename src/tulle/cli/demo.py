@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tulle.cli.data_progress import showing_progress
-from tulle.cli.measure_progress import showing_steps
-from tulle.cli.train_output import plan_line, showing_training
+from tulle.cli.terminal import showing_progress, showing_steps, showing_training
+from tulle.cli.train import plan_line
 from tulle.errors import DataError, RunInterruptedError, RunStateError
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ import typer
 
 from tulle import __version__
 from tulle.cli.account import account_app
-from tulle.cli.account_plan import check_plan
 from tulle.cli.audit import audit_app
 from tulle.cli.budget import budget_app
 from tulle.cli.command_words import in_command_words, with_options
@@ -19,12 +18,12 @@ from tulle.cli.data import data_app
 from tulle.cli.demo import demo
 from tulle.cli.labels import labels_app
 from tulle.cli.measure import measure_app
-from tulle.cli.option_class import PanelledCommand, TrainingCommand, present_name
-from tulle.cli.report import REPORT_EPILOG, report_command
-from tulle.cli.reproduce import REPRODUCE_EPILOG, reproduce_command
+from tulle.cli.options import TrainingCommand, present_name
+from tulle.cli.report import REPORT_EPILOG, report
+from tulle.cli.reproduce import REPRODUCE_EPILOG, reproduce
 from tulle.cli.select import select_app
 from tulle.cli.studio import STUDIO_EPILOG, studio
-from tulle.cli.train import PLAN_EPILOG, TRAIN_EPILOG, plan_command, train_command
+from tulle.cli.train import PLAN_EPILOG, TRAIN_EPILOG, plan, train
 from tulle.errors import (
     BudgetExceededError,
     ConfigError,
@@ -44,11 +43,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"token_normalize_func": present_name},
 )
-account_app.command(
-    "plan",
-    cls=PanelledCommand,
-    epilog="Example: tulle account plan plan.json --header impressions.csv",
-)(check_plan)
 app.add_typer(account_app)
 app.add_typer(audit_app)
 app.add_typer(budget_app)
@@ -57,10 +51,10 @@ app.add_typer(labels_app)
 app.add_typer(measure_app)
 app.add_typer(select_app)
 app.command(epilog="Example: tulle demo --output demo-run")(demo)
-app.command("plan", cls=TrainingCommand, epilog=PLAN_EPILOG)(plan_command)
-app.command("train", cls=TrainingCommand, epilog=TRAIN_EPILOG)(train_command)
-app.command("report", epilog=REPORT_EPILOG)(report_command)
-app.command("reproduce", epilog=REPRODUCE_EPILOG)(reproduce_command)
+app.command("plan", cls=TrainingCommand, epilog=PLAN_EPILOG)(plan)
+app.command("train", cls=TrainingCommand, epilog=TRAIN_EPILOG)(train)
+app.command("report", epilog=REPORT_EPILOG)(report)
+app.command("reproduce", epilog=REPRODUCE_EPILOG)(reproduce)
 app.command(epilog=STUDIO_EPILOG)(studio)
 
 _PACKAGE = Path(__file__).parents[1]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tulle.cli.measure_options import DATA, OUTPUT, PRIVACY, AsJson, ColumnKinds, column_kinds
-from tulle.cli.option_class import PanelledCommand
+from tulle.cli.measure_options import AsJson, ColumnKinds, column_kinds
+from tulle.cli.options import DATA, OUTPUT, PRIVACY, PanelledCommand, option
 
 if TYPE_CHECKING:
     from tulle.measure import BrowserSimulation
@@ -24,37 +24,25 @@ Impressions = Annotated[
 Conversions = Annotated[Path, typer.Argument(help=f"File with the columns {_LOG}.")]
 Slices = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        DATA,
+        "Column of impressions to slice by; repeat it [default: campaign].",
         "--slice",
         metavar="COLUMN",
-        help="Column of impressions to slice by; repeat it [default: campaign].",
-        rich_help_panel=DATA,
     ),
 ]
 LookbackDays = Annotated[
-    int,
-    typer.Option(min=1, help="Most days from an impression to a conversion.", rich_help_panel=DATA),
+    int, option(DATA, "Most days from an impression to a conversion.", least=1)
 ]
 Tau = Annotated[
     float,
-    typer.Option(
-        help="Slices below this many conversions count as this many in relative errors.",
-        rich_help_panel=OUTPUT,
-    ),
+    option(OUTPUT, "Slices below this many conversions count as this many in relative errors."),
 ]
 Top = Annotated[
-    int,
-    typer.Option(
-        min=1,
-        help="Number of slices to print, the largest first; --json prints all.",
-        rich_help_panel=OUTPUT,
-    ),
+    int, option(OUTPUT, "Number of slices to print, the largest first; --json prints all.", least=1)
 ]
 Seed = Annotated[
-    int | None,
-    typer.Option(
-        help="Seed that makes the noise repeatable, for experiments.", rich_help_panel=PRIVACY
-    ),
+    int | None, option(PRIVACY, "Seed that makes the noise repeatable, for experiments.")
 ]
 
 SUMMARY_EPILOG = (
@@ -84,35 +72,19 @@ simulate_app = typer.Typer(
 def simulate_summary_command(
     impressions: Impressions,
     conversions: Conversions,
-    epsilon: Annotated[
-        float,
-        typer.Option(help="Epsilon of one aggregation, in (0, 64].", rich_help_panel=PRIVACY),
-    ] = 10.0,
+    epsilon: Annotated[float, option(PRIVACY, "Epsilon of one aggregation, in (0, 64].")] = 10.0,
     max_value: Annotated[
         float | None,
-        typer.Option(
-            help="Largest value; with it values are added up too, each cut to this.",
-            rich_help_panel=DATA,
-        ),
+        option(DATA, "Largest value; with it values are added up too, each cut to this."),
     ] = None,
     value_column: Annotated[
-        str,
-        typer.Option(
-            metavar="COLUMN", help="Column of conversions to add up.", rich_help_panel=DATA
-        ),
+        str, option(DATA, "Column of conversions to add up.", metavar="COLUMN")
     ] = "value",
     value_share: Annotated[
-        float,
-        typer.Option(
-            help="Share of the budget for values; counts get the rest.", rich_help_panel=PRIVACY
-        ),
+        float, option(PRIVACY, "Share of the budget for values; counts get the rest.")
     ] = 0.5,
     conversions_per_source: Annotated[
-        int,
-        typer.Option(
-            help="Conversions of one impression that must fit its budget.",
-            rich_help_panel=PRIVACY,
-        ),
+        int, option(PRIVACY, "Conversions of one impression that must fit its budget.")
     ] = 1,
     slices: Slices = None,
     lookback_days: LookbackDays = 30,
@@ -158,30 +130,19 @@ def simulate_summary_command(
 def simulate_event_command(
     impressions: Impressions,
     conversions: Conversions,
-    epsilon: Annotated[
-        float, typer.Option(help="Epsilon of each source, in (0, 14].", rich_help_panel=PRIVACY)
-    ] = 14.0,
+    epsilon: Annotated[float, option(PRIVACY, "Epsilon of each source, in (0, 14].")] = 14.0,
     trigger_data: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column of conversions that reports carry [default: none].",
-            rich_help_panel=DATA,
-        ),
+        option(DATA, "Column of conversions that reports carry [default: none].", metavar="COLUMN"),
     ] = None,
     num_trigger_data: Annotated[
-        int, typer.Option(help="Number of values that a click may report.", rich_help_panel=PRIVACY)
+        int, option(PRIVACY, "Number of values that a click may report.")
     ] = 8,
     window_days: Annotated[
         list[int] | None,
-        typer.Option(
-            help="End of a window of clicks, in days; repeat it [default: 2, 7 and 30].",
-            rich_help_panel=PRIVACY,
-        ),
+        option(PRIVACY, "End of a window of clicks, in days; repeat it [default: 2, 7 and 30]."),
     ] = None,
-    max_reports: Annotated[
-        int, typer.Option(help="Most reports of a click.", rich_help_panel=PRIVACY)
-    ] = 3,
+    max_reports: Annotated[int, option(PRIVACY, "Most reports of a click.")] = 3,
     slices: Slices = None,
     lookback_days: LookbackDays = 30,
     column_kind: ColumnKinds = None,
@@ -225,21 +186,14 @@ def simulate_event_command(
 def simulate_w3c_command(
     impressions: Impressions,
     conversions: Conversions,
-    epsilon: Annotated[
-        float, typer.Option(help="Epsilon of each conversion.", rich_help_panel=PRIVACY)
-    ] = 1.0,
+    epsilon: Annotated[float, option(PRIVACY, "Epsilon of each conversion.")] = 1.0,
     site_budget: Annotated[
-        float,
-        typer.Option(
-            help="Epsilon of a conversion site for each week of a browser.",
-            rich_help_panel=PRIVACY,
-        ),
+        float, option(PRIVACY, "Epsilon of a conversion site for each week of a browser.")
     ] = 1.0,
     credit: Annotated[
         list[float] | None,
-        typer.Option(
-            help="Weight of the last, the last but one ... impression; repeat it [default: 1].",
-            rich_help_panel=DATA,
+        option(
+            DATA, "Weight of the last, the last but one ... impression; repeat it [default: 1]."
         ),
     ] = None,
     slices: Slices = None,

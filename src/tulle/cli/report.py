@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from tulle.cli.option_class import command_taking
-from tulle.cli.release_output import print_facts
+from tulle.cli.options import taking_options
+from tulle.cli.terminal import print_facts
 
 REPORT_EPILOG = (
     "Example: tulle report runs/monday --compare runs/tuesday"
@@ -46,6 +46,7 @@ class ReportOptions:
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 
 
+@taking_options
 def report(options: ReportOptions) -> None:
     """Write one self-contained HTML page about a run, a measurement, labels or choices.
 
@@ -67,6 +68,3 @@ def report(options: ReportOptions) -> None:
         "verdict": written.verdict,
     }
     print_facts(facts, as_json=options.as_json)
-
-
-report_command = command_taking(ReportOptions, report)

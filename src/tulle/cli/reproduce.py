@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tulle.cli.clean_stop import stopping_cleanly
-from tulle.cli.measure_progress import showing_steps
-from tulle.cli.option_class import command_taking
+from tulle.cli.options import taking_options
+from tulle.cli.terminal import showing_steps, stopping_cleanly
 from tulle.errors import ConfigError, RunInterruptedError, RunStateError
 
 if TYPE_CHECKING:
@@ -48,6 +47,7 @@ class ReproduceOptions:
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")] = False
 
 
+@taking_options
 def reproduce(options: ReproduceOptions) -> None:
     """Run a published experiment and judge each of its claims.
 
@@ -140,6 +140,3 @@ def _write(out: Path, found: "Reproduction") -> None:
         facts = json.dumps(found.to_dict(), indent=2, allow_nan=False)
         write_text(out / "reproduction.json", facts + "\n")
         write_text(out / "reproduction.md", reproduction_markdown(found))
-
-
-reproduce_command = command_taking(ReproduceOptions, reproduce)

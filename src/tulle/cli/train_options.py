@@ -1,7 +1,7 @@
 """Options of commands that train: which data, which method, who pays, what is written.
 
 The settings of the methods themselves (--epochs, --noise, …) are made from their classes, see
-`help_panels.TrainingCommand`. None means that an option was not given.
+`tulle.cli.options.TrainingCommand`. None means that an option was not given.
 """
 
 import dataclasses
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tulle.cli.options import DATA, LEDGER, OUTPUT, PRIVACY, AsJson, Quiet, option
 from tulle.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from tulle.train.methods.method import Method
     from tulle.train.training_data import DataChoice
 
-_DATA, _PRIVACY, _LEDGER, _OUTPUT = "Data", "Privacy", "Ledger", "Output"
 _RUN = "Run"
 _DATA_KEYS = (
     *("source", "schema", "layout", "allow_public", "rows", "synth_seed", "test", "test_fraction"),
@@ -40,147 +40,114 @@ class SettingOptions:
     ] = None
     data: Annotated[str | None, typer.Option(hidden=True)] = None
     schema: Annotated[
-        Path | None,
-        typer.Option(help="TOML or JSON file with the role of each column.", rich_help_panel=_DATA),
+        Path | None, option(DATA, "TOML or JSON file with the role of each column.")
     ] = None
     label: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="In place of a schema: the column with the label, 0 or 1.",
-            rich_help_panel=_DATA,
-        ),
+        option(DATA, "In place of a schema: the column with the label, 0 or 1.", metavar="COLUMN"),
     ] = None
     public: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="In place of a schema: a public column. May be repeated.",
-            rich_help_panel=_DATA,
-        ),
+        option(DATA, "In place of a schema: a public column. May be repeated.", metavar="COLUMN"),
     ] = None
     sensitive: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="In place of a schema: a sensitive column, which is protected as the label is. "
+        option(
+            DATA,
+            "In place of a schema: a sensitive column, which is protected as the label is. "
             "May be repeated.",
-            rich_help_panel=_DATA,
+            metavar="COLUMN",
         ),
     ] = None
     time: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="In place of a schema: the column with the time of each row.",
-            rich_help_panel=_DATA,
+        option(
+            DATA, "In place of a schema: the column with the time of each row.", metavar="COLUMN"
         ),
     ] = None
     kind: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="COLUMN=KIND",
-            help="In place of a schema: what a column holds if it is not categorical: integer, "
+        option(
+            DATA,
+            "In place of a schema: what a column holds if it is not categorical: integer, "
             "real, boolean or timestamp. May be repeated.",
-            rich_help_panel=_DATA,
+            metavar="COLUMN=KIND",
         ),
     ] = None
     layout: Annotated[
         str | None,
-        typer.Option(
-            help="Name of a public log that the file is: display, attribution, search, "
+        option(
+            DATA,
+            "Name of a public log that the file is: display, attribution, search, "
             "search-by-user, taobao or taobao-tables.",
-            rich_help_panel=_DATA,
         ),
     ] = None
     allow_public: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            DATA,
+            "Let this column be public, though a known log protects it. May be repeated.",
             metavar="COLUMN",
-            help="Let this column be public, though a known log protects it. May be repeated.",
-            rich_help_panel=_DATA,
         ),
     ] = None
     test_fraction: Annotated[
         float | None,
-        typer.Option(
-            help="Share to test on, chosen by a public key: of the users if the data name them, "
+        option(
+            DATA,
+            "Share to test on, chosen by a public key: of the users if the data name them, "
             "else of the rows; 0 for no test [default: 0.2].",
-            rich_help_panel=_DATA,
         ),
     ] = None
     test: Annotated[
         Path | None,
-        typer.Option(
-            help="Or: other rows to test on, a file like the data or a prepared dataset made with "
+        option(
+            DATA,
+            "Or: other rows to test on, a file like the data or a prepared dataset made with "
             "--like.",
-            rich_help_panel=_DATA,
         ),
     ] = None
     rows: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of rows of a synthetic log [default: 200000].",
-            min=1,
-            rich_help_panel=_DATA,
-        ),
+        int | None, option(DATA, "Number of rows of a synthetic log [default: 200000].", least=1)
     ] = None
     synth_seed: Annotated[
-        int | None,
-        typer.Option(
-            help="Seed that fixes a synthetic log [default: 0].", min=0, rich_help_panel=_DATA
-        ),
+        int | None, option(DATA, "Seed that fixes a synthetic log [default: 0].", least=0)
     ] = None
     config: Annotated[
-        Path | None,
-        typer.Option(
-            help="TOML file with settings; options given here win over it.", rich_help_panel=_RUN
-        ),
+        Path | None, option(_RUN, "TOML file with settings; options given here win over it.")
     ] = None
     method: Annotated[
         str | None,
-        typer.Option(
-            help="mosaic, hybrid, rr, dp-sgd, label-projection or nonprivate [default: mosaic].",
-            rich_help_panel=_PRIVACY,
+        option(
+            PRIVACY, "mosaic, hybrid, rr, dp-sgd, label-projection or nonprivate [default: mosaic]."
         ),
     ] = None
     epsilon: Annotated[
         float | None,
-        typer.Option(
-            help="Privacy budget epsilon of the run; required except for nonprivate.",
-            rich_help_panel=_PRIVACY,
-        ),
+        option(PRIVACY, "Privacy budget epsilon of the run; required except for nonprivate."),
     ] = None
     delta: Annotated[
         float | None,
-        typer.Option(
-            help="Probability that the bound may fail [default: 1e-7; rr needs none].",
-            rich_help_panel=_PRIVACY,
-        ),
+        option(PRIVACY, "Probability that the bound may fail [default: 1e-7; rr needs none]."),
     ] = None
     unit: Annotated[
         str | None,
-        typer.Option(
-            metavar="UNIT",
-            help="Who is protected: example (one row), user (all rows of a user; not by mosaic), "
+        option(
+            PRIVACY,
+            "Who is protected: example (one row), user (all rows of a user; not by mosaic), "
             "or the column that says whose each row is. Must be said for data with such a column.",
-            rich_help_panel=_PRIVACY,
+            metavar="UNIT",
         ),
     ] = None
     seed: Annotated[
         int | None,
-        typer.Option(
-            help="Make all noise repeatable. Then the release is not private.",
-            min=0,
-            rich_help_panel=_PRIVACY,
-        ),
+        option(PRIVACY, "Make all noise repeatable. Then the release is not private.", least=0),
     ] = None
     cache: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            _RUN,
+            "Folder for prepared logs [default: $TULLE_CACHE, or tulle in the user's cache].",
             metavar="FOLDER",
-            help="Folder for prepared logs [default: $TULLE_CACHE, or tulle in the user's cache].",
-            rich_help_panel=_RUN,
         ),
     ] = None
 
@@ -191,17 +158,10 @@ class PlanOptions(SettingOptions):
 
     output: Annotated[
         Path | None,
-        typer.Option(
-            help="New file for the plan, which `tulle train --plan` carries out.",
-            rich_help_panel=_OUTPUT,
-        ),
+        option(OUTPUT, "New file for the plan, which `tulle train --plan` carries out."),
     ] = None
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the plan as JSON.", rich_help_panel=_OUTPUT)
-    ] = False
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Show no progress on stderr.", rich_help_panel=_OUTPUT)
-    ] = False
+    as_json: Annotated[bool, option(OUTPUT, "Print the plan as JSON.", "--json")] = False
+    quiet: Quiet = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -210,32 +170,23 @@ class TrainingOptions(SettingOptions):
 
     output: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="New folder of the run, with model and card [default: runs/METHOD-DATA, numbered "
+        option(
+            OUTPUT,
+            "New folder of the run, with model and card [default: runs/METHOD-DATA, numbered "
             "if it is taken].",
-            rich_help_panel=_OUTPUT,
+            metavar="FOLDER",
         ),
     ] = None
     ledger: Annotated[
-        Path | None,
-        typer.Option(help="Ledger file to charge before training starts.", rich_help_panel=_LEDGER),
+        Path | None, option(LEDGER, "Ledger file to charge before training starts.")
     ] = None
     purpose: Annotated[
-        str | None,
-        typer.Option(
-            help="Name of the purpose in the ledger [default: training].", rich_help_panel=_LEDGER
-        ),
+        str | None, option(LEDGER, "Name of the purpose in the ledger [default: training].")
     ] = None
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON.", rich_help_panel=_OUTPUT)
-    ] = False
-    quiet: Annotated[
-        bool,
-        typer.Option(
-            "--quiet", help="Show no plan and no progress on stderr.", rich_help_panel=_OUTPUT
-        ),
-    ] = False
+    as_json: AsJson = False
+    quiet: Annotated[bool, option(OUTPUT, "Show no plan and no progress on stderr.", "--quiet")] = (
+        False
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -244,63 +195,48 @@ class TrainOptions(TrainingOptions):
 
     plan: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            _RUN,
+            "Carry out exactly this plan of `tulle plan --output`; no other settings.",
             metavar="FILE",
-            help="Carry out exactly this plan of `tulle plan --output`; no other settings.",
-            rich_help_panel=_RUN,
         ),
     ] = None
     resume: Annotated[
         bool,
-        typer.Option(
-            "--resume",
-            help="Go on with the run in --output, or with the newest unfinished one.",
-            rich_help_panel=_RUN,
+        option(
+            _RUN, "Go on with the run in --output, or with the newest unfinished one.", "--resume"
         ),
     ] = False
     at: Annotated[
-        str | None,
-        typer.Option(
-            help="Date or time that the data are from, where a budget renews.",
-            rich_help_panel=_LEDGER,
-        ),
+        str | None, option(LEDGER, "Date or time that the data are from, where a budget renews.")
     ] = None
-    until: Annotated[
-        str | None,
-        typer.Option(help="Last date or time of the data.", rich_help_panel=_LEDGER),
-    ] = None
+    until: Annotated[str | None, option(LEDGER, "Last date or time of the data.")] = None
     predictions: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="New Parquet file with the predictions of the test rows.",
-            rich_help_panel=_OUTPUT,
-        ),
+        option(OUTPUT, "New Parquet file with the predictions of the test rows.", metavar="FILE"),
     ] = None
     baseline: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder of a non-private run to compare the AUC loss with.",
-            rich_help_panel=_OUTPUT,
+        option(
+            OUTPUT, "Folder of a non-private run to compare the AUC loss with.", metavar="FOLDER"
         ),
     ] = None
-    device: Annotated[str, typer.Option(help="cpu or cuda.", rich_help_panel=_RUN)] = "cpu"
+    device: Annotated[str, option(_RUN, "cpu or cuda.")] = "cpu"
     processes: Annotated[
         int | None,
-        typer.Option(
-            help="Take private steps with this many processes on this machine; changes neither "
+        option(
+            _RUN,
+            "Take private steps with this many processes on this machine; changes neither "
             "plan nor cost. For several machines use torchrun instead [default: 1].",
-            min=1,
-            rich_help_panel=_RUN,
+            least=1,
         ),
     ] = None
     checkpoint_every: Annotated[
         int | None,
-        typer.Option(
-            help="Number of steps between checkpoints [default: twenty checkpoints a phase].",
-            min=1,
-            rich_help_panel=_RUN,
+        option(
+            _RUN,
+            "Number of steps between checkpoints [default: twenty checkpoints a phase].",
+            least=1,
         ),
     ] = None
 

@@ -4,20 +4,17 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from tulle.cli.audit_attacks import ATTACKS_EPILOG, attacks_command
+from tulle.cli.audit import audit_app as app
 from tulle.errors import ConfigError, RunStateError
 
 ATTACKS = ["reconstruction", "differencing", "linkage", "membership"]
-app = typer.Typer()
-app.command("attacks", epilog=ATTACKS_EPILOG)(attacks_command)
 
 
 def run(text: str) -> str:
     """What the command prints; its errors come through."""
-    result = CliRunner().invoke(app, text.split(), catch_exceptions=False)
+    result = CliRunner().invoke(app, ["attacks", *text.split()], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -55,10 +52,10 @@ def test_json_is_what_the_file_says_and_the_seed_decides(
 
 
 def test_progress_is_on_stderr_and_can_be_left_out() -> None:
-    loud = CliRunner().invoke(app, ["linkage", "--json"])
+    loud = CliRunner().invoke(app, ["attacks", "linkage", "--json"])
     assert "linkage (" in loud.stderr
     assert json.loads(loud.stdout)
-    assert CliRunner().invoke(app, ["linkage", "--json", "--quiet"]).stderr == ""
+    assert CliRunner().invoke(app, ["attacks", "linkage", "--json", "--quiet"]).stderr == ""
 
 
 def test_nothing_is_written_without_a_folder(

@@ -264,7 +264,7 @@ def test_synth_says_what_it_made_so_many_of(
 def test_synth_tells_how_far_it_is_unless_it_is_quiet(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tulle.cli.data_progress._SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("tulle.cli.terminal._SECONDS_BETWEEN_LINES", 0.0)
     assert run("synth search --rows 300 --output told.tsv") == 0
     assert "100%, 300 rows" in capsys.readouterr().err
     assert run("synth search --rows 300 --output untold.tsv --quiet") == 0

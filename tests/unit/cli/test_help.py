@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from end_to_end.help_examples import examples_of, leaf_commands
-from tulle.cli import option_class
+from tulle.cli import options
 from tulle.cli.main import run_with
 from tulle.privacy.codec import field_docs
 
@@ -105,7 +105,7 @@ def test_help_reads_the_source_of_each_settings_class_once(
 ) -> None:
     # Reading it anew for every option made `tulle train --help` take ten seconds.
     field_docs.cache_clear()
-    option_class._method_parameters.cache_clear()
+    options._method_parameters.cache_clear()
     read: list[type] = []
     getsource = inspect.getsource
 
@@ -120,6 +120,6 @@ def test_help_reads_the_source_of_each_settings_class_once(
     assert 10 < len(read) < 100
     read.clear()
     field_docs.cache_clear()
-    option_class._method_parameters.cache_clear()
+    options._method_parameters.cache_clear()
     COMMANDS["plan"].make_context("plan", ["synth:search", "--epsilon", "3", "--method", "rr"])
     assert read == []  # whoever runs a command waits for no help

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import typer
 
-from tulle.cli.report import REPORT_EPILOG, report_command
+from tulle.cli.report import REPORT_EPILOG
+from tulle.cli.report import report as report_command
 from tulle.errors import ConfigError, DataError
 from unit.report.html.sample_releases import (
     KINDS,

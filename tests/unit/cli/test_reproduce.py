@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import typer
 
-from tulle.cli.reproduce import reproduce_command
+from tulle.cli.reproduce import reproduce
 from tulle.errors import ConfigError, DataError, RunInterruptedError, RunStateError
 from tulle.lab.reproduction import experiments, market_runs
 from tulle.lab.reproduction.published import published_targets
 
 APP = typer.Typer()
-APP.command()(reproduce_command)
+APP.command()(reproduce)
 
 
 def run(arguments: str) -> None:

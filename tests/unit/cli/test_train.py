@@ -14,7 +14,7 @@ import pytest
 
 from tulle.accounting.budget import Budget
 from tulle.accounting.ledger import Ledger
-from tulle.cli.clean_stop import stopping_cleanly
+from tulle.cli.terminal import stopping_cleanly
 from tulle.data.prepared.partial import hold_partial
 from tulle.data.prepared.writer import DatasetWriter
 from tulle.errors import RunInterruptedError

@@ -1,4 +1,4 @@
-"""The options of a command as one frozen dataclass, which several commands can share.
+"""The options of a command, as one frozen dataclass that several commands can share.
 
 A command may also take settings of the library as options: those of a training method, say. They
 are made from the settings classes themselves when the command is called or asked for help, so that
@@ -8,9 +8,12 @@ chosen method takes, and old names of options go on working without being shown.
 
 import dataclasses
 import functools
+import importlib
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -20,22 +23,114 @@ from tulle.errors import TulleError
 if TYPE_CHECKING:
     from tulle.privacy.options import Option
 
-_Options = TypeVar("_Options")
+DATA, PRIVACY, LEDGER, OUTPUT = "Data", "Privacy", "Ledger", "Output"
+"""Headings of the help that most commands have."""
 SETTINGS = "tulle.settings"
 """Key under which a command's context holds settings of the library given as options."""
 _CONTEXT = "context"
 
 
-def command_taking(options: type[_Options], run: Callable[..., None]) -> Callable[..., None]:
+def option(
+    heading: str,
+    text: str,
+    *names: str,
+    least: float | None = None,
+    most: float | None = None,
+    metavar: str | None = None,
+) -> Any:
+    """An option that stands under a heading of the help.
+
+    Args:
+      heading: The heading.
+      text: What the help says of the option.
+      *names: Its names, where they do not follow from the field or are flags.
+      least: Least number that it takes.
+      most: Largest number that it takes.
+      metavar: What stands for its value in the help.
+    """
+    return typer.Option(
+        *names, help=text, rich_help_panel=heading, min=least, max=most, metavar=metavar
+    )
+
+
+AsJson = Annotated[bool, option(OUTPUT, "Print JSON.", "--json")]
+Quiet = Annotated[bool, option(OUTPUT, "Show no progress on stderr.", "--quiet")]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LedgerOptions:
+    """Who pays, for data of which time."""
+
+    ledger: Annotated[
+        Path | None, option(LEDGER, "Ledger that is charged before the first draw.")
+    ] = None
+    purpose: Annotated[
+        str | None,
+        option(
+            LEDGER,
+            "Name of the purpose in the ledger [default: measure, labels or select, by command].",
+        ),
+    ] = None
+    at: Annotated[
+        str | None, option(LEDGER, "Date or time that the data are from, where a budget renews.")
+    ] = None
+    until: Annotated[str | None, option(LEDGER, "Last date or time of the data.")] = None
+    again: Annotated[
+        bool, option(LEDGER, "Pay for a second release of the same data.", "--again")
+    ] = False
+
+    def charge(self) -> dict[str, Any]:
+        """The keywords by which a release is charged."""
+        names = ("ledger", "purpose", "at", "until", "again")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """How results are printed."""
+
+    as_json: AsJson = False
+    quiet: Quiet = False
+
+
+def json_schema_option(
+    settings: str,
+    title: str,
+    text: str = "Print the JSON Schema of the settings file, by which editors complete it, and "
+    "stop.",
+) -> Any:
+    """The option `--json-schema`, which prints what editors check settings by.
+
+    Args:
+      settings: Module and name of the settings class, imported only if somebody asks.
+      title: Title of the schema.
+      text: What the help says.
+    """
+
+    def show(wanted: bool) -> None:
+        if not wanted:
+            return
+        from tulle.privacy.codec import json_schema
+
+        module, _, name = settings.partition(":")
+        cls = getattr(importlib.import_module(module), name)
+        typer.echo(json.dumps(json_schema(cls, title=title), indent=2))
+        raise typer.Exit
+
+    return typer.Option("--json-schema", help=text, is_eager=True, callback=show)
+
+
+def taking_options(run: Callable[..., None]) -> Callable[..., None]:
     """A function that typer makes a command of: one option for each field.
 
     Args:
-      options: A dataclass whose fields are annotated with `typer.Option`.
-      run: Does the work; its docstring is the help of the command. If it takes a second argument,
-        that is a mapping of all options that are no field and were given.
+      run: Does the work; its docstring is the help of the command. Its argument is a dataclass
+        whose fields are annotated with options. If it takes a second one, that is a mapping of all
+        options that are no field and were given.
     """
-    fields = dataclasses.fields(options)  # type: ignore[arg-type]
-    takes_settings = len(inspect.signature(run).parameters) > 1
+    first, *others = inspect.signature(run).parameters.values()
+    options, takes_settings = first.annotation, bool(others)
+    fields = dataclasses.fields(options)
 
     def command(*_: object, **given: Any) -> None:
         context = given.pop(_CONTEXT, None)
@@ -63,6 +158,17 @@ def command_taking(options: type[_Options], run: Callable[..., None]) -> Callabl
     command.__annotations__ = {part.name: part.annotation for part in parameters}
     command.__doc__, command.__name__ = run.__doc__, run.__name__
     return command
+
+
+def keywords(options: Any, *without: str) -> dict[str, Any]:
+    """The options that were given, for a verb whose parameters have the same names.
+
+    Args:
+      options: Options of a command.
+      *without: Options that the verb does not have, or calls something else.
+    """
+    values = ((field.name, getattr(options, field.name)) for field in dataclasses.fields(options))
+    return {name: value for name, value in values if value is not None and name not in without}
 
 
 def parameters_of(
@@ -117,8 +223,8 @@ def _default(field: "dataclasses.Field[Any]") -> object:
     return inspect.Parameter.empty if is_required else field.default
 
 
-_FIRST = ("Data", "Privacy")
-_LAST = ("Ledger", "Output", "Options")
+_FIRST = (DATA, PRIVACY)
+_LAST = (LEDGER, OUTPUT, "Options")
 _OLD_NAMES = {"out": "output"}
 """Names of options that had another one, which goes on working and is not shown."""
 _WORDS = "tulle.words"

@@ -1,3 +1,5 @@
+"""Progress on stderr, of reading and of training."""
+
 import errno
 import io
 import os
@@ -5,14 +7,42 @@ import sys
 
 import pytest
 
-from tulle.cli import train_output as train_progress
-from tulle.cli.train_output import showing_training
+from tulle.cli import terminal as shown_progress
+from tulle.cli.terminal import showing_progress, showing_training
 from tulle.train.run_context import Progress
 
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+def test_plain_lines_come_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = iter([0.0, 1.0, 6.0, 7.0, 12.0])
+    monkeypatch.setattr(shown_progress.time, "monotonic", lambda: next(times))
+    with showing_progress("prepare", quiet=False) as report:
+        for rows in (1, 2000, 3000, 4000):
+            report(rows, rows, 4000)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == "prepare: 50%, 2,000 rows, 6 s\nprepare: 100%, 4,000 rows, 12 s\n"
+
+
+def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    with showing_progress("prepare", quiet=True) as report:
+        report(1, 1, 1)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("bytes_done", [0, 50])
+def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, bytes_done: int) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with showing_progress("prepare", quiet=False) as report:
+        report(1234, bytes_done, 100)
+    assert "1,234 rows" in terminal.getvalue()
 
 
 def at(step: int, *, phase: str = "private", epsilon: float | None = 1.2345) -> Progress:
@@ -26,11 +56,11 @@ def at(step: int, *, phase: str = "private", epsilon: float | None = 1.2345) -> 
     )
 
 
-def test_plain_lines_come_at_both_ends_of_a_phase_and_now_and_then(
+def test_training_has_plain_lines_at_both_ends_of_a_phase_and_now_and_then(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     times = iter([10.0, 11.0, 16.0, 17.0, 18.0])
-    monkeypatch.setattr(train_progress.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(shown_progress.time, "monotonic", lambda: next(times))
     with showing_training(quiet=False) as report:
         assert report is not None
         report(at(1, phase="plain", epsilon=None))
