@@ -184,7 +184,8 @@ def test_only_the_lab_and_its_commands_load_the_lab() -> None:
 
 def test_most_files_are_short() -> None:
     sizes = sorted(path.read_text().count("\n") for path in FILES if path.name != "__init__.py")
-    assert sizes[len(sizes) // 2] <= 200
+    # An idea usually takes 150 to 350 lines: half of the files stay below the middle of that.
+    assert sizes[len(sizes) // 2] <= 250
     assert sum(size > 350 for size in sizes) <= len(sizes) // 10
 
 
