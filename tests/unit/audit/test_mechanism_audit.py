@@ -108,7 +108,6 @@ NO_RANDOMIZERS = {
     "select.evaluation.estimate",
     "select.evaluation.evaluate_files",
     "select.mechanisms.mechanism",
-    "select.mechanisms.words",
     "select.serving",
 }
 

@@ -27,8 +27,8 @@ from tulle.privacy.events import Composed, EpsilonDelta, Event
 from tulle.privacy.fields import check_count, check_epsilon
 from tulle.select.auctions import Auctions, FloatArray, IntArray, SizeGroup, check_raw_scores
 from tulle.select.mechanisms.floors import MOST_EPSILON
+from tulle.select.mechanisms.mechanism import draw_rows
 from tulle.select.mechanisms.shortlists import finalist_groups
-from tulle.select.mechanisms.words import draw_rows
 
 _MOST_FLOAT_EPSILON = 700.0
 """Largest epsilon whose exponential is a float."""

@@ -4,21 +4,41 @@ The guarantee is local: whatever the private data of one device are replaced by,
 no choice changes by more than a factor e^epsilon. Candidates, bids and server scores are public.
 One end is the device's favourite, without privacy; the other is the server's winner, without
 personalisation.
+
+Probabilities that are computed are drawn as whole numbers of 64-bit words, one word an auction. A
+probability below 2^-40 would be less than 2^24 words. Above it, rounding down moves no probability
+by more than a share of 2^-24, and what a row then lacks or has too much goes to its largest entry,
+which is at least 1 / n: with the relative error of 1e-11 that computed probabilities may have, the
+log ratio of two rows grows by less than 2^-23 for up to 1,000 candidates. A mechanism whose
+probabilities keep epsilon - ROUNDING_EPSILON therefore keeps epsilon when drawn.
 """
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from typing import ClassVar, Protocol
 
 import numpy as np
 
-from tulle.mechanisms.entropy import NoiseSource
+from tulle.mechanisms.entropy import NoiseSource, Words
+from tulle.mechanisms.thresholds import WORD_VALUES
 from tulle.privacy.events import Composed, Event, NonPrivate
-from tulle.select.auctions import Auctions, FloatArray, IntArray, check_raw_scores
+from tulle.select.auctions import Auctions, FloatArray, IntArray, SizeGroup, check_raw_scores
 from tulle.select.mechanisms.shortlists import Shortlist, TopCandidates
 
 # Scores of so many auctions and what is computed from them stay in a core's cache.
 _AUCTIONS_PER_CHUNK = 1 << 14
+WordGroup = tuple[SizeGroup, Words | None]
+"""Auctions with their finalists and the words of each; none where there is one finalist alone."""
+ROUNDING_EPSILON = 2.0**-22
+"""Part of epsilon that is left to rounding to whole words, which adds less than half of it to a log
+ratio."""
+LEAST_PROB = 2.0**-40
+"""Least probability that is drawn: it has 2^24 words, so rounding moves it by 2^-24 of itself."""
+MOST_LOG_DISTANCE = -math.log(LEAST_PROB)
+"""Logarithm of one over the least probability."""
+MOST_CANDIDATES = 1_000
+"""Most candidates for which computed probabilities are known to be good enough; see above."""
 
 
 class SelectionMechanism(Protocol):
@@ -87,17 +107,10 @@ class NonPersonalised:
         Privacy:
           The probabilities depend on public scores alone.
         """
-        check_raw_scores(auctions, raw_scores)
-        probs = np.zeros(auctions.num_candidates)
-        probs[favourites(auctions, auctions.server_scores)] = 1.0
-        return probs
+        return _certain(auctions, self.choose(auctions, raw_scores))
 
     def choose(
-        self,
-        auctions: Auctions,
-        raw_scores: FloatArray,
-        *,
-        rng: NoiseSource,  # noqa: ARG002
+        self, auctions: Auctions, raw_scores: FloatArray, *, rng: NoiseSource | None = None
     ) -> IntArray:
         """[auctions], the place of the server's winner; ties go to the first.
 
@@ -109,6 +122,7 @@ class NonPersonalised:
         Privacy:
           Public: private scores are not looked at beyond their number.
         """
+        del rng
         check_raw_scores(auctions, raw_scores)
         return favourites(auctions, auctions.server_scores)
 
@@ -132,16 +146,10 @@ class Greedy:
         Privacy:
           Releases nothing: probabilities of 0 and 1 name the favourite.
         """
-        probs = np.zeros(auctions.num_candidates)
-        probs[favourites(auctions, check_raw_scores(auctions, raw_scores))] = 1.0
-        return probs
+        return _certain(auctions, self.choose(auctions, raw_scores))
 
     def choose(
-        self,
-        auctions: Auctions,
-        raw_scores: FloatArray,
-        *,
-        rng: NoiseSource,  # noqa: ARG002
+        self, auctions: Auctions, raw_scores: FloatArray, *, rng: NoiseSource | None = None
     ) -> IntArray:
         """[auctions], the place of the favourite; ties go to the best server score.
 
@@ -153,6 +161,7 @@ class Greedy:
         Privacy:
           None: it shows what the device prefers. Event: NonPrivate().
         """
+        del rng
         return favourites(auctions, check_raw_scores(auctions, raw_scores))
 
 
@@ -188,3 +197,75 @@ def _best_places(scores: FloatArray, starts: IntArray) -> IntArray:
     best = np.maximum.reduceat(scores, starts)
     sizes = np.diff(starts, append=len(scores))
     return np.flatnonzero(scores == np.repeat(best, sizes))
+
+
+def words_of(probs: FloatArray) -> Words:
+    """[rows, candidates], whole words of each; every row adds up to 2^64, which is 0 in uint64.
+
+    Args:
+      probs: [rows, candidates], at least 2 candidates, each probability >= LEAST_PROB.
+    """
+    words = (probs * float(WORD_VALUES)).astype(np.uint64)
+    rows = np.arange(len(words))
+    # Modulo 2^64 the missing words, few or many too much, are minus the sum.
+    words[rows, probs.argmax(axis=1)] -= words.sum(axis=1)
+    return words
+
+
+def probs_of(groups: Iterable[WordGroup], num_candidates: int) -> FloatArray:
+    """[candidates], the probabilities of the draw as the nearest floats; 0 where there are no
+    words."""
+    probs = np.zeros(num_candidates)
+    for group, words in groups:
+        probs[group.places] = 1.0 if words is None else words / float(WORD_VALUES)
+    return probs
+
+
+def draw_places(groups: Iterable[WordGroup], num_auctions: int, *, rng: NoiseSource) -> IntArray:
+    """[auctions], the place drawn for each, with one word an auction.
+
+    Args:
+      groups: Auctions with the words of their finalists.
+      num_auctions: Number of all auctions.
+      rng: Source of the words. Sensitive: never log or save its state.
+
+    Privacy:
+      Unit: one decision of a device, replace. Each choice has its whole number of words out of
+      2^64. Event: that of the mechanism that made the words. Relies on: fresh words of `rng`.
+    """
+    chosen = np.empty(num_auctions, np.int64)
+    for group, words in groups:
+        columns = np.zeros(len(group.auctions), np.int64)
+        if words is not None:
+            columns = draw_rows(words, rng.words(len(words)))
+        chosen[group.auctions] = group.places[np.arange(len(columns)), columns]
+    return chosen
+
+
+def draw_rows(words: Words, drawn: Words) -> IntArray:
+    """[rows], the candidate that each drawn word leads to.
+
+    Args:
+      words: [rows, candidates], 2^64 in each row; one candidate that has all of them is kept as
+        2^64 - 1, and gets the last word as the fullest.
+      drawn: [rows], uniform.
+
+    Privacy:
+      Unit: one decision of a device, replace. Each candidate has exactly its words out of 2^64.
+      Event: that of the mechanism that made the words. Relies on: fresh words for every draw.
+    """
+    chosen: IntArray = words.argmax(axis=1)
+    is_open = np.ones(len(drawn), np.bool_)
+    left = drawn.copy()
+    for column in range(words.shape[1]):
+        is_hit = is_open & (left < words[:, column])
+        chosen[is_hit] = column
+        is_open &= ~is_hit
+        left -= words[:, column]  # below zero only where it is not looked at again
+    return chosen
+
+
+def _certain(auctions: Auctions, places: IntArray) -> FloatArray:
+    probs = np.zeros(auctions.num_candidates)
+    probs[places] = 1.0
+    return probs

@@ -26,10 +26,7 @@ from tulle.select.auctions import (
     SizeGroup,
     check_raw_scores,
 )
-from tulle.select.mechanisms.noise_rates import LEAST_WIDTH, box_rates, equal_box_spread
-from tulle.select.mechanisms.noisy_max_probs import NoiseKind, noisy_max_probs
-from tulle.select.mechanisms.shortlists import AllCandidates, FinalistAuctions, Shortlist
-from tulle.select.mechanisms.words import (
+from tulle.select.mechanisms.mechanism import (
     MOST_CANDIDATES,
     MOST_LOG_DISTANCE,
     ROUNDING_EPSILON,
@@ -38,6 +35,9 @@ from tulle.select.mechanisms.words import (
     probs_of,
     words_of,
 )
+from tulle.select.mechanisms.noise_rates import LEAST_WIDTH, box_rates, equal_box_spread
+from tulle.select.mechanisms.noisy_max_probs import NoiseKind, noisy_max_probs
+from tulle.select.mechanisms.shortlists import AllCandidates, FinalistAuctions, Shortlist
 
 _LEAST_EPSILON = 1e-4
 """Least epsilon: below it probabilities differ by less than their rounding to whole words."""

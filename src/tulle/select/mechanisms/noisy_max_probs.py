@@ -14,6 +14,7 @@ one exponential. Both tails are exact.
 import enum
 import functools
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -54,14 +55,7 @@ def noisy_max_probs(scores: FloatArray, rates: FloatArray | float, noise: NoiseK
       Releases nothing: the probabilities are as sensitive as the scores. Their relative error is
       below 1e-11 for rates times distances up to 100 and 1,000 candidates.
     """
-    num_rows, num_candidates = _checked_shape(scores)
-    row_rates = np.broadcast_to(np.asarray(rates, np.float64), (num_rows,))
-    probs = np.empty((num_rows, num_candidates))
-    step = max(_NUMBERS_PER_CHUNK // num_candidates, 1)
-    for start in range(0, num_rows, step):
-        rows = slice(start, start + step)
-        probs[rows] = _PROBS[noise](_gaps(scores[rows], row_rates[rows])).T
-    return probs
+    return _by_chunks(_PROBS[noise], scores, rates).T
 
 
 def first_candidate_probs(
@@ -74,18 +68,10 @@ def first_candidate_probs(
       rates: Rates of the noise, as in `noisy_max_probs`.
       noise: The law of the noise.
     """
-    num_rows, num_candidates = _checked_shape(scores)
-    row_rates = np.broadcast_to(np.asarray(rates, np.float64), (num_rows,))
-    probs = np.empty(num_rows)
-    step = max(_NUMBERS_PER_CHUNK // num_candidates, 1)
-    for start in range(0, num_rows, step):
-        rows = slice(start, start + step)
-        gaps = _gaps(scores[rows], row_rates[rows])
-        if noise is NoiseKind.EXPONENTIAL:
-            probs[rows] = _first_flip_probs(gaps)
-        else:
-            probs[rows] = _PROBS[noise](gaps)[0]
-    return probs
+    law = _PROBS[noise]
+    if noise is NoiseKind.EXPONENTIAL:
+        law = _first_flip_probs
+    return np.asarray(_by_chunks(lambda gaps: law(gaps)[:1], scores, rates)[0])
 
 
 @functools.cache
@@ -109,13 +95,21 @@ def unit_nodes(num_nodes: int) -> tuple[FloatArray, FloatArray]:
     )
 
 
-def _checked_shape(scores: FloatArray) -> tuple[int, int]:
+def _by_chunks(
+    law: Callable[[FloatArray], FloatArray], scores: FloatArray, rates: FloatArray | float
+) -> FloatArray:
+    """[candidates, rows], what a law gives for the gaps of all rows."""
     if scores.dtype != np.float64 or scores.ndim != 2 or scores.shape[1] < 1:
         raise ConfigError(
             f"scores have the type {scores.dtype} and {scores.ndim} dimensions; they must be "
             "float64 in [rows, candidates] with a candidate at least: smaller floats lose digits."
         )
-    return scores.shape[0], scores.shape[1]
+    row_rates = np.broadcast_to(np.asarray(rates, np.float64), (len(scores),))
+    step = max(_NUMBERS_PER_CHUNK // scores.shape[1], 1)
+    starts = range(0, max(len(scores), 1), step)
+    chunks = [slice(start, start + step) for start in starts]
+    parts = [law(_gaps(scores[rows], row_rates[rows])) for rows in chunks]
+    return np.concatenate(parts, axis=1)
 
 
 def _gaps(scores: FloatArray, rates: FloatArray) -> FloatArray:
@@ -134,8 +128,12 @@ def _gumbel_probs(gaps: FloatArray) -> FloatArray:
 
 
 def _flip_probs(gaps: FloatArray) -> FloatArray:
-    """Permute-and-flip, all candidates: the full product at each node over its own factor."""
-    odds = np.exp(-gaps)
+    """Permute-and-flip, all candidates."""
+    return _none_above(np.exp(-gaps))
+
+
+def _none_above(odds: FloatArray) -> FloatArray:
+    """[candidates, rows], odds times the integral over u of the product of 1 - odds u of others."""
     probs = np.zeros_like(odds)
     factors = np.empty_like(odds)
     products = np.empty(odds.shape[1])
@@ -144,7 +142,7 @@ def _flip_probs(gaps: FloatArray) -> FloatArray:
         factors += 1
         np.multiply.reduce(factors, axis=0, out=products)
         products *= weight
-        # Nodes are below 1 and odds at most 1: no factor is 0.
+        # The full product over the own factor. Nodes are below 1 and odds at most 1: none is 0.
         np.divide(products, factors, out=factors)
         probs += factors
     probs *= odds
@@ -152,6 +150,7 @@ def _flip_probs(gaps: FloatArray) -> FloatArray:
 
 
 def _first_flip_probs(gaps: FloatArray) -> FloatArray:
+    """[1, rows], permute-and-flip of the first candidate, without a division for each other."""
     odds = np.exp(-gaps)
     others = odds[1:]
     probs = np.zeros(odds.shape[1])
@@ -160,7 +159,7 @@ def _first_flip_probs(gaps: FloatArray) -> FloatArray:
         np.multiply(others, -node, out=factors)
         factors += 1
         probs += weight * np.multiply.reduce(factors, axis=0)
-    return np.asarray(probs * odds[0])
+    return np.asarray(probs * odds[0])[np.newaxis]
 
 
 @functools.cache
@@ -179,18 +178,8 @@ def laplace_max_probs(gaps: FloatArray) -> FloatArray:
     if len(gaps) == 1:
         return np.ones_like(gaps)
     near = np.minimum(gaps, _MOST_GAP)
-    return _above_all(near) + _below_all(near) + _between(near)
-
-
-def _above_all(gaps: FloatArray) -> FloatArray:
-    """Wins above the best score. With v = exp(best - y): half the odds times the integral of
-    products of 1 - odds v / 2."""
-    half_odds = np.exp(-gaps) / 2
-    probs = np.zeros_like(gaps)
-    for node, weight in zip(*unit_nodes((len(gaps) + 1) // 2), strict=True):
-        factors = 1 - half_odds * node
-        probs += weight * factors.prod(axis=0) / factors
-    return np.asarray(probs * half_odds)
+    # Wins above the best score: with v = exp(best - y), half the odds take the place of the odds.
+    return _none_above(np.exp(-near) / 2) + _below_all(near) + _between(near)
 
 
 def _below_all(gaps: FloatArray) -> FloatArray:

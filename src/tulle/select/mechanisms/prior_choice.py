@@ -19,8 +19,7 @@ from tulle.mechanisms.thresholds import WORD_VALUES, loser_mass
 from tulle.privacy.events import Composed, Event, RandomizedResponse
 from tulle.privacy.fields import check_epsilon
 from tulle.select.auctions import Auctions, FloatArray, IntArray, SizeGroup, check_raw_scores
-from tulle.select.mechanisms.mechanism import favourites
-from tulle.select.mechanisms.words import WordGroup, draw_places, probs_of
+from tulle.select.mechanisms.mechanism import WordGroup, draw_places, favourites, probs_of
 
 _MAX_SUM_ERROR = 1e-6
 """Largest distance of a sum of probabilities from 1; beyond it they are taken for a mistake."""
