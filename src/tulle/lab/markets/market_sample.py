@@ -14,8 +14,14 @@ import numpy as np
 
 from tulle.errors import ConfigError, DataError
 from tulle.select.auctions import Auctions, DeviceClicks, FloatArray, IntArray
-from tulle.select.billing.metrics import MarketMetrics, captured_share, expected_metrics
-from tulle.select.billing.prices import AdPrices, PricingRule, price_candidates
+from tulle.select.billing.prices import (
+    AdPrices,
+    MarketMetrics,
+    PricingRule,
+    captured_share,
+    expected_metrics,
+    price_candidates,
+)
 from tulle.select.mechanisms.mechanism import Greedy, NonPersonalised, SelectionMechanism
 
 _Mechanism = TypeVar("_Mechanism", bound=SelectionMechanism)

@@ -1,4 +1,4 @@
-"""What each candidate would pay, in whole millionths of the currency, before any choice is made.
+"""What each candidate would pay, before any choice is made, and what prices bring on average.
 
 Nothing private enters: a price is a function of the winner and of public data, so that knowing
 it says no more than knowing the winner. Prices come before any shortlist: the last finalist pays
@@ -14,6 +14,9 @@ number of impressions.
 
 A price is rounded down to a millionth ("micro") once, before anything is added up. From then on
 there are whole numbers alone, so totals do not depend on the order of lines.
+
+What prices bring is an exact expectation over the draws of a mechanism, with the device's
+prediction taken as the true probability of a click ("direct method").
 """
 
 import dataclasses
@@ -22,7 +25,7 @@ import enum
 import numpy as np
 
 from tulle.errors import ConfigError, DataError
-from tulle.select.auctions import Auctions, FloatArray, IntArray, check_reserve
+from tulle.select.auctions import Auctions, DeviceClicks, FloatArray, IntArray, check_reserve
 
 MICROS_PER_UNIT = 1_000_000
 """Millionths of the currency, in which all amounts are whole numbers."""
@@ -280,3 +283,68 @@ def _check_same_ads(pair_cells: IntArray, num_auctions: IntArray, cells: IntArra
             "auctions of one cell have different candidates; a report hides only among auctions "
             "that could have given it. Make one cell for each set of candidates."
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MarketMetrics:
+    """Means over auctions. Computed from private data: as sensitive as they are."""
+
+    click_rate: float
+    """Clicks an impression."""
+    revenue: float
+    """What advertisers pay an impression."""
+    welfare: float
+    """Value of the clicks to advertisers: surplus and revenue together."""
+
+    @property
+    def surplus(self) -> float:
+        """What advertisers keep of the value."""
+        return self.welfare - self.revenue
+
+    def to_dict(self) -> dict[str, float]:
+        """All four numbers by name."""
+        return {
+            "click_rate": self.click_rate,
+            "revenue": self.revenue,
+            "surplus": self.surplus,
+            "welfare": self.welfare,
+        }
+
+
+def expected_metrics(
+    auctions: Auctions, device: DeviceClicks, selection_probs: FloatArray, prices: AdPrices
+) -> MarketMetrics:
+    """Exact means for given probabilities of selection.
+
+    Args:
+      auctions: The public side.
+      device: Predictions that are taken as the truth.
+      selection_probs: [candidates], adding up to 1 in each auction.
+      prices: Prices of all candidates.
+    """
+    if selection_probs.shape != auctions.bids.shape or prices.amounts.shape != auctions.bids.shape:
+        raise ConfigError("probabilities and prices must be those of the same candidates.")
+    # Sums of products, not dot products: those start threads that cost more than they save.
+    clicks = selection_probs * device.click_probs
+    paid = clicks if prices.paid_event is PaidEvent.CLICK else selection_probs
+    return MarketMetrics(
+        click_rate=float(clicks.sum()) / len(auctions),
+        revenue=float((paid * prices.amounts).sum()) / len(auctions),
+        welfare=float((clicks * auctions.bids).sum()) / len(auctions),
+    )
+
+
+def captured_share(metrics: float, *, baseline: float, ideal: float) -> float:
+    """Share of the gain of personalisation that is kept.
+
+    Args:
+      metrics: What a mechanism is worth.
+      baseline: What it is worth not to personalise.
+      ideal: What greedy selection is worth, without privacy.
+    """
+    if not ideal > baseline:
+        raise ConfigError(
+            "there is no gain to share: devices prefer what the server does. Give predictions of "
+            "devices that know more than the server."
+        )
+    return (metrics - baseline) / (ideal - baseline)

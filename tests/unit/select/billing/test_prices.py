@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tulle.errors import ConfigError, DataError
 from tulle.select.auctions import Auctions, IntArray, above_reserve, server_ranks
 from tulle.select.billing.bill import bill_counts, bill_impressions
-from tulle.select.billing.metrics import expected_metrics
 from tulle.select.billing.prices import (
     MAX_PRICE,
     MICROS_PER_UNIT,
@@ -21,6 +20,7 @@ from tulle.select.billing.prices import (
     PaidEvent,
     PostedPrices,
     PricingRule,
+    expected_metrics,
     from_micros,
     money_text,
     post_prices,
