@@ -36,8 +36,8 @@ from tulle.select.mechanisms.mechanism import SelectionMechanism, favourites
 from tulle.select.mechanisms.noisy_max import NoisyMax, ScaledScores
 from tulle.select.mechanisms.noisy_max_probs import NoiseKind
 from tulle.select.mechanisms.shortlists import Cutoff, Shortlist, TopCandidates
-from tulle.select.planner.adaptive_shortlist import AdaptiveTop
 from tulle.select.planner.click_prior import LogitNormalPrior, logistic
+from tulle.select.planner.shortlist_outcomes import AdaptiveTop
 from tulle.select.selection_config import Consent, SelectionConfig, SelectionPrivacy
 
 LEAST_SIZE, LARGEST_SIZE = 5, 25

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tulle.privacy.plan import Plan
     from tulle.runs.record import Result
     from tulle.select.decisions.bills import FileBill
-    from tulle.select.decisions.selection_record import SelectionRecord
+    from tulle.select.decisions.chosen_ads import SelectionRecord
     from tulle.select.files.auction_files import AuctionColumns
 
 SelectionFile = Annotated[

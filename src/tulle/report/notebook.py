@@ -40,8 +40,8 @@ def record_page(record: Record, card: Card) -> Page:
       card: The card of the release.
     """
     from tulle.labels.releases.label_release import ReleaseRecord
-    from tulle.select.decisions.selection_record import SelectionRecord
-    from tulle.select.evaluation.evaluation_record import EvaluationRecord
+    from tulle.select.decisions.chosen_ads import SelectionRecord
+    from tulle.select.evaluation.evaluation_plan import EvaluationRecord
 
     if isinstance(record, TrainingRecord):
         sections = (Section("Utility", (utility_table(card),)),) if card.utility else ()

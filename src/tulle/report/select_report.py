@@ -18,8 +18,8 @@ from tulle.runs.card import Card
 from tulle.runs.card_text import NOT_PRIVATE
 
 if TYPE_CHECKING:
-    from tulle.select.decisions.selection_record import SelectionRecord
-    from tulle.select.evaluation.evaluation_record import EvaluationRecord
+    from tulle.select.decisions.chosen_ads import SelectionRecord
+    from tulle.select.evaluation.evaluation_plan import EvaluationRecord
 
 _LEAST_SHARE = -1.0
 """Captured shares below it are cut off, so that one bad mechanism does not flatten the others."""

@@ -185,8 +185,8 @@ def _file_page(path: Path) -> Page:
 def _released_page(path: Path) -> Page:
     """The page of a table, by the format of the record beside it."""
     from tulle.labels.releases.label_release import ReleaseRecord
-    from tulle.select.decisions.selection_record import SelectionRecord
-    from tulle.select.evaluation.evaluation_record import EvaluationRecord
+    from tulle.select.decisions.chosen_ads import SelectionRecord
+    from tulle.select.evaluation.evaluation_plan import EvaluationRecord
 
     found = str(_read_object(path).get("format"))
     # The longer of two words with one beginning comes first.

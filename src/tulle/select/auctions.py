@@ -101,7 +101,7 @@ class Auctions:
             server_click_probs=self.server_click_probs[places],
         )
 
-    def size_groups(self) -> Iterator[SizeGroup]:
+    def size_groups(self, max_rows: int | None = None) -> Iterator[SizeGroup]:
         """All auctions as rectangles of equal size, a few hundred thousand candidates at most."""
         if not len(self):
             return
@@ -110,7 +110,7 @@ class Auctions:
         starts = np.flatnonzero(np.diff(sizes, prepend=0))
         for first, last in zip(starts, np.append(starts[1:], len(order)), strict=True):
             size = int(sizes[first])
-            step = max(_CANDIDATES_PER_GROUP // size, 1)
+            step = max_rows or max(_CANDIDATES_PER_GROUP // size, 1)
             for start in range(int(first), int(last), step):
                 rows = order[start : min(start + step, int(last))]
                 yield SizeGroup(

@@ -11,11 +11,9 @@ import numpy as np
 from tulle.errors import ConfigError, DataError
 from tulle.privacy.plan import Plan
 from tulle.select.auctions import Auctions, DeviceClicks, keep_candidates
-from tulle.select.billing.bid_shading import PricedSelection
-from tulle.select.billing.incentives import IncentiveReport, report_incentives
+from tulle.select.billing.incentives import IncentiveReport, PricedSelection, report_incentives
 from tulle.select.billing.prices import price_candidates
-from tulle.select.decisions.requests import personalised_requests
-from tulle.select.files.auction_blocks import AuctionBlock, first_auctions
+from tulle.select.decisions.requests import AuctionBlock, first_auctions, personalised_requests
 from tulle.select.files.auction_files import AuctionColumns
 from tulle.select.mechanisms.floors import FloorMechanism
 from tulle.select.mechanisms.mechanism import NonPersonalised

@@ -22,12 +22,15 @@ from tulle.runs.record import Result
 from tulle.runs.release_files import releasing_to
 from tulle.runs.release_once import ReleaseOptions
 from tulle.select.decisions.bills import FileBill, bill_file
+from tulle.select.decisions.chosen_ads import SelectionRecord
 from tulle.select.decisions.draws import decide as decide_file
-from tulle.select.decisions.selection_record import SelectionRecord
 from tulle.select.evaluation.device_terms import Estimator
 from tulle.select.evaluation.evaluate_files import EvaluationFiles, evaluate_files
-from tulle.select.evaluation.evaluation_plan import EvaluationConfig
-from tulle.select.evaluation.evaluation_record import EvaluationRecord, estimate_frame
+from tulle.select.evaluation.evaluation_plan import (
+    EvaluationConfig,
+    EvaluationRecord,
+    estimate_frame,
+)
 from tulle.select.files.auctions_from_log import (
     AuctionLogConfig,
     AuctionLogFacts,

@@ -17,8 +17,8 @@ from tulle.privacy.plan import Plan
 from tulle.runs.card import Card
 from tulle.runs.card_text import render_card
 from tulle.runs.record import Record, Result, TrainingRecord, card_of
+from tulle.select.decisions.chosen_ads import SelectionRecord
 from tulle.select.decisions.draws import decide
-from tulle.select.decisions.selection_record import SelectionRecord
 from tulle.select.selection_config import Consent
 from unit.select.decisions.auction_tables import (
     COLUMNS,

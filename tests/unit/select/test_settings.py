@@ -25,8 +25,8 @@ from tulle.select.mechanisms.noisy_max import (
 from tulle.select.mechanisms.noisy_max_probs import NoiseKind
 from tulle.select.mechanisms.shortlists import AllCandidates, Cutoff, TopCandidates
 from tulle.select.mechanisms.slots import SlotMechanism
-from tulle.select.planner.adaptive_shortlist import AdaptiveTop
 from tulle.select.planner.click_prior import LogitNormalPrior
+from tulle.select.planner.shortlist_outcomes import AdaptiveTop
 from tulle.select.selection_config import (
     Consent,
     DecidingMechanism,

@@ -32,8 +32,13 @@ from tulle.lab.markets.sweeps import (
     gamma_sweep,
 )
 from tulle.select.auctions import Auctions, FloatArray, server_ranks
-from tulle.select.billing.metrics import expected_metrics
-from tulle.select.billing.prices import AdPrices, PaidEvent, PricingRule, price_candidates
+from tulle.select.billing.prices import (
+    AdPrices,
+    PaidEvent,
+    PricingRule,
+    expected_metrics,
+    price_candidates,
+)
 from tulle.select.mechanisms.floors import FloorMechanism
 from tulle.select.mechanisms.mechanism import Greedy, NonPersonalised, SelectionMechanism
 from tulle.select.mechanisms.noisy_max import ClippedScores, NoisyMax, ScaledScores, typical_score

@@ -16,8 +16,7 @@ import numpy as np
 
 from tulle.lab.markets.market_sample import MarketSample, best_of, lifts
 from tulle.select.auctions import FloatArray
-from tulle.select.billing.metrics import MarketMetrics
-from tulle.select.billing.prices import PricingRule
+from tulle.select.billing.prices import MarketMetrics, PricingRule
 from tulle.select.mechanisms.floors import FloorMechanism
 from tulle.select.mechanisms.mechanism import SelectionMechanism
 from tulle.select.mechanisms.noisy_max import (
@@ -29,9 +28,9 @@ from tulle.select.mechanisms.noisy_max import (
 from tulle.select.mechanisms.noisy_max_probs import NoiseKind
 from tulle.select.mechanisms.prior_choice import PriorChoice
 from tulle.select.mechanisms.shortlists import Cutoff, TopCandidates
-from tulle.select.planner.adaptive_shortlist import AdaptiveTop
 from tulle.select.planner.candidate_outcomes import favourite_probs
 from tulle.select.planner.click_prior import LogitNormalPrior
+from tulle.select.planner.shortlist_outcomes import AdaptiveTop
 
 RANDOMIZED_RESPONSE = "randomized response"
 PAPER_CUTOFF = "randomized response, gamma 0.8"

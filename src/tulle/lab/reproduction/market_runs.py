@@ -257,7 +257,7 @@ def _drawn(market: SyntheticMarket, num_auctions: int, seed: int) -> MarketSampl
 
 
 def _read(settings: ReproductionSettings, most: int) -> MarketSample:
-    from tulle.select.files.auction_blocks import first_auctions
+    from tulle.select.decisions.requests import first_auctions
     from tulle.select.files.auction_files import AuctionColumns
 
     if settings.data is None:

@@ -26,10 +26,13 @@ from tulle.select.billing.prices import (
     price_candidates,
 )
 from tulle.select.decision_accounting import AuctionCells, finalist_cells
-from tulle.select.decisions.chosen_ads import ChosenAds, FoundChoices, ids_like
-from tulle.select.decisions.requests import shortlist_sizes
-from tulle.select.decisions.selection_record import check_drawn_by
-from tulle.select.files.auction_blocks import AuctionBlock, read_blocks, read_whole_batch
+from tulle.select.decisions.chosen_ads import ChosenAds, FoundChoices, check_drawn_by, ids_like
+from tulle.select.decisions.requests import (
+    AuctionBlock,
+    read_blocks,
+    read_whole_batch,
+    shortlist_sizes,
+)
 from tulle.select.files.auction_files import AuctionColumns
 from tulle.select.files.choice_files import read_cell_counts
 from tulle.select.selection_config import SelectionConfig

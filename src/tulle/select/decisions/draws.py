@@ -29,12 +29,17 @@ from tulle.runs.release_once import (
 )
 from tulle.select.auctions import BoolArray, Eligible, IntArray, keep_candidates, server_ranks
 from tulle.select.decision_accounting import AuctionCells
-from tulle.select.decisions.requests import Requests, read_requests, shortlist_sizes
-from tulle.select.decisions.selection_record import SelectionRecord
-from tulle.select.files.auction_blocks import AuctionBlock, read_blocks
+from tulle.select.decisions.chosen_ads import SelectionRecord
+from tulle.select.decisions.requests import (
+    AuctionBlock,
+    Requests,
+    read_blocks,
+    read_requests,
+    shortlist_sizes,
+)
 from tulle.select.files.auction_files import AuctionColumns
 from tulle.select.files.choice_files import write_choices
-from tulle.select.files.row_writer import RowForm
+from tulle.select.files.whole_auctions import RowForm
 from tulle.select.selection_config import DecidingMechanism, SelectionConfig
 from tulle.select.selection_plan import make_selection_plan
 from tulle.select.settings import settings_text

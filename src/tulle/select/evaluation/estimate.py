@@ -36,14 +36,15 @@ from tulle.select.evaluation.device_terms import (
     DecisionLog,
     Estimator,
     TermRange,
+    check_support,
     device_terms,
     square_step,
     squares_on_grid,
     term_range,
     term_step,
     terms_on_grid,
+    weight_limits,
 )
-from tulle.select.evaluation.support import check_support, weight_limits
 from tulle.select.mechanisms.mechanism import SelectionMechanism
 
 

@@ -24,18 +24,25 @@ from tulle.runs.record import Result
 from tulle.runs.release_files import ReleaseFiles, check_output
 from tulle.runs.release_once import OneRelease, ReleaseOptions, release_once
 from tulle.select.auctions import BoolArray, IntArray, server_ranks
-from tulle.select.decisions.chosen_ads import ChosenAds
-from tulle.select.decisions.requests import personalised_requests, shortlist_sizes
-from tulle.select.decisions.selection_record import check_drawn_by
+from tulle.select.decisions.chosen_ads import ChosenAds, check_drawn_by
+from tulle.select.decisions.requests import (
+    AuctionBlock,
+    personalised_requests,
+    read_whole_batch,
+    shortlist_sizes,
+)
 from tulle.select.evaluation.device_terms import DecisionLog
 from tulle.select.evaluation.estimate import (
     EvaluationResult,
     check_evaluation,
     release_estimate,
 )
-from tulle.select.evaluation.evaluation_plan import EvaluationConfig, make_evaluation_plan
-from tulle.select.evaluation.evaluation_record import EvaluationRecord, read_numbers
-from tulle.select.files.auction_blocks import AuctionBlock, read_whole_batch
+from tulle.select.evaluation.evaluation_plan import (
+    EvaluationConfig,
+    EvaluationRecord,
+    make_evaluation_plan,
+    read_numbers,
+)
 from tulle.select.files.auction_files import AuctionColumns
 from tulle.select.selection_config import SelectionConfig
 from tulle.select.settings import settings_text

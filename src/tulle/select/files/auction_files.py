@@ -19,6 +19,11 @@ from tulle.data.tables import rows as table_rows
 from tulle.data.tables.rows import RowSource, RowTable, column_names, read_row_tables, source_name
 from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import check_text, did_you_mean
+from tulle.select.auctions import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+)
 from tulle.select.files.whole_auctions import (
     IdArray,
     SeenIds,
@@ -28,10 +33,6 @@ from tulle.select.files.whole_auctions import (
     take_auction_ids,
     whole_auctions,
 )
-
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 _REQUIRED = ("auction", "ad", "bid", "server_prob", "device_prob")
 _OPTIONAL = ("user", "consent")

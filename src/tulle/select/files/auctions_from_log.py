@@ -1,8 +1,8 @@
 """Auctions from a log of shown ads, as in appendix E of Laro et al. 2024.
 
 Ads shown to one user at one time are the candidates of one auction for one slot. Bids are
-proportional to the prices of what is advertised. No log says
-who else would have bid: such auctions are for experiments.
+proportional to the prices of what is advertised. No log says who else would have bid: such auctions
+are for experiments.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from tulle.select.files.log_rows import (
     Progress,
     read_log_rows,
 )
-from tulle.select.files.row_writer import RowForm, write_row_tables
+from tulle.select.files.whole_auctions import RowForm, write_row_tables
 
 _ROWS_AT_ONCE = 200_000
 """Rows that are written at once, to keep memory small."""

@@ -25,16 +25,17 @@ from tulle.data.tables.rows import (
     whole_numbers_of,
 )
 from tulle.errors import ConfigError, DataError
-from tulle.select.files.auction_files import BoolArray, IntArray
-from tulle.select.files.row_writer import RowForm, write_row_tables
+from tulle.select.auctions import BoolArray, IntArray
 from tulle.select.files.whole_auctions import (
     AUCTION,
     IdArray,
+    RowForm,
     SeenIds,
     refuse_repeats,
     refuse_several_rows,
     take_auction_ids,
     whole_auctions,
+    write_row_tables,
 )
 
 CHOICE_COLUMNS = ("auction_id", "ad")

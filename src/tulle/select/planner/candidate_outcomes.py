@@ -17,21 +17,20 @@ import numpy as np
 
 from tulle.errors import ConfigError
 from tulle.select.auctions import Auctions, BoolArray, FloatArray, ranks_of
-from tulle.select.billing.metrics import MarketMetrics
-from tulle.select.billing.prices import AdPrices, PaidEvent
+from tulle.select.billing.prices import AdPrices, MarketMetrics, PaidEvent
 from tulle.select.mechanisms.floors import FloorMechanism
 from tulle.select.mechanisms.noisy_max import NoisyMax
 from tulle.select.mechanisms.prior_choice import PriorChoice
 from tulle.select.mechanisms.shortlists import FinalistAuctions
-from tulle.select.planner.click_prior import LogitNormalPrior
-from tulle.select.planner.noisy_max_model import ScoreMixture, noisy_winners
-from tulle.select.planner.score_nodes import (
+from tulle.select.planner.click_prior import (
+    LogitNormalPrior,
     RankedRows,
     RowFunction,
     ScoreNodes,
     map_ranked_rows,
     score_nodes,
 )
+from tulle.select.planner.noisy_max_model import ScoreMixture, noisy_winners
 
 ROWS_PER_CHUNK = 64
 """The laws of all candidates are kept at once, so that fewer auctions fit the cache."""

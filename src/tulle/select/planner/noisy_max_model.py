@@ -13,8 +13,7 @@ import numpy as np
 
 from tulle.select.auctions import FloatArray
 from tulle.select.mechanisms.noisy_max_probs import NoiseKind, unit_nodes
-from tulle.select.planner.click_prior import LogitNormalPrior, logistic
-from tulle.select.planner.score_nodes import RankedRows
+from tulle.select.planner.click_prior import LogitNormalPrior, RankedRows, logistic
 
 _NUM_PARTS = 16
 """Private parts that stand for those inside the box of a score."""

@@ -22,21 +22,23 @@ import numpy as np
 
 from tulle.errors import ConfigError
 from tulle.select.auctions import Auctions, DeviceClicks
-from tulle.select.billing.metrics import MarketMetrics, captured_share, expected_metrics
-from tulle.select.billing.prices import AdPrices
+from tulle.select.billing.prices import AdPrices, MarketMetrics, captured_share, expected_metrics
 from tulle.select.mechanisms.floors import FloorMechanism
 from tulle.select.mechanisms.mechanism import Greedy, NonPersonalised, SelectionMechanism
 from tulle.select.mechanisms.noisy_max import NoisyMax
 from tulle.select.mechanisms.prior_choice import PriorChoice
 from tulle.select.mechanisms.shortlists import Cutoff, Shortlist, TopCandidates, finalist_sizes
-from tulle.select.planner.adaptive_shortlist import AdaptiveTop
 from tulle.select.planner.candidate_outcomes import (
     boosted_outcomes,
     noisy_max_outcomes,
     prior_choice_outcomes,
 )
 from tulle.select.planner.click_prior import LogitNormalPrior
-from tulle.select.planner.shortlist_outcomes import ShortlistOutcomes, shortlist_outcomes
+from tulle.select.planner.shortlist_outcomes import (
+    AdaptiveTop,
+    ShortlistOutcomes,
+    shortlist_outcomes,
+)
 
 _GAMMAS = tuple(step / 20 for step in range(21))
 

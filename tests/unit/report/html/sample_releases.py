@@ -21,7 +21,7 @@ from tulle.report.verbs import page_of
 from tulle.runs.card import Card, Randomness, build_card, write_card
 from tulle.runs.folder import RunFolder
 from tulle.runs.record import card_of, read_training
-from tulle.select.decisions.selection_record import SelectionRecord
+from tulle.select.decisions.chosen_ads import SelectionRecord
 
 HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=alert(2)>"
 RUN_FACT = "f00dfacef00dfacef00dfacef00dface"

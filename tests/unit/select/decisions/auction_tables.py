@@ -17,9 +17,9 @@ from tulle.privacy.units import Adjacency, Unit
 from tulle.runs.charging import ReleaseCharge
 from tulle.runs.record import Result
 from tulle.runs.release_once import ReleaseOptions
+from tulle.select.decisions import requests
+from tulle.select.decisions.chosen_ads import SelectionRecord
 from tulle.select.decisions.draws import decide
-from tulle.select.decisions.selection_record import SelectionRecord
-from tulle.select.files import auction_blocks
 from tulle.select.files.auction_files import AuctionColumns, read_auctions
 from tulle.select.mechanisms.floors import FloorMechanism
 from tulle.select.selection_config import Consent, SelectionConfig, SelectionPrivacy
@@ -141,7 +141,7 @@ def make_ledger(folder: Path, **settings: Any) -> Ledger:
 def read_in_small_blocks(monkeypatch: pytest.MonkeyPatch, candidates: int = 7) -> None:
     """Makes files come in blocks of about so many candidates."""
     small = functools.partial(read_auctions, candidates_per_block=candidates)
-    monkeypatch.setattr(auction_blocks, "read_auctions", small)
+    monkeypatch.setattr(requests, "read_auctions", small)
 
 
 def server_winners(table: pl.DataFrame, reserve: float = 0.0) -> dict[Any, Any]:

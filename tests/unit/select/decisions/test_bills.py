@@ -18,7 +18,7 @@ from tulle.runs.release_files import record_path
 from tulle.select.billing.prices import PaidEvent, PricingRule
 from tulle.select.decisions import bills
 from tulle.select.decisions.bills import FileBill, bill_file
-from tulle.select.files.auction_blocks import read_blocks
+from tulle.select.decisions.requests import read_blocks
 from tulle.select.mechanisms.floors import FloorMechanism
 from tulle.select.mechanisms.shortlists import TopCandidates
 from tulle.select.mechanisms.slots import SlotMechanism

@@ -14,8 +14,8 @@ from statistical.randomizer_checks import assert_follows, assert_rejects
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.select.decisions import draws
+from tulle.select.decisions.chosen_ads import SelectionRecord
 from tulle.select.decisions.draws import decide, draw_places
-from tulle.select.decisions.selection_record import SelectionRecord
 from tulle.select.files import choice_files
 from tulle.select.files.auction_files import AuctionColumns
 from tulle.select.mechanisms.floors import FloorMechanism

@@ -1,5 +1,6 @@
 """Decisions that are made wrongly are caught by what the other tests of this folder look at."""
 
+import itertools
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ from tulle.select import decision_accounting
 from tulle.select.decision_accounting import enough_finalists
 from tulle.select.decisions import draws, requests
 from tulle.select.decisions.draws import draw_places
+from tulle.select.decisions.requests import AuctionBlock
 from tulle.select.files import auction_files
-from tulle.select.files.auction_blocks import AuctionBlock
 from tulle.select.mechanisms.floors import FloorMechanism
 from tulle.select.mechanisms.shortlists import TopCandidates
 from tulle.select.selection_config import Consent, Pricing
@@ -100,11 +101,12 @@ def test_a_limit_that_is_not_kept_is_caught(
 ) -> None:
     assert most_moved_of_a_user(tmp_path) <= 2
 
-    class Unlimited(requests._Users):
-        def joined(self) -> Any:
-            return np.arange(len(super().joined()))
+    numbers = itertools.count()
 
-    monkeypatch.setattr(requests, "_Users", Unlimited)
+    def somebody_else_each_time(block: AuctionBlock) -> Any:
+        return np.array([next(numbers) for _ in block.kept])
+
+    monkeypatch.setattr(requests, "_users", somebody_else_each_time)
     assert most_moved_of_a_user(tmp_path) > 2
 
 

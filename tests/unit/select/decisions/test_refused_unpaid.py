@@ -189,7 +189,7 @@ def test_private_data_of_a_panel_are_said_on_the_card(tmp_path: Path) -> None:
 
 
 def test_numbers_of_devices_that_refused_do_not_plan(tmp_path: Path) -> None:
-    from tulle.select.files.auction_blocks import first_auctions
+    from tulle.select.decisions.requests import first_auctions
 
     table = auction_table(60, seed=5, has_refusals=True)
     blocks = []

@@ -16,16 +16,19 @@ from tulle.select.evaluation.device_terms import (
     DecisionLog,
     Estimator,
     TermRange,
+    check_support,
     device_terms,
     square_step,
     squares_on_grid,
     term_range,
     term_step,
     terms_on_grid,
+    weight_limits,
 )
-from tulle.select.evaluation.support import weight_limits
 from tulle.select.mechanisms.floors import FloorMechanism
 from tulle.select.mechanisms.mechanism import Greedy, NonPersonalised, SelectionMechanism
+from tulle.select.mechanisms.noisy_max import NoisyMax, ScaledScores
+from tulle.select.mechanisms.noisy_max_probs import NoiseKind
 from tulle.select.mechanisms.shortlists import TopCandidates
 from unit.select.evaluation.logged_decisions import ShowRank, logged, same_auctions
 
@@ -297,3 +300,47 @@ def test_squares_are_those_of_users_rounded_up() -> None:
 def test_a_square_is_bounded_for_a_user_with_too_many_terms() -> None:
     steps = np.full(9, NUM_STEPS)
     assert squares_on_grid(steps, np.zeros(9, np.int64), LIMITS, 2).tolist() == [NUM_STEPS]
+
+
+LOGGED_AUCTIONS = same_auctions(3, np.array([0.2, 0.5, 0.4, 0.1]))
+ALL = np.ones(3, np.bool_)
+
+
+def top(num_finalists: int) -> FloorMechanism:
+    return FloorMechanism(epsilon=1.0, shortlist=TopCandidates(num_finalists=num_finalists))
+
+
+@pytest.mark.parametrize("target", [top(4), Greedy(), ShowRank(rank=0), FloorMechanism(epsilon=2)])
+def test_ads_that_were_never_shown_tell_nothing(target: SelectionMechanism) -> None:
+    with pytest.raises(ConfigError, match=r"may show ads that .* never shows, in 3 auctions"):
+        check_support(top(3), target, LOGGED_AUCTIONS, ALL)
+    check_support(top(4), target, LOGGED_AUCTIONS, ALL)
+
+
+@pytest.mark.parametrize("target", [top(3), top(1), NonPersonalised()])
+def test_a_shorter_shortlist_is_supported(target: SelectionMechanism) -> None:
+    check_support(top(3), target, LOGGED_AUCTIONS, ALL)
+
+
+def test_only_decisions_that_count_need_support() -> None:
+    with pytest.raises(ConfigError, match="in 1 auctions"):
+        check_support(top(3), top(4), LOGGED_AUCTIONS, np.array([False, True, False]))
+    check_support(top(3), top(4), LOGGED_AUCTIONS, ~ALL)
+
+
+@pytest.mark.parametrize("logging", [Greedy(), NonPersonalised(), ShowRank(rank=None)])
+def test_a_log_without_public_finalists_is_refused(logging: SelectionMechanism) -> None:
+    with pytest.raises(ConfigError, match="gives no public probability to every finalist"):
+        check_support(logging, top(1), LOGGED_AUCTIONS, ALL)
+
+
+def test_weights_of_a_noisy_maximum_have_no_known_limit() -> None:
+    noisy_max = NoisyMax(epsilon=1.0, noise=NoiseKind.EXPONENTIAL, score_bound=ScaledScores())
+    check_support(noisy_max, top(2), LOGGED_AUCTIONS, ALL)
+    assert weight_limits(noisy_max, top(2), LOGGED_AUCTIONS) is None
+
+
+def test_the_limit_of_any_target_is_one_over_the_floor() -> None:
+    limits = weight_limits(top(3), NonPersonalised(), LOGGED_AUCTIONS)
+    assert limits is not None
+    assert limits == pytest.approx(np.full(3, np.e + 2), rel=1e-12)

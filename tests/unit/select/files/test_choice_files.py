@@ -15,7 +15,7 @@ from tulle.select.files.choice_files import (
     read_clicks,
     write_choices,
 )
-from tulle.select.files.row_writer import RowForm
+from tulle.select.files.whole_auctions import RowForm
 
 NAMES = ["c.parquet", "c.jsonl", "c.ndjson", "c.csv"]
 TYPED = NAMES[:3]

@@ -17,8 +17,8 @@ from scipy.sparse import csr_array
 from tulle.select.auctions import FloatArray
 from tulle.select.mechanisms.floors import FloorMechanism
 from tulle.select.mechanisms.shortlists import TopCandidates
-from tulle.select.planner.adaptive_shortlist import AdaptiveTop
 from tulle.select.planner.click_prior import LogitNormalPrior
+from tulle.select.planner.shortlist_outcomes import AdaptiveTop
 from unit.select.planner.small_markets import (
     drawn_click_probs,
     ragged_auctions,

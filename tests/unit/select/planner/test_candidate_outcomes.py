@@ -3,8 +3,7 @@ import pytest
 
 from tulle.select.auctions import Auctions
 from tulle.select.planner.candidate_outcomes import favourite_probs, top_probs
-from tulle.select.planner.click_prior import LogitNormalPrior
-from tulle.select.planner.score_nodes import map_ranked_rows
+from tulle.select.planner.click_prior import LogitNormalPrior, map_ranked_rows
 from unit.select.planner.small_markets import exact_top, ragged_auctions, repeated_auction
 
 

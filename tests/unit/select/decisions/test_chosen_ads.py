@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tulle.errors import ConfigError
-from tulle.select.decisions.selection_record import SelectionRecord
+from tulle.select.decisions.chosen_ads import SelectionRecord
 from tulle.select.selection_plan import make_selection_plan
 from tulle.select.settings import settings_text
 from unit.select.decisions.auction_tables import COLUMNS, selection

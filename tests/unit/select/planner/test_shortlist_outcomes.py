@@ -9,9 +9,8 @@ from tulle.errors import ConfigError
 from tulle.select.auctions import Auctions, server_ranks
 from tulle.select.mechanisms.floors import FloorMechanism
 from tulle.select.mechanisms.shortlists import Shortlist
-from tulle.select.planner.adaptive_shortlist import AdaptiveTop, best_scores
-from tulle.select.planner.click_prior import LogitNormalPrior
-from tulle.select.planner.score_nodes import map_ranked_rows
+from tulle.select.planner.click_prior import LogitNormalPrior, map_ranked_rows
+from tulle.select.planner.shortlist_outcomes import AdaptiveTop, best_scores
 from unit.select.planner.small_markets import (
     drawn_click_probs,
     exact_expected_max,

@@ -7,8 +7,11 @@ import pytest
 from tulle.errors import ConfigError
 from tulle.runs.charging import ReleaseTerms
 from tulle.select.evaluation.estimate import Estimator
-from tulle.select.evaluation.evaluation_plan import EvaluationConfig, make_evaluation_plan
-from tulle.select.evaluation.evaluation_record import EvaluationRecord
+from tulle.select.evaluation.evaluation_plan import (
+    EvaluationConfig,
+    EvaluationRecord,
+    make_evaluation_plan,
+)
 from tulle.select.settings import settings_text
 from unit.select.decisions.auction_tables import COLUMNS, selection
 
