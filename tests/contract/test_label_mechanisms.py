@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tulle.audit.verbs import RANDOMIZERS
-from tulle.cli.labels import LabelOptions, LabelPlanOptions
+from tulle.cli.labels_options import LabelOptions, LabelPlanOptions
 from tulle.labels.label_mechanism import LabelKind
 from tulle.labels.label_noise import RowNoise
 from tulle.labels.mechanisms.catalogue import (
@@ -31,7 +31,7 @@ FILES = """To add a mechanism for labels:
 2. src/tulle/labels/mechanisms/catalogue.py: a line in the list of settings.
 3. src/tulle/labels/__init__.py: the settings class among the public names
    (tests/golden/public_names.txt follows).
-4. src/tulle/cli/labels.py: the word in the help of --mechanism, and an option for each
+4. src/tulle/cli/labels_options.py: the word in the help of --mechanism, and an option for each
    setting that no other mechanism has (tests/golden/help.txt follows).
 5. docs/label-mechanisms.md and a page below docs/theory, which tests/test_theory_pages.py asks for.
 Plans, releases, plain data, pages and audits ask the mechanism itself."""

@@ -27,7 +27,7 @@ from tulle.cli.terminal import (
     stopping_cleanly,
 )
 from tulle.cli.train import output_folder, plan_line
-from tulle.cli.train_options import Chosen, TrainingOptions, read_settings
+from tulle.cli.train_options import TrainingOptions, read_settings
 from tulle.errors import RunInterruptedError, RunStateError
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def audit_train(options: AuditTrainOptions, settings: Mapping[str, Any]) -> None
     Ends with exit code 1 if the claim is violated.
     """
     chosen = read_settings(options, settings)
-    path = _new_run(options, chosen.method.kind)
+    path = _new_run(options, chosen["method"].kind)
     with (
         stopping_cleanly(_STOPPED),
         showing_progress("preparing", quiet=options.quiet) as report,
@@ -262,7 +262,9 @@ def _new_run(options: AuditTrainOptions, kind: str) -> Path:
         raise RunStateError(f"{options.output} holds a run already. {_ANEW}") from None
 
 
-def _run(chosen: Chosen, path: Path, options: AuditTrainOptions, report: Report) -> "TrainingAudit":
+def _run(
+    chosen: Mapping[str, Any], path: Path, options: AuditTrainOptions, report: Report
+) -> "TrainingAudit":
     from tulle.audit.verbs import audit_run
 
     def show(plan: "TrainPlan") -> None:
@@ -272,12 +274,9 @@ def _run(chosen: Chosen, path: Path, options: AuditTrainOptions, report: Report)
     with showing_training(quiet=options.quiet) as watch:
         try:
             return audit_run(
-                **chosen.data,
+                **chosen,
                 canaries=options.canaries,
                 false_alarm_prob=options.false_alarm_prob,
-                epsilon=chosen.epsilon,
-                delta=chosen.delta,
-                method=chosen.method,
                 unit=options.unit,
                 output=path,
                 ledger=options.ledger,

@@ -20,7 +20,6 @@ from tulle.cli.terminal import print_facts, showing_progress
 
 if TYPE_CHECKING:
     from tulle.data.description import Description, RawStatistic
-    from tulle.select.files.auctions_from_log import AuctionLogFacts
 
 _NEVER = "never"
 _WARNING = (
@@ -126,11 +125,10 @@ def prepare(options: PrepareOptions) -> None:
     """
     from tulle.data import prepare as prepare_data
 
-    given = keywords(options, "inputs", "as_json", "quiet")
     with showing_progress("prepare", quiet=options.quiet) as report:
+        given = keywords(options, "inputs", "as_json", "quiet")
         result = prepare_data(options.inputs, watch=report, **given)
-    dataset = result.dataset
-    roles = [feature.role for feature in dataset.features]
+    dataset, roles = result.dataset, [feature.role for feature in result.dataset.features]
     facts = {
         "folder": str(options.output),
         "rows": dataset.num_rows,
@@ -267,44 +265,26 @@ def auctions(options: AuctionsOptions) -> None:
     """
     from tulle.select import auctions_from_log
 
-    named = {
-        "user": options.user,
-        "time": options.time,
-        "ad": options.ad,
-        "price": options.price,
-        "click": options.click,
-        "consent": options.consent,
-        "server_prob": options.server_column,
-        "device_prob": options.device_column,
-    }
+    roles = ("user", "time", "ad", "price", "click", "consent")
+    columns = {role: getattr(options, role) for role in roles}
+    columns |= {"server_prob": options.server_column, "device_prob": options.device_column}
+    others = ("log", "output", "format_name", "server_column", "device_column", "as_json", "quiet")
     with showing_progress("auctions", quiet=options.quiet) as report:
         facts = auctions_from_log(
             options.log,
             options.output,
             layout=options.format_name,
-            columns={role: name for role, name in named.items() if name},
-            ad_table=options.ad_table,
-            server_predictions=options.server_predictions,
-            device_predictions=options.device_predictions,
-            bid_factor=options.bid_factor,
-            min_candidates=options.min_candidates,
+            columns={role: name for role, name in columns.items() if name},
             watch=lambda rows: report(rows, 0, 0),
+            **keywords(options, *roles, *others),
         )
-    _print(facts, options.output, as_json=options.as_json)
+    shown = {"output": str(options.output)} | facts.to_dict()
+    if not options.as_json:
+        known = {name: value for name, value in shown.items() if value is not None}
+        shown = {n: f"{v:.6g}" if isinstance(v, float) else v for n, v in known.items()}
+    print_facts(shown, as_json=options.as_json, width=30)
     if not options.quiet:
         typer.echo(_KEEP, err=True)
-
-
-def _print(facts: "AuctionLogFacts", output: Path, *, as_json: bool) -> None:
-    shown = {"output": str(output)} | facts.to_dict()
-    if as_json:
-        typer.echo(json.dumps(shown, allow_nan=False))
-        return
-    for name, value in shown.items():
-        if value is not None:
-            text = f"{value:,}" if isinstance(value, int) else value
-            text = f"{value:.6g}" if isinstance(value, float) else text
-            typer.echo(f"{name.replace('_', ' '):<30}{text}")
 
 
 @data_app.command(
@@ -341,16 +321,15 @@ def describe(
 
 
 def _print_description(description: "Description") -> None:
-    lines = [("rows", "", _number(description.num_rows), "", _mark(description.num_rows))]
-    if description.num_bad_lines.value:
-        bad = description.num_bad_lines
-        lines.append(("bad lines left out", "", _number(bad), "", _mark(bad)))
-    if (rate := description.label_rate) is not None:
-        lines.append(("label rate", "", f"{rate.value:.4f}", "", _mark(rate)))
-    for name, figure in description.rows_per_unit.items():
-        lines.append((f"rows per unit, {name}", "", _number(figure), "", _mark(figure)))
-    lines.append(("", "", "", "", ""))
-    lines.append(("column", "role", "distinct", "missing", "release"))
+    bad, rate = description.num_bad_lines, description.label_rate
+    figures = {"rows": description.num_rows} | ({"bad lines left out": bad} if bad.value else {})
+    figures |= {} if rate is None else {"label rate": rate}
+    figures |= {f"rows per unit, {name}": f for name, f in description.rows_per_unit.items()}
+    lines = [
+        (name, "", _number(figure, 4 if figure is rate else 0), "", _mark(figure))
+        for name, figure in figures.items()
+    ]
+    lines += [("",) * 5, ("column", "role", "distinct", "missing", "release")]
     for column in description.columns:
         missing = "" if column.missing_share is None else f"{column.missing_share.value:.1%}"
         distinct = column.num_distinct
@@ -362,9 +341,9 @@ def _print_description(description: "Description") -> None:
     typer.echo(f"\n{_WARNING}")
 
 
-def _number(figure: "RawStatistic") -> str:
+def _number(figure: "RawStatistic", decimals: int = 0) -> str:
     error = f" ±{figure.relative_error:.1%}" if figure.relative_error else ""
-    return f"{figure.value:,.0f}{error}"
+    return f"{figure.value:,.{decimals}f}{error}"
 
 
 def _mark(figure: "RawStatistic") -> str:

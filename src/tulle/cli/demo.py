@@ -3,7 +3,6 @@
 It calls the verbs of the library one after the other, as a reader of the documentation would.
 """
 
-import dataclasses
 import json
 import textwrap
 from pathlib import Path
@@ -106,7 +105,7 @@ def demo(
             facts = {"log": str(work.log)} | work.release_others()
             say("writing the report")
             facts["report"] = str(
-                work.write_page([row for row in table if row.epsilon is not None])
+                work.write_page([row for row in table if row["epsilon"] is not None])
             )
     except RunInterruptedError:
         raise RunInterruptedError(
@@ -114,29 +113,6 @@ def demo(
             "start anew."
         ) from None
     _print_demo(table, folder, facts | {"seed": seed} | work.num_rows, as_json=as_json)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DemoRow:
-    """One method: how good on held-out rows, at which price."""
-
-    method: str
-    auc_loss: float
-    auc_loss_interval: tuple[float, float]
-    relative_auc_loss: float
-    """Percentage by which the AUC loss is above that of the baseline."""
-    log_loss: float
-    epsilon: float | None
-    """None: no privacy."""
-    delta: float
-    seconds: float
-    verdict: str
-    reasons: tuple[str, ...]
-    """Reasons why the run is not a private release; empty if it is one."""
-    claim: str
-    """What the card promises, in one sentence."""
-    run: str
-    card: str
 
 
 class _Demo:
@@ -195,7 +171,7 @@ class _Demo:
             MosaicConfig().calibrate(epsilon=EPSILON, delta=DELTA),
         ]
 
-    def train(self, method: "Method", *, quiet: bool) -> DemoRow:
+    def train(self, method: "Method", *, quiet: bool) -> dict[str, Any]:
         """Carries out one run from plan to card, in a folder of its own."""
         import tulle
         from tulle.data.features.feature_plan import default_features
@@ -265,12 +241,12 @@ class _Demo:
         tulle.select.decide(plan, auctions, output=choices, seed=self._seed)
         return {"labels": str(labels), "campaign": str(campaign), "choices": str(choices)}
 
-    def write_page(self, rows: list[DemoRow]) -> Path:
+    def write_page(self, rows: list[dict[str, Any]]) -> Path:
         """Writes one page about everything private in the demo, and returns its path."""
         from tulle.report.html.page import joined_page
         from tulle.report.verbs import page_of, write_report
 
-        first, *others = (Path(row.run) for row in reversed(rows))
+        first, *others = (Path(row["run"]) for row in reversed(rows))
         names = ("noisy-labels.parquet", "campaign", "auction/plan.json", "auction/choices.parquet")
         pages = [
             page_of(first, compared=others),
@@ -279,7 +255,7 @@ class _Demo:
         page, _ = write_report(joined_page("tulle demo", pages), self._folder / "report.html")
         return page
 
-    def _row(self, result: "FitResult", path: Path) -> DemoRow:
+    def _row(self, result: "FitResult", path: Path) -> dict[str, Any]:
         from tulle.privacy.fields import null_if_infinite
         from tulle.runs.card_text import claim_sentence
 
@@ -288,27 +264,30 @@ class _Demo:
             raise DataError(f"run {path.name} was tested on no rows; train it with test rows.")
         self.num_rows["train_rows"] = result.plan.shape.num_label_rows
         self.num_rows["test_rows"] = metrics.num_rows
-        return DemoRow(
-            method=result.plan.method.kind,
-            auc_loss=metrics.auc_loss,
-            auc_loss_interval=metrics.auc_loss_interval,
-            relative_auc_loss=result.relative_auc_loss or 0.0,
-            log_loss=metrics.log_loss,
-            epsilon=null_if_infinite(guarantee.epsilon),
-            delta=guarantee.delta,
-            seconds=result.seconds,
-            verdict=card.verdict,
-            reasons=card.reasons,
-            claim=claim_sentence(card.plan.guarantee, card.reasons),
-            run=str(path),
-            card=str(path / "card.json"),
-        )
+        return {
+            "method": result.plan.method.kind,
+            "auc_loss": metrics.auc_loss,
+            "auc_loss_interval": metrics.auc_loss_interval,
+            # Percentage by which the AUC loss is above that of the baseline.
+            "relative_auc_loss": result.relative_auc_loss or 0.0,
+            "log_loss": metrics.log_loss,
+            "epsilon": null_if_infinite(guarantee.epsilon),
+            "delta": guarantee.delta,
+            "seconds": result.seconds,
+            "verdict": card.verdict,
+            "reasons": card.reasons,
+            "claim": claim_sentence(card.plan.guarantee, card.reasons),
+            "run": str(path),
+            "card": str(path / "card.json"),
+        }
 
 
-def _print_demo(rows: list[DemoRow], folder: Path, facts: dict[str, Any], *, as_json: bool) -> None:
+def _print_demo(
+    rows: list[dict[str, Any]], folder: Path, facts: dict[str, Any], *, as_json: bool
+) -> None:
     """One JSON object; or the table, what the card of the Mosaic run says, and where all is."""
     if as_json:
-        found = {"rows": [dataclasses.asdict(row) for row in rows], "folder": str(folder)}
+        found = {"rows": rows, "folder": str(folder)}
         typer.echo(json.dumps(found | facts, allow_nan=False))
         return
     typer.echo(f"Four methods on {facts['test_rows']:,} held-out rows of the synthetic log:\n")
@@ -319,30 +298,30 @@ def _print_demo(rows: list[DemoRow], folder: Path, facts: dict[str, Any], *, as_
         "\nAUC loss is 1 - AUC. Each epsilon is of one run: whoever released all three private"
         "\nmodels of the same rows would spend the sum.\n"
     )
-    shown = next(row for row in rows if row.method == SHOWN)
-    typer.echo(f"The card of {shown.method} says:\n")
-    for text in (shown.verdict, *shown.reasons, shown.claim):
+    shown = next(row for row in rows if row["method"] == SHOWN)
+    typer.echo(f"The card of {shown['method']} says:\n")
+    for text in (shown["verdict"], *shown["reasons"], shown["claim"]):
         typer.echo(textwrap.fill(text, _TEXT_WIDTH, initial_indent="  ", subsequent_indent="  "))
     typer.echo(f"\nlog        {facts['log']}")
     for row in rows:
-        typer.echo(f"{row.method:<11}{row.run}, card {Path(row.card).with_suffix('.md')}")
+        typer.echo(f"{row['method']:<11}{row['run']}, card {Path(row['card']).with_suffix('.md')}")
     for name in ("labels", "campaign", "choices", "report"):
         typer.echo(f"{name:<11}{facts[name]}")
 
 
-def _cells(row: DemoRow) -> tuple[str, ...]:
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     from tulle.privacy.guarantee import BINARY_NOISE, round_up
 
-    low, high = row.auc_loss_interval
+    low, high = row["auc_loss_interval"]
     return (
-        row.method,
-        f"{row.auc_loss:.4f} ± {(high - low) / 2:.4f}",
-        f"{row.relative_auc_loss:+.1f}%",
-        f"{row.log_loss:.4f}",
+        row["method"],
+        f"{row['auc_loss']:.4f} ± {(high - low) / 2:.4f}",
+        f"{row['relative_auc_loss']:+.1f}%",
+        f"{row['log_loss']:.4f}",
         "no privacy"
-        if row.epsilon is None
-        else f"{round_up(row.epsilon, 4, slack=BINARY_NOISE):g}",
-        f"{row.seconds:.1f}",
+        if row["epsilon"] is None
+        else f"{round_up(row['epsilon'], 4, slack=BINARY_NOISE):g}",
+        f"{row['seconds']:.1f}",
     )
 
 

@@ -13,7 +13,6 @@ import typer
 from tulle.cli.options import taking_options
 from tulle.cli.terminal import showing_progress, showing_training, stopping_cleanly
 from tulle.cli.train_options import (
-    Chosen,
     PlanOptions,
     TrainOptions,
     data_choice,
@@ -24,6 +23,7 @@ from tulle.errors import ConfigError, RunStateError, TulleError
 
 if TYPE_CHECKING:
     from tulle.train.fitting import FitResult
+    from tulle.train.methods.method import Method
     from tulle.train.methods.train_plan import TrainPlan
     from tulle.train.steps.processes.processes import Processes
 
@@ -68,10 +68,7 @@ def plan(options: PlanOptions, settings: Mapping[str, Any]) -> None:
     chosen = read_settings(options, settings)
     with showing_progress("reading", quiet=options.quiet) as report:
         made = make_plan(
-            **chosen.data,
-            epsilon=chosen.epsilon,
-            delta=chosen.delta,
-            method=chosen.method,
+            **chosen,
             unit=options.unit,
             output=options.output,
             watch_data=report,
@@ -95,18 +92,15 @@ def train(options: TrainOptions, settings: Mapping[str, Any]) -> None:
     chosen = _settings_of(options, settings)
     with stopping_cleanly(_STOPPED), _joined(options) as joined:
         if joined is not None and joined.rank > 0:
-            _follow_quietly(chosen.data, joined, options.device)
+            _follow_quietly(chosen, joined, options.device)
             return
-        path = output_folder(options, _kind_of(options, chosen))
+        path = output_folder(options, _kind_of(options.plan, chosen.get("method")))
         with (
             showing_progress("preparing", quiet=options.quiet) as report,
             showing_training(quiet=options.quiet) as watch,
         ):
             result = fit(
-                **chosen.data,
-                epsilon=chosen.epsilon,
-                delta=chosen.delta,
-                method="mosaic" if options.plan is not None else chosen.method,
+                **chosen,
                 unit=options.unit,
                 plan=options.plan,
                 output=path,
@@ -177,7 +171,7 @@ def _newest_unfinished(base: str) -> Path:
     return max(unfinished, key=lambda path: (path / _BEGUN).stat().st_mtime_ns)
 
 
-def _settings_of(options: TrainOptions, settings: Mapping[str, Any]) -> Chosen:
+def _settings_of(options: TrainOptions, settings: Mapping[str, Any]) -> dict[str, Any]:
     if options.plan is None:
         return read_settings(options, settings)
     named = ("config", "method", "epsilon", "delta", "unit")
@@ -187,10 +181,7 @@ def _settings_of(options: TrainOptions, settings: Mapping[str, Any]) -> Chosen:
             f"--plan has all settings of the run, and --{given[0].replace('_', '-')} is given too; "
             "leave it out."
         )
-    from tulle.train.methods.mosaic.method import MosaicConfig
-
-    # Whatever stands here, the plan says what is run.
-    return Chosen(data=data_keywords(options, {}), method=MosaicConfig(), epsilon=None, delta=None)
+    return data_keywords(options, {})
 
 
 def _run_of(baseline: Path | None) -> Path | None:
@@ -200,13 +191,12 @@ def _run_of(baseline: Path | None) -> Path | None:
     return RUNS / baseline if (RUNS / baseline / _BEGUN).exists() else baseline
 
 
-def _kind_of(options: TrainOptions, chosen: Chosen) -> str:
-    """The word of the method that is run."""
-    if options.plan is None:
-        return chosen.method.kind
+def _kind_of(plan: Path | None, method: "Method | None") -> str:
+    """The word of the method that is run: that of the plan, where there is one."""
     from tulle.train.verbs import read_plan
 
-    return read_plan(options.plan).method.kind
+    chosen = method if plan is None else read_plan(plan).method
+    return "" if chosen is None else chosen.kind
 
 
 def _show_plan(made: "TrainPlan", path: Path, options: TrainOptions) -> None:
@@ -249,12 +239,12 @@ def _joined(options: TrainOptions) -> "Iterator[Processes | None]":
         yield joined
 
 
-def _follow_quietly(data: Mapping[str, Any], processes: "Processes", device: str) -> None:
+def _follow_quietly(chosen: Mapping[str, Any], processes: "Processes", device: str) -> None:
     """Follows the leader. It hears of errors and prints them, so that they come once."""
     from tulle.train.verbs import follow
 
     try:
-        follow(data_choice(data), processes, device=device)
+        follow(data_choice(chosen), processes, device=device)
     except TulleError:
         raise typer.Exit(1) from None
 

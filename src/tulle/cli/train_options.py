@@ -16,7 +16,6 @@ from tulle.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tulle.train.methods.method import Method
     from tulle.train.training_data import DataChoice
 
 _RUN = "Run"
@@ -241,51 +240,34 @@ class TrainOptions(TrainingOptions):
     ] = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """What options and settings file say together, as the verbs of `tulle.train` take it."""
-
-    data: dict[str, Any]
-    """Keywords that say which rows."""
-    method: "Method"
-    epsilon: float | None
-    delta: float | None
-
-
-def read_settings(options: SettingOptions, given: "Mapping[str, Any]") -> Chosen:
-    """Reads the settings file, and puts the options over it.
+def read_settings(options: SettingOptions, given: "Mapping[str, Any]") -> dict[str, Any]:
+    """Keywords of the verbs of `tulle.train`: the settings file, and the options over it.
 
     Args:
       options: Options of the command.
       given: Options that are settings of a method.
     """
+    from tulle.privacy.options import word_of
     from tulle.privacy.toml_files import read_toml
     from tulle.train.methods.catalogue import configured_method
+    from tulle.train.settings.units import unit_level
     from tulle.train.verbs import check_unit
 
     file = {} if options.config is None else read_toml(options.config)
     rest = {name: value for name, value in file.items() if name not in ("data", "target")}
     data = data_keywords(options, file)
     check_unit(options.unit, data_choice(data))
-    method = configured_method(rest, word=options.method, given=_with_unit(options, given))
+    if options.unit is not None:
+        # A column that says whose each row is stands for its users.
+        given = {**given, "unit": word_of(type(unit_level(options.unit)))}
+    method = configured_method(rest, word=options.method, given=given)
     # A file may serve several methods, also one without a guarantee.
     target = _table(file, "target", ("epsilon", "delta")) if method.is_private else {}
-    return Chosen(
-        data=data,
-        method=method,
-        epsilon=target.get("epsilon") if options.epsilon is None else options.epsilon,
-        delta=target.get("delta") if options.delta is None else options.delta,
-    )
-
-
-def _with_unit(options: SettingOptions, given: "Mapping[str, Any]") -> dict[str, Any]:
-    """The settings with the unit: a column that says whose each row is stands for its users."""
-    from tulle.privacy.options import word_of
-    from tulle.train.settings.units import unit_level
-
-    if options.unit is None:
-        return dict(given)
-    return {**given, "unit": word_of(type(unit_level(options.unit)))}
+    return data | {
+        "method": method,
+        "epsilon": target.get("epsilon") if options.epsilon is None else options.epsilon,
+        "delta": target.get("delta") if options.delta is None else options.delta,
+    }
 
 
 def data_keywords(options: SettingOptions, file: "Mapping[str, Any]") -> dict[str, Any]:
@@ -309,28 +291,26 @@ def data_keywords(options: SettingOptions, file: "Mapping[str, Any]") -> dict[st
         )
     if options.test is not None and options.test_fraction is not None:
         raise ConfigError("--test and --test-fraction exclude each other; give one.")
-    if options.test is None and options.test_fraction is None:
+    test = options.test_fraction if options.test is None else options.test
+    if test is None:
         test = table.get("test", table.get("test_fraction"))
-    else:
-        test = options.test_fraction if options.test is None else options.test
-    schema = _inline_schema(options) or options.schema
+    words = {name: getattr(options, name) for name in ("schema", "layout", "rows", "synth_seed")}
+    words["schema"] = _inline_schema(options) or options.schema
     return {
         "data": source[0] if isinstance(source, list) and len(source) == 1 else source,
-        "schema": table.get("schema") if schema is None else schema,
-        "layout": table.get("layout") if options.layout is None else options.layout,
+        **{name: table.get(name) if word is None else word for name, word in words.items()},
         "allow_public": options.allow_public or table.get("allow_public", ()),
         "test": test,
-        "rows": table.get("rows") if options.rows is None else options.rows,
-        "synth_seed": table.get("synth_seed") if options.synth_seed is None else options.synth_seed,
         "cache": options.cache,
     }
 
 
-def data_choice(data: "Mapping[str, Any]") -> "DataChoice":
-    """The rows that `data_keywords` name."""
+def data_choice(given: "Mapping[str, Any]") -> "DataChoice":
+    """The rows that keywords of a verb name."""
     from tulle.train.training_data import DataChoice
 
-    return DataChoice(source=data["data"], **{k: v for k, v in data.items() if k != "data"})
+    names = {"schema", "layout", "allow_public", "test", "rows", "synth_seed", "cache"}
+    return DataChoice(source=given["data"], **{name: given[name] for name in names})
 
 
 def _inline_schema(options: SettingOptions) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 
 from tulle.data.features.hashing import check_num_bins, check_salt
 from tulle.data.features.transforms import DAYS_PER_WEEK, HOURS_PER_DAY, num_log_ids
+from tulle.data.prepared.dataset import check_whole
 from tulle.data.schema import Kind, Schema
 from tulle.errors import ConfigError
 from tulle.privacy.codec import plain_data, settings_from
@@ -29,26 +30,35 @@ ROWS_FOR_ALL_BINS = 2 * PUBLIC_BINS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class HashedFeature:
-    """Each value falls into one of a fixed number of bins. Missing is a value of its own."""
-
-    kind: ClassVar[str] = "hashed"
+class _OfOneColumn:
+    """What all features share: the column whose values they turn into ids."""
 
     column: str
-    num_bins: int
 
     def __post_init__(self) -> None:
         check_text("column", self.column)
-        check_num_bins(self.num_bins)
 
     @property
     def name(self) -> str:
-        """What the feature is called: its column."""
+        """What the feature is called: its column, if that has no other feature."""
         return self.column
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VocabularyFeature:
+class HashedFeature(_OfOneColumn):
+    """Each value falls into one of a fixed number of bins. Missing is a value of its own."""
+
+    kind: ClassVar[str] = "hashed"
+
+    num_bins: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_num_bins(self.num_bins)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VocabularyFeature(_OfOneColumn):
     """Frequent values have an id each, all others share the out-of-vocabulary id.
 
     Missing has an id of its own, whether frequent or not.
@@ -56,39 +66,27 @@ class VocabularyFeature:
 
     kind: ClassVar[str] = "vocabulary"
 
-    column: str
     min_count: int
     """Least number of rows with a value that is kept: exact for a public column, noisy for
     a sensitive one, where noise can force a higher one."""
 
     def __post_init__(self) -> None:
-        check_text("column", self.column)
-        _check_whole("min_count", self.min_count, 1, 2**62)
-
-    @property
-    def name(self) -> str:
-        """What the feature is called: its column."""
-        return self.column
+        super().__post_init__()
+        check_whole("min_count", self.min_count, 1, 2**62)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LogFeature:
+class LogFeature(_OfOneColumn):
     """The bucket floor(log2(1 + x)) of a number; negative and missing have an id each."""
 
     kind: ClassVar[str] = "log"
 
-    column: str
     num_buckets: int = 32
     """The last bucket holds all that lies above it."""
 
     def __post_init__(self) -> None:
-        check_text("column", self.column)
-        _check_whole("num_buckets", self.num_buckets, 1, _MOST_LOG_BUCKETS)
-
-    @property
-    def name(self) -> str:
-        """What the feature is called: its column."""
-        return self.column
+        super().__post_init__()
+        check_whole("num_buckets", self.num_buckets, 1, _MOST_LOG_BUCKETS)
 
     @property
     def num_ids(self) -> int:
@@ -97,47 +95,29 @@ class LogFeature:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class HourFeature:
+class HourFeature(_OfOneColumn):
     """The hour of the day of a time in seconds, UTC; missing has an id of its own."""
 
     kind: ClassVar[str] = "hour"
-
-    column: str
-
-    def __post_init__(self) -> None:
-        check_text("column", self.column)
+    num_ids: ClassVar[int] = HOURS_PER_DAY + 1
 
     @property
     def name(self) -> str:
         """What the feature is called."""
         return f"{self.column} hour"
 
-    @property
-    def num_ids(self) -> int:
-        """Hours and missing."""
-        return HOURS_PER_DAY + 1
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DayOfWeekFeature:
+class DayOfWeekFeature(_OfOneColumn):
     """The day of the week of a time in seconds, UTC; missing has an id of its own."""
 
     kind: ClassVar[str] = "day of week"
-
-    column: str
-
-    def __post_init__(self) -> None:
-        check_text("column", self.column)
+    num_ids: ClassVar[int] = DAYS_PER_WEEK + 1
 
     @property
     def name(self) -> str:
         """What the feature is called."""
         return f"{self.column} day of week"
-
-    @property
-    def num_ids(self) -> int:
-        """Days and missing."""
-        return DAYS_PER_WEEK + 1
 
 
 FeatureSettings = HashedFeature | VocabularyFeature | LogFeature | HourFeature | DayOfWeekFeature
@@ -347,9 +327,3 @@ def _fresh_salt() -> bytes:
 
 def _class_names() -> list[str]:
     return [cls.__name__ for cls in typing.get_args(FeatureSettings)]
-
-
-def _check_whole(name: str, value: object, least: int, most: int) -> None:
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    if not is_whole or not least <= value <= most:  # type: ignore[operator]
-        raise ConfigError(f"{name}={value!r} must be a whole number from {least} to {most}.")
