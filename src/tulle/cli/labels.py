@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tulle.cli.labels_options import LabelPlanOptions, ReleaseCommandOptions
-from tulle.cli.options import DATA, AsJson, PanelledCommand, option, taking_options
+from tulle.cli.options import (
+    DATA,
+    AsJson,
+    PanelledCommand,
+    layout_words,
+    option,
+    taking_options,
+)
 from tulle.cli.terminal import print_facts, showing_progress, stopping_cleanly
 from tulle.errors import ConfigError
 
@@ -137,7 +144,11 @@ def evaluate(
     ] = None,
     layout: Annotated[
         str | None,
-        option(DATA, "Name of a public log that the raw table is, in place of a schema."),
+        option(
+            DATA,
+            "Name of a public log that the raw table is, in place of a schema.",
+            words=layout_words,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -14,6 +14,8 @@ from tulle.cli.options import (
     LedgerOptions,
     Quiet,
     json_schema_option,
+    layout_words,
+    mechanism_words,
     option,
 )
 
@@ -56,6 +58,7 @@ class LabelOptions:
             DATA,
             "Name of a public log that the file is: display, attribution, search, "
             "search-by-user, taobao, browser-impressions or browser-conversions.",
+            words=layout_words,
         ),
     ] = None
     partner: Annotated[
@@ -175,6 +178,7 @@ class LabelPlanOptions(LabelOptions):
             PRIVACY,
             f"Print the plan of one mechanism: {_MECHANISMS}. [default: compare all that suit "
             "the labels]",
+            words=mechanism_words,
         ),
     ] = None
     json_schema: LabelsSchema = False
@@ -192,6 +196,7 @@ class ReleaseCommandOptions(LabelOptions, LedgerOptions):
         option(
             PRIVACY,
             f"How labels are noised: {_MECHANISMS}. [default: what tulle labels plan recommends]",
+            words=mechanism_words,
         ),
     ] = None
     output: Annotated[Path, option(OUTPUT, "New Parquet file; a record and a card go beside it.")]

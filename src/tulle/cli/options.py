@@ -11,7 +11,7 @@ import functools
 import importlib
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,6 +37,7 @@ def option(
     least: float | None = None,
     most: float | None = None,
     metavar: str | None = None,
+    words: Callable[[], Iterable[str]] | None = None,
 ) -> Any:
     """An option that stands under a heading of the help.
 
@@ -47,10 +48,47 @@ def option(
       least: Least number that it takes.
       most: Largest number that it takes.
       metavar: What stands for its value in the help.
+      words: Gives the words that a shell completes its value by, if there are few.
     """
     return typer.Option(
-        *names, help=text, rich_help_panel=heading, min=least, max=most, metavar=metavar
+        *names,
+        help=text,
+        rich_help_panel=heading,
+        min=least,
+        max=most,
+        metavar=metavar,
+        autocompletion=None if words is None else completing(words),
     )
+
+
+def completing(words: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """A function that shells ask how a word goes on; `words` is called only then."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [word for word in words() if word.startswith(incomplete)]
+
+    return complete
+
+
+def layout_words() -> list[str]:
+    """Names of the public logs whose columns are known."""
+    from tulle.data.formats.public import LAYOUTS
+
+    return list(LAYOUTS)
+
+
+def method_words() -> list[str]:
+    """Words of the training methods."""
+    from tulle.train.methods.catalogue import METHODS
+
+    return [method.kind for method in METHODS]
+
+
+def mechanism_words() -> list[str]:
+    """Words of the mechanisms for labels."""
+    from tulle.labels.mechanisms.catalogue import LABEL_MECHANISMS
+
+    return list(LABEL_MECHANISMS)
 
 
 AsJson = Annotated[bool, option(OUTPUT, "Print JSON.", "--json")]
@@ -195,6 +233,7 @@ def parameters_of(
                     *((f"--{option.name.replace('_', '-')}",) if option.value_type is bool else ()),
                     help=_help(option) if with_help else None,
                     metavar="|".join(option.choices) or None,
+                    autocompletion=completing(functools.partial(tuple, option.choices)),
                     rich_help_panel=panels[option.path[0]],
                 ),
             ],

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tulle.cli.options import DATA, LEDGER, OUTPUT, PRIVACY, AsJson, Quiet, option
+from tulle.cli.options import (
+    DATA,
+    LEDGER,
+    OUTPUT,
+    PRIVACY,
+    AsJson,
+    Quiet,
+    layout_words,
+    method_words,
+    option,
+)
 from tulle.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -79,6 +89,7 @@ class SettingOptions:
             DATA,
             "Name of a public log that the file is: display, attribution, search, "
             "search-by-user, taobao or taobao-tables.",
+            words=layout_words,
         ),
     ] = None
     allow_public: Annotated[
@@ -117,7 +128,9 @@ class SettingOptions:
     method: Annotated[
         str | None,
         option(
-            PRIVACY, "mosaic, hybrid, rr, dp-sgd, label-projection or nonprivate [default: mosaic]."
+            PRIVACY,
+            "mosaic, hybrid, rr, dp-sgd, label-projection or nonprivate [default: mosaic].",
+            words=method_words,
         ),
     ] = None
     epsilon: Annotated[

@@ -217,9 +217,17 @@ def test_help_needs_no_heavy_import() -> None:
 
 @pytest.mark.parametrize(
     ("typed", "offered"),
-    [("tulle tra", "train"), ("tulle measure r", "run"), ("tulle train --batch-s", "--batch-size")],
+    [
+        ("tulle tra", "train"),
+        ("tulle measure r", "run"),
+        ("tulle train --batch-s", "--batch-size"),
+        ("tulle train --method dp", "dp-sgd"),
+        ("tulle train --user-accounting sev", "several-rows"),
+        ("tulle labels release --layout att", "attribution"),
+        ("tulle labels plan --mechanism joint", "joint-subset"),
+    ],
 )
-def test_a_shell_completes_commands_and_options(typed: str, offered: str) -> None:
+def test_a_shell_completes_commands_options_and_their_words(typed: str, offered: str) -> None:
     words = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
     done = subprocess.run(
         [sys.executable, "-c", "from tulle.cli.main import run; run()"],
