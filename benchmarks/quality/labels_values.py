@@ -34,7 +34,11 @@ from tulle.labels.label_grid import LabelGrid
 from tulle.labels.label_mechanism import RowMechanism
 from tulle.labels.mechanisms.added_noise import LaplaceLabels
 from tulle.labels.mechanisms.bin_response import BinResponse
-from tulle.labels.mechanisms.label_prior import LabelPriorConfig, release_label_prior
+from tulle.labels.mechanisms.label_prior import (
+    LabelPriorConfig,
+    raw_cell_counts,
+    release_prior_of_counts,
+)
 from tulle.labels.mechanisms.stepped_noise import StaircaseLabels
 from tulle.labels.mechanisms.unbiased_response import UnbiasedResponse
 from tulle.mechanisms.entropy import SeededNoise
@@ -153,7 +157,7 @@ def mechanisms(raw_values: FloatArray, epsilon: float, seed: int) -> Iterator[Ro
     prior_epsilon = PRIOR_SHARE * epsilon
     config = LabelPriorConfig(epsilon=prior_epsilon, labels=GRID, num_cells=PRIOR_CELLS)
     rng = SeededNoise(7_000_003 * (seed + 1) + round(1000 * epsilon))
-    prior = release_label_prior(raw_values, config, rng=rng).weights
+    prior = release_prior_of_counts(raw_cell_counts(raw_values, config), config, rng=rng).weights
     rest = epsilon - prior_epsilon
     yield BinResponse(epsilon=rest, grid=GRID, prior=prior)
     yield UnbiasedResponse(epsilon=rest, grid=GRID, prior=prior)

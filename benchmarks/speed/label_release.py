@@ -34,11 +34,11 @@ ROWS_PER_USER = 3
 RELEASE = """
 from tulle.data.tables.layout import layout_for
 from tulle.data.schema import Schema
-from tulle.labels.mechanisms.binary_response import BinaryResponse
+from tulle.labels.mechanisms.class_response import BinaryResponse
 from tulle.labels.label_noise import RowNoise
 from tulle.labels.mechanisms.unit_noise import UnitNoise
-from tulle.labels.releases.label_table import LabelTable
-from tulle.labels.releases.label_release import release_labels
+from tulle.labels.label_table import LabelTable
+from tulle.labels.label_release import release_labels
 from tulle.labels.mechanisms.unit_response import JointResponse
 from tulle.mechanisms.entropy import release_rng
 from tulle.privacy.units import Unit

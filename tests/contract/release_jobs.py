@@ -22,7 +22,7 @@ from tulle.select.evaluation.evaluate_files import EvaluationFiles, evaluate_fil
 from tulle.select.evaluation.evaluation_plan import EvaluationConfig
 from tulle.train.fitting import fit
 from tulle.train.run_context import RunOptions
-from unit.labels.releases import label_files
+from unit.labels import label_files
 from unit.measure.queries import small_measurements
 from unit.select.decisions import auction_tables
 from unit.train.small_data import make_examples, make_shape, randomized_labels
@@ -86,7 +86,7 @@ class Job(abc.ABC):
 
 class Labels(Job):
     name = "labels"
-    sources = ("labels/releases/label_release.py",)
+    sources = ("labels/label_release.py",)
     epsilon = 1.0
 
     def write_data(self, folder: Path) -> None:

@@ -10,7 +10,7 @@ import tulle
 from contract.table_inputs import DOUBTFUL_TIMES, FLAGS, FORMS, TIMES, in_form
 from tulle.data.schema import Schema
 from tulle.errors import DataError
-from unit.labels.releases.label_files import SCHEMA, write_clicks
+from unit.labels.label_files import SCHEMA, write_clicks
 
 GIVEN: dict[str, Any] = {"epsilon": 1, "seed": 4}
 UNITS: dict[str, Any] = {"unit": "user per 7 days", "mechanism": "joint-rr"}

@@ -17,10 +17,10 @@ import sys
 from pathlib import Path
 from tulle.data.tables.layout import layout_for
 from tulle.data.schema import Schema
-from tulle.labels.mechanisms.binary_response import BinaryResponse
+from tulle.labels.mechanisms.class_response import BinaryResponse
 from tulle.labels.label_noise import RowNoise
-from tulle.labels.releases.label_table import LabelTable
-from tulle.labels.releases.label_release import release_labels
+from tulle.labels.label_table import LabelTable
+from tulle.labels.label_release import release_labels
 from tulle.mechanisms.entropy import release_rng
 from tulle.privacy.units import Unit
 

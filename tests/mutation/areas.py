@@ -91,7 +91,6 @@ AREAS = {
         tests=(
             "unit/labels/test_*.py",
             "unit/labels/mechanisms",
-            "unit/labels/releases",
             "statistical/test_label_noise.py",
         ),
     ),

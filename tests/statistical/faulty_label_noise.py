@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tulle.labels.mechanisms.added_noise import LaplaceLabels
-from tulle.labels.mechanisms.binary_response import BinaryResponse
+from tulle.labels.mechanisms.class_response import BinaryResponse
 from tulle.labels.mechanisms.label_prior import LabelPriorConfig, raw_cell_counts
 from tulle.labels.mechanisms.prior_response import PriorResponse
 from tulle.labels.mechanisms.stepped_noise import DiscreteLaplaceLabels, StaircaseLabels

@@ -19,8 +19,7 @@ from statistical.randomizer_checks import (
     largest_ratio,
 )
 from tulle.labels.mechanisms.unit_response import JointResponse, PerRowResponse, UnitResponse
-from tulle.labels.unit_labels import row_covariance
-from tulle.labels.unit_rows import group_rows
+from tulle.labels.unit_rows import group_rows, row_covariance
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.mechanisms.joint_response import (
     ConversionChoice,

@@ -14,9 +14,12 @@ from statistical.noise_checks import assert_bernoulli, assert_discrete, assert_l
 from statistical.randomizer_checks import assert_follows, assert_rejects
 from tulle.labels.label_grid import LabelGrid
 from tulle.labels.mechanisms.added_noise import LaplaceLabels
-from tulle.labels.mechanisms.binary_response import BinaryResponse
-from tulle.labels.mechanisms.class_response import ClassResponse
-from tulle.labels.mechanisms.label_prior import LabelPriorConfig, release_label_prior
+from tulle.labels.mechanisms.class_response import BinaryResponse, ClassResponse
+from tulle.labels.mechanisms.label_prior import (
+    LabelPriorConfig,
+    raw_cell_counts,
+    release_prior_of_counts,
+)
 from tulle.labels.mechanisms.prior_response import PriorResponse
 from tulle.labels.mechanisms.stepped_noise import DiscreteLaplaceLabels, StaircaseLabels
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig
@@ -100,7 +103,8 @@ def of_release(raw: np.ndarray, mechanism: Any, rng: NoiseSource) -> np.ndarray:
 
 
 def of_histogram(raw: np.ndarray, config: LabelPriorConfig, rng: NoiseSource) -> np.ndarray:
-    return release_label_prior(raw, config, rng=rng).noisy_counts
+    raw_counts = raw_cell_counts(raw, config)
+    return release_prior_of_counts(raw_counts, config, rng=rng).noisy_counts
 
 
 RIGHT: list[tuple[Callable[[Release], None], Release]] = [

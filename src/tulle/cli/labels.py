@@ -22,7 +22,7 @@ from tulle.errors import ConfigError
 if TYPE_CHECKING:
     from tulle.labels.label_noise import LabelNoise, LabelSettings
     from tulle.labels.label_plan import Comparison, LabelPlan
-    from tulle.labels.releases.label_release import ReleaseRecord
+    from tulle.labels.label_release import ReleaseRecord
     from tulle.privacy.plan import Plan
     from tulle.runs.record import Result
 

@@ -8,9 +8,8 @@ if TYPE_CHECKING:
     from tulle.labels.label_plan import BestMechanism, LabelPlan
     from tulle.labels.mechanisms.added_noise import LaplaceNoise, LaplaceNoiseClipped
     from tulle.labels.mechanisms.bin_response import BinRr
-    from tulle.labels.mechanisms.binary_response import BinaryRr
     from tulle.labels.mechanisms.catalogue import LABEL_MECHANISMS
-    from tulle.labels.mechanisms.class_response import ClassRr
+    from tulle.labels.mechanisms.class_response import BinaryRr, ClassRr
     from tulle.labels.mechanisms.prior_response import PriorRr
     from tulle.labels.mechanisms.stepped_noise import (
         DiscreteLaplaceNoise,

@@ -6,14 +6,16 @@ again, to show a page its channel and its variance. So a new mechanism is one fi
 enter the list in `labels/mechanisms/catalogue.py`.
 """
 
+import abc
 import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tulle.labels.label_grid import LabelGrid
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.noisy_reports import BinaryChannel
 from tulle.privacy.events import Event
@@ -165,6 +167,43 @@ class RowMechanism(DescribedMechanism, Protocol):
           Unit: one label, replace. Local: each label is noised on its own. Event: that of `event`.
           Relies on: one label a unit, drawn once.
         """
+
+
+class NumberMechanism(abc.ABC):
+    """What mechanisms for labels that are numbers in a declared range share."""
+
+    label_kind: ClassVar[LabelKind] = LabelKind.NUMBERS
+    has_rising_outputs: ClassVar[bool] = False
+
+    grid: LabelGrid
+    """The declared range."""
+
+    @property
+    def far_labels(self) -> tuple[float, float]:
+        """The ends of the range."""
+        return self.grid.low, self.grid.high
+
+    def check_labels(self, raw_labels: NDArray[Any]) -> None:
+        """Refuses labels outside of the declared range, without showing them.
+
+        Privacy:
+          Releases nothing: the error shows none of the labels.
+        """
+        self.grid.check(raw_labels)
+
+    @abc.abstractmethod
+    def mean(self, label: float, /) -> SupportsFloat:
+        """Mean of the target, or of the noisy label where there is none."""
+
+    @abc.abstractmethod
+    def variance(self, label: float, /) -> SupportsFloat:
+        """Variance of what `mean` is the mean of."""
+
+    @classmethod
+    def grid_of(cls, described: Description) -> LabelGrid:
+        """The declared range, from what `describe` said: by itself, or among the other settings."""
+        found = described.get("grid", described)
+        return LabelGrid(low=found["low"], high=found["high"], step=found["step"])
 
 
 def response_table(names: Sequence[str], true_prob: float, other_prob: float) -> ChannelTable:

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 from tulle.errors import ConfigError
 from tulle.labels.label_grid import NumberRange, Prior, as_prior, prior_weights
 from tulle.labels.label_noise import LabelNoise, LabelSettings
-from tulle.labels.mechanisms.binary_response import BinaryResponse, BinaryRr
+from tulle.labels.label_release import make_release_plan
+from tulle.labels.label_table import LabelTable
 from tulle.labels.mechanisms.catalogue import (
     MECHANISM_SETTINGS,
     given_epsilon,
@@ -21,13 +22,11 @@ from tulle.labels.mechanisms.catalogue import (
     settings_of_word,
     words_with_setting,
 )
-from tulle.labels.mechanisms.class_response import ClassResponse, ClassRr
+from tulle.labels.mechanisms.class_response import BinaryResponse, BinaryRr, ClassResponse, ClassRr
 from tulle.labels.mechanisms.label_prior import split_epsilon
 from tulle.labels.mechanisms.unbiased_response import MOST_ATOMS
 from tulle.labels.mechanisms.unit_noise import settings_of_units
 from tulle.labels.numeric_planner import NumericPlan, plan_numeric
-from tulle.labels.releases.label_release import make_release_plan
-from tulle.labels.releases.label_table import LabelTable
 from tulle.labels.unit_planner import PlanAssumptions, UnitPlan, plan_units
 from tulle.labels.unit_rows import UnitRows
 from tulle.mechanisms.noisy_reports import variance_per_report

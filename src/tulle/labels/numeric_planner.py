@@ -8,14 +8,14 @@ label, which bias makes smaller, matters only to those who read single labels.
 
 import dataclasses
 import math
-from typing import Any, Protocol, SupportsFloat, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tulle.errors import ConfigError
 from tulle.labels.label_grid import LabelGrid, check_prior
-from tulle.labels.label_mechanism import Description, LabelKind, RowMechanism
+from tulle.labels.label_mechanism import LabelKind, NumberMechanism
 from tulle.labels.label_noise import LabelNoise, RowNoise
 from tulle.labels.mechanisms.catalogue import (
     LABEL_MECHANISMS,
@@ -25,20 +25,6 @@ from tulle.labels.mechanisms.catalogue import (
 from tulle.labels.mechanisms.unbiased_response import MOST_ATOMS
 
 FloatArray = NDArray[np.float64]
-
-
-class NumericMechanism(RowMechanism, Protocol):
-    """A mechanism for numbers, which knows the moments of what it draws."""
-
-    def mean(self, label: float, /) -> SupportsFloat:
-        """Mean of the target, or of the noisy label where there is none."""
-
-    def variance(self, label: float, /) -> SupportsFloat:
-        """Variance of what `mean` is the mean of."""
-
-    @classmethod
-    def grid_of(cls, described: Description) -> LabelGrid:
-        """The declared range, from what `describe` said."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -148,7 +134,7 @@ def numeric_words() -> list[str]:
 
 
 def _judged(noise: LabelNoise, grid: LabelGrid, prior: FloatArray) -> NumericOption:
-    mechanism = cast(NumericMechanism, cast(RowNoise, noise).mechanism)
+    mechanism = cast(NumberMechanism, cast(RowNoise, noise).mechanism)
     variance = squared_bias = 0.0
     for label, weight in zip(grid.values.tolist(), prior.tolist(), strict=True):
         if weight > 0:

@@ -27,7 +27,7 @@ from tulle.labels.mechanisms.unit_response import (
     PerRowResponse,
     RowShare,
 )
-from tulle.labels.unit_labels import mean_covariance
+from tulle.labels.unit_rows import mean_covariance
 from tulle.mechanisms.noisy_reports import BinaryChannel
 from tulle.mechanisms.randomized_response import RandomizedResponseConfig
 from tulle.privacy.fields import check_count, check_finite, check_prob

@@ -4,22 +4,34 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from tulle.accounting.budget import Moment
 from tulle.accounting.ledger import Ledger
+from tulle.data.named_logs import FilePath, SchemaLike
+from tulle.data.prediction_file import read_predictions
+from tulle.data.source_files import content_sha256
 from tulle.data.tables.rows import RowSource
+from tulle.errors import DataError
 from tulle.labels.label_noise import LabelNoise, LabelSettings
 from tulle.labels.label_plan import BestMechanism, LabelPlan, plan_labels
-from tulle.labels.releases import evaluation
-from tulle.labels.releases.label_release import ReleaseRecord, release_labels
-from tulle.labels.releases.label_table import FilePath, LabelSource, SchemaLike
+from tulle.labels.label_release import ReleaseRecord, release_labels
+from tulle.labels.label_table import LabelSource
+from tulle.labels.noisy_table import (
+    NOISY_LABEL,
+    PROB_IF_NEGATIVE,
+    PROB_IF_POSITIVE,
+    read_noisy_columns,
+)
 from tulle.mechanisms.entropy import noise_source
+from tulle.mechanisms.noisy_reports import BinaryChannel
 from tulle.privacy.plan import Plan
 from tulle.privacy.units import Unit
-from tulle.quality.metrics import QualityMetrics
-from tulle.quality.noisy_labels import NoisyLabelMetrics
+from tulle.quality.metrics import QualityMetrics, evaluate_predictions
+from tulle.quality.noisy_labels import NoisyLabelMetrics, evaluate_on_reports
 from tulle.runs.charging import charge_to
 from tulle.runs.record import Result
-from tulle.runs.release_files import released_file, releasing_to
+from tulle.runs.release_files import read_record, released_file, releasing_to
 from tulle.runs.release_once import ReleaseOptions
 
 Mechanism = str | Mapping[str, object] | LabelSettings | BestMechanism | LabelNoise
@@ -151,7 +163,7 @@ def read_release(path: FilePath) -> Result[ReleaseRecord, Plan]:
     Raises:
       DataError: There is no record, or the table is not the one that it speaks of.
     """
-    record = evaluation.stored_record(Path(path))
+    record = _stored_record(Path(path))
     return Result(plan=record.plan, record=record, path=Path(path), is_stored=True)
 
 
@@ -169,9 +181,9 @@ def evaluate(
       Post-processing of the release: no cost.
     """
     if not isinstance(released, Result):
-        return evaluation.evaluate_on_release(_row_source(predictions), Path(released))
+        return _on_release(_row_source(predictions), Path(released))
     with released_file(released) as path:
-        return evaluation.evaluate_on_release(_row_source(predictions), path)
+        return _on_release(_row_source(predictions), path)
 
 
 def evaluate_raw(
@@ -195,8 +207,37 @@ def evaluate_raw(
       releases something about these rows.
     """
     with LabelSource(data=data, schema=schema, layout=layout).opened() as table:
-        return evaluation.evaluate_on_raw(_row_source(predictions), table)
+        labels = np.concatenate(list(table.label_blocks()))
+        rows, probabilities = read_predictions(_row_source(predictions), len(labels))
+        return evaluate_predictions(labels[rows], probabilities)
 
 
 def _row_source(given: object) -> RowSource:
     return Path(given) if isinstance(given, str | os.PathLike) else given
+
+
+def _stored_record(release: Path) -> ReleaseRecord:
+    """The record of a released table, which must be the table that it speaks of."""
+    record = read_record(release, ReleaseRecord.from_json)
+    if content_sha256(release) != record.table_sha256:
+        raise DataError(
+            f"{release.name} is not the table of its record; keep both as the release wrote them."
+        )
+    return record
+
+
+def _on_release(predictions: RowSource, release: Path) -> NoisyLabelMetrics:
+    """The estimated quality of predictions for rows of a released table of binary labels."""
+    record = _stored_record(release)
+    if PROB_IF_POSITIVE not in record.columns:
+        raise DataError(
+            f"{release.name} has no binary labels; compare numbers with its targets instead."
+        )
+    table = read_noisy_columns(release, (NOISY_LABEL, PROB_IF_NEGATIVE, PROB_IF_POSITIVE))
+    rows, probabilities = read_predictions(predictions, table.height)
+    chosen = table[rows]
+    channel = BinaryChannel(
+        prob_if_negative=chosen[PROB_IF_NEGATIVE].to_numpy(),
+        prob_if_positive=chosen[PROB_IF_POSITIVE].to_numpy(),
+    )
+    return evaluate_on_reports(chosen[NOISY_LABEL].to_numpy(), channel, probabilities)

@@ -28,9 +28,10 @@ from tulle.runs.card import Card
 
 if TYPE_CHECKING:
     from tulle.labels.label_grid import FloatArray, LabelGrid
+    from tulle.labels.label_mechanism import NumberMechanism
+    from tulle.labels.label_release import ReleaseRecord
     from tulle.labels.mechanisms.unit_response import UnitResponse
-    from tulle.labels.numeric_planner import NumericMechanism, NumericOption, NumericPlan
-    from tulle.labels.releases.label_release import ReleaseRecord
+    from tulle.labels.numeric_planner import NumericOption, NumericPlan
 
 
 def labels_page(record: "ReleaseRecord", card: Card) -> Page:
@@ -183,7 +184,7 @@ def variance_section(described: Description) -> Section:
 
 
 def _of_numbers(known: type[DescribedMechanism], described: Description) -> list[Block]:
-    numeric = cast("type[NumericMechanism]", known)
+    numeric = cast("type[NumberMechanism]", known)
     grid = numeric.grid_of(described)
     shown, prior, about = _weights(described, grid)
     plan = _numeric_plan(shown, float(described["epsilon"]), prior)
@@ -291,7 +292,7 @@ def _over_epsilon(epsilon: float) -> CurveChart:
     """Curves for bits: the best channel, the best added noise, and plain Laplace noise."""
     from tulle.labels.label_grid import LabelGrid
     from tulle.labels.mechanisms.added_noise import LaplaceLabels
-    from tulle.labels.mechanisms.binary_response import BinaryResponse
+    from tulle.labels.mechanisms.class_response import BinaryResponse
     from tulle.labels.mechanisms.stepped_noise import StaircaseLabels
 
     grid = LabelGrid(low=0.0, high=1.0)

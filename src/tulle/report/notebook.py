@@ -39,7 +39,7 @@ def record_page(record: Record, card: Card) -> Page:
       record: What the release says about itself.
       card: The card of the release.
     """
-    from tulle.labels.releases.label_release import ReleaseRecord
+    from tulle.labels.label_release import ReleaseRecord
     from tulle.select.decisions.chosen_ads import SelectionRecord
     from tulle.select.evaluation.evaluation_plan import EvaluationRecord
 

@@ -184,7 +184,7 @@ def _file_page(path: Path) -> Page:
 
 def _released_page(path: Path) -> Page:
     """The page of a table, by the format of the record beside it."""
-    from tulle.labels.releases.label_release import ReleaseRecord
+    from tulle.labels.label_release import ReleaseRecord
     from tulle.select.decisions.chosen_ads import SelectionRecord
     from tulle.select.evaluation.evaluation_plan import EvaluationRecord
 

@@ -4,8 +4,7 @@ import dataclasses
 from typing import Any
 
 from tulle.labels.label_grid import LabelGrid
-from tulle.labels.mechanisms.binary_response import BinaryResponse
-from tulle.labels.mechanisms.class_response import ClassResponse
+from tulle.labels.mechanisms.class_response import BinaryResponse, ClassResponse
 from tulle.labels.numeric_planner import NumericOption, plan_numeric
 from tulle.mechanisms.noisy_reports import variance_per_report
 from tulle.studio.panel import ChoiceField, Given, NumberField, Panel, command_line, count_field

@@ -96,9 +96,9 @@ def test_every_module_of_mechanisms_that_draws_is_audited_or_an_ingredient() -> 
 NO_RANDOMIZERS = {
     "labels.label_mechanism",
     "labels.label_noise",
-    "labels.mechanisms.rounding",
+    "labels.mechanisms.unbiased_search",
     "labels.mechanisms.unit_noise",
-    "labels.releases.label_release",
+    "labels.label_release",
     "measure.attribution.data_driven",
     "measure.queries.answers",
     "measure.queries.measuring",

@@ -10,9 +10,8 @@ import pytest
 from tulle.labels.label_grid import LabelGrid
 from tulle.labels.mechanisms.added_noise import LaplaceLabels
 from tulle.labels.mechanisms.bin_response import BinResponse
-from tulle.labels.mechanisms.binary_response import BinaryResponse
 from tulle.labels.mechanisms.catalogue import LABEL_MECHANISMS
-from tulle.labels.mechanisms.class_response import ClassResponse
+from tulle.labels.mechanisms.class_response import BinaryResponse, ClassResponse
 from tulle.labels.mechanisms.prior_response import PriorResponse
 from tulle.labels.mechanisms.stepped_noise import DiscreteLaplaceLabels, StaircaseLabels
 from tulle.labels.mechanisms.unbiased_response import UnbiasedResponse

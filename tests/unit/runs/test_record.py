@@ -8,7 +8,7 @@ import pytest
 
 from golden.card.fixed_card import make_plan
 from tulle.errors import ConfigError, DataError, TulleError
-from tulle.labels.releases.label_release import ReleaseRecord
+from tulle.labels.label_release import ReleaseRecord
 from tulle.measure.queries.answers import AnswerTable
 from tulle.measure.queries.measure_record import MeasureRecord
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise, release_rng

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tulle.errors import ConfigError
 from tulle.labels.label_grid import LabelGrid, NumberRange
 from tulle.labels.label_mechanism import (
     ChannelFacts,
@@ -24,9 +23,9 @@ from tulle.labels.label_mechanism import (
     DescribedMechanism,
     Description,
     FloatArray,
-    LabelKind,
     NoiseDensity,
     NoisyLabels,
+    NumberMechanism,
 )
 from tulle.labels.label_noise import RowNoise
 from tulle.mechanisms.entropy import NoiseSource, release_rng
@@ -45,12 +44,11 @@ _NUM_CUT_LABELS = 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AdditiveLabels(abc.ABC):
+class AdditiveLabels(NumberMechanism):
     """What mechanisms that add noise to a label share. Every field is public."""
 
     word: ClassVar[str]
     """The noise on the command line and on cards, before a word for clipping."""
-    label_kind: ClassVar[LabelKind] = LabelKind.NUMBERS
     has_rising_outputs: ClassVar[bool] = True
     rests_on_prior: ClassVar[bool] = False
 
@@ -62,39 +60,14 @@ class AdditiveLabels(abc.ABC):
     clip: bool = False
     """Whether the noisy label is cut to the range. That is biased: there is then no target."""
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.clip, bool):
-            raise ConfigError(f"clip={self.clip!r} must be True or False.")
-
     @property
     def name(self) -> str:
         """The word for it on the command line and on cards."""
         return f"{self.word}-clipped" if self.clip else self.word
 
-    @property
-    def far_labels(self) -> tuple[float, float]:
-        """The ends of the range."""
-        return self.grid.low, self.grid.high
-
     @abc.abstractmethod
     def event(self) -> Laplace | DiscreteLaplace | EpsilonDelta:
         """What one noisy label of a unit costs."""
-
-    @abc.abstractmethod
-    def mean(self, label: float) -> float:
-        """Mean of the noisy label over the noise."""
-
-    @abc.abstractmethod
-    def variance(self, label: float) -> float:
-        """Variance of the noisy label over the noise."""
-
-    def check_labels(self, raw_labels: NDArray[Any]) -> None:
-        """Refuses labels outside of the declared range, without showing them.
-
-        Privacy:
-          Releases nothing: the error shows none of the labels.
-        """
-        self.grid.check(raw_labels)
 
     def release(self, raw_labels: NDArray[Any], *, rng: NoiseSource | None = None) -> NoisyLabels:
         """Draws one noisy label a row, once.
@@ -125,11 +98,6 @@ class AdditiveLabels(abc.ABC):
         }
 
     @classmethod
-    def grid_of(cls, described: Description) -> LabelGrid:
-        """The declared range, from what `describe` said."""
-        return LabelGrid(**described["grid"])
-
-    @classmethod
     def from_description(cls, described: Description) -> Self:
         """The mechanism that `describe` spoke of."""
         return cls(
@@ -143,7 +111,7 @@ class AdditiveLabels(abc.ABC):
         density = own.density()
         if own.clip:
             return ChannelFacts(pictures=(density, own.cut_table()))
-        return ChannelFacts(pictures=(density,), variance=own.variance(own.grid.low))
+        return ChannelFacts(pictures=(density,), variance=float(own.variance(own.grid.low)))
 
     @abc.abstractmethod
     def _drawn(self, raw_labels: NDArray[Any], rng: NoiseSource) -> FloatArray:
@@ -190,7 +158,6 @@ class LaplaceLabels(AdditiveLabels):
     word: ClassVar[str] = "laplace"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         _ = self.noise
 
     @functools.cached_property

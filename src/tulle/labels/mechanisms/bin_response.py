@@ -18,8 +18,8 @@ from tulle.labels.label_mechanism import (
     ChannelFacts,
     DescribedMechanism,
     Description,
-    LabelKind,
     NoisyLabels,
+    NumberMechanism,
     response_table,
 )
 from tulle.labels.mechanisms.bin_search import (
@@ -40,7 +40,7 @@ from tulle.privacy.events import RandomizedResponse
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class BinResponse:
+class BinResponse(NumberMechanism):
     """K-ary randomized response on the best bins. Every field is public information."""
 
     grid: LabelGrid
@@ -57,8 +57,6 @@ class BinResponse:
     response: RandomizedResponseConfig = dataclasses.field(init=False)
     """The randomizer of the bins."""
 
-    label_kind: ClassVar[LabelKind] = LabelKind.NUMBERS
-    has_rising_outputs: ClassVar[bool] = False
     name: ClassVar[str] = "rr-on-bins"
 
     def __post_init__(self) -> None:
@@ -80,22 +78,9 @@ class BinResponse:
         """True if the prior prefers some values, and so must not come from these labels."""
         return is_informative(self.prior)
 
-    @property
-    def far_labels(self) -> tuple[float, float]:
-        """The ends of the range, which are in different bins."""
-        return self.grid.low, self.grid.high
-
     def event(self) -> RandomizedResponse:
         """What one noisy label of a unit costs."""
         return self.response.event()
-
-    def check_labels(self, raw_labels: NDArray[Any]) -> None:
-        """Refuses labels outside of the declared range, without showing them.
-
-        Privacy:
-          Releases nothing: the error shows none of the labels.
-        """
-        self.grid.check(raw_labels)
 
     @property
     def bin_means(self) -> FloatArray:
@@ -130,12 +115,6 @@ class BinResponse:
         means = self.bin_means
         squares = lie * (targets**2).sum() + gain * targets**2
         return np.asarray(squares - means**2)[self._bins_of(labels)]
-
-    def report_mean(self, labels: ArrayLike) -> FloatArray:
-        """Mean of the report itself, before debiasing, of each label."""
-        lie, gain = self._lie_and_gain()
-        values = self.bins.values
-        return np.asarray(lie * values.sum() + gain * values)[self._bins_of(labels)]
 
     @property
     def expected_variance(self) -> float:
@@ -185,11 +164,6 @@ class BinResponse:
             "expected_squared_bias": self.expected_squared_bias,
             "largest_bias": float(np.abs(self.bias(self.grid.values)).max()),
         }
-
-    @classmethod
-    def grid_of(cls, described: Description) -> LabelGrid:
-        """The declared range, from what `describe` said."""
-        return LabelGrid(low=described["low"], high=described["high"], step=described["step"])
 
     @classmethod
     def channel_facts(cls, described: Description) -> ChannelFacts:

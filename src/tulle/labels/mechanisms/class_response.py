@@ -1,9 +1,13 @@
-"""Randomized response on a label that is one of K classes.
+"""Randomized response on a label that is 0 or 1, or one of K classes, ready to train on.
 
-A report is the truth, or, with probability p, a class drawn evenly. So the mean over
+No other mechanism of the same epsilon says more about one bit: every one of them is
+a randomized response whose report was garbled further (Kairouz, Oh, Viswanath 2016).
+What is left to choose is how to train on the reports: the targets and the channel
+that come with them serve debiased losses, forward correction and calibration.
+
+With K classes a report is the truth, or, with probability p, a class drawn evenly. So the mean over
 the noise of any function g of the report is (1 - p) g(truth) + p mean(g), and what
-undoes it is g' = (g(report) - p mean(g)) / (1 - p). Counts, one-hot targets and
-losses for each class are all such functions.
+undoes it is g' = (g(report) - p mean(g)) / (1 - p). One-hot targets are such functions.
 """
 
 import dataclasses
@@ -11,11 +15,12 @@ import functools
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from tulle.errors import ConfigError, DataError
+from tulle.errors import DataError
 from tulle.labels.label_mechanism import (
     ChannelFacts,
+    ChannelTable,
     DescribedMechanism,
     Description,
     LabelKind,
@@ -24,9 +29,11 @@ from tulle.labels.label_mechanism import (
 )
 from tulle.labels.label_noise import RowNoise
 from tulle.mechanisms.entropy import NoiseSource
-from tulle.mechanisms.noisy_reports import BinaryChannel, count_reports, debias_counts
+from tulle.mechanisms.noisy_reports import BinaryChannel
 from tulle.mechanisms.randomized_response import (
+    Bits,
     RandomizedResponseConfig,
+    release_randomized_bits,
     release_randomized_response,
 )
 from tulle.privacy.events import RandomizedResponse
@@ -34,6 +41,109 @@ from tulle.privacy.fields import check_count
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BinaryResponse:
+    """Randomized response on labels 0 and 1, with its epsilon. Every field is public."""
+
+    epsilon: float
+    """Largest log-likelihood ratio of a report between the two labels."""
+
+    label_kind: ClassVar[LabelKind] = LabelKind.BITS
+    has_rising_outputs: ClassVar[bool] = False
+    rests_on_prior: ClassVar[bool] = False
+    far_labels: ClassVar[tuple[float, float]] = (0, 1)
+    name: ClassVar[str] = "rr"
+
+    def __post_init__(self) -> None:
+        _ = self.response
+
+    @functools.cached_property
+    def response(self) -> RandomizedResponseConfig:
+        """The settings of the sampler."""
+        return RandomizedResponseConfig(epsilon=self.epsilon)
+
+    @functools.cached_property
+    def channel(self) -> BinaryChannel:
+        """The probabilities that the sampler realises."""
+        return BinaryChannel.of_response(self.response)
+
+    def event(self) -> RandomizedResponse:
+        """What one noisy label of a unit costs."""
+        return self.response.event()
+
+    def variance(self, label: int) -> float:
+        """Variance of the target over the noise; the same for both labels."""
+        return float(self.channel.target_variance(label))
+
+    def check_labels(self, raw_labels: NDArray[Any]) -> None:
+        """Refuses labels other than 0 and 1, without showing them.
+
+        Privacy:
+          Releases nothing: the error shows none of the labels.
+        """
+        _checked_bits(raw_labels)
+
+    def release(self, raw_labels: NDArray[Any], *, rng: NoiseSource | None = None) -> NoisyLabels:
+        """Draws one noisy label a row, once.
+
+        Args:
+          raw_labels: Labels 0 and 1, as numbers or truth values.
+          rng: Source of the noise; None: the operating system. Sensitive: never log its state.
+
+        Privacy:
+          Unit: one label, replace. Local: each label is noised on its own.
+          Event: one RandomizedResponse. Relies on: one label a unit, drawn once.
+        """
+        reports = release_randomized_bits(_checked_bits(raw_labels), self.response, rng=rng)
+        return NoisyLabels(
+            labels=reports,
+            targets=self.channel.debiased_targets((0, 1))[reports],
+            noise_variance=np.asarray(self.variance(0)),
+            channel=self.channel,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Settings and the channel's numbers as plain data."""
+        low, high = self.channel.debiased_targets((0, 1)).tolist()
+        return {
+            "mechanism": self.name,
+            "epsilon": self.epsilon,
+            "prob_if_negative": float(self.channel.prob_if_negative),
+            "prob_if_positive": float(self.channel.prob_if_positive),
+            "target_of_report_0": low,
+            "target_of_report_1": high,
+            "noise_variance": self.variance(0),
+        }
+
+    @classmethod
+    def channel_facts(cls, described: Description) -> ChannelFacts:
+        """The channel of two labels, from what `describe` said."""
+        negative, positive = described["prob_if_negative"], described["prob_if_positive"]
+        probs = [(1 - prob, prob) for prob in (negative, positive)]
+        return ChannelFacts(
+            pictures=(ChannelTable(labels=("0", "1"), reports=("0", "1"), probs=probs),),
+            variance=described["noise_variance"],
+            true_report_prob=(1 - negative + positive) / 2,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BinaryRr:
+    """Randomized response on each label of 0 or 1."""
+
+    kind: ClassVar[str] = BinaryResponse.name
+    mechanism_class: ClassVar[type[DescribedMechanism]] = BinaryResponse
+
+    @classmethod
+    def example(cls) -> "BinaryRr":
+        """Settings for audits and contracts."""
+        return cls()
+
+    def noise(self, epsilon: float) -> RowNoise:
+        """The noise on labels that costs this epsilon in all."""
+        return RowNoise(mechanism=BinaryResponse(epsilon=epsilon))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,48 +175,17 @@ class ClassResponse:
         """Probability p with which a report is drawn evenly, as the sampler realises it."""
         return float(self.num_classes * self.response.support_probs.if_not_held)
 
-    @property
-    def channel(self) -> BinaryChannel | None:
-        """The channel of two classes; None for more."""
-        return BinaryChannel.of_response(self.response) if self.num_classes == 2 else None
-
     def event(self) -> RandomizedResponse:
         """What one noisy label of a unit costs."""
         return self.response.event()
 
-    def debiased_counts(self, reports: NDArray[Any]) -> FloatArray:
-        """How many rows have each class, estimated without bias; may be negative."""
-        counts = count_reports(self._checked(reports), self.response)
-        return debias_counts(counts, int(np.size(reports)), self.response)
-
     def debiased_indicators(self, reports: NDArray[Any]) -> FloatArray:
         """One row of K targets a report, whose mean over the noise is the label's one-hot row."""
-        return self.debiased_values(np.eye(self.num_classes), reports)
-
-    def debiased_values(self, class_values: ArrayLike, reports: NDArray[Any]) -> FloatArray:
-        """What to use for a function of the class so that its mean is that of the true class.
-
-        Args:
-          class_values: The function, one number or one vector for each class.
-          reports: Noisy labels.
-        """
-        return self._debiased_table(class_values)[self._checked(reports)]
-
-    def mean(self, label: int, class_values: ArrayLike) -> FloatArray:
-        """Mean over the noise of the debiased function for a row with this label."""
-        return np.asarray(self._report_probs(label) @ self._debiased_table(class_values))
-
-    def variance(self, label: int, class_values: ArrayLike) -> FloatArray:
-        """Variance over the noise of the debiased function for a row with this label."""
-        # A report is the truth with probability 1 - p and even otherwise, so with d the distance of
-        # g from g(truth): Var g(report) = p mean(d^2) - (p mean(d))^2.
-        values = self._checked_values(class_values)
-        self._report_probs(label)
-        distances = values - values[label]
-        random_prob = self.random_prob
-        spread = random_prob * (distances**2).mean(axis=0)
-        drift = random_prob * distances.mean(axis=0)
-        return np.asarray((spread - drift**2) / self._gain**2)
+        probs = self.response.support_probs
+        # 1 - p as a difference of exact fractions: no digit is lost near p = 1.
+        gain = float(probs.if_held - probs.if_not_held)
+        table = (np.eye(self.num_classes) - self.random_prob / self.num_classes) / gain
+        return np.asarray(table[checked_classes(reports, self.num_classes)])
 
     def check_labels(self, raw_labels: NDArray[Any]) -> None:
         """Refuses labels that are not a class, without showing them.
@@ -114,7 +193,7 @@ class ClassResponse:
         Privacy:
           Releases nothing: the error shows none of the labels.
         """
-        self._checked(raw_labels)
+        checked_classes(raw_labels, self.num_classes)
 
     def release(self, raw_labels: NDArray[Any], *, rng: NoiseSource | None = None) -> NoisyLabels:
         """Draws one noisy label a row, once.
@@ -127,10 +206,14 @@ class ClassResponse:
           Unit: one label, replace. Local: each label is noised on its own.
           Event: one RandomizedResponse. Relies on: one label a unit, drawn once.
         """
-        reports = release_randomized_response(self._checked(raw_labels), self.response, rng=rng)
-        channel = self.channel
-        if channel is None:
+        classes = checked_classes(raw_labels, self.num_classes)
+        return self.noisy_labels(release_randomized_response(classes, self.response, rng=rng))
+
+    def noisy_labels(self, reports: IntArray) -> NoisyLabels:
+        """The reports with what to train on, which only two classes have."""
+        if self.num_classes > 2:
             return NoisyLabels(labels=reports, targets=None, noise_variance=None)
+        channel = BinaryChannel.of_response(self.response)
         return NoisyLabels(
             labels=reports,
             targets=channel.debiased_targets(reports),
@@ -156,36 +239,6 @@ class ClassResponse:
         names = [str(number) for number in range(described["num_classes"])]
         truth, other = described["prob_of_the_truth"], described["prob_of_each_other_class"]
         return ChannelFacts(pictures=(response_table(names, truth, other),), true_report_prob=truth)
-
-    @property
-    def _gain(self) -> float:
-        """1 - p, without the loss of digits near p = 1."""
-        probs = self.response.support_probs
-        return float(probs.if_held - probs.if_not_held)
-
-    def _debiased_table(self, class_values: ArrayLike) -> FloatArray:
-        values = self._checked_values(class_values)
-        return np.asarray((values - self.random_prob * values.mean(axis=0)) / self._gain)
-
-    def _checked_values(self, class_values: ArrayLike) -> FloatArray:
-        values = np.asarray(class_values, np.float64)
-        if values.ndim == 0 or values.shape[0] != self.num_classes:
-            raise ConfigError(
-                f"class_values has the shape {values.shape}; give one number or one vector for "
-                f"each of the num_classes={self.num_classes} classes."
-            )
-        return values
-
-    def _report_probs(self, label: int) -> FloatArray:
-        if label not in range(self.num_classes):
-            raise ConfigError(f"label={label!r} must be from 0 to {self.num_classes - 1}.")
-        probs = self.response.support_probs
-        report_probs = np.full(self.num_classes, float(probs.if_not_held))
-        report_probs[label] = float(probs.if_held)
-        return report_probs
-
-    def _checked(self, raw_labels: NDArray[Any]) -> IntArray:
-        return checked_classes(raw_labels, self.num_classes)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -231,3 +284,22 @@ def checked_classes(raw_labels: NDArray[Any], num_classes: int) -> IntArray:
         f"labels must be classes from 0 to num_classes - 1 = {num_classes - 1} and not missing; "
         "drop rows without a label and encode the others first."
     )
+
+
+def _checked_bits(raw_labels: NDArray[Any]) -> Bits:
+    labels = np.asarray(raw_labels)
+    if labels.dtype == np.bool_:
+        return labels.view(np.uint8)
+    is_number = labels.dtype.kind in "iuf"
+    # Bytes are told by their largest value, which is far cheaper than two comparisons.
+    is_byte = labels.dtype == np.uint8
+    is_binary = is_number and (
+        labels.size == 0
+        or bool(labels.max() <= 1 if is_byte else ((labels == 0) | (labels == 1)).all())
+    )
+    if not is_binary:
+        raise DataError(
+            "labels must be 0 or 1 and not missing; drop rows without a label and encode the "
+            "others first, or use a mechanism for classes or numbers."
+        )
+    return labels.astype(np.uint8, copy=False)

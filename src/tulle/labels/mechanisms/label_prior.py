@@ -94,19 +94,13 @@ class PrivatePrior:
     """One for each cell; may be negative."""
 
     @property
-    def event(self) -> DiscreteLaplace:
-        """What the histogram costs, whether its prior is used or not."""
-        return self.config.event()
-
-    @property
     def weights(self) -> FloatArray:
         """The prior: one weight for each value of the label, evenly within a cell."""
         kept = np.maximum(self.noisy_counts, 0)
         if not kept.any():
             return np.full(self.config.num_values, 1 / self.config.num_values)
         cells = self.config.cell_of_value
-        num_values_in = np.bincount(cells)
-        each = (kept / num_values_in)[cells]
+        each = (kept / np.bincount(cells))[cells]
         return np.asarray(each / each.sum())
 
     def describe(self) -> dict[str, Any]:
@@ -120,35 +114,19 @@ class PrivatePrior:
         }
 
 
-def release_label_prior(
-    raw_labels: NDArray[Any], config: LabelPriorConfig, *, rng: NoiseSource | None = None
+def release_prior_of_counts(
+    raw_counts: IntArray, config: LabelPriorConfig, *, rng: NoiseSource | None = None
 ) -> PrivatePrior:
-    """Counts the labels in each cell and adds noise.
+    """Adds noise to the number of labels in each cell.
 
     Args:
-      raw_labels: Labels within the declared range.
+      raw_counts: What `raw_cell_counts` gave, added up over the blocks of the table.
       config: Cells and privacy.
       rng: Source of the noise; None: the operating system. Sensitive: never log its state.
 
     Privacy:
       Unit: one label, replace. L1 sensitivity: 2. Event: one DiscreteLaplace for all cells
       together. Relies on: one label a unit, and a number of rows that is public.
-    """
-    return release_prior_of_counts(raw_cell_counts(raw_labels, config), config, rng=rng)
-
-
-def release_prior_of_counts(
-    raw_counts: IntArray, config: LabelPriorConfig, *, rng: NoiseSource | None = None
-) -> PrivatePrior:
-    """Adds noise to counts that were summed over the blocks of a long table.
-
-    Args:
-      raw_counts: What `raw_cell_counts` gave, added up over all rows.
-      config: Cells and privacy.
-      rng: Source of the noise; None: the operating system. Sensitive: never log its state.
-
-    Privacy:
-      As `release_label_prior`.
     """
     num_cells = int(config.cell_of_value[-1]) + 1
     if np.shape(raw_counts) != (num_cells,):

@@ -133,23 +133,10 @@ class PriorResponse:
         """Probability that a report is the label, if labels follow the prior; mean over rows."""
         return float(true_report_probs(self.prior, self.epsilon).max(axis=1).mean())
 
-    def debiased_indicators(self, reports: NDArray[Any]) -> FloatArray:
-        """One row of K targets a report, whose mean over the noise is the label's one-hot row.
-
-        Raises:
-          ConfigError: A class is never reported, so nothing says how often it was held.
-        """
-        if not self.is_invertible:
-            raise ConfigError(
-                f"epsilon={self.epsilon} leaves only the likely classes to report, which cannot be "
-                "undone; use class-rr for targets without bias."
-            )
-        return self._plain.debiased_indicators(reports)
-
     def could_report(self, classes: NDArray[Any]) -> BoolArray:
         """Whether one class a row is among those that the row's prior lets through."""
         ranks = self._ranks_of(checked_classes(classes, self.num_classes))
-        return np.asarray(ranks < self._num_reported_in(ranks.size))
+        return np.asarray(ranks < self.num_reported)
 
     def check_labels(self, raw_labels: NDArray[Any]) -> None:
         """Refuses labels that are not a class, without showing them.
@@ -175,21 +162,10 @@ class PriorResponse:
         if labels.ndim != 1:
             raise DataError(f"labels have the shape {labels.shape}, must be a vector.")
         ranks = self._draw_ranks(self._ranks_of(labels), rng or release_rng())
-        classes = self.ranking[0] if self.prior.ndim == 1 else self.ranking
-        reports = (
-            classes[ranks]
-            if classes.ndim == 1
-            else np.take_along_axis(classes, ranks[:, None], axis=1)[:, 0]
-        )
-        channel = self._plain.channel
-        if channel is None:
-            return NoisyLabels(labels=reports, targets=None, noise_variance=None)
-        return NoisyLabels(
-            labels=reports,
-            targets=channel.debiased_targets(reports),
-            noise_variance=channel.target_variance(0),
-            channel=channel,
-        )
+        if self.prior.ndim == 1:
+            return self._plain.noisy_labels(self.ranking[0][ranks])
+        reports = np.take_along_axis(self.ranking, ranks[:, None], axis=1)[:, 0]
+        return self._plain.noisy_labels(reports)
 
     def describe(self) -> dict[str, Any]:
         """Settings and the channel's numbers as plain data; a matrix of priors by its shape."""
@@ -244,12 +220,9 @@ class PriorResponse:
         is_before |= (self.prior == own) & (np.arange(self.num_classes) < classes[:, None])
         return np.asarray(is_before.sum(axis=1))
 
-    def _num_reported_in(self, num_rows: int) -> IntArray:
-        return np.broadcast_to(self.num_reported, (num_rows,))
-
     def _draw_ranks(self, raw_ranks: IntArray, rng: NoiseSource) -> IntArray:
         """The rank to report for each true rank; rows of one k together."""
-        num_reported = self._num_reported_in(raw_ranks.size)
+        num_reported = np.broadcast_to(self.num_reported, raw_ranks.shape)
         ranks = np.empty(raw_ranks.size, np.int64)
         for count in np.unique(self.num_reported).tolist():
             rows = np.flatnonzero(num_reported == count)

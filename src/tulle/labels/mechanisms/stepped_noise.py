@@ -40,7 +40,6 @@ class _SteppedLabels(AdditiveLabels):
     """Symmetric noise in whole steps of the label's grid, or of a finer one."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         _ = self.noise
 
     @property

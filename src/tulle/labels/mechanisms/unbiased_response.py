@@ -22,17 +22,17 @@ from tulle.labels.label_mechanism import (
     ChannelTable,
     DescribedMechanism,
     Description,
-    LabelKind,
     NoisyLabels,
+    NumberMechanism,
 )
 from tulle.labels.mechanisms.label_prior import NumberPriorSettings, is_informative
-from tulle.labels.mechanisms.rounding import Rounding, choose_atoms
 from tulle.labels.mechanisms.unbiased_program import FloatArray, Problem
-from tulle.labels.mechanisms.unbiased_search import SearchLimits, Solution, solve
+from tulle.labels.mechanisms.unbiased_search import Rounding, SearchLimits, Solution, solve
 from tulle.mechanisms.entropy import NoiseSource, release_rng
 from tulle.mechanisms.finite_channel import FiniteChannel
 from tulle.mechanisms.thresholds import WORD_VALUES
 from tulle.privacy.events import EpsilonDelta
+from tulle.privacy.fields import check_count
 
 LEAST_EPSILON, MOST_EPSILON = 0.01, 16.0
 """Range of epsilon in which the linear program is well conditioned; tests solve both ends."""
@@ -43,12 +43,14 @@ _EPSILON_MARGIN = 1e-9
 """Share of epsilon that the search leaves to the rounding of probabilities to whole words."""
 _FLOOR_SHARE = 1e-3
 """Weight that all atoms together have at least: an atom of weight 0 would have no price."""
+_PRIOR_SHARE = 0.5
+"""Share of the atoms that follow the prior; the others are spread evenly, as it may be wrong."""
 _MAX_RELATIVE_BIAS = 1e-9
 """Bias, in ranges of the label, above which the mechanism is refused as not unbiased."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class UnbiasedResponse:
+class UnbiasedResponse(NumberMechanism):
     """The optimal unbiased randomizer of a label. Every field is public information."""
 
     grid: LabelGrid
@@ -73,8 +75,6 @@ class UnbiasedResponse:
     """No unbiased randomizer of the atoms saves more than this share of the variance: proven
     by a dual solution, for the prior that the search uses."""
 
-    label_kind: ClassVar[LabelKind] = LabelKind.NUMBERS
-    has_rising_outputs: ClassVar[bool] = False
     name: ClassVar[str] = "unbiased"
 
     def __post_init__(self) -> None:
@@ -104,11 +104,6 @@ class UnbiasedResponse:
         return is_informative(self.prior)
 
     @property
-    def far_labels(self) -> tuple[float, float]:
-        """The ends of the range."""
-        return self.grid.low, self.grid.high
-
-    @property
     def outputs(self) -> FloatArray:
         """All noisy labels there are, ascending."""
         return np.array(self.channel.outputs)
@@ -121,14 +116,6 @@ class UnbiasedResponse:
     def event(self) -> EpsilonDelta:
         """What one noisy label of a unit costs."""
         return EpsilonDelta(epsilon=self.epsilon)
-
-    def check_labels(self, raw_labels: NDArray[Any]) -> None:
-        """Refuses labels outside of the declared range, without showing them.
-
-        Privacy:
-          Releases nothing: the error shows none of the labels.
-        """
-        self.grid.check(raw_labels)
 
     def mean(self, labels: ArrayLike) -> FloatArray:
         """Mean of the noisy label of each label: the label itself, up to `bias`."""
@@ -197,11 +184,6 @@ class UnbiasedResponse:
         }
 
     @classmethod
-    def grid_of(cls, described: Description) -> LabelGrid:
-        """The declared range, from what `describe` said."""
-        return LabelGrid(low=described["low"], high=described["high"], step=described["step"])
-
-    @classmethod
     def channel_facts(cls, described: Description) -> ChannelFacts:
         """The channel from what `describe` said: some of many labels, outputs in groups."""
         atoms, outputs = described["atoms"], described["outputs"]
@@ -236,6 +218,29 @@ class UnbiasedRr(NumberPriorSettings):
     def _built(self, epsilon: float, prior: FloatArray) -> UnbiasedResponse:
         atoms = min(self.atoms or MOST_ATOMS, self._num_values)
         return UnbiasedResponse(epsilon=epsilon, grid=self.grid, prior=prior, atoms=atoms)
+
+
+def choose_atoms(values: FloatArray, prior: FloatArray, max_atoms: int) -> FloatArray:
+    """Some of the values, with both ends, close together where labels are likely.
+
+    Rounding adds about p h^2 / 6 for spacing h, which is least for spacing as
+    p^(-1/3); half of the atoms are spread evenly, since the prior may be wrong.
+
+    Args:
+      values: All values of the label, ascending.
+      prior: How likely each is.
+      max_atoms: Most values to take.
+    """
+    check_count("atoms", max_atoms, least=2)
+    if values.size <= max_atoms:
+        return values
+    likely = np.cbrt(prior)
+    density = (1 - _PRIOR_SHARE) / values.size + _PRIOR_SHARE * likely / likely.sum()
+    # Between neighbours, so that the first value is at 0 and the last at the end.
+    reached = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
+    wanted = np.linspace(0.0, reached[-1], max_atoms)
+    places = np.rint(np.interp(wanted, reached, np.arange(values.size))).astype(np.int64)
+    return np.asarray(values[np.unique(np.concatenate([places, [0, values.size - 1]]))])
 
 
 def _problem(rounding: Rounding, atom_prior: FloatArray, epsilon: float) -> Problem:

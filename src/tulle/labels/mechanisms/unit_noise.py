@@ -17,8 +17,7 @@ from tulle.labels.mechanisms.unit_response import (
     RowShare,
     UnitResponse,
 )
-from tulle.labels.unit_labels import UnitNoisyLabels, check_binary_labels
-from tulle.labels.unit_rows import KeptRows, UnitRows
+from tulle.labels.unit_rows import KeptRows, UnitNoisyLabels, UnitRows, check_binary_labels
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.noisy_reports import BinaryChannel
 from tulle.privacy.events import Event

@@ -23,14 +23,15 @@ from tulle.labels.label_mechanism import (
     LabelKind,
     RowChannels,
 )
-from tulle.labels.unit_labels import (
+from tulle.labels.unit_rows import (
+    KeptRows,
     UnitNoisyLabels,
+    UnitRows,
+    cap_rows,
     channel_of,
     check_binary_labels,
     release_blocks,
-    row_channel,
 )
-from tulle.labels.unit_rows import KeptRows, UnitRows, cap_rows
 from tulle.mechanisms.entropy import NoiseSource, release_rng
 from tulle.mechanisms.joint_response import (
     ConversionChoice,
@@ -46,7 +47,7 @@ from tulle.mechanisms.randomized_response import (
 )
 from tulle.mechanisms.subset_ranks import BitMatrix
 from tulle.privacy.events import Composed, Event, Parallel, RandomizedResponse, Repeated
-from tulle.privacy.fields import check_count, check_prob
+from tulle.privacy.fields import check_choice, check_count, check_prob
 from tulle.privacy.plan import Bound
 
 MOST_PARTS = 64
@@ -68,6 +69,13 @@ class RowShare(enum.Enum):
     """Every row gets epsilon over the number of rows that its unit keeps."""
 
 
+_CHOICES: dict[str, type[enum.Enum]] = {
+    "row_choice": KeptRows,
+    "row_share": RowShare,
+    "conversion_choice": ConversionChoice,
+}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UnitResponse(abc.ABC):
     """A way to release the labels of units that own several rows. All settings are public.
@@ -76,6 +84,8 @@ class UnitResponse(abc.ABC):
     """
 
     label_kind: ClassVar[LabelKind] = LabelKind.UNITS
+    described: ClassVar[tuple[str, ...]]
+    """Fields that a record states, in its order."""
 
     epsilon: float
     """Largest log-likelihood ratio between any two label vectors of a unit."""
@@ -85,8 +95,9 @@ class UnitResponse(abc.ABC):
     """Which rows of a unit are kept where it has more."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.row_choice, KeptRows):
-            raise ConfigError(f"row_choice={self.row_choice!r} must be a KeptRows, e.g. FIRST.")
+        for name, choices in _CHOICES.items():
+            if hasattr(self, name):
+                object.__setattr__(self, name, check_choice(name, getattr(self, name), choices))
         if self.max_rows_per_unit is not None:
             check_count("max_rows_per_unit", self.max_rows_per_unit)
 
@@ -132,9 +143,13 @@ class UnitResponse(abc.ABC):
             ways.append(PerRowResponse(**shared, row_share=RowShare.EQUAL))
         return [way for way in ways if way.describe() != self.describe()]
 
-    @abc.abstractmethod
     def describe(self) -> dict[str, Any]:
         """Settings as plain data."""
+        values = {name: getattr(self, name) for name in self.described}
+        return {"mechanism": self.name} | {
+            name: value.value if isinstance(value, enum.Enum) else value
+            for name, value in values.items()
+        }
 
     def bounds(self) -> tuple[Bound, ...]:
         """The cap on rows, where there is one."""
@@ -196,9 +211,9 @@ class UnitResponse(abc.ABC):
         return ChannelFacts(pictures=(picture,))
 
     @classmethod
-    @abc.abstractmethod
     def from_description(cls, described: Description) -> Self:
         """The mechanism that `describe` spoke of."""
+        return cls(**{name: described[name] for name in cls.described})
 
     def sizes_shown(self) -> range:
         """The numbers of rows that a unit may keep, as far as a page shows them."""
@@ -227,12 +242,13 @@ class PerRowResponse(UnitResponse):
     """How the rows of a unit share epsilon. Equal shares need a cap on rows."""
 
     name: ClassVar[str] = "unit-rr"
+    described: ClassVar[tuple[str, ...]] = (
+        *("epsilon", "max_rows_per_unit", "row_share", "row_choice"),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         RandomizedResponse(epsilon=self.epsilon)
-        if not isinstance(self.row_share, RowShare):
-            raise ConfigError(f"row_share={self.row_share!r} must be a RowShare, e.g. OWN.")
         if self.max_rows_per_unit is not None:
             self.response(self.max_rows_per_unit)
         elif self.row_share is RowShare.EQUAL:
@@ -256,26 +272,6 @@ class PerRowResponse(UnitResponse):
     def row_channel(self, length: int) -> BinaryChannel:
         """What the report of a row says, in a unit with that many rows."""
         return channel_of(self.response(length).support_probs)
-
-    def describe(self) -> dict[str, Any]:
-        """Settings as plain data."""
-        return {
-            "mechanism": self.name,
-            "epsilon": self.epsilon,
-            "max_rows_per_unit": self.max_rows_per_unit,
-            "row_share": self.row_share.value,
-            "row_choice": self.row_choice.value,
-        }
-
-    @classmethod
-    def from_description(cls, described: Description) -> Self:
-        """The mechanism that `describe` spoke of."""
-        return cls(
-            epsilon=described["epsilon"],
-            max_rows_per_unit=described["max_rows_per_unit"],
-            row_share=RowShare(described["row_share"]),
-            row_choice=KeptRows(described["row_choice"]),
-        )
 
     def _charged(self, sizes: list[int]) -> list[int]:
         # With equal shares one row more costs more: the largest units bound the others.
@@ -311,12 +307,14 @@ class JointResponse(UnitResponse):
     """A public guess of the share of labels that are 1. Only the stated noise variance uses it."""
 
     most_ones: ClassVar[int] = 1
+    described: ClassVar[tuple[str, ...]] = (
+        *("epsilon", "max_conversions_per_unit", "max_rows_per_unit", "row_choice"),
+        *("conversion_choice", "assumed_base_rate"),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("max_conversions_per_unit", self.max_conversions_per_unit)
-        if not isinstance(self.subset, bool):
-            raise ConfigError(f"subset={self.subset!r} must be True or False.")
         if self.subset and self.max_conversions_per_unit != 1:
             raise ConfigError(
                 f"max_conversions_per_unit={self.max_conversions_per_unit} must be 1 with "
@@ -351,7 +349,7 @@ class JointResponse(UnitResponse):
 
     def row_channel(self, length: int) -> BinaryChannel:
         """What the report of a row says about its label within the cap of conversions."""
-        return row_channel(self.vector_config(length))
+        return channel_of(self.vector_config(length).row_probs)
 
     def bounds(self) -> tuple[Bound, ...]:
         """The caps on rows and on conversions."""
@@ -362,30 +360,11 @@ class JointResponse(UnitResponse):
             Bound(what="conversions per unit", limit=limit, where=where),
         )
 
-    def describe(self) -> dict[str, Any]:
-        """Settings as plain data."""
-        return {
-            "mechanism": self.name,
-            "epsilon": self.epsilon,
-            "max_conversions_per_unit": self.max_conversions_per_unit,
-            "max_rows_per_unit": self.max_rows_per_unit,
-            "row_choice": self.row_choice.value,
-            "conversion_choice": self.conversion_choice.value,
-            "assumed_base_rate": self.assumed_base_rate,
-        }
-
     @classmethod
     def from_description(cls, described: Description) -> Self:
         """The mechanism that `describe` spoke of."""
-        return cls(
-            epsilon=described["epsilon"],
-            max_conversions_per_unit=described["max_conversions_per_unit"],
-            max_rows_per_unit=described["max_rows_per_unit"],
-            subset=described["mechanism"] == "joint-subset",
-            row_choice=KeptRows(described["row_choice"]),
-            conversion_choice=ConversionChoice(described["conversion_choice"]),
-            assumed_base_rate=described["assumed_base_rate"],
-        )
+        subset = described["mechanism"] == "joint-subset"
+        return dataclasses.replace(super().from_description(described), subset=subset)
 
     def _event_of(self, size: int) -> Event:
         return self.vector_config(size).event()
@@ -400,6 +379,6 @@ class JointResponse(UnitResponse):
             return release_joint_response(raw_vectors, config_of(raw_vectors.shape[1]), rng=rng)
 
         def channel(length: int) -> BinaryChannel:
-            return row_channel(config_of(length))
+            return channel_of(config_of(length).row_probs)
 
         return release_blocks(raw_labels, capped, draw, channel, base_rate=self.assumed_base_rate)

@@ -15,7 +15,6 @@ from tulle.labels.mechanisms.label_prior import (
     LearntPriorNoise,
     PrivatePrior,
     raw_cell_counts,
-    release_label_prior,
     release_prior_of_counts,
 )
 from tulle.labels.mechanisms.prior_response import PriorRr
@@ -97,7 +96,7 @@ def test_coarse_counts_are_spread_evenly_over_their_cell() -> None:
 @pytest.mark.parametrize("config", [COARSE, CLASSES], ids=["coarse grid", "classes"])
 def test_a_release_gives_a_prior_that_mechanisms_accept(config: LabelPriorConfig) -> None:
     raw = np.random.default_rng(0).integers(0, config.num_values, 5000)
-    prior = release_label_prior(raw, config, rng=SeededNoise(1))
+    prior = release_prior_of_counts(raw_cell_counts(raw, config), config, rng=SeededNoise(1))
     check_prior(prior.weights, config.num_values)
     assert prior.noisy_counts.dtype == np.int64
     facts = prior.describe()
@@ -108,7 +107,7 @@ def test_a_release_gives_a_prior_that_mechanisms_accept(config: LabelPriorConfig
 def test_counts_of_blocks_add_up_to_those_of_the_table() -> None:
     raw = np.random.default_rng(1).integers(0, 4, 90)
     counts = sum(raw_cell_counts(block, CLASSES) for block in np.split(raw, 3))
-    whole = release_label_prior(raw, CLASSES, rng=SeededNoise(2))
+    whole = release_prior_of_counts(raw_cell_counts(raw, CLASSES), CLASSES, rng=SeededNoise(2))
     blocks = release_prior_of_counts(np.asarray(counts), CLASSES, rng=SeededNoise(2))
     assert blocks.noisy_counts.tolist() == whole.noisy_counts.tolist()
     with pytest.raises(DataError, match="each of the 4 cells"):
@@ -117,14 +116,18 @@ def test_counts_of_blocks_add_up_to_those_of_the_table() -> None:
 
 def test_noise_is_on_empty_cells_too() -> None:
     config = LabelPriorConfig(epsilon=0.1, labels=400)
-    prior = release_label_prior(np.zeros(10, int), config, rng=SeededNoise(1))
+    prior = release_prior_of_counts(
+        raw_cell_counts(np.zeros(10, int), config), config, rng=SeededNoise(1)
+    )
     assert np.mean(prior.noisy_counts[1:] != 0) > 0.9
 
 
 def test_labels_outside_are_refused() -> None:
     for config, bad in ((COARSE, 401.0), (CLASSES, 4), (COARSE, math.nan), (CLASSES, 0.5)):
         with pytest.raises(DataError):
-            release_label_prior(np.array([bad]), config, rng=SeededNoise(0))
+            release_prior_of_counts(
+                raw_cell_counts(np.array([bad]), config), config, rng=SeededNoise(0)
+            )
 
 
 @pytest.mark.parametrize(

@@ -209,16 +209,15 @@ def test_units_that_are_too_large_are_refused_with_the_way_out() -> None:
         lambda: PerRowResponse(epsilon=1.0, max_rows_per_unit=None, row_share=RowShare.EQUAL),
         lambda: PerRowResponse(epsilon=0.0, max_rows_per_unit=2),
         lambda: PerRowResponse(epsilon=1.0, max_rows_per_unit=0),
-        lambda: PerRowResponse(epsilon=1.0, max_rows_per_unit=2, row_share="own"),  # type: ignore[arg-type]
-        lambda: PerRowResponse(epsilon=1.0, max_rows_per_unit=2, row_choice="first"),  # type: ignore[arg-type]
+        lambda: PerRowResponse(epsilon=1.0, max_rows_per_unit=2, row_share="mine"),  # type: ignore[arg-type]
+        lambda: PerRowResponse(epsilon=1.0, max_rows_per_unit=2, row_choice="best"),  # type: ignore[arg-type]
         lambda: PerRowResponse(epsilon=1e-12, max_rows_per_unit=10**9),
         lambda: JointResponse(epsilon=1.0, max_conversions_per_unit=2, subset=True),
         lambda: JointResponse(epsilon=1.0, max_conversions_per_unit=0),
         lambda: JointResponse(epsilon=1.0, max_rows_per_unit=0),
         lambda: JointResponse(epsilon=math.nan),
-        lambda: JointResponse(epsilon=1.0, subset=1),  # type: ignore[arg-type]
         lambda: JointResponse(epsilon=1.0, assumed_base_rate=0.0),
-        lambda: JointResponse(epsilon=1.0, conversion_choice="first"),  # type: ignore[arg-type]
+        lambda: JointResponse(epsilon=1.0, conversion_choice="best"),  # type: ignore[arg-type]
         lambda: JointResponse(epsilon=1.0, max_conversions_per_unit=3, max_rows_per_unit=3000),
     ],
 )

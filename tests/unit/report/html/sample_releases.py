@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from golden.card.fixed_card import PROVENANCE, make_plan
-from tulle.labels.releases.label_release import ReleaseRecord
+from tulle.labels.label_release import ReleaseRecord
 from tulle.measure.queries.answers import AnswerTable
 from tulle.measure.queries.measure_record import MeasureRecord
 from tulle.privacy.events import Composed, NonPrivate, RandomizedResponse

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from tulle.data.source_files import SourceFile, content_sha256
 from tulle.errors import ConfigError, DataError, RunStateError
+from tulle.labels import noisy_table
 from tulle.labels.label_noise import LabelDraw, LabelNoise
-from tulle.labels.releases import noisy_table
-from tulle.labels.releases.label_table import LabelTable
+from tulle.labels.label_table import LabelTable
 from tulle.labels.unit_rows import UnitRows
 from tulle.mechanisms.entropy import NoiseSource, release_rng
 from tulle.privacy.fields import Scalar, check_count

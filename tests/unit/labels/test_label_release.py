@@ -11,18 +11,18 @@ from tulle.accounting.ledger_rows import SpendStatus
 from tulle.accounting.refusal import SpendRefusedError
 from tulle.data.schema import Schema
 from tulle.errors import ConfigError, DataError, RunStateError
+from tulle.labels import noisy_table
 from tulle.labels.label_noise import (
     RowNoise,
 )
-from tulle.labels.mechanisms.binary_response import BinaryResponse
-from tulle.labels.releases import noisy_table
-from tulle.labels.releases.label_release import ReleaseRecord, release_labels
+from tulle.labels.label_release import ReleaseRecord, release_labels
+from tulle.labels.mechanisms.class_response import BinaryResponse
 from tulle.mechanisms.entropy import SeededNoise, release_rng
 from tulle.privacy.units import Unit
 from tulle.runs.charging import ReleaseCharge
 from tulle.runs.release_files import ReleaseFiles, read_record
 from tulle.runs.release_once import ReleaseOptions
-from unit.labels.releases.label_files import (
+from unit.labels.label_files import (
     ROWS,
     clicks_table,
     ledger_with,

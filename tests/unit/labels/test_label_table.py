@@ -6,9 +6,9 @@ import pytest
 
 from tulle.data.schema import Kind, Schema
 from tulle.errors import ConfigError, DataError
-from tulle.labels.mechanisms.binary_response import BinaryResponse
+from tulle.labels.mechanisms.class_response import BinaryResponse
 from tulle.privacy.units import Unit
-from unit.labels.releases.label_files import SCHEMA, clicks_table, write_clicks
+from unit.labels.label_files import SCHEMA, clicks_table, write_clicks
 
 
 @pytest.mark.parametrize("name", ["clicks.parquet", "clicks.csv"])

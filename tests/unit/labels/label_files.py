@@ -13,9 +13,9 @@ from tulle.accounting.ledger_rows import SpendStatus
 from tulle.data.schema import Schema
 from tulle.data.tables.layout import layout_for
 from tulle.labels.label_noise import LabelNoise, RowNoise
-from tulle.labels.mechanisms.binary_response import BinaryResponse
-from tulle.labels.releases.label_release import ReleaseRecord, release_labels
-from tulle.labels.releases.label_table import LabelTable
+from tulle.labels.label_release import ReleaseRecord, release_labels
+from tulle.labels.label_table import LabelTable
+from tulle.labels.mechanisms.class_response import BinaryResponse
 from tulle.mechanisms.entropy import release_rng
 from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency, Unit

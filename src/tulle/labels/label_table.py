@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from tulle.data.formats.known_roles import check_known_roles
 from tulle.data.formats.public import LAYOUTS
+from tulle.data.named_logs import TAOBAO_TABLES, SchemaLike, schema_of
 from tulle.data.row_arrays import RowArrays
 from tulle.data.schema import Schema
-from tulle.data.schema_file import read_schema
 from tulle.data.source_files import SourceFile, content_sha256, inspect_sources, refuse_copies
 from tulle.data.tables.archives import detect_form
 from tulle.data.tables.columnar import stored_columns
@@ -31,13 +31,9 @@ from tulle.data.tables.refusals import Place, refuse_values
 from tulle.data.tables.scratch import as_file
 from tulle.data.tables.sources import LogFiles, block_place, placed_blocks
 from tulle.errors import ConfigError, DataError
-from tulle.labels.unit_rows import UnitRows, group_rows
+from tulle.labels.unit_rows import PARTNERS, UnitRows, group_rows
 from tulle.privacy.fields import did_you_mean
 from tulle.privacy.units import Owner, Unit
-
-FilePath = str | os.PathLike[str]
-SchemaLike = Schema | Mapping[str, Any] | FilePath
-"""Roles of columns: a schema, the same as plain data, or a TOML or JSON file of one."""
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -50,9 +46,6 @@ _SALT = b"unit ids of one table"
 unit, which protects both."""
 _TABLE = "table.parquet"
 """What messages call a table in memory."""
-_JOINED = "taobao-tables"
-"""Name of a public log whose files are joined while they are read, which labels cannot do."""
-_PARTNERS = {Owner.USER_ADVERTISER: "advertiser", Owner.USER_PUBLISHER: "publisher"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,7 +84,7 @@ class LabelTable:
                 f"unit='{self.unit}' has a window and the schema no time column; name it, or "
                 f"protect '{owner.value}'."
             )
-        self._check_partner(_PARTNERS.get(owner))
+        self._check_partner(PARTNERS.get(owner))
 
     @property
     def schema(self) -> Schema:
@@ -101,9 +94,7 @@ class LabelTable:
     @property
     def label(self) -> str:
         """The column that is protected."""
-        if self.schema.label is None:
-            raise ConfigError("the schema has no label; name the column to protect as label.")
-        return self.schema.label
+        return str(self.schema.label)
 
     @property
     def kept_columns(self) -> tuple[str, ...]:
@@ -293,9 +284,8 @@ class LabelSource:
             check_known_roles(
                 layout.schema, allowed_public=self.allow_public, format_name=self.layout
             )
-            yield LabelTable(
-                paths=paths, layout=layout, unit=_unit_of(self.unit), partner=self.partner
-            )
+            unit = self.unit if isinstance(self.unit, Unit) else Unit.parse(self.unit)
+            yield LabelTable(paths=paths, layout=layout, unit=unit, partner=self.partner)
 
     def _layout(self, first: Path) -> Layout:
         schema = None if self.schema is None else schema_of(self.schema)
@@ -306,9 +296,9 @@ class LabelSource:
                     "column, or the layout of a public log by its name."
                 )
             return layout_for(first, schema)
-        if self.layout == _JOINED:
+        if self.layout == TAOBAO_TABLES:
             raise ConfigError(
-                f"layout={_JOINED!r} joins files while reading; join them first, and use "
+                f"layout={TAOBAO_TABLES!r} joins files while reading; join them first, and use "
                 "layout='taobao'."
             )
         if self.layout not in LAYOUTS:
@@ -318,22 +308,6 @@ class LabelSource:
             )
         layout = LAYOUTS[self.layout]
         return layout if schema is None else dataclasses.replace(layout, schema=schema)
-
-
-def schema_of(given: SchemaLike) -> Schema:
-    """The roles, whichever way they were given."""
-    if isinstance(given, Schema):
-        return given
-    if isinstance(given, Mapping):
-        return Schema.from_dict(dict(given))
-    return read_schema(Path(given))
-
-
-def _unit_of(unit: Unit | str) -> Unit:
-    """The unit, also as text."""
-    if isinstance(unit, Unit):
-        return unit
-    return Unit.parse(unit)
 
 
 def _check_with_place(

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tulle.accounting.ledger import Ledger
-from unit.labels.releases.label_files import ledger_with, write_clicks
+from unit.labels.label_files import ledger_with, write_clicks
 
 
 @pytest.fixture

@@ -14,26 +14,25 @@ from tulle.accounting.ledger_rows import SpendStatus
 from tulle.accounting.refusal import SpendRefusedError
 from tulle.data.schema import Schema
 from tulle.errors import ConfigError, DataError, RunStateError
+from tulle.labels import noisy_table
 from tulle.labels.label_grid import LabelGrid
 from tulle.labels.label_noise import RowNoise
+from tulle.labels.label_release import make_release_plan, release_labels
+from tulle.labels.label_table import LabelTable
 from tulle.labels.mechanisms.added_noise import LaplaceLabels
 from tulle.labels.mechanisms.bin_response import BinResponse
-from tulle.labels.mechanisms.binary_response import BinaryResponse
-from tulle.labels.mechanisms.class_response import ClassResponse
+from tulle.labels.mechanisms.class_response import BinaryResponse, ClassResponse
 from tulle.labels.mechanisms.label_prior import LabelPriorConfig, LearntPriorNoise
 from tulle.labels.mechanisms.prior_response import PriorResponse
 from tulle.labels.mechanisms.unit_noise import UnitNoise
 from tulle.labels.mechanisms.unit_response import JointResponse, PerRowResponse
-from tulle.labels.releases import noisy_table
-from tulle.labels.releases.label_release import make_release_plan, release_labels
-from tulle.labels.releases.label_table import LabelTable
 from tulle.labels.unit_rows import UnitRows
 from tulle.mechanisms.entropy import SeededNoise, release_rng
 from tulle.privacy.plan import Status
 from tulle.privacy.units import Unit
 from tulle.runs.charging import ReleaseCharge, ReleaseTerms
 from tulle.runs.release_once import ReleaseOptions
-from unit.labels.releases.label_files import (
+from unit.labels.label_files import (
     ROWS,
     clicks_table,
     ledger_with,
