@@ -180,6 +180,9 @@ def training_charge(
     Raises:
       ConfigError: The method has no privacy that could be charged.
     """
+    if ledger is purpose is at is until is None:
+        return None
+    # The ledger loads the accountant, which training with a finished plan does without.
     from tulle.runs.charging import charge_to
 
     if ledger is not None and not method.is_private:
@@ -260,7 +263,6 @@ def _check_times(charge: "ReleaseCharge", examples: ExampleSet) -> None:
 
 
 def _books(plan: TrainPlan, charge: "ReleaseCharge") -> "ReleasePayments":
-    # The ledger loads the accountant, which training with a finished plan does without.
     from tulle.runs.charging import ReleaseKind, ReleasePayments
 
     if not plan.method.is_private:

@@ -10,12 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tulle.accounting.accountant import verify_plan
-from tulle.accounting.budget import Moment
-from tulle.accounting.ledger import Ledger
 from tulle.atomic_files import reporting_disk_errors
 from tulle.errors import ConfigError, DataError, reason_of
-from tulle.runs.card import write_card
 from tulle.runs.folder import RunFolder
 from tulle.runs.record import check_baseline
 from tulle.train import fitting
@@ -39,6 +35,8 @@ from tulle.train.training_rows import planned_shape
 from tulle.train.training_run import check_charge, training_charge
 
 if TYPE_CHECKING:
+    from tulle.accounting.budget import Moment
+    from tulle.accounting.ledger import Ledger
     from tulle.data.features.feature_plan import FeaturePlan
     from tulle.data.named_logs import SchemaLike
     from tulle.train.steps.processes.processes import Processes
@@ -136,10 +134,10 @@ def fit(
     synth_seed: int | None = None,
     cache: FilePath | None = None,
     output: FilePath | None = None,
-    ledger: Ledger | FilePath | None = None,
+    ledger: "Ledger | FilePath | None" = None,
     purpose: str | None = None,
-    at: Moment | None = None,
-    until: Moment | None = None,
+    at: "Moment | None" = None,
+    until: "Moment | None" = None,
     seed: int | None = None,
     resume: bool = False,
     predictions: FilePath | None = None,
@@ -297,9 +295,19 @@ def _unit_column(choice: DataChoice) -> tuple[str | None, Sequence[str]]:
 def _finished_result(result: FitResult, baseline: RunFolder | None) -> FitResult:
     """Writes the card of a run that is kept, and compares the run with a baseline."""
     if result.path is not None:
-        with reporting_disk_errors(result.path / "card.json"):
-            write_card(result.path, result.card)
+        _write_card(result, result.path)
     return result if baseline is None else result.compared_with(baseline)
+
+
+def _write_card(result: FitResult, folder: Path) -> None:
+    try:
+        from tulle.runs.card import write_card
+    except ImportError:
+        # A machine that only trains: a card says epsilons that were computed again, so it is made
+        # where the accountant is, by going on with the finished run.
+        return
+    with reporting_disk_errors(folder / "card.json"):
+        write_card(folder, result.card)
 
 
 def follow(data: DataChoice, processes: "Processes", *, device: str = "cpu") -> None:
@@ -329,7 +337,7 @@ def _finished(
     delta: float | None,
     unit: UnitLevel | str | None,
 ) -> TrainPlan:
-    """A plan that was made before, with every epsilon in it computed again."""
+    """A plan that was made before; a machine with the accountant computes its epsilons again."""
     other = None if method == "mosaic" else method
     given = (("method", other), ("epsilon", epsilon), ("delta", delta), ("unit", unit))
     for name, value in given:
@@ -339,7 +347,7 @@ def _finished(
                 "out."
             )
     made = plan if isinstance(plan, TrainPlan) else read_plan(Path(plan))
-    verify_plan(made.privacy)
+    made.verify()
     return made
 
 

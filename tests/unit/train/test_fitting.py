@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
+import tulle
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.runs.folder import RunFolder
 from tulle.train.examples import ExampleSet
@@ -211,17 +212,40 @@ assert not {"scipy", "dp_accounting", "polars", "typer", "rich"} & set(sys.modul
 print(f"{result.metrics.auc_loss:.4f}")
 """
 
+LEAN_VERB = (
+    LEAN.partition("from pathlib")[0]
+    + """
+import tulle
 
-def test_a_finished_plan_trains_without_the_accountant_and_its_libraries(tmp_path: Path) -> None:
+data, test, text, folder = sys.argv[1:]
+result = tulle.train.fit(data, plan=text, test=test, output=folder)
+assert not {"scipy", "dp_accounting", "polars", "typer", "rich"} & set(sys.modules)
+print(f"{result.metrics.auc_loss:.4f}")
+"""
+)
+
+
+@pytest.mark.parametrize("program", [LEAN, LEAN_VERB])
+def test_a_finished_plan_trains_without_the_accountant_and_its_libraries(
+    tmp_path: Path, program: str
+) -> None:
     dataset = write_dataset(tmp_path / "data", EXAMPLES)
     test = write_dataset(tmp_path / "test", TEST)
     text = tmp_path / "plan.json"
     text.write_text(make_plan(dataset, two_phase()).to_json())
-    command = [sys.executable, "-c", LEAN, dataset.folder, test.folder, text, tmp_path / "run"]
+    command = [sys.executable, "-c", program, dataset.folder, test.folder, text, tmp_path / "run"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert 0 < float(done.stdout) < 0.5
     assert (tmp_path / "run" / "result.json").exists()
+    if program is LEAN_VERB:
+        # The card is made where the accountant is: the same call, going on with the finished run.
+        assert not (tmp_path / "run" / "card.json").exists()
+        again = tulle.train.fit(
+            dataset, plan=text, test=test.folder, output=tmp_path / "run", resume=True
+        )
+        assert (tmp_path / "run" / "card.json").exists()
+        assert f"{again.metrics.auc_loss:.4f}" == done.stdout.strip()
 
 
 def test_labels_that_are_hardly_randomized_can_be_trained_on() -> None:
