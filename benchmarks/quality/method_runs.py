@@ -115,7 +115,7 @@ def run_job(task: dict) -> Row:
         "log_loss": metrics.log_loss,
         "calibration": metrics.calibration,
         "normalised_cross_entropy": metrics.normalised_cross_entropy,
-        "label_epsilon": plan.label_epsilon,
+        "label_epsilon": plan.method.label_epsilon,
         "noise_multiplier": plan.noise_multiplier,
         "steps": plan.num_private_steps,
         "train_rows": train.num_rows,

@@ -62,6 +62,7 @@ from tulle.train import (
     RunOptions,
     fit,
 )
+from tulle.train.methods.private_training import step_settings
 
 THRESHOLDS = (16, 64, 256, 1024, 4096)
 PUBLIC_MIN_COUNT = 16
@@ -251,14 +252,14 @@ def describe(data: PaidData, result: FitResult) -> Row:
         "private_parameters": sum(
             values.numel()
             for name, values in parameters.items()
-            if name.partition(".")[0] in plan.private_towers
+            if name.partition(".")[0] in step_settings(plan).towers
         ),
         "auc_loss": metrics.auc_loss,
         "auc_loss_standard_error": metrics.auc_loss_standard_error,
         "log_loss": metrics.log_loss,
         "log_loss_standard_error": metrics.log_loss_standard_error,
         "vocabulary_epsilon": data.vocabulary_epsilon,
-        "label_epsilon": plan.label_epsilon,
+        "label_epsilon": plan.method.label_epsilon,
         "epsilon": plan.privacy.guarantee.epsilon,
         "noise_multiplier": plan.noise_multiplier,
         "steps": plan.num_private_steps,

@@ -24,9 +24,9 @@ from tulle.train.methods.mosaic import cell_training
 from tulle.train.methods.mosaic.method import MosaicConfig
 from tulle.train.methods.train_plan import TrainPlan
 from tulle.train.run_context import RunOptions
-from tulle.train.saved_models import load_model
 from tulle.train.settings.phases import CosineDecay
 from tulle.train.settings.units import ExampleLevel
+from tulle.train.training_run import load_model
 from unit.train.small_data import (
     dp_sgd,
     label_phase,

@@ -233,10 +233,10 @@ def audit_run(
       RunStateError: The folder holds a run already; an audit is never resumed.
     """
     from tulle.audit.training_audit import audit_training
+    from tulle.train.examples import planned_shape
     from tulle.train.methods.catalogue import chosen_method
     from tulle.train.run_context import RunOptions
     from tulle.train.training_data import DataChoice, TrainingData
-    from tulle.train.training_rows import planned_shape
     from tulle.train.training_run import check_charge, training_charge
     from tulle.train.verbs import check_unit
 

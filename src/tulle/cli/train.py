@@ -257,8 +257,8 @@ def plan_line(plan: "TrainPlan") -> str:
     from tulle.privacy.guarantee import BINARY_NOISE, round_up
 
     parts = [str(plan.privacy.guarantee)]
-    if plan.label_epsilon is not None:
-        parts.append(f"labels epsilon={round_up(plan.label_epsilon, 4, slack=BINARY_NOISE):.4g}")
+    if (epsilon := plan.method.label_epsilon) is not None:
+        parts.append(f"labels epsilon={round_up(epsilon, 4, slack=BINARY_NOISE):.4g}")
     if plan.private_phase is not None:
         parts += [
             f"noise multiplier {plan.noise_multiplier:.4g}",
@@ -348,7 +348,7 @@ def _facts(result: "FitResult", run: Path) -> dict[str, object]:
         "bidding_over_constant": None if metrics is None else metrics.bidding_over_constant,
         "epsilon": null_if_infinite(plan.privacy.guarantee.epsilon),
         "delta": plan.privacy.guarantee.delta,
-        "label_epsilon": plan.label_epsilon,
+        "label_epsilon": plan.method.label_epsilon,
         "noise_multiplier": plan.noise_multiplier,
         "steps": plan.num_private_steps,
         "steps_lost": result.num_steps_lost,

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tulle.train.methods.mosaic.method import MosaicConfig
     from tulle.train.methods.randomized_labels import RandomizedLabelsConfig
     from tulle.train.run_context import NoiseMemory, NoisePlacement, Products, RunOptions
-    from tulle.train.saved_models import load_model
     from tulle.train.settings.models import MLP, FactorizationMachine, LogisticRegression
     from tulle.train.settings.optimizers import SGD, Adam, RMSprop, Yogi
     from tulle.train.settings.phases import (
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
         SelectedRows,
     )
     from tulle.train.settings.units import ExampleLevel, RowChoice, UserAccounting, UserLevel
+    from tulle.train.training_run import load_model
     from tulle.train.verbs import fit, plan
 
 __all__ = [

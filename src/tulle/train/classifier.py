@@ -41,10 +41,9 @@ from tulle.train.fitting import FitResult
 from tulle.train.methods.catalogue import chosen_method
 from tulle.train.methods.method import Method
 from tulle.train.methods.train_plan import TrainPlan
-from tulle.train.saved_models import load_model
 from tulle.train.settings.units import UnitLevel, check_unit_word, chosen_level
 from tulle.train.trained_model import TrainedModel
-from tulle.train.training_run import MODEL_FOLDER
+from tulle.train.training_run import MODEL_FOLDER, load_model
 
 _CLASSES = np.array([0, 1])
 _CLASSES.setflags(write=False)

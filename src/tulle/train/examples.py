@@ -1,7 +1,7 @@
 """The rows that training and evaluation look at, in memory or mapped from disk.
 
-Public and sensitive ids are separate arrays, so code that must not see a sensitive
-column is handed a set that has none.
+Public and sensitive ids are separate arrays, so code that must not see a sensitive column is handed
+a set that has none. Where users are protected, at most some rows of each take part.
 """
 
 import dataclasses
@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from tulle.data.contribution import draw_rows_with_replacement, keep_first_rows, keep_random_rows
 from tulle.data.prepared.dataset import PreparedDataset, PreparedFeature
 from tulle.errors import DataError
 from tulle.mechanisms.noisy_reports import BinaryChannel
 from tulle.privacy.events import Event
 from tulle.privacy.plan import ColumnRoles
+from tulle.train.settings.units import DataShape, RowChoice, UserLevel
 
 if TYPE_CHECKING:
     from tulle.data.table_arrays import TableArrays
+    from tulle.train.methods.method import Method
 
 IntArray = NDArray[np.int64]
 
@@ -237,3 +240,109 @@ def examples_of(arrays: "TableArrays") -> ExampleSet:
         times=arrays.times,
         days=arrays.days,
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TrainingRows:
+    """The rows of each phase, by their place among the examples; None for all."""
+
+    label_rows: IntArray | None = None
+    """Rows whose labels are randomized."""
+    private_rows: IntArray | None = None
+    """Rows that private steps sample from."""
+    labels_sharing: IntArray | None = None
+    """Number of labels of the user that share an epsilon, one for each of `label_rows`; None if
+    each label has an epsilon of its own."""
+    num_users: int | None = None
+    """Number of users; None if single rows are protected."""
+
+
+def bound_rows(examples: ExampleSet, method: "Method", key: bytes) -> TrainingRows:
+    """Keeps what the method lets each unit contribute.
+
+    Args:
+      examples: All rows.
+      method: "Method" whose unit says whom it protects.
+      key: Secret bytes for random choices, at least 16.
+
+    Privacy:
+      Looks at unit ids alone, which are public under replace. No release.
+    """
+    unit = _user_level(method)
+    if unit is None:
+        return TrainingRows()
+    units = _units(examples)
+    label_rows = _choose(units, unit.label_cap, unit.choice, key + b" labels")
+    is_shared = unit.max_sharing_labels_per_user is not None
+    return TrainingRows(
+        label_rows=label_rows,
+        labels_sharing=_num_of_same_unit(units[label_rows]) if is_shared else None,
+        private_rows=_choose(units, unit.max_rows_per_user, unit.choice, key + b" steps"),
+        num_users=int(np.unique(units).size),
+    )
+
+
+def planned_shape(examples: PlannedRows, method: "Method") -> DataShape:
+    """What `shape_of` would say of the bounded rows, without choosing any.
+
+    How many rows of each unit are kept does not depend on which.
+
+    Privacy:
+      As for `bound_rows`.
+    """
+    shape = shape_of(examples, TrainingRows())
+    unit = _user_level(method)
+    if unit is None:
+        return shape
+    _, counts = np.unique(_units(examples), return_counts=True)
+    return dataclasses.replace(
+        shape,
+        num_label_rows=_num_chosen(counts, unit.label_cap, unit.choice),
+        num_private_rows=_num_chosen(counts, unit.max_rows_per_user, unit.choice),
+        num_users=counts.size,
+    )
+
+
+def shape_of(examples: ExampleSet | PlannedRows, rows: TrainingRows) -> DataShape:
+    """What a plan may know of these examples."""
+    labels, steps = rows.label_rows, rows.private_rows
+    return DataShape(
+        features=examples.features,
+        columns=examples.columns,
+        num_label_rows=examples.num_rows if labels is None else len(labels),
+        num_private_rows=examples.num_rows if steps is None else len(steps),
+        num_users=rows.num_users,
+        vocabulary_event=examples.vocabulary_event,
+    )
+
+
+def _user_level(method: "Method") -> UserLevel | None:
+    return method.unit if isinstance(method.unit, UserLevel) else None
+
+
+def _units(examples: ExampleSet | PlannedRows) -> NDArray[np.int64]:
+    if examples.units is None:
+        raise DataError(
+            "unit='user' needs data with a unit column that says whose each row is; "
+            "name it in the schema, or protect each example."
+        )
+    return examples.units
+
+
+def _num_chosen(counts: NDArray[np.int64], max_rows: int, choice: RowChoice) -> int:
+    if choice is RowChoice.WITH_REPLACEMENT:
+        return counts.size * max_rows
+    return int(np.minimum(counts, max_rows).sum())
+
+
+def _choose(units: NDArray[np.int64], max_rows: int, choice: RowChoice, key: bytes) -> IntArray:
+    if choice is RowChoice.FIRST:
+        return keep_first_rows(units, max_rows_per_unit=max_rows).rows
+    if choice is RowChoice.RANDOM:
+        return keep_random_rows(units, max_rows_per_unit=max_rows, key=key).rows
+    return draw_rows_with_replacement(units, max_rows_per_unit=max_rows, key=key).rows
+
+
+def _num_of_same_unit(units: NDArray[np.int64]) -> IntArray:
+    _, group, counts = np.unique(units, return_inverse=True, return_counts=True)
+    return counts[group].astype(np.int64)

@@ -11,6 +11,8 @@ import hashlib
 import time
 from collections.abc import Iterator
 
+import numpy as np
+
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.errors import ConfigError, DataError
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise, noise_source
@@ -19,13 +21,20 @@ from tulle.quality.metrics import QualityMetrics
 from tulle.runs.folder import RunFolder
 from tulle.runs.record import RESULT_FILE, Result, TrainingRecord, relative_loss
 from tulle.runs.records import StopRequest, stop_signals
-from tulle.train.examples import ExampleSet, content_fingerprint
+from tulle.train.examples import (
+    ExampleSet,
+    IntArray,
+    TrainingRows,
+    bound_rows,
+    content_fingerprint,
+    shape_of,
+)
 from tulle.train.methods.catalogue import method_data
 from tulle.train.methods.method import Method, Trained
 from tulle.train.methods.train_plan import TrainPlan
 from tulle.train.run_context import RunContext, RunOptions, require_torch
+from tulle.train.settings.units import UserLevel
 from tulle.train.trained_model import TrainedModel
-from tulle.train.training_rows import TrainingRows, bound_rows, check_held_out, shape_of
 from tulle.train.training_run import TrainingRun, charge_run, check_charge, seen_part
 
 _PAPER_NOTE = (
@@ -312,6 +321,67 @@ def _check_rows(examples: ExampleSet, test: ExampleSet | None, plan: TrainPlan) 
             seen_part(rows, plan).check()
 
 
+def check_held_out(examples: ExampleSet, test: ExampleSet, plan: TrainPlan) -> None:
+    """Refuses test rows whose figures would fail, or would tell about training rows.
+
+    Rows of two different data sets are taken for different rows.
+
+    Args:
+      examples: Training rows.
+      test: Test rows.
+      plan: Plan of the run, which says who is protected.
+
+    Raises:
+      DataError: Other features, one class alone, or rows that are trained on; if users are
+        protected, also other rows of the same users.
+    """
+    if test.features != examples.features:
+        raise DataError(
+            "the test rows have other features than the training rows; prepare them alike "
+            "(tulle data prepare --like)."
+        )
+    if test.labels is not None and np.all(test.labels == test.labels[0]):
+        raise DataError(
+            "all test labels are the same, so the AUC is undefined; test on rows of both classes, "
+            "or on none."
+        )
+    method = plan.method
+    if not method.is_private or not _are_of_one_dataset(examples, test):
+        return
+    if _shares_rows(examples, test):
+        raise DataError(
+            "rows that are trained on are among the test rows, and figures of test rows are exact; "
+            "test on other rows, or on none."
+        )
+    if isinstance(method.unit, UserLevel) and _shares_users(examples, test):
+        raise DataError(
+            "users that are trained on have rows among the test rows, and figures of test rows "
+            "are exact; split by user (tulle.data.splits.split_by_unit), or test on none."
+        )
+
+
+def _are_of_one_dataset(examples: ExampleSet, test: ExampleSet) -> bool:
+    if examples.fingerprint and test.fingerprint:
+        return examples.fingerprint == test.fingerprint
+    return test.public_features is examples.public_features
+
+
+def _shares_rows(examples: ExampleSet, test: ExampleSet) -> bool:
+    is_trained_on = np.zeros(len(examples.public_features), np.bool_)
+    is_trained_on[_places(examples)] = True
+    return bool(is_trained_on[_places(test)].any())
+
+
+def _shares_users(examples: ExampleSet, test: ExampleSet) -> bool:
+    if examples.units is None or test.units is None:
+        return False
+    return bool(np.isin(np.unique(test.units), examples.units).any())
+
+
+def _places(examples: ExampleSet) -> IntArray | slice:
+    return slice(None) if examples.rows is None else examples.rows
+
+
 def _check_machine(method: Method, options: RunOptions) -> None:
     """Refuses a run that this machine lacks a library or a device for."""
     if not isinstance(method, Method) or not method.needs_torch:
@@ -344,7 +414,7 @@ def _record(
         method=plan.method.kind,
         epsilon=null_if_infinite(guarantee.epsilon),
         delta=guarantee.delta,
-        label_epsilon=plan.label_epsilon,
+        label_epsilon=plan.method.label_epsilon,
         noise_multiplier=plan.noise_multiplier,
         steps=plan.num_private_steps,
         steps_lost=plan.num_private_steps - trained.num_private_steps,

@@ -14,24 +14,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tulle.atomic_files import reporting_disk_errors
+from tulle.data.prepared.dataset import PreparedFeature
 from tulle.errors import ConfigError, DataError, RunStateError
+from tulle.privacy.fields import check_list
 from tulle.privacy.units import Adjacency
 from tulle.runs.folder import RunFolder
-from tulle.train.examples import ExampleSet
+from tulle.train.examples import ExampleSet, TrainingRows
 from tulle.train.methods.method import Method
 from tulle.train.methods.train_plan import TrainPlan
 from tulle.train.run_context import RunContext, RunOptions
-from tulle.train.saved_models import load_model
 from tulle.train.trained_model import (
+    ENCODER_FILES,
     TrainedModel,
     clear_cut_exports,
     cut_exports,
     has_content,
     put_in_place,
+    read_model_folder,
 )
-from tulle.train.training_rows import TrainingRows
 
 if TYPE_CHECKING:
+    import torch
+
     from tulle.accounting.budget import Moment
     from tulle.accounting.ledger import Ledger
     from tulle.runs.charging import ReleaseCharge, ReleasePayments
@@ -285,3 +289,40 @@ def _lost_model(folder: RunFolder, what: str) -> RunStateError:
         f"{folder.path.name}/{MODEL_FOLDER} {what}, and it is never made twice for one price; "
         "restore it from a copy of this run, or begin a run of another name."
     )
+
+
+_CELLS = "cells"
+
+
+def load_model(folder: Path, *, device: "torch.device | str" = "cpu") -> TrainedModel:
+    """Reads an exported model back, with every byte of its parameters checked.
+
+    Args:
+      folder: The folder of the model.
+      device: Device that towers are put on; a model of cells stays in the memory of the host.
+
+    Raises:
+      DataError: The folder holds no exported model, or a file was cut or changed.
+    """
+    try:
+        files = read_model_folder(folder)
+        stored = check_list("features", files.description["features"])
+        features = tuple(map(PreparedFeature.from_dict, stored))
+        settings = files.description["settings"]
+        kind = settings.get("kind") if isinstance(settings, dict) else None
+        model: TrainedModel
+        if kind == _CELLS:
+            from tulle.train.methods.mosaic.trained_cells import cells_of
+
+            model = cells_of(files, features)
+        else:
+            from tulle.train.models.trained_towers import towers_of
+
+            model = towers_of(files, features, device)
+    except (ConfigError, DataError) as error:
+        reason = str(error).removesuffix(".")
+        raise DataError(
+            f"{folder.name} cannot be used: {reason}; export the model again."
+        ) from None
+    has_encoder = all((folder / name).exists() for name in ENCODER_FILES)
+    return model.with_encoder(folder) if has_encoder else model

@@ -15,7 +15,7 @@ from tulle.errors import ConfigError, DataError, reason_of
 from tulle.runs.folder import RunFolder
 from tulle.runs.record import check_baseline
 from tulle.train import fitting
-from tulle.train.examples import ExampleSet
+from tulle.train.examples import ExampleSet, planned_shape
 from tulle.train.fitting import FitResult
 from tulle.train.methods.catalogue import chosen_method
 from tulle.train.methods.method import Method
@@ -31,7 +31,6 @@ from tulle.train.training_data import (
     synthetic_name,
 )
 from tulle.train.training_data import Watch as DataWatch
-from tulle.train.training_rows import planned_shape
 from tulle.train.training_run import check_charge, training_charge
 
 if TYPE_CHECKING:

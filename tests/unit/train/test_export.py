@@ -18,7 +18,6 @@ from tulle.train.models.building import build_model
 from tulle.train.models.contributions import RowGradient
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.models.trained_towers import TrainedTowers
-from tulle.train.saved_models import load_model
 from tulle.train.settings.models import (
     FOURTH_ROOT,
     MLP,
@@ -28,6 +27,7 @@ from tulle.train.settings.models import (
     ModelSettings,
     TableSharing,
 )
+from tulle.train.training_run import load_model
 from unit.train.exported_folders import (
     PUBLIC_ONLY,
     SEPARATE,

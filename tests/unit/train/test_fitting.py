@@ -250,7 +250,7 @@ def test_a_finished_plan_trains_without_the_accountant_and_its_libraries(
 
 def test_labels_that_are_hardly_randomized_can_be_trained_on() -> None:
     result = fit(EXAMPLES, randomized_labels().calibrate(epsilon=800.0))
-    assert result.plan.label_epsilon == 800.0
+    assert result.plan.method.label_epsilon == 800.0
 
 
 def test_a_plan_for_other_data_is_refused(tmp_path: Path) -> None:

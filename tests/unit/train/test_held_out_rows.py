@@ -7,11 +7,10 @@ import pytest
 from tulle.errors import DataError
 from tulle.runs.charging import ReleaseCharge
 from tulle.train.examples import ExampleSet
-from tulle.train.fitting import fit, make_plan
+from tulle.train.fitting import check_held_out, fit, make_plan
 from tulle.train.methods.method import Method
 from tulle.train.run_context import RunOptions
 from tulle.train.settings.units import UserLevel
-from tulle.train.training_rows import check_held_out
 from unit.train.small_data import (
     dp_sgd,
     make_examples,

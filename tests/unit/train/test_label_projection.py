@@ -31,7 +31,7 @@ from tulle.runs.charging import ReleaseCharge
 from tulle.runs.folder import RunFolder
 from tulle.runs.record import card_of, read_training
 from tulle.runs.records import StopRequest
-from tulle.train.examples import ExampleSet
+from tulle.train.examples import ExampleSet, planned_shape
 from tulle.train.fitting import FitResult, fit
 from tulle.train.methods.catalogue import method_data, method_from
 from tulle.train.methods.dp_sgd import DpSgdConfig
@@ -45,7 +45,6 @@ from tulle.train.methods.randomized_labels import RandomizedLabelsConfig
 from tulle.train.methods.train_plan import TrainPlan
 from tulle.train.models.building import build_model
 from tulle.train.run_context import NoisePlacement, Progress, RunOptions
-from tulle.train.saved_models import load_model
 from tulle.train.settings.models import FactorizationMachine, LogisticRegression, ModelSettings
 from tulle.train.settings.optimizers import SGD, Adam
 from tulle.train.settings.phases import LabelPhase, PrivatePhase
@@ -53,7 +52,7 @@ from tulle.train.settings.step_noise import BandedNoise, LatticeNoise, SelectedR
 from tulle.train.settings.units import ExampleLevel, RowChoice, UserAccounting, UserLevel
 from tulle.train.steps.journal import MemoryJournal
 from tulle.train.steps.step_context import StepContext
-from tulle.train.training_rows import planned_shape
+from tulle.train.training_run import load_model
 from unit.train.small_data import (
     SMALL_MLP,
     dp_sgd,

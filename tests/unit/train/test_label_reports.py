@@ -21,12 +21,12 @@ from tulle.mechanisms.thresholds import exponential_bounds
 from tulle.privacy.codec import plain_data, settings_from
 from tulle.privacy.events import RandomizedResponse
 from tulle.runs.folder import RunFolder
+from tulle.train.examples import bound_rows, planned_shape, shape_of
 from tulle.train.fitting import fit
 from tulle.train.label_training import LabelReports, estimated_rate, with_reports
 from tulle.train.run_context import RunOptions
 from tulle.train.settings.phases import LabelCorrection
 from tulle.train.settings.units import RowChoice, UnitLevel, UserLevel
-from tulle.train.training_rows import bound_rows, planned_shape, shape_of
 from unit.train.small_data import label_phase, make_examples, randomized_labels, two_phase
 
 SHARING = UserLevel(max_sharing_labels_per_user=3, choice=RowChoice.FIRST)
@@ -143,7 +143,7 @@ def test_a_plan_charges_one_response_for_labels_that_share(choice: RowChoice) ->
     assert shape == shape_of(examples, bound_rows(examples, config, bytes(16)))
     plan = config.make(shape)
     assert plan.privacy.event == RandomizedResponse(epsilon=3.0)
-    assert plan.label_epsilon == plan.privacy.guarantee.epsilon == 3.0
+    assert plan.method.label_epsilon == plan.privacy.guarantee.epsilon == 3.0
     assert [bound.limit for bound in plan.privacy.bounds] == [4]
 
 
@@ -167,7 +167,10 @@ def test_training_on_shared_labels_learns_and_goes_on_with_the_same(
 def test_two_phases_may_share_too() -> None:
     config = two_phase(unit=SHARING)
     result = fit(uneven_examples(200), config, options=RunOptions(seed=0))
-    assert RandomizedResponse(epsilon=result.plan.label_epsilon) in result.plan.privacy.event.events
+    assert (
+        RandomizedResponse(epsilon=result.plan.method.label_epsilon)
+        in result.plan.privacy.event.events
+    )
 
 
 def test_settings_of_sharing_survive_and_wrong_ones_are_refused() -> None:

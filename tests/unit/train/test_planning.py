@@ -22,9 +22,9 @@ from tulle.privacy.units import Adjacency, Owner, Scope
 from tulle.train.methods.dp_sgd import DpSgdConfig
 from tulle.train.methods.hybrid import HybridConfig
 from tulle.train.methods.method import Accounting, Method
-from tulle.train.methods.plan_noise import make_train_plan
 from tulle.train.methods.private_steps import StepsMethod
 from tulle.train.methods.randomized_labels import RandomizedLabelsConfig
+from tulle.train.methods.train_plan import make_train_plan
 from tulle.train.settings.phases import ExplicitSplit, PrivatePhase, RatioSplit
 from tulle.train.settings.units import (
     MOST_ROWS_PER_USER,
@@ -154,7 +154,7 @@ def test_sensitive_columns_cost_the_private_steps_alone() -> None:
 
 def test_labels_of_two_phases_get_their_share_and_the_event_holds_both_phases() -> None:
     plan = make_train_plan(two_phase(), SHAPE)
-    assert plan.label_epsilon == pytest.approx(3.0)
+    assert plan.method.label_epsilon == pytest.approx(3.0)
     assert isinstance(plan.privacy.event, Composed)
     labels, steps = plan.privacy.event.events
     assert labels == RandomizedResponse(epsilon=3.0)
@@ -165,7 +165,7 @@ def test_labels_of_two_phases_get_their_share_and_the_event_holds_both_phases() 
 def test_labels_of_a_user_share_the_epsilon_of_labels() -> None:
     unit = UserLevel(max_labels_per_user=3)
     plan = make_train_plan(randomized_labels(unit=unit), SHAPE)
-    assert plan.label_epsilon == pytest.approx(1.0)
+    assert plan.method.label_epsilon == pytest.approx(1.0)
     assert plan.privacy.event == Repeated(event=RandomizedResponse(epsilon=1.0), count=3)
 
 
@@ -190,7 +190,7 @@ def test_dp_sgd_spends_everything_on_steps() -> None:
 
     least = calibrate_noise(event, epsilon=5.0, delta=1e-5, adjacency=Adjacency.REPLACE)
     assert plan.noise_multiplier == pytest.approx(least, rel=1e-9)
-    assert plan.label_epsilon is None
+    assert plan.method.label_epsilon is None
     assert plan.privacy.variants == ()
     assert plan.privacy.guarantee.scope is Scope.LABELS_AND_SENSITIVE_COLUMNS
 
@@ -208,7 +208,6 @@ def test_a_baseline_promises_nothing() -> None:
     plan = make_train_plan(nonprivate(), SHAPE)
     assert plan.privacy.event == NonPrivate()
     assert not plan.privacy.is_private
-    assert plan.plain_phase is not None
 
 
 def test_the_papers_account_says_add_or_remove_and_shows_what_replace_costs() -> None:

@@ -10,6 +10,7 @@ from tulle.errors import ConfigError
 from tulle.privacy.events import Gaussian, Grouped, Repeated
 from tulle.privacy.units import Adjacency
 from tulle.train.methods.method import Accounting
+from tulle.train.methods.private_training import step_settings
 from tulle.train.methods.train_plan import TrainPlan
 from tulle.train.settings.models import MLP
 from tulle.train.settings.phases import PublicTower, RatioSplit
@@ -215,10 +216,13 @@ def test_group_privacy_is_part_of_the_event() -> None:
 
 def test_a_frozen_public_tower_is_not_trained_privately_but_only_if_it_is_warm() -> None:
     frozen = private_phase(noise_multiplier=1.0, public_tower=PublicTower.FREEZE)
-    assert two_phase(private_phase=frozen).make(SHAPE).private_towers == {"sensitive", "common"}
-    assert "public" in dp_sgd(private_phase=frozen).make(SHAPE).private_towers
+    assert step_settings(two_phase(private_phase=frozen).make(SHAPE)).towers == {
+        "sensitive",
+        "common",
+    }
+    assert "public" in step_settings(dp_sgd(private_phase=frozen).make(SHAPE)).towers
     cold = two_phase(private_phase=frozen, split=RatioSplit(label_share=0.0))
-    assert "public" in cold.make(SHAPE).private_towers
+    assert "public" in step_settings(cold.make(SHAPE)).towers
 
 
 @pytest.mark.parametrize(

@@ -46,10 +46,6 @@ class NonPrivateConfig(TowerMethod):
         """There is no guarantee to aim at."""
         return None
 
-    def plain_steps(self) -> PlainPhase:
-        """Settings of the steps on raw data."""
-        return self.phase
-
     def noisy_event(self, sampler: StepSampler | None, noise_multiplier: float) -> Event:
         """There is no noise, and so no event of it."""
         raise ConfigError(

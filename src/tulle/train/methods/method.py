@@ -14,14 +14,14 @@ from tulle.errors import ConfigError
 from tulle.privacy.events import Event
 from tulle.privacy.fields import Scalar, check_finite
 from tulle.privacy.plan import Assumption, Bound, Status
-from tulle.train.settings.phases import LabelPhase, PlainPhase, PrivatePhase
+from tulle.train.settings.phases import LabelPhase, PrivatePhase
 from tulle.train.settings.step_mechanism import StepSampler
 from tulle.train.settings.units import DataShape, UnitLevel, UserLevel, chosen_level
 
 if TYPE_CHECKING:
+    from tulle.train.examples import TrainingRows
     from tulle.train.methods.train_plan import TrainPlan
     from tulle.train.trained_model import TrainedModel
-    from tulle.train.training_rows import TrainingRows
     from tulle.train.training_run import TrainingRun
 
 _MOST_DELTA = 0.01
@@ -132,8 +132,8 @@ class Method(abc.ABC):
         Raises:
           ConfigError: The method has no target, or one that it cannot meet on such data.
         """
-        # Accounting takes a while to import, and a finished plan does without it.
-        from tulle.train.methods.plan_noise import make_train_plan
+        # A plan is read back with the help of all methods, so this cannot be loaded with them.
+        from tulle.train.methods.train_plan import make_train_plan
 
         return make_train_plan(self, shape)
 
@@ -153,10 +153,6 @@ class Method(abc.ABC):
 
     def private_steps(self) -> PrivatePhase | None:
         """Settings of the clipped and noisy steps; None if there are none."""
-        return None
-
-    def plain_steps(self) -> PlainPhase | None:
-        """Settings of the steps on raw data; None unless this is a baseline."""
         return None
 
     @property

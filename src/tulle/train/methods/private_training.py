@@ -14,7 +14,8 @@ from tulle.train.methods.private_steps import start_plan_steps
 from tulle.train.methods.train_plan import TrainPlan
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.run_context import Progress, SmoothLoss, SpeedMeter
-from tulle.train.settings.phases import PrivatePhase
+from tulle.train.settings.models import TOWERS
+from tulle.train.settings.phases import PrivatePhase, PublicTower
 from tulle.train.settings.step_mechanism import StepSampler
 from tulle.train.steps.journal import SavedState, pack, unpack_model, unpack_optimizer
 from tulle.train.steps.monitor import Monitored
@@ -68,10 +69,17 @@ def step_settings(plan: TrainPlan) -> StepSettings:
         noise_multiplier=plan.noise_multiplier,
         expected_size=size,
         monitor_share=phase.monitor_share,
-        towers=plan.private_towers,
+        towers=_private_towers(plan, phase),
         mechanism=phase.noise,
         num_steps=sampler.steps,
     )
+
+
+def _private_towers(plan: TrainPlan, phase: PrivatePhase) -> frozenset[str]:
+    """The towers that private steps train."""
+    # FREEZE leaves the public tower as the label phase has trained it.
+    is_frozen = plan.method.label_steps() is not None and phase.public_tower is PublicTower.FREEZE
+    return TOWERS - {"public"} if is_frozen else TOWERS
 
 
 class _PrivateTraining:

@@ -20,8 +20,8 @@ from tulle.train.settings.step_mechanism import StepSampler
 from tulle.train.settings.units import DataShape, UnitLevel, UserLevel
 
 if TYPE_CHECKING:
+    from tulle.train.examples import TrainingRows
     from tulle.train.models.tower_model import TowerModel
-    from tulle.train.training_rows import TrainingRows
     from tulle.train.training_run import TrainingRun
 
 PHASE = "labels"

@@ -1,5 +1,7 @@
 """The plan of a training run: method, shape of the data and noise; all else follows from them.
 
+`make_train_plan` finds the noise that a target needs, and the epsilons that this noise buys.
+
 What is run and what is accounted come from one object. It stores what cannot be derived: the
 settings of the method, the public shape of the data, the noise multiplier, and the epsilons that
 accounting found for them. Sampler, event, columns and words are derived, so that nobody can change
@@ -11,13 +13,14 @@ import dataclasses
 import functools
 import itertools
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tulle.atomic_files import write_text
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.errors import ConfigError
-from tulle.privacy.events import Composed, Event, NonPrivate, event_from_dict, event_to_dict
+from tulle.privacy.events import Composed, Event, Gaussian, NonPrivate
 from tulle.privacy.fields import (
     canonical_json,
     check_fields,
@@ -32,11 +35,10 @@ from tulle.privacy.guarantee import Claim, Guarantee
 from tulle.privacy.plan import ColumnRoles, Plan
 from tulle.privacy.units import Adjacency, Scope, TrustModel
 from tulle.train.methods.catalogue import method_data, method_from
-from tulle.train.methods.method import Accounting, Method
-from tulle.train.settings.models import TOWERS
-from tulle.train.settings.phases import LabelPhase, PlainPhase, PrivatePhase, PublicTower
+from tulle.train.methods.method import Accounting, Method, Target
+from tulle.train.settings.phases import PrivatePhase
 from tulle.train.settings.step_mechanism import StepSampler
-from tulle.train.settings.units import DataShape, chosen_level
+from tulle.train.settings.units import DataShape, UserLevel, chosen_level
 
 _FORMAT, _FIRST_FORMAT = "tulle train plan 2", "tulle train plan 1"
 _KEYS = (
@@ -47,6 +49,10 @@ _FIRST_KEYS = (
     *("format", "config", "shape", "plan"),
     *("label_epsilon", "noise_multiplier", "epsilon_milestones"),
 )
+_NUM_MILESTONES, _FEW_MILESTONES = 8, 4
+"""Number of milestones; fewer where a unit has several rows, which take longer to account."""
+_HUGE_EPSILON = 1e6
+"""An epsilon that promises nothing: the delta that is left there no epsilon can buy."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,24 +80,9 @@ class PlannedRun:
         return self.method.sampler(self.shape)
 
     @property
-    def label_epsilon(self) -> float | None:
-        """Epsilon of one randomized label; None if labels are not randomized."""
-        return self.method.label_epsilon
-
-    @property
-    def label_phase(self) -> LabelPhase | None:
-        """Settings of the steps on randomized labels; None if there are none."""
-        return self.method.label_steps()
-
-    @property
     def private_phase(self) -> PrivatePhase | None:
         """Settings of the clipped and noisy steps; None if there are none."""
         return self.method.private_steps()
-
-    @property
-    def plain_phase(self) -> PlainPhase | None:
-        """Settings of the steps on raw data; None unless this is a baseline."""
-        return self.method.plain_steps()
 
     @property
     def reads_sensitive(self) -> bool:
@@ -106,16 +97,6 @@ class PlannedRun:
             return columns
         ignored = (*columns.ignored, *columns.sensitive)
         return dataclasses.replace(columns, sensitive=(), ignored=ignored)
-
-    @property
-    def private_towers(self) -> frozenset[str]:
-        """The towers that private steps train."""
-        # FREEZE leaves the public tower as the label phase has trained it.
-        phase = self.private_phase
-        is_warm = self.label_phase is not None
-        if phase is not None and is_warm and phase.public_tower is PublicTower.FREEZE:
-            return frozenset(TOWERS) - {"public"}
-        return frozenset(TOWERS)
 
     @property
     def num_private_steps(self) -> int:
@@ -266,7 +247,7 @@ class TrainPlan(PlannedRun):
             {
                 "format": _FORMAT,
                 "method": method_data(self.method),
-                "shape": _shape_to_dict(self.shape),
+                "shape": self.shape.to_dict(),
                 "noise_multiplier": noise,
                 "epsilon": null_if_infinite(self.epsilon),
                 "variant_epsilons": [null_if_infinite(one) for one in self.variant_epsilons],
@@ -356,39 +337,20 @@ def compose_parts(*parts: Event | None) -> Event:
 
 def _from_data(stored: object) -> TrainPlan:
     data = check_fields("train plan", stored, _KEYS)
-    noise = data["noise_multiplier"]
     variants = check_list("variant_epsilons", data["variant_epsilons"])
-    return TrainPlan(
-        method=method_from(data["method"]),
-        shape=_shape_from_dict(data["shape"]),
-        noise_multiplier=None if noise is None else check_finite("noise_multiplier", noise),
-        epsilon=infinite_if_null("epsilon", data["epsilon"]),
-        variant_epsilons=tuple(infinite_if_null("variant_epsilons", one) for one in variants),
-        epsilon_milestones=_milestones(data["epsilon_milestones"]),
-    )
+    epsilons = [infinite_if_null("variant_epsilons", one) for one in variants]
+    return _read(data, data["method"], infinite_if_null("epsilon", data["epsilon"]), epsilons)
 
 
 def _from_first_format(stored: object) -> TrainPlan:
     """A plan of version 0.1.0, which stored what is derived now; both must agree."""
     data = check_fields("train plan", stored, _FIRST_KEYS)
     promised = Plan.from_dict(data["plan"])
-    noise = data["noise_multiplier"]
-    plan = TrainPlan(
-        method=method_from(data["config"]),
-        shape=_shape_from_dict(data["shape"]),
-        noise_multiplier=None if noise is None else check_finite("noise_multiplier", noise),
-        epsilon=promised.guarantee.epsilon,
-        variant_epsilons=tuple(claim.guarantee.epsilon for claim in promised.variants),
-        epsilon_milestones=_milestones(data["epsilon_milestones"]),
-    )
+    epsilons = [claim.guarantee.epsilon for claim in promised.variants]
+    plan = _read(data, data["config"], promised.guarantee.epsilon, epsilons)
     # Trusting either side alone would let an edited file claim what its settings do not give.
-    derived = plan.privacy
-    if (promised.event, promised.guarantee, promised.columns, promised.variants) != (
-        derived.event,
-        derived.guarantee,
-        derived.columns,
-        derived.variants,
-    ):
+    claims = ("event", "guarantee", "columns", "variants")
+    if any(getattr(promised, name) != getattr(plan.privacy, name) for name in claims):
         raise ConfigError(
             f"plan {promised.name!r} claims for another event, guarantee or set of columns than "
             "its settings give; make it anew with this version."
@@ -396,33 +358,143 @@ def _from_first_format(stored: object) -> TrainPlan:
     return plan
 
 
-def _milestones(data: object) -> tuple[tuple[int, float], ...]:
-    marks = check_list("epsilon_milestones", data)
-    return tuple((int(step), float(epsilon)) for step, epsilon in marks)
-
-
-def _shape_to_dict(shape: DataShape) -> dict[str, Any]:
-    event = shape.vocabulary_event
-    return {
-        "features": [dataclasses.asdict(feature) for feature in shape.features],
-        "columns": shape.columns.to_dict(),
-        "num_label_rows": shape.num_label_rows,
-        "num_private_rows": shape.num_private_rows,
-        "num_users": shape.num_users,
-        "vocabulary_event": None if event is None else event_to_dict(event),
-    }
-
-
-def _shape_from_dict(data: object) -> DataShape:
-    names = [field.name for field in dataclasses.fields(DataShape)]
-    fields = dict(check_fields("shape", data, names))
-    event = fields["vocabulary_event"]
-    features = check_list("features", fields["features"])
-    return DataShape(
-        features=tuple(PreparedFeature.from_dict(feature) for feature in features),
-        columns=ColumnRoles.from_dict(fields["columns"]),
-        num_label_rows=fields["num_label_rows"],
-        num_private_rows=fields["num_private_rows"],
-        num_users=fields["num_users"],
-        vocabulary_event=None if event is None else event_from_dict(event),
+def _read(
+    data: Mapping[str, Any], method: object, epsilon: float, variant_epsilons: Sequence[float]
+) -> TrainPlan:
+    noise = data["noise_multiplier"]
+    marks = check_list("epsilon_milestones", data["epsilon_milestones"])
+    return TrainPlan(
+        method=method_from(method),
+        shape=DataShape.from_dict(data["shape"]),
+        noise_multiplier=None if noise is None else check_finite("noise_multiplier", noise),
+        epsilon=epsilon,
+        variant_epsilons=tuple(variant_epsilons),
+        epsilon_milestones=tuple((int(step), float(by_then)) for step, by_then in marks),
     )
+
+
+def make_train_plan(method: Method, shape: DataShape) -> TrainPlan:
+    """Finds the noise that meets the method's target, and the epsilons that follow from it.
+
+    Raises:
+      ConfigError: The method has no target, or one that it cannot meet on such data; or the data
+        have a unit column and the method does not say what is protected together.
+    """
+    # A finished plan does without the accountant, so that only who makes one loads it.
+    from tulle.accounting.accountant import pld_epsilon
+
+    if not method.is_private:
+        return TrainPlan(method=method, shape=shape)
+    target = method.target
+    if target is None:
+        raise ConfigError(
+            f"{type(method).__name__} has no target; call calibrate(epsilon=…, delta=…) first, "
+            "or use NonPrivateConfig to train without privacy."
+        )
+    method = method.fitted_to(shape)
+    method.check_shape(shape)
+    noise = _noise_multiplier(method, shape, target)
+    run = PlannedRun(method=method, shape=shape, noise_multiplier=noise)
+    epsilon = target.epsilon
+    if method.fixed_noise is not None and noise is not None:
+        epsilon = pld_epsilon(run.event, run.delta, run.adjacency)
+    if not math.isfinite(epsilon):
+        raise ConfigError(
+            f"noise_multiplier={noise} and delta={target.delta:g} leave no finite epsilon: "
+            "vocabularies may have used up delta. Raise the noise or delta."
+        )
+    return TrainPlan(
+        method=method,
+        shape=shape,
+        noise_multiplier=noise,
+        epsilon=epsilon,
+        variant_epsilons=tuple(
+            pld_epsilon(event, run.delta, adjacency) for adjacency, _, event in run.variants
+        ),
+        epsilon_milestones=_milestones(run, epsilon),
+    )
+
+
+def _milestones(run: PlannedRun, epsilon: float) -> tuple[tuple[int, float], ...]:
+    """Epsilon after some of the private steps, for whoever watches the run."""
+    from tulle.accounting.accountant import pld_epsilon
+
+    if run.sampler is None:
+        return ()
+    total = run.sampler.steps
+    num_marks = _NUM_MILESTONES if _rows_per_unit(run.sampler) == 1 else _FEW_MILESTONES
+    marks = sorted({total * n // num_marks for n in range(1, num_marks)} - {0})
+    found = [(mark, pld_epsilon(run.event_until(mark), run.delta, run.adjacency)) for mark in marks]
+    return (*found, (total, epsilon))
+
+
+def _noise_multiplier(method: Method, shape: DataShape, target: Target) -> float | None:
+    """The noise that the settings fix, or the least that meets the target; None if none is."""
+    from tulle.accounting.calibration import calibrate_noise
+
+    if not method.has_noise(shape):
+        return None
+    if target.delta == 0:
+        raise ConfigError("delta=0.0 is out of reach for private steps; choose e.g. 1e-7.")
+    if method.fixed_noise is not None:
+        return float(method.fixed_noise)
+    _check_room(method, shape, target)
+    if method.accounting is Accounting.PAPER_RDP:
+        return _paper_noise(method, shape, target)
+    return calibrate_noise(
+        lambda noise: PlannedRun(method=method, shape=shape, noise_multiplier=noise).event,
+        epsilon=target.epsilon,
+        delta=target.delta,
+        adjacency=Adjacency.REPLACE,
+        # With much less noise than one row's share each, many rows spread losses out of reach.
+        start=float(_rows_per_unit(method.sampler(shape))),
+    )
+
+
+def _paper_noise(method: Method, shape: DataShape, target: Target) -> float:
+    """The papers' noise: for what labels leave of epsilon, by Renyi DP of one row's steps."""
+    from tulle.accounting.rdp import calibrate_noise_rdp
+
+    unit, delta = method.unit, target.delta
+    num_labels = unit.max_labels_per_user if isinstance(unit, UserLevel) else 1
+    epsilon = target.epsilon - (method.label_epsilon or 0.0) * num_labels
+    if isinstance(unit, UserLevel):
+        # Proposition 6 of Chua et al. 2024 (PPAI), solved for the guarantee of one row.
+        whole, epsilon = epsilon, epsilon / unit.max_rows_per_user
+        delta *= math.expm1(epsilon) / math.expm1(whole)
+    if (sampler := method.sampler(shape)) is None:
+        raise ConfigError("there are no private steps to find noise for.")
+    return calibrate_noise_rdp(
+        lambda noise: sampler.event(Gaussian(noise_multiplier=noise)), epsilon=epsilon, delta=delta
+    )
+
+
+def _rows_per_unit(sampler: StepSampler | None) -> int:
+    """Most rows of a unit that a batch is accounted to hold."""
+    return sampler.max_rows_per_unit if isinstance(sampler, TruncatedPoisson) else 1
+
+
+def _check_room(method: Method, shape: DataShape, target: Target) -> None:
+    """Refuses a target that labels and vocabularies use up before the first step."""
+    from tulle.accounting.accountant import privacy_curve
+
+    sampler = method.sampler(shape)
+    vocabulary = shape.vocabulary_event if method.reads_sensitive(shape) else None
+    is_paper = sampler is not None and method.accounting is Accounting.PAPER_RDP
+    curve = privacy_curve(
+        compose_parts(vocabulary, method.labels_event()),
+        Adjacency.ADD_OR_REMOVE if is_paper else Adjacency.REPLACE,
+    )
+    spent = curve.epsilon(target.delta)
+    what = "private steps" if sampler is not None else "sums of cells"
+    if math.isinf(spent):
+        raise ConfigError(
+            f"delta={target.delta:g} leaves nothing for {what}: the vocabularies "
+            f"alone need delta > {curve.delta(_HUGE_EPSILON):.2g}; raise delta, or prepare them "
+            "with a smaller vocabulary delta."
+        )
+    if spent >= target.epsilon:
+        raise ConfigError(
+            f"epsilon={target.epsilon:g} leaves nothing for {what}: labels and "
+            f"vocabularies spend {spent:.4g} of it. Raise it, or give the labels less."
+        )

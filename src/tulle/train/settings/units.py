@@ -8,12 +8,12 @@ default is the tightest for clipped rows.
 import dataclasses
 import enum
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tulle.data.prepared.dataset import PreparedFeature
 from tulle.errors import ConfigError
-from tulle.privacy.events import Event
-from tulle.privacy.fields import check_count, did_you_mean
+from tulle.privacy.events import Event, event_from_dict, event_to_dict
+from tulle.privacy.fields import check_count, check_fields, check_list, did_you_mean
 from tulle.privacy.plan import ColumnRoles
 from tulle.privacy.units import Unit
 
@@ -214,3 +214,31 @@ class DataShape:
     def has_sensitive(self) -> bool:
         """True if there is a sensitive feature."""
         return len(self.public_features) < len(self.features)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The shape as plain data, every field of it."""
+        event = self.vocabulary_event
+        return {
+            "features": [dataclasses.asdict(feature) for feature in self.features],
+            "columns": self.columns.to_dict(),
+            "num_label_rows": self.num_label_rows,
+            "num_private_rows": self.num_private_rows,
+            "num_users": self.num_users,
+            "vocabulary_event": None if event is None else event_to_dict(event),
+        }
+
+    @classmethod
+    def from_dict(cls, data: object) -> "DataShape":
+        """Reads what `to_dict` gave."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        fields = dict(check_fields("shape", data, names))
+        event = fields["vocabulary_event"]
+        features = check_list("features", fields["features"])
+        return cls(
+            features=tuple(map(PreparedFeature.from_dict, features)),
+            columns=ColumnRoles.from_dict(fields["columns"]),
+            num_label_rows=fields["num_label_rows"],
+            num_private_rows=fields["num_private_rows"],
+            num_users=fields["num_users"],
+            vocabulary_event=None if event is None else event_from_dict(event),
+        )

@@ -18,7 +18,7 @@ from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.train.methods.mosaic import cell_model
 from tulle.train.methods.mosaic.cell_model import CellModel, CellPart, CellTable
 from tulle.train.methods.mosaic.trained_cells import TrainedCells
-from tulle.train.saved_models import load_model
+from tulle.train.training_run import load_model
 from unit.train.exported_folders import (
     PUBLIC_ONLY,
     SEPARATE,

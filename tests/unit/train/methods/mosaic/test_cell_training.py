@@ -12,7 +12,7 @@ from tulle.mechanisms.entropy import SeededNoise
 from tulle.privacy.codec import plain_data, settings_from
 from tulle.quality.metrics import evaluate_predictions
 from tulle.runs.records import StopRequest
-from tulle.train.examples import ExampleSet
+from tulle.train.examples import ExampleSet, TrainingRows, shape_of
 from tulle.train.methods.dp_sgd import DpSgdConfig
 from tulle.train.methods.mosaic import cell_training
 from tulle.train.methods.mosaic.cell_model import CellModel
@@ -25,7 +25,6 @@ from tulle.train.methods.mosaic.trained_cells import TrainedCells
 from tulle.train.run_context import Progress, RunContext
 from tulle.train.settings.phases import PrivatePhase
 from tulle.train.settings.units import ExampleLevel
-from tulle.train.training_rows import TrainingRows, shape_of
 from unit.train.small_data import FEATURES, SCHEMA, make_examples
 
 

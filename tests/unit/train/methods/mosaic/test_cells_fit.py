@@ -31,9 +31,8 @@ from tulle.train.methods.mosaic.method import MosaicConfig
 from tulle.train.methods.mosaic.noise_shares import NoiseShares
 from tulle.train.methods.mosaic.trained_cells import TrainedCells
 from tulle.train.run_context import Progress, RunOptions
-from tulle.train.saved_models import load_model
 from tulle.train.settings.units import ExampleLevel
-from tulle.train.training_run import MODEL_FOLDER, MODEL_KEPT, has_begun_model
+from tulle.train.training_run import MODEL_FOLDER, MODEL_KEPT, has_begun_model, load_model
 from unit.train.small_data import make_examples, make_ledger, planned
 
 CONFIG = MosaicConfig(unit=ExampleLevel()).calibrate(epsilon=8.0, delta=1e-6)
