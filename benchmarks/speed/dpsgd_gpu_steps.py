@@ -16,16 +16,15 @@ from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.mechanisms.entropy import release_rng
 from tulle.privacy.plan import ColumnRoles
 from tulle.train.examples import ExampleSet
-from tulle.train.models.building import build_model
-from tulle.train.models.table_reads import TableReads
+from tulle.train.models.contributions import TableReads
+from tulle.train.models.trained_towers import build_model
 from tulle.train.settings.models import TOWERS
 from tulle.train.settings.optimizers import SGD
 from tulle.train.steps.gpu.device_mlp import DevicePerceptron
 from tulle.train.steps.gpu.device_step import DeviceStep, LayerParameters
-from tulle.train.steps.gpu.layer_ops import exact_product
+from tulle.train.steps.gpu.layer_ops import DenseRule, exact_product, losses_and_grads
 from tulle.train.steps.gpu.place import GpuPlace
 from tulle.train.steps.gpu.row_ops import add_rows
-from tulle.train.steps.gpu.step_ops import DenseRule, losses_and_grads
 from tulle.train.steps.private_step import StepSettings
 
 CHUNK = 32

@@ -17,8 +17,8 @@ from tulle.data.prepared.dataset import PreparedFeature
 from tulle.mechanisms.entropy import release_rng
 from tulle.train.losses import CrossEntropy
 from tulle.train.models.batches import ExampleBatch
-from tulle.train.models.building import build_model
 from tulle.train.models.contributions import DenseGradient, Gradient
+from tulle.train.models.trained_towers import build_model
 from tulle.train.parameter_updates import ParameterUpdates
 from tulle.train.run_context import NoisePlacement
 from tulle.train.settings.models import MLP, TOWERS, FactorizationMachine, ModelSettings

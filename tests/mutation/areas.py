@@ -77,11 +77,11 @@ AREAS = {
         tests=("unit/train/methods/mosaic",),
     ),
     "lazy steps": Area(
-        sources=("train/steps/lazy_rows.py", "train/steps/age_table.py", "train/steps/updates.py"),
+        sources=("train/steps/lazy_rows.py", "train/steps/age_table.py", "train/steps/host.py"),
         tests=(
             "unit/train/steps/test_lazy*.py",
             "unit/train/steps/test_age_table.py",
-            "unit/train/steps/test_updates.py",
+            "unit/train/steps/test_host*.py",
             "statistical/test_lazy_noise.py",
             "statistical/test_lazy_training.py",
         ),

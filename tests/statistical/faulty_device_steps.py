@@ -9,9 +9,8 @@ from torch import Tensor
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.train.models.batches import ExampleBatch
-from tulle.train.steps.gpu.device_ages import DeviceAges
 from tulle.train.steps.gpu.device_keys import normal_pairs, random_words
-from tulle.train.steps.gpu.device_rows import DeviceRows
+from tulle.train.steps.gpu.device_rows import DeviceAges, DeviceRows
 from tulle.train.steps.gpu.device_step import DeviceStep
 from tulle.train.steps.gpu.place import DeviceBatches
 

@@ -9,12 +9,10 @@ import torch
 from torch import Tensor
 
 from tulle.data.samplers.batch import Batch
-from tulle.train.methods.label_projection.label_sums import LabelSums, NoisySums
-from tulle.train.methods.label_projection.projection_engine import ProjectionEngine
-from tulle.train.methods.label_projection.public_pass import LogitPass
+from tulle.train.methods.label_projection.label_sums import LabelSums, LogitPass, NoisySums
+from tulle.train.methods.label_projection.projected_step import ProjectionEngine
 from tulle.train.models.batches import ExampleBatch
-from tulle.train.steps.monitor import Monitored
-from tulle.train.steps.private_step import StepSettings
+from tulle.train.steps.private_step import Monitored, StepSettings
 
 
 class ReusesItsNoise(LabelSums):

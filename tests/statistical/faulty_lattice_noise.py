@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tulle.mechanisms.entropy import NoiseSource
-from tulle.train.steps.lattice import LatticeGradientNoise
+from tulle.train.steps.gradient_noise import LatticeGradientNoise
 from tulle.train.steps.training_noise import TrainingNoise
 
 

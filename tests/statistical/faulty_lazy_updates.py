@@ -7,11 +7,10 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from tulle.train.models.contributions import Gradient, RowGradient
-from tulle.train.models.table_reads import BatchReads
+from tulle.train.models.contributions import BatchReads, Gradient, RowGradient
+from tulle.train.steps.host import LazyStep
 from tulle.train.steps.lazy_rows import MOMENTUM, LazyRows
 from tulle.train.steps.private_step import PrivateStep
-from tulle.train.steps.updates import LazyStep
 
 
 class AddsTheSum(LazyStep):

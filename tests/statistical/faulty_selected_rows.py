@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from tulle.mechanisms.entropy import NoiseSource
-from tulle.train.models.contributions import RowGradient
-from tulle.train.models.table_reads import TableReads
+from tulle.train.models.contributions import RowGradient, TableReads
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.settings.optimizers import Optimizer
 from tulle.train.steps.private_step import BatchUnits, StepSettings

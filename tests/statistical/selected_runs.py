@@ -18,9 +18,9 @@ from torch import Tensor
 from tulle.data.prepared.dataset import PreparedFeature
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
 from tulle.train.models.batches import ExampleBatch
-from tulle.train.models.building import build_model
 from tulle.train.models.contributions import RowGradient
 from tulle.train.models.tower_model import TowerModel
+from tulle.train.models.trained_towers import build_model
 from tulle.train.settings.models import LogisticRegression
 from tulle.train.settings.optimizers import SGD, Optimizer
 from tulle.train.settings.step_noise import SelectedRows

@@ -32,9 +32,8 @@ from tulle.train.settings.models import MLP
 from tulle.train.settings.optimizers import SGD
 from tulle.train.steps.gpu import device_keys as random_ops
 from tulle.train.steps.gpu import device_rows, row_ops
-from tulle.train.steps.gpu.device_ages import DeviceAges
 from tulle.train.steps.gpu.device_keys import device_key, fill_normals, row_normals
-from tulle.train.steps.gpu.device_rows import DeviceRows
+from tulle.train.steps.gpu.device_rows import DeviceAges, DeviceRows
 from tulle.train.steps.gpu.device_step import DeviceStep
 from tulle.train.steps.lazy_rows import Normals
 from unit.train.models.test_tower_model import feature

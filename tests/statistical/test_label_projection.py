@@ -18,22 +18,18 @@ from tulle.privacy.plan import ColumnRoles
 from tulle.runs.records import StopRequest
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import make_plan
-from tulle.train.methods.label_projection.label_sums import LabelSums
-from tulle.train.methods.label_projection.method import LabelProjectionConfig
-from tulle.train.methods.label_projection.projected_step import ProjectedStep
-from tulle.train.methods.label_projection.projection import Projection
-from tulle.train.methods.label_projection.projection_engine import ProjectionEngine
-from tulle.train.methods.label_projection.public_pass import fitting_settings, logit_pass
+from tulle.train.methods.label_projection.label_sums import LabelSums, fitting_settings, logit_pass
+from tulle.train.methods.label_projection.method import LabelProjectionConfig, Projection
+from tulle.train.methods.label_projection.projected_step import ProjectedStep, ProjectionEngine
 from tulle.train.methods.private_training import step_settings
 from tulle.train.models.batches import ExampleBatch
-from tulle.train.models.building import build_model
+from tulle.train.models.trained_towers import build_model
 from tulle.train.settings.models import TOWERS, LogisticRegression
 from tulle.train.settings.optimizers import SGD
 from tulle.train.settings.phases import ConstantRate, PrivatePhase
 from tulle.train.settings.units import ExampleLevel
-from tulle.train.steps.journal import MemoryJournal
 from tulle.train.steps.private_step import CLIP_SLACK, StepSettings
-from tulle.train.steps.step_context import StepContext
+from tulle.train.steps.step_context import MemoryJournal, StepContext
 from tulle.train.steps.training_noise import TrainingNoise
 
 Values = NDArray[np.float64]

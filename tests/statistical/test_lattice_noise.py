@@ -17,7 +17,7 @@ from statistical.noise_checks import assert_discrete, assert_gaussian, assert_on
 from statistical.test_training_noise import STDDEV, assert_independent
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
 from tulle.train.settings.step_noise import lattice_grid
-from tulle.train.steps.lattice import LatticeGradientNoise
+from tulle.train.steps.gradient_noise import LatticeGradientNoise
 
 Values = NDArray[np.float64]
 

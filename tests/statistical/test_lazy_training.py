@@ -21,8 +21,8 @@ from statistical.law_checks import worst_score_between
 from tulle.data.prepared.dataset import PreparedFeature
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.models.batches import ExampleBatch
-from tulle.train.models.building import build_model
 from tulle.train.models.tower_model import TowerModel
+from tulle.train.models.trained_towers import build_model
 from tulle.train.settings.models import (
     MLP,
     TOWERS,
@@ -33,9 +33,9 @@ from tulle.train.settings.models import (
 from tulle.train.settings.optimizers import SGD
 from tulle.train.settings.phases import CosineDecay
 from tulle.train.steps.gradient_noise import IndependentGradientNoise
+from tulle.train.steps.host import DenseStep, LazyStep, ModelStep
 from tulle.train.steps.private_step import StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
-from tulle.train.steps.updates import DenseStep, LazyStep, ModelStep
 
 Values = NDArray[np.float64]
 MakeUpdates = Callable[..., ModelStep]

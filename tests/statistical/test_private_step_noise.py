@@ -12,7 +12,7 @@ from statistical.test_training_noise import STDDEV, assert_independent
 from tulle.data.prepared.dataset import PreparedFeature
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.models.batches import ExampleBatch
-from tulle.train.models.building import build_model
+from tulle.train.models.trained_towers import build_model
 from tulle.train.settings.models import (
     MLP,
     TOWERS,
@@ -21,8 +21,13 @@ from tulle.train.settings.models import (
     ModelSettings,
 )
 from tulle.train.steps.gradient_noise import IndependentGradientNoise
-from tulle.train.steps.monitor import LOSS_BOUND
-from tulle.train.steps.private_step import BatchUnits, PrivateStep, StepRelease, StepSettings
+from tulle.train.steps.private_step import (
+    LOSS_BOUND,
+    BatchUnits,
+    PrivateStep,
+    StepRelease,
+    StepSettings,
+)
 from tulle.train.steps.training_noise import TrainingNoise
 from unit.train.steps.step_reference import NoNoise
 

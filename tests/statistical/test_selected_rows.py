@@ -27,7 +27,7 @@ from statistical.selected_runs import (
     seen_by_step,
     seen_with_noise_on_every_row,
 )
-from tulle.train.models.table_reads import TableReads
+from tulle.train.models.contributions import TableReads
 from tulle.train.steps.row_selection import COUNT_STEPS, RowCounts, count_rows
 from tulle.train.steps.selected import SelectedStep
 from unit.train.steps.step_reference import user_units

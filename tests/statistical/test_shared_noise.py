@@ -15,15 +15,15 @@ from statistical.noise_checks import assert_gaussian
 from tulle.data.prepared.dataset import PreparedFeature
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
 from tulle.train.models.batches import ExampleBatch
-from tulle.train.models.building import build_model
 from tulle.train.models.contributions import DenseGradient
 from tulle.train.models.tower_model import TowerModel
+from tulle.train.models.trained_towers import build_model
 from tulle.train.settings.models import MLP, TOWERS, LogisticRegression
 from tulle.train.settings.optimizers import SGD
 from tulle.train.steps.gradient_noise import IndependentGradientNoise
 from tulle.train.steps.private_step import StepRelease, StepSettings
-from tulle.train.steps.processes.replicated import ReplicatedStep, SharedModelStep, SharedStep
 from tulle.train.steps.processes.sharded import ShardedStep
+from tulle.train.steps.processes.shared_steps import ReplicatedStep, SharedModelStep, SharedStep
 from tulle.train.steps.training_noise import TrainingNoise
 from unit.train.models.reference_models import Settings
 from unit.train.steps.processes.thread_processes import ThreadProcesses, run_together

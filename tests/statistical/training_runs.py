@@ -24,8 +24,8 @@ from tulle.data.prepared.dataset import PreparedFeature
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.models.batches import ExampleBatch
-from tulle.train.models.building import build_model
 from tulle.train.models.tower_model import TowerModel
+from tulle.train.models.trained_towers import build_model
 from tulle.train.parameter_updates import ParameterUpdates
 from tulle.train.settings.models import MLP, TOWERS, LogisticRegression
 from tulle.train.settings.optimizers import SGD

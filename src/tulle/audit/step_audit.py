@@ -31,9 +31,8 @@ from tulle.train.fitting import make_plan
 from tulle.train.methods.private_steps import start_plan_steps, tower_method
 from tulle.train.methods.private_training import step_settings
 from tulle.train.methods.train_plan import TrainPlan
-from tulle.train.models.building import build_model
-from tulle.train.steps.journal import MemoryJournal
-from tulle.train.steps.step_context import StepContext
+from tulle.train.models.trained_towers import build_model
+from tulle.train.steps.step_context import MemoryJournal, StepContext
 
 FloatArray = NDArray[np.float64]
 LEAST_RUNS = 1000

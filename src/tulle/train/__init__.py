@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from tulle.train.methods.baseline import NonPrivateConfig
     from tulle.train.methods.dp_sgd import DpSgdConfig
     from tulle.train.methods.hybrid import HybridConfig
-    from tulle.train.methods.label_projection.method import LabelProjectionConfig
-    from tulle.train.methods.label_projection.projection import Projection, SmoothingPrior
+    from tulle.train.methods.label_projection.method import (
+        LabelProjectionConfig,
+        Projection,
+        SmoothingPrior,
+    )
     from tulle.train.methods.method import Accounting
     from tulle.train.methods.mosaic.cell_settings import CellSettings, StageShares
     from tulle.train.methods.mosaic.method import MosaicConfig

@@ -127,7 +127,7 @@ def fit(
     options = options or RunOptions()
     if options.processes is None:
         return _fit(data, config, test, options)
-    from tulle.train.steps.processes.messages import dismissing
+    from tulle.train.steps.processes.processes import dismissing
 
     with dismissing(options.processes):
         return _fit(data, config, test, options)

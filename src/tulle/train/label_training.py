@@ -23,13 +23,11 @@ from tulle.train.losses import (
     Loss,
     ReportLoss,
 )
-from tulle.train.models.building import build_model
-from tulle.train.models.trained_towers import TrainedTowers
+from tulle.train.models.trained_towers import TrainedTowers, build_model
 from tulle.train.settings.models import ModelSettings
 from tulle.train.settings.phases import LabelCorrection, LabelPhase
-from tulle.train.steps.journal import MemoryJournal
 from tulle.train.steps.plain_training import PlainTask, train_plain
-from tulle.train.steps.step_context import StepContext, find_device
+from tulle.train.steps.step_context import MemoryJournal, StepContext, find_device
 
 
 def fit_on_reports(

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from tulle.runs.charging import ReleaseCharge
     from tulle.train.steps.processes.processes import Processes
 
-_WINDOW_SECONDS = 2.0
-"""Speed is that of the last seconds, so that it follows a machine that others use too."""
-
 
 def require_torch(what: str) -> None:
     """Refuses work that needs PyTorch where it is not installed, and says how to install it.
@@ -164,6 +161,10 @@ class RunOptions:
         return None if self.processes is None or self.processes.size == 1 else self.processes
 
 
+_WINDOW_SECONDS = 2.0
+"""Speed is that of the last seconds, so that it follows a machine that others use too."""
+
+
 class SpeedMeter:
     """Examples a second over the last moments. It counts expected, not drawn, sizes."""
 
@@ -181,17 +182,3 @@ class SpeedMeter:
         if elapsed >= _WINDOW_SECONDS:
             self._window_start, self._in_window = time.monotonic(), 0.0
         return self._speed
-
-
-class SmoothLoss:
-    """A running mean of losses."""
-
-    def __init__(self, decay: float = 0.95) -> None:
-        self._decay = decay
-        self._sum = self._weight = 0.0
-
-    def add(self, loss: float) -> float:
-        """The mean after one more."""
-        self._sum = self._decay * self._sum + (1 - self._decay) * loss
-        self._weight = self._decay * self._weight + (1 - self._decay)
-        return self._sum / self._weight

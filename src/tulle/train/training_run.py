@@ -67,8 +67,12 @@ class TrainingRun:
     @functools.cached_property
     def step_context(self) -> "StepContext":
         """The surroundings of a method with steps: device, journal, processes."""
-        from tulle.train.steps.journal import FolderJournal, MemoryJournal
-        from tulle.train.steps.step_context import StepContext, find_device
+        from tulle.train.steps.step_context import (
+            FolderJournal,
+            MemoryJournal,
+            StepContext,
+            find_device,
+        )
 
         options = self.options
         return StepContext(

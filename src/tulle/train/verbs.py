@@ -321,8 +321,8 @@ def follow(data: DataChoice, processes: "Processes", *, device: str = "cpu") -> 
       The same as for `fit`. What this process holds in memory is raw or not yet private; none of it
       leaves the processes of the run.
     """
-    from tulle.train.following import follow_fit
-    from tulle.train.steps.processes.messages import failing_together
+    from tulle.train.methods.private_training import follow_fit
+    from tulle.train.steps.processes.processes import failing_together
 
     with failing_together(processes):
         train_rows, _ = TrainingData(data).examples()
@@ -417,7 +417,7 @@ def _sharing(
     elif processes == 1:
         yield None
     else:
-        from tulle.train.steps.processes.local_processes import local_processes
+        from tulle.train.steps.processes.torch_processes import local_processes
 
         if not isinstance(choice.source, str | os.PathLike | list | tuple):
             raise ConfigError(

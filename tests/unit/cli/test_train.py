@@ -302,7 +302,7 @@ def test_a_card_that_finds_no_room_is_named_and_written_later(
 
     command = f"train {SYNTH} --model lr --method rr --epsilon 1"
     with monkeypatch.context() as patch:
-        patch.setattr("tulle.train.verbs.write_card", full)
+        patch.setattr("tulle.runs.card.write_card", full)
         assert "card.json cannot be used: No space left" in error_of(command, 4, capsys)
     assert Path(facts_of(f"{command} --resume", capsys)["card"]).exists()
 

@@ -6,7 +6,7 @@ import pytest
 from tulle.cli.train import _joined as processes_of
 from tulle.cli.train_options import TrainOptions
 from tulle.errors import ConfigError
-from tulle.train.steps.processes import local_processes
+from tulle.train.steps.processes import torch_processes
 from unit.cli.train_commands import SYNTH, error_of, facts_of
 
 SMALL = (
@@ -75,7 +75,7 @@ def test_nobody_is_started_for_data_that_are_not_there(
 ) -> None:
     started: list[object] = []
     monkeypatch.setattr(
-        local_processes, "local_processes", lambda *given, **_: started.append(given)
+        torch_processes, "local_processes", lambda *given, **_: started.append(given)
     )
     text = "train nowhere --method dp-sgd --epsilon 3 --processes 2"
     assert "nowhere does not exist" in error_of(text, 4, capsys)

@@ -17,8 +17,7 @@ from tulle.train.examples import ExampleSet
 from tulle.train.methods.baseline import NonPrivateConfig
 from tulle.train.methods.dp_sgd import DpSgdConfig
 from tulle.train.methods.hybrid import HybridConfig
-from tulle.train.methods.label_projection.method import LabelProjectionConfig
-from tulle.train.methods.label_projection.projection import Projection
+from tulle.train.methods.label_projection.method import LabelProjectionConfig, Projection
 from tulle.train.methods.method import Method
 from tulle.train.methods.randomized_labels import RandomizedLabelsConfig
 from tulle.train.methods.train_plan import TrainPlan

@@ -9,7 +9,7 @@ from tulle.errors import ConfigError
 from tulle.runs.charging import ReleaseCharge
 from tulle.train.fitting import fit
 from tulle.train.run_context import RunOptions
-from tulle.train.steps.processes.local_processes import local_processes
+from tulle.train.steps.processes.torch_processes import local_processes
 from tulle.train.steps.step_context import count_gpus, find_device
 from unit.train.small_data import dp_sgd, make_examples, make_ledger, planned
 

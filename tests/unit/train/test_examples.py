@@ -9,8 +9,7 @@ from tulle.errors import DataError
 from tulle.train.examples import ExampleSet, bound_rows, planned_shape, shape_of
 from tulle.train.losses import CrossEntropy
 from tulle.train.models.batches import batch_of, mean_loss, predict
-from tulle.train.models.building import build_model
-from tulle.train.models.trained_towers import TrainedTowers
+from tulle.train.models.trained_towers import TrainedTowers, build_model
 from tulle.train.settings.units import RowChoice, UserLevel
 from unit.train.small_data import (
     FEATURES,

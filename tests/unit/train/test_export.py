@@ -14,10 +14,9 @@ import torch
 from tulle.data.prepared.dataset import PreparedFeature
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.train.models import exported_model
-from tulle.train.models.building import build_model
 from tulle.train.models.contributions import RowGradient
 from tulle.train.models.tower_model import TowerModel
-from tulle.train.models.trained_towers import TrainedTowers
+from tulle.train.models.trained_towers import TrainedTowers, build_model
 from tulle.train.settings.models import (
     FOURTH_ROOT,
     MLP,

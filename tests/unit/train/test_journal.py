@@ -8,7 +8,7 @@ from tulle import atomic_files
 from tulle.errors import RunStateError
 from tulle.runs.folder import RunFolder
 from tulle.runs.records import StepBlocks
-from tulle.train.steps.journal import FolderJournal, MemoryJournal, SavedState
+from tulle.train.steps.step_context import FolderJournal, MemoryJournal, SavedState
 from unit.train.small_data import make_shape, randomized_labels
 
 BLOCKS = StepBlocks(num_steps=10, block_size=4)

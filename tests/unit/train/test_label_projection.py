@@ -35,23 +35,25 @@ from tulle.train.examples import ExampleSet, planned_shape
 from tulle.train.fitting import FitResult, fit
 from tulle.train.methods.catalogue import method_data, method_from
 from tulle.train.methods.dp_sgd import DpSgdConfig
-from tulle.train.methods.label_projection.method import LabelProjectionConfig
-from tulle.train.methods.label_projection.projection import Projection, SmoothingPrior
-from tulle.train.methods.label_projection.projection_engine import ProjectionEngine
+from tulle.train.methods.label_projection.method import (
+    LabelProjectionConfig,
+    Projection,
+    SmoothingPrior,
+)
+from tulle.train.methods.label_projection.projected_step import ProjectionEngine
 from tulle.train.methods.method import Method
 from tulle.train.methods.private_steps import check_shareable, start_plan_steps
 from tulle.train.methods.private_training import step_settings
 from tulle.train.methods.randomized_labels import RandomizedLabelsConfig
 from tulle.train.methods.train_plan import TrainPlan
-from tulle.train.models.building import build_model
+from tulle.train.models.trained_towers import build_model
 from tulle.train.run_context import NoisePlacement, Progress, RunOptions
 from tulle.train.settings.models import FactorizationMachine, LogisticRegression, ModelSettings
 from tulle.train.settings.optimizers import SGD, Adam
 from tulle.train.settings.phases import LabelPhase, PrivatePhase
 from tulle.train.settings.step_noise import BandedNoise, LatticeNoise, SelectedRows, StepNoise
 from tulle.train.settings.units import ExampleLevel, RowChoice, UserAccounting, UserLevel
-from tulle.train.steps.journal import MemoryJournal
-from tulle.train.steps.step_context import StepContext
+from tulle.train.steps.step_context import MemoryJournal, StepContext
 from tulle.train.training_run import load_model
 from unit.train.small_data import (
     SMALL_MLP,

@@ -24,7 +24,7 @@ from tulle.train.label_training import fit_on_reports
 from tulle.train.losses import ReportLoss
 from tulle.train.methods.catalogue import method_data, method_from
 from tulle.train.models.batches import _Resident, batch_of, mean_loss
-from tulle.train.models.building import build_model
+from tulle.train.models.trained_towers import build_model
 from tulle.train.run_context import RunOptions
 from tulle.train.settings.models import LogisticRegression
 from tulle.train.settings.optimizers import Adam

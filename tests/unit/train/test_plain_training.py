@@ -14,16 +14,15 @@ from tulle.runs.records import StopRequest
 from tulle.train.fitting import fit
 from tulle.train.losses import CrossEntropy
 from tulle.train.methods.method import Method
-from tulle.train.models.building import build_model
 from tulle.train.models.tower_model import TowerModel
+from tulle.train.models.trained_towers import build_model
 from tulle.train.run_context import Progress, RunOptions
 from tulle.train.settings.models import LogisticRegression
 from tulle.train.settings.optimizers import SGD
 from tulle.train.settings.phases import EarlyStopping, PlainPhase
 from tulle.train.steps import plain_training
-from tulle.train.steps.journal import MemoryJournal
 from tulle.train.steps.plain_training import PlainTask, train_plain
-from tulle.train.steps.step_context import StepContext
+from tulle.train.steps.step_context import MemoryJournal, StepContext
 from unit.train.small_data import (
     FEATURES,
     SMALL_MLP,

@@ -23,7 +23,7 @@ from tulle.train.run_context import Progress, RunOptions
 from tulle.train.settings.optimizers import SGD
 from tulle.train.settings.phases import CosineDecay
 from tulle.train.settings.units import UserAccounting, UserLevel
-from tulle.train.steps.journal import FolderJournal
+from tulle.train.steps.step_context import FolderJournal
 from tulle.train.steps.training_noise import TrainingNoise
 from unit.train.small_data import (
     dp_sgd,

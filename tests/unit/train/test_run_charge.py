@@ -25,7 +25,7 @@ from tulle.train.methods.method import Method
 from tulle.train.run_context import RunOptions
 from tulle.train.settings.optimizers import SGD
 from tulle.train.steps import plain_training
-from tulle.train.steps.journal import FolderJournal
+from tulle.train.steps.step_context import FolderJournal
 from unit.train.small_data import (
     SMALL_MLP,
     dp_sgd,

@@ -12,7 +12,7 @@ from tulle.train.examples import ExampleSet
 from tulle.train.fitting import fit
 from tulle.train.methods import hybrid, private_training
 from tulle.train.methods import randomized_labels as randomized_labels_method
-from tulle.train.models.building import build_model
+from tulle.train.models.trained_towers import build_model
 from tulle.train.run_context import RunOptions
 from tulle.train.settings.phases import EarlyStopping
 from tulle.train.settings.units import UserLevel

@@ -49,7 +49,7 @@ class TowerMethod(Method):
 
     def build(self, run: "TrainingRun") -> "TowerModel":
         """The model with its first weights, on the device of the run."""
-        from tulle.train.models.building import build_model
+        from tulle.train.models.trained_towers import build_model
 
         features, device = run.plan.shape.features, run.step_context.device
         return build_model(self.model, features, seed=self.initial_seed, device=device)
@@ -155,7 +155,7 @@ class StepsMethod(TowerMethod):
     def take_private_steps(self, model: "TowerModel", run: "TrainingRun") -> Trained:
         """Takes the private steps of a run's plan, from its present weights on."""
         from tulle.train.methods.private_training import train_privately
-        from tulle.train.steps.processes.messages import Opening
+        from tulle.train.steps.processes.processes import Opening
 
         # Rows that exceed what a user may contribute were dropped before sampling: the sampler
         # and its probabilities only know the rows that are left.

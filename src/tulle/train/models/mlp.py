@@ -11,19 +11,23 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tulle.train.models.contributions import Contribution, LinearContribution
-from tulle.train.models.embeddings import (
+from tulle.train.models.contributions import (
+    BatchReads,
+    Contribution,
+    LinearContribution,
+    TableReads,
+)
+from tulle.train.models.exported_model import run_layers
+from tulle.train.models.tower_model import (
     EmbeddedModel,
     InitialValues,
     Lookup,
     RoleEmbeddings,
     build_embeddings,
+    check_towers,
     flat_values,
     table_contributions,
 )
-from tulle.train.models.exported_model import run_layers
-from tulle.train.models.table_reads import BatchReads, TableReads
-from tulle.train.models.tower_model import check_towers
 from tulle.train.settings.models import MLP, TableLayout, TowerLayout
 
 

@@ -1,4 +1,4 @@
-"""A trained model of towers: its predictions, and its folder that PyTorch alone can use."""
+"""Models of towers: built from settings, predicted with, and in folders that PyTorch can use."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -17,10 +17,49 @@ from tulle.privacy.codec import plain_data, settings_from
 from tulle.train.examples import ExampleSet
 from tulle.train.models import exported_model
 from tulle.train.models.batches import predict
-from tulle.train.models.building import build_model
-from tulle.train.models.tower_model import TowerModel
-from tulle.train.settings.models import AnyModel, ModelSettings
+from tulle.train.models.linear_models import FactorizationMachineModel, LogisticRegressionModel
+from tulle.train.models.mlp import MLPModel
+from tulle.train.models.tower_model import InitialValues, TowerModel
+from tulle.train.settings.models import (
+    MLP,
+    AnyModel,
+    FactorizationMachine,
+    LogisticRegression,
+    ModelSettings,
+)
 from tulle.train.trained_model import ModelFiles, TrainedModel, write_model_folder
+
+
+def build_model(
+    settings: ModelSettings,
+    features: Sequence[PreparedFeature],
+    *,
+    seed: int,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> TowerModel:
+    """Builds a model with initial values that depend on `seed` and the features alone.
+
+    Args:
+      settings: Kind and sizes of the model.
+      features: Features of all roles, in the order of the dataset.
+      seed: Seed of the initial values.
+      device: Device that holds the parameters.
+      dtype: Type of the parameters.
+
+    Raises:
+      ConfigError: There are no features, or no model has such settings.
+    """
+    if not features:
+        raise ConfigError("features=() must hold at least one feature of the dataset.")
+    layout, initial = settings.layout(features), InitialValues(seed, device, dtype)
+    if isinstance(settings, MLP):
+        return MLPModel.of(settings, layout, initial)
+    if isinstance(settings, FactorizationMachine):
+        return FactorizationMachineModel.of(layout, initial, stddev=settings.initial_stddev)
+    if isinstance(settings, LogisticRegression):
+        return LogisticRegressionModel.of(layout, initial, stddev=settings.initial_stddev)
+    raise ConfigError(f"model of type {type(settings).__name__} is unknown; use an MLP.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -1,20 +1,235 @@
-"""Private steps of one process, each with a batch that the processor draws."""
+"""Private steps of one process: noise on every row at once, or when it is read.
+
+Both ways give models of the same distribution. The lazy one is exact for independent noise and SGD
+with momentum only, and costs what the rows of the batch cost; other optimizers are not
+linear in the noise and need it on every row in every step.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from tulle.data.samplers.batch import Batch
 from tulle.data.samplers.user_sampling import UserBatch, UserSampling, group_rows
-from tulle.errors import ConfigError
+from tulle.errors import ConfigError, RunStateError
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.train.examples import ExampleSet
-from tulle.train.models.batches import BatchSource, batch_source
+from tulle.train.models.batches import BatchSource, ExampleBatch, batch_source
+from tulle.train.models.contributions import BatchReads, Gradient, RowGradient
+from tulle.train.models.tower_model import TowerModel
+from tulle.train.parameter_updates import ParameterUpdates
+from tulle.train.settings.optimizers import SGD, Optimizer
 from tulle.train.settings.step_mechanism import StepSampler
-from tulle.train.steps.monitor import Monitored
-from tulle.train.steps.private_step import BatchUnits
-from tulle.train.steps.updates import ModelStep
+from tulle.train.steps.age_table import AgeTable
+from tulle.train.steps.gradient_noise import GradientNoise, IndependentGradientNoise
+from tulle.train.steps.lazy_rows import MOMENTUM, LazyRows
+from tulle.train.steps.private_step import (
+    BatchUnits,
+    Monitored,
+    PrivateStep,
+    StepSettings,
+    trained_parameters,
+)
+from tulle.train.steps.training_noise import TrainingNoise
+
+
+class ModelStep(Protocol):
+    """What a private step does to a model, batch after batch."""
+
+    def take(
+        self, batch: ExampleBatch, weights: Tensor, units: BatchUnits | None, rate: float
+    ) -> Monitored | None:
+        """Takes one step: clip, sum, add noise, update.
+
+        Args:
+          batch: Rows of the batch and of its padding. May be empty.
+          weights: [rows]: 1 for a row of the batch, 0 for padding.
+          units: Units of the rows if users are clipped; None if each row is a unit.
+          rate: Learning rate of the step.
+
+        Returns:
+          The noisy monitor, which may be shown; None if nothing is monitored.
+        """
+        ...
+
+    def state(self) -> dict[str, Tensor]:
+        """What a run needs to go on, besides the weights; settles these first.
+
+        Privacy:
+          After this call the weights of the model, and what is returned, are private.
+        """
+        ...
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on from what `state` returned, with the weights that belong to it."""
+        ...
+
+    @property
+    def settled(self) -> list[Tensor]:
+        """Parameters whose weights are private right after every step."""
+        ...
+
+    @property
+    def noise_description(self) -> str:
+        """Source of the noise, in words for the card."""
+        ...
+
+
+class DenseStep(PrivateStep):
+    """Noise on every parameter in every step; for any optimizer and any noise of sums.
+
+    A state holds no noise: where it is loaded, correlated noise starts again.
+    """
+
+    def __init__(
+        self,
+        model: TowerModel,
+        settings: StepSettings,
+        optimizer: Optimizer,
+        noise: GradientNoise,
+    ) -> None:
+        """Starts from the present weights.
+
+        Args:
+          model: The model, which is trained in place.
+          settings: What every step does.
+          optimizer: Settings of any optimizer.
+          noise: Noise of the sums, step after step.
+        """
+        super().__init__(model, settings, noise)
+        trained = trained_parameters(model, settings.towers)
+        self._optimizer = ParameterUpdates(trained, optimizer)
+        self.noise_description = noise.description
+        self.settled = list(trained.values())
+
+    def take(
+        self, batch: ExampleBatch, weights: Tensor, units: BatchUnits | None, rate: float
+    ) -> Monitored | None:
+        """Takes one step: clip, sum, add noise, update.
+
+        Args:
+          batch: Rows of the batch and of its padding. May be empty.
+          weights: [rows]: 1 for a row of the batch, 0 for padding.
+          units: Units of the rows if users are clipped; None if each row is a unit.
+          rate: Learning rate of the step.
+        """
+        released = self.release(batch, weights, units)
+        self._optimizer.update(released.gradients, rate=rate)
+        return released.monitored
+
+    def state(self) -> dict[str, Tensor]:
+        """The optimizer's state."""
+        return self._optimizer.state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on from a state, with noise that knows no earlier one."""
+        self._optimizer.load_state(state)
+        self._noise.restart()
+
+
+class LazyStep(PrivateStep):
+    """Tables get their noise when rows are read; SGD with momentum and any schedule.
+
+    The clipped gradient of a table goes into its `LazyRows`, which add the noise of every step
+    to every row, but only when somebody looks. All other parameters get their noise at once.
+    Its state is that of the dense way, so that a run may change between both.
+
+    Privacy:
+      The same as for `PrivateStep`, for weights that were flushed by `state`. Until then the memory
+      of the tables holds raw gradients.
+    """
+
+    def __init__(
+        self, model: TowerModel, settings: StepSettings, optimizer: SGD, noise: TrainingNoise
+    ) -> None:
+        """Starts from the present weights.
+
+        Args:
+          model: The model, which is trained in place.
+          settings: What every step does; its mechanism must be `IndependentNoise`.
+          optimizer: Settings of SGD.
+          noise: Noise of rows and of all other parameters.
+        """
+        super().__init__(model, settings, IndependentGradientNoise(noise))
+        trained = trained_parameters(model, settings.towers)
+        names = model.tables & trained.keys()
+        self._tables = {name: trained[name] for name in sorted(names)}
+        for name in self._tables:
+            del self._sums[name]
+        dense = {name: values for name, values in trained.items() if name not in names}
+        self._sgd, self._row_noise = optimizer, noise
+        self._dense = ParameterUpdates(dense, optimizer)
+        self.settled = list(dense.values())
+        self.noise_description = noise.description
+        self._begin(step=0)
+
+    def take(
+        self, batch: ExampleBatch, weights: Tensor, units: BatchUnits | None, rate: float
+    ) -> Monitored | None:
+        """Takes one step: clip, sum, add noise where it is seen, update.
+
+        Args:
+          batch: Rows of the batch and of its padding. May be empty.
+          weights: [rows]: 1 for a row of the batch, 0 for padding.
+          units: Units of the rows if users are clipped; None if each row is a unit.
+          rate: Learning rate of the step.
+        """
+        released = self.release(batch, weights, units)
+        self._dense.update(released.gradients, rate=rate)
+        self._ages.end_step(rate)
+        return released.monitored
+
+    def state(self) -> dict[str, Tensor]:
+        """Flushes all rows and draws their momentum: the state of the dense optimizer."""
+        state = self._dense.state()
+        for name, rows in self._rows.items():
+            released = rows.release_state()
+            if MOMENTUM in released:
+                state[f"{MOMENTUM}.{name}"] = released[MOMENTUM]
+        self._ages.forget_past()
+        return state
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on from a state, lazy or dense. Nothing changes if anything in it is wrong."""
+        own = {f"{MOMENTUM}.{name}": name for name in self._tables} if self._sgd.momentum else {}
+        if missing := [key for key in own if key not in state]:
+            raise RunStateError(
+                f"optimizer state has no entry {missing[0]!r}; resume with the run's own settings."
+            )
+        for key, name in own.items():
+            self._rows[name].check_state({MOMENTUM: state[key]})
+        self._dense.load_state({key: value for key, value in state.items() if key not in own})
+        self._begin(step=int(state["num_steps"]))
+        for key, name in own.items():
+            self._rows[name].load_state({MOMENTUM: state[key]})
+
+    def _begin(self, step: int) -> None:
+        device = next(iter(self._model.parameters.values())).device
+        self._ages = AgeTable(
+            momentum=self._sgd.momentum,
+            weight_decay=self._sgd.weight_decay,
+            step=step,
+            device=device,
+        )
+        stddev = self._settings.noise_stddev / self._settings.expected_size
+        self._rows = {
+            name: LazyRows(values, self._ages, noise=self._row_noise, noise_stddev=stddev)
+            for name, values in self._tables.items()
+        }
+
+    def _prepare(self, reads: BatchReads) -> None:
+        for read in reads.tables:
+            if read.table in self._rows:
+                self._rows[read.table].catch_up(read.in_order.rows)
+
+    def _accumulate(self, gradient: Gradient) -> None:
+        rows = self._rows.get(gradient.name)
+        if rows is None or not isinstance(gradient, RowGradient):
+            super()._accumulate(gradient)
+            return
+        rows.add_gradient(gradient.rows, gradient.values, 1 / self._settings.expected_size)
 
 
 class HostPlace:

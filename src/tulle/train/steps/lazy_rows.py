@@ -20,9 +20,9 @@ from torch import Tensor
 
 from tulle.errors import ConfigError, RunStateError
 from tulle.privacy.fields import check_finite
-from tulle.train.models.embeddings import zeros_like_table
+from tulle.train.models.tower_model import zeros_like_table
 from tulle.train.steps.age_table import AgeTable, RowMoves, row_moves
-from tulle.train.steps.compiled.kernels import compiled_kernels
+from tulle.train.steps.compiled_kernels import compiled_kernels
 
 MOMENTUM = "momentum"
 """Name of the momentum in the state of a table."""

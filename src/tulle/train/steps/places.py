@@ -25,21 +25,23 @@ from tulle.train.models.tower_model import TowerModel
 from tulle.train.run_context import NoiseMemory, NoisePlacement
 from tulle.train.settings.optimizers import SGD, Optimizer
 from tulle.train.settings.step_mechanism import StepMechanism, StepSampler
+from tulle.train.steps.gpu.device_keys import has_kernels
 from tulle.train.steps.gpu.device_step import DeviceStep
-from tulle.train.steps.gpu.kernel_launch import has_kernels
 from tulle.train.steps.gpu.place import GpuPlace
 from tulle.train.steps.gradient_noise import GradientNoise, SumNeeds, start_noise
-from tulle.train.steps.host import HostPlace
-from tulle.train.steps.monitor import Monitored
-from tulle.train.steps.private_step import StepSettings, trained_parameters
+from tulle.train.steps.host import DenseStep, HostPlace, LazyStep, ModelStep
+from tulle.train.steps.private_step import Monitored, StepSettings, trained_parameters
 from tulle.train.steps.processes.batches import SharedBatches, own_shard
-from tulle.train.steps.processes.driving import RankSteps, SharedPlace, shared_by
-from tulle.train.steps.processes.replicated import ReplicatedStep
 from tulle.train.steps.processes.sharded import ShardedStep
+from tulle.train.steps.processes.shared_steps import (
+    RankSteps,
+    ReplicatedStep,
+    SharedPlace,
+    shared_by,
+)
 from tulle.train.steps.selected import SelectedStep
 from tulle.train.steps.step_context import Surroundings, products_dtype
 from tulle.train.steps.training_noise import TrainingNoise
-from tulle.train.steps.updates import DenseStep, LazyStep, ModelStep
 
 _PRODUCT_SLACK = 2.0**-8
 """Rounding a scaled gradient to bfloat16 adds at most 2^-9 of its norm; TF32 products round

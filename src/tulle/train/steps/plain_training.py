@@ -23,12 +23,18 @@ from tulle.train.models.batches import batch_source, mean_loss
 from tulle.train.models.contributions import Gradient
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.parameter_updates import ParameterUpdates
-from tulle.train.run_context import Progress, SmoothLoss, SpeedMeter
+from tulle.train.run_context import Progress, SpeedMeter
 from tulle.train.settings.models import TOWERS
 from tulle.train.settings.phases import PlainPhase
-from tulle.train.steps.journal import SavedState, pack, unpack_model, unpack_optimizer
 from tulle.train.steps.private_step import largest_weight
-from tulle.train.steps.step_context import StepContext
+from tulle.train.steps.step_context import (
+    SavedState,
+    SmoothLoss,
+    StepContext,
+    pack,
+    unpack_model,
+    unpack_optimizer,
+)
 
 _BEST = "best/"
 _RECORDS_PER_PHASE = 100

@@ -24,7 +24,7 @@ from torch import Tensor
 from tulle.data.samplers.bernoulli_rows import sample_rows
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.lattice import rounded_up
-from tulle.train.models.table_reads import SortedReads, TableReads
+from tulle.train.models.contributions import SortedReads, TableReads
 from tulle.train.settings.step_noise import SelectedRows
 from tulle.train.steps.private_step import BatchUnits
 from tulle.train.steps.training_noise import TrainingNoise

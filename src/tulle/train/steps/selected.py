@@ -15,15 +15,19 @@ from torch import Tensor
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.train.models.batches import ExampleBatch
-from tulle.train.models.contributions import Gradient, RowGradient
-from tulle.train.models.table_reads import TableReads
+from tulle.train.models.contributions import Gradient, RowGradient, TableReads
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.parameter_updates import ParameterUpdates
 from tulle.train.settings.optimizers import Optimizer
 from tulle.train.settings.step_noise import IndependentNoise, SelectedRows
 from tulle.train.steps.gradient_noise import IndependentGradientNoise
-from tulle.train.steps.monitor import Monitored
-from tulle.train.steps.private_step import BatchUnits, PrivateStep, StepSettings, trained_parameters
+from tulle.train.steps.private_step import (
+    BatchUnits,
+    Monitored,
+    PrivateStep,
+    StepSettings,
+    trained_parameters,
+)
 from tulle.train.steps.row_selection import RowSelector, SelectionNoise, count_rows, places_of
 from tulle.train.steps.training_noise import TrainingNoise
 

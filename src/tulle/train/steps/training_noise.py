@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import NoiseSource, Words
-from tulle.train.steps.compiled.kernels import Kernels, compiled_kernels
+from tulle.train.steps.compiled_kernels import Kernels, compiled_kernels
 from tulle.train.steps.normal_stream import Floats, NormalStream, SecretNoise, expanded_description
 
 # Streams share the key and differ in a word of the counter, so that they never meet.

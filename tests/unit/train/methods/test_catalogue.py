@@ -10,8 +10,7 @@ from tulle.train.methods.baseline import NonPrivateConfig
 from tulle.train.methods.catalogue import METHODS, configured_method, method_data, method_from
 from tulle.train.methods.dp_sgd import DpSgdConfig
 from tulle.train.methods.hybrid import HybridConfig
-from tulle.train.methods.label_projection.method import LabelProjectionConfig
-from tulle.train.methods.label_projection.projection import Projection
+from tulle.train.methods.label_projection.method import LabelProjectionConfig, Projection
 from tulle.train.methods.method import Accounting, Method, Target
 from tulle.train.methods.mosaic.method import MosaicConfig
 from tulle.train.methods.randomized_labels import RandomizedLabelsConfig

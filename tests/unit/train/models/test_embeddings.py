@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tulle.data.prepared.dataset import PreparedFeature
-from tulle.train.models.embeddings import InitialValues, RoleEmbeddings, build_embeddings
+from tulle.train.models.tower_model import InitialValues, RoleEmbeddings, build_embeddings
 from tulle.train.settings.models import EmbeddingDim, TableSharing, tower_layout
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tulle.train.models.embeddings import table_empty, zeros_like_table
+from tulle.train.models.tower_model import table_empty, zeros_like_table
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

@@ -6,8 +6,9 @@ from torch import Tensor
 
 from tulle.data.prepared.dataset import PreparedFeature
 from tulle.train.models import linear_models as factor_reads
-from tulle.train.models.building import build_model
-from tulle.train.models.contributions import FactorContribution, TableContribution
+from tulle.train.models.contributions import TableContribution
+from tulle.train.models.linear_models import FactorContribution
+from tulle.train.models.trained_towers import build_model
 from tulle.train.settings.models import TOWERS, FactorizationMachine, TableSharing
 from unit.train.models.reference_models import total_squared_norms
 from unit.train.models.test_tower_model import DATASETS, MODELS, assert_equals_autograd

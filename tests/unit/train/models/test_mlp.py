@@ -3,8 +3,8 @@
 import torch
 
 from tulle.data.prepared.dataset import PreparedFeature
-from tulle.train.models.building import build_model
 from tulle.train.models.contributions import LinearContribution
+from tulle.train.models.trained_towers import build_model
 from tulle.train.settings.models import MLP
 
 SEARCH = [

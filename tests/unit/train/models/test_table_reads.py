@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tulle.train.models.table_reads import BatchReads, SortedReads, TableReads
+from tulle.train.models.contributions import BatchReads, SortedReads, TableReads
 
 
 def reads_of(rows: Tensor) -> TableReads:

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from tulle.data.prepared.dataset import PreparedFeature
 from tulle.errors import ConfigError
-from tulle.train.models.building import build_model
 from tulle.train.models.contributions import (
-    FactorContribution,
     LinearContribution,
     RowGradient,
     TableContribution,
 )
+from tulle.train.models.linear_models import FactorContribution
+from tulle.train.models.trained_towers import build_model
 from tulle.train.settings.models import (
     MLP,
     TOWERS,

@@ -7,7 +7,7 @@ import pytest
 from tulle.data.prepared.dataset import PreparedFeature
 from tulle.errors import ConfigError
 from tulle.privacy.codec import plain_data, settings_from
-from tulle.train.models.building import build_model
+from tulle.train.models.trained_towers import build_model
 from tulle.train.settings.models import (
     MLP,
     AnyModel,

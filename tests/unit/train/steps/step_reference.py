@@ -13,8 +13,8 @@ from torch import Tensor
 
 from tulle.data.prepared.dataset import PreparedFeature
 from tulle.train.models.batches import ExampleBatch
-from tulle.train.models.building import build_model
 from tulle.train.models.tower_model import TowerModel
+from tulle.train.models.trained_towers import build_model
 from tulle.train.settings.models import TOWERS
 from tulle.train.steps.private_step import BatchUnits, PrivateStep, StepRelease, StepSettings
 from unit.train.models.reference_models import Batch, Settings, reference_gradients

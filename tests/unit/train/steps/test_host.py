@@ -17,8 +17,7 @@ from tulle.train.examples import ExampleSet
 from tulle.train.models.batches import ExampleBatch, batch_of
 from tulle.train.settings.step_mechanism import StepSampler
 from tulle.train.steps.host import HostPlace
-from tulle.train.steps.monitor import Monitored
-from tulle.train.steps.private_step import BatchUnits
+from tulle.train.steps.private_step import BatchUnits, Monitored
 from unit.train.small_data import make_examples
 
 CPU = torch.device("cpu")

@@ -14,8 +14,7 @@ from tulle.errors import ConfigError, RunStateError
 from tulle.mechanisms.entropy import SeededNoise, release_rng
 from tulle.mechanisms.gaussian import sample_rounded_normal
 from tulle.train.settings.step_noise import lattice_grid, lattice_slack
-from tulle.train.steps.gradient_noise import GradientNoise
-from tulle.train.steps.lattice import LatticeGradientNoise
+from tulle.train.steps.gradient_noise import GradientNoise, LatticeGradientNoise
 
 GRID = 2.0**-10
 entries = st.floats(-4, 4, width=32)

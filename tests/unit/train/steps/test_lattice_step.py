@@ -12,11 +12,11 @@ from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.settings.optimizers import SGD, Adam
 from tulle.train.settings.step_noise import LatticeNoise, lattice_grid, lattice_slack
-from tulle.train.steps.lattice import LatticeGradientNoise
+from tulle.train.steps.gradient_noise import LatticeGradientNoise
+from tulle.train.steps.host import DenseStep
 from tulle.train.steps.places import host_step
 from tulle.train.steps.private_step import PrivateStep, StepRelease, StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
-from tulle.train.steps.updates import DenseStep
 from unit.train.models.test_tower_model import DATASETS, MODELS
 from unit.train.steps.step_reference import Case, NoNoise, make_case, step_settings, user_units
 

@@ -12,10 +12,10 @@ from tulle.train.models.contributions import RowGradient
 from tulle.train.settings.models import TOWERS
 from tulle.train.settings.optimizers import SGD
 from tulle.train.steps.age_table import AgeTable
+from tulle.train.steps.host import LazyStep
 from tulle.train.steps.lazy_rows import LazyRows
 from tulle.train.steps.private_step import PrivateStep, StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
-from tulle.train.steps.updates import LazyStep
 from unit.train.models.test_tower_model import DATASETS, MODELS
 from unit.train.steps.step_reference import EXPECTED_SIZE, Case, NoNoise, make_case, step_settings
 

@@ -21,10 +21,9 @@ from tulle.train.methods.train_plan import TrainPlan
 from tulle.train.run_context import NoisePlacement, Progress, RunOptions
 from tulle.train.settings.models import FactorizationMachine, LogisticRegression, ModelSettings
 from tulle.train.settings.optimizers import SGD
-from tulle.train.steps.host import HostPlace
-from tulle.train.steps.journal import FolderJournal, SavedState
+from tulle.train.steps.host import HostPlace, LazyStep
+from tulle.train.steps.step_context import FolderJournal, SavedState
 from tulle.train.steps.training_noise import TrainingNoise
-from tulle.train.steps.updates import LazyStep
 from unit.train.small_data import SMALL_MLP, dp_sgd, make_examples, make_shape, private_phase
 
 EXAMPLES = make_examples(200)

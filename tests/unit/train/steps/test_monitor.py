@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.steps.gradient_noise import IndependentGradientNoise
-from tulle.train.steps.monitor import LOSS_BOUND, MonitorCoordinates
-from tulle.train.steps.private_step import PrivateStep
+from tulle.train.steps.private_step import LOSS_BOUND, MonitorCoordinates, PrivateStep
 from tulle.train.steps.training_noise import TrainingNoise
 from unit.train.models.test_tower_model import DATASETS, MODELS
 from unit.train.steps.step_reference import (

@@ -18,8 +18,8 @@ from tulle.train.methods.dp_sgd import DpSgdConfig
 from tulle.train.methods.private_steps import start_plan_steps
 from tulle.train.methods.private_training import step_settings
 from tulle.train.methods.train_plan import TrainPlan
-from tulle.train.models.building import build_model
 from tulle.train.models.tower_model import TowerModel
+from tulle.train.models.trained_towers import build_model
 from tulle.train.run_context import NoisePlacement, Products, RunOptions
 from tulle.train.settings.optimizers import SGD, Adam
 from tulle.train.settings.step_noise import (
@@ -31,17 +31,14 @@ from tulle.train.settings.step_noise import (
     StepNoise,
 )
 from tulle.train.steps import places
-from tulle.train.steps.host import HostPlace
-from tulle.train.steps.journal import Journal
+from tulle.train.steps.host import DenseStep, HostPlace, LazyStep
 from tulle.train.steps.places import gpu_parts, start_steps
 from tulle.train.steps.private_step import CLIP_SLACK, StepSettings
-from tulle.train.steps.processes.driving import SharedPlace
 from tulle.train.steps.processes.processes import Processes
-from tulle.train.steps.processes.replicated import ReplicatedStep
 from tulle.train.steps.processes.sharded import ShardedStep
+from tulle.train.steps.processes.shared_steps import ReplicatedStep, SharedPlace
 from tulle.train.steps.selected import SelectedStep
-from tulle.train.steps.step_context import StepContext, products_dtype
-from tulle.train.steps.updates import DenseStep, LazyStep
+from tulle.train.steps.step_context import Journal, StepContext, products_dtype
 from unit.train.small_data import (
     FEATURES,
     SMALL_MLP,

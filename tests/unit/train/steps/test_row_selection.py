@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import SeededNoise
-from tulle.train.models.table_reads import TableReads
+from tulle.train.models.contributions import TableReads
 from tulle.train.settings.step_noise import SelectedRows
 from tulle.train.steps.private_step import BatchUnits
 from tulle.train.steps.row_selection import (

@@ -13,8 +13,7 @@ from tulle.train.models.contributions import DenseGradient, RowGradient
 from tulle.train.settings.models import TOWERS
 from tulle.train.settings.optimizers import SGD
 from tulle.train.settings.step_noise import IndependentNoise, SelectedRows
-from tulle.train.steps.monitor import LOSS_BOUND
-from tulle.train.steps.private_step import BatchUnits, StepSettings
+from tulle.train.steps.private_step import LOSS_BOUND, BatchUnits, StepSettings
 from tulle.train.steps.selected import SelectedRelease, SelectedStep
 from tulle.train.steps.training_noise import TrainingNoise
 from unit.train.models.test_tower_model import DATASETS, MODELS

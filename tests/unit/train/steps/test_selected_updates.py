@@ -10,17 +10,17 @@ from torch import Tensor
 from tulle.errors import RunStateError
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.models.batches import ExampleBatch
-from tulle.train.models.building import build_model
 from tulle.train.models.tower_model import TowerModel
+from tulle.train.models.trained_towers import build_model
 from tulle.train.settings.models import LogisticRegression
 from tulle.train.settings.optimizers import SGD, Adam, Optimizer, RMSprop, Yogi
 from tulle.train.settings.step_noise import SelectedRows
-from tulle.train.steps.monitor import Monitored
+from tulle.train.steps.host import ModelStep
 from tulle.train.steps.places import host_step
+from tulle.train.steps.private_step import Monitored
 from tulle.train.steps.row_selection import RowCounts, RowSelector
 from tulle.train.steps.selected import SelectedStep
 from tulle.train.steps.training_noise import TrainingNoise
-from tulle.train.steps.updates import ModelStep
 from unit.train.models.test_tower_model import DATASETS, MODELS, feature
 from unit.train.steps.step_reference import Case, make_case, step_settings, user_units
 

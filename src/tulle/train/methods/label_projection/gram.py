@@ -14,11 +14,12 @@ from tulle.errors import ConfigError
 from tulle.train.models.contributions import (
     BiasContribution,
     Contribution,
-    FactorContribution,
     LinearContribution,
+    SortedReads,
     TableContribution,
+    TableReads,
 )
-from tulle.train.models.table_reads import SortedReads, TableReads
+from tulle.train.models.linear_models import FactorContribution
 
 _NUMBERS_AT_A_TIME = 1 << 22
 _DENSE_SHARE = 8

@@ -6,6 +6,7 @@ so that a key has 128 secret bits in all. The rest of the counter says what is d
 row or entry, which step), so nothing is drawn twice and no generator has a state.
 """
 
+import importlib.util
 from typing import Any, NoReturn
 
 import torch
@@ -13,7 +14,27 @@ from torch import Tensor
 
 from tulle.errors import RunStateError
 from tulle.mechanisms.entropy import NoiseSource
-from tulle.train.steps.gpu.kernel_launch import block_space, num_blocks, uses_kernels
+
+
+def uses_kernels(values: Tensor) -> bool:
+    """True if work on a tensor is done by Triton kernels: it is on a GPU."""
+    return values.is_cuda
+
+
+def has_kernels() -> bool:
+    """True if the kernels can be compiled: triton comes with torch's CUDA builds for Linux."""
+    return importlib.util.find_spec("triton") is not None
+
+
+def block_space(size: int) -> int:
+    """The least power of 2 that is not smaller: blocks of a kernel have such sizes."""
+    return 1 << max(0, size - 1).bit_length()
+
+
+def num_blocks(size: int, block: int) -> int:
+    """How many blocks cover a size."""
+    return -(-size // block)
+
 
 _ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -50,7 +71,7 @@ def device_key(rng: NoiseSource, device: torch.device) -> Tensor:
 def random_words(key: Tensor, *, entity: Tensor, part: Tensor, draw: Tensor) -> list[Tensor]:
     """Four random words of 32 bits for each counter, in int64.
 
-    The kernels of random_kernels.py give the same words.
+    The kernels of row_kernels.py give the same words.
 
     Args:
       key: Key and nonce, from `device_key`.
@@ -163,6 +184,6 @@ def _normals(key: Tensor, size: int, draw: Tensor) -> Tensor:
 
 def _kernels() -> Any:
     # Only where there is a GPU is there a triton.
-    from tulle.train.steps.gpu import random_kernels
+    from tulle.train.steps.gpu import row_kernels
 
-    return random_kernels
+    return row_kernels

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from tulle.errors import ConfigError
+from tulle.train.models.contributions import BatchReads, TableReads
 from tulle.train.models.mlp import LinearLayer, MLPModel
-from tulle.train.models.table_reads import BatchReads, TableReads
 from tulle.train.steps.gpu.device_rows import RowSums
 from tulle.train.steps.gpu.layer_ops import (
     add_products,

@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from tulle.errors import ConfigError
-from tulle.train.models.embeddings import BiasedModel
+from tulle.train.models.contributions import BatchReads, TableReads
 from tulle.train.models.exported_model import factor_logits, factor_squares
 from tulle.train.models.mlp import MLPModel
-from tulle.train.models.table_reads import BatchReads, TableReads
-from tulle.train.models.tower_model import TowerModel
+from tulle.train.models.tower_model import BiasedModel, TowerModel
 from tulle.train.steps.gpu.device_mlp import DevicePerceptron
 from tulle.train.steps.gpu.device_rows import RowSums
 from tulle.train.steps.gpu.row_ops import add_table_norms, gather_rows

@@ -15,14 +15,18 @@ from torch import Tensor
 from tulle.errors import ConfigError, RunStateError
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.train.models.batches import ExampleBatch
-from tulle.train.models.table_reads import BatchReads
+from tulle.train.models.contributions import BatchReads
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.settings.optimizers import SGD
-from tulle.train.steps.gpu.device_ages import DeviceAges
 from tulle.train.steps.gpu.device_keys import KeyHolder, device_key, fill_normals
 from tulle.train.steps.gpu.device_passes import device_passes
-from tulle.train.steps.gpu.device_rows import DeviceRows
-from tulle.train.steps.gpu.step_ops import DenseRule, clip_factors, losses_and_grads, update_weights
+from tulle.train.steps.gpu.device_rows import DeviceAges, DeviceRows
+from tulle.train.steps.gpu.layer_ops import (
+    DenseRule,
+    clip_factors,
+    losses_and_grads,
+    update_weights,
+)
 from tulle.train.steps.lazy_rows import MOMENTUM
 from tulle.train.steps.private_step import StepSettings, trained_parameters
 

@@ -1,4 +1,4 @@
-"""Triton kernels for layers and for what all parameters share; twins: layer_ops.py, step_ops.py.
+"""Triton kernels for layers and for what all parameters share; twins: layer_ops.py.
 
 Imported on machines with a GPU alone: triton comes with torch's CUDA builds.
 """

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tulle.train.models.table_reads import TableReads
-from tulle.train.steps.gpu.device_keys import row_normals
-from tulle.train.steps.gpu.kernel_launch import block_space, num_blocks, uses_kernels
+from tulle.train.models.contributions import TableReads
+from tulle.train.steps.gpu.device_keys import block_space, num_blocks, row_normals, uses_kernels
 
 if TYPE_CHECKING:
-    from tulle.train.steps.gpu.device_ages import DeviceAges
-    from tulle.train.steps.gpu.device_rows import DeviceRows
+    from tulle.train.steps.gpu.device_rows import DeviceAges, DeviceRows
 
 _BLOCK = 256
 _ROWS = 8

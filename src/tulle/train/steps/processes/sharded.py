@@ -12,17 +12,21 @@ from torch import Tensor
 from tulle.errors import ConfigError, RunStateError
 from tulle.train.models.batches import ExampleBatch
 from tulle.train.models.contributions import Gradient, RowGradient
-from tulle.train.models.embeddings import zeros_like_table
-from tulle.train.models.tower_model import TowerModel
+from tulle.train.models.tower_model import TowerModel, zeros_like_table
 from tulle.train.parameter_updates import ParameterUpdates
 from tulle.train.settings.optimizers import SGD
 from tulle.train.steps.age_table import AgeTable
 from tulle.train.steps.gradient_noise import IndependentGradientNoise
 from tulle.train.steps.lazy_rows import MOMENTUM
-from tulle.train.steps.monitor import Monitored
-from tulle.train.steps.private_step import BatchUnits, StepRelease, StepSettings, trained_parameters
+from tulle.train.steps.private_step import (
+    BatchUnits,
+    Monitored,
+    StepRelease,
+    StepSettings,
+    trained_parameters,
+)
 from tulle.train.steps.processes.processes import LEADER, Processes, spread_all
-from tulle.train.steps.processes.replicated import SharedStep
+from tulle.train.steps.processes.shared_steps import SharedStep
 from tulle.train.steps.processes.tables import (
     FetchedRows,
     FetchedTables,

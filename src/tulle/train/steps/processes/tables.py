@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from tulle.train.models.table_reads import BatchReads, TableReads
+from tulle.train.models.contributions import BatchReads, TableReads
 from tulle.train.models.tower_model import ForwardPass, TowerModel
 from tulle.train.steps.age_table import AgeTable
 from tulle.train.steps.lazy_rows import MOMENTUM, LazyRows, Normals

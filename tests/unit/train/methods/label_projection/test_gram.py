@@ -9,7 +9,7 @@ from torch import Tensor
 from tulle.errors import ConfigError
 from tulle.train.methods.label_projection import gram as gram_module
 from tulle.train.methods.label_projection.gram import gram_matrix, inner_products
-from tulle.train.methods.label_projection.public_pass import LogitPass, empty_sums, logit_pass
+from tulle.train.methods.label_projection.label_sums import LogitPass, empty_sums, logit_pass
 from tulle.train.models.batches import ExampleBatch
 from tulle.train.models.contributions import Gradient, TableContribution
 from tulle.train.settings.models import TOWERS

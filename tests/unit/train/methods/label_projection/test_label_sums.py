@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tulle.errors import ConfigError, RunStateError
-from tulle.train.methods.label_projection.label_sums import LOGIT_BOUND, LabelSums, NoisySums
-from tulle.train.methods.label_projection.public_pass import (
+from tulle.train.methods.label_projection.label_sums import (
+    LOGIT_BOUND,
+    LabelSums,
     LogitPass,
+    NoisySums,
     empty_sums,
     fitting_settings,
     logit_pass,

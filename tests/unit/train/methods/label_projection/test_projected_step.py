@@ -9,14 +9,13 @@ from scipy.optimize import lsq_linear
 from torch import Tensor
 
 from tulle.mechanisms.entropy import SeededNoise
-from tulle.train.methods.label_projection.label_sums import LabelSums
+from tulle.train.methods.label_projection.label_sums import LabelSums, fitting_settings, logit_pass
+from tulle.train.methods.label_projection.method import Projection, SmoothingPrior
 from tulle.train.methods.label_projection.projected_step import (
     ProjectedStep,
     label_chances,
     projected_gradients,
 )
-from tulle.train.methods.label_projection.projection import Projection, SmoothingPrior
-from tulle.train.methods.label_projection.public_pass import fitting_settings, logit_pass
 from tulle.train.settings.models import TOWERS
 from tulle.train.settings.optimizers import SGD
 from tulle.train.steps.private_step import CLIP_SLACK

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tulle.errors import ConfigError
 from tulle.train.steps.age_table import AgeTable
-from tulle.train.steps.gpu.device_ages import DeviceAges
+from tulle.train.steps.gpu.device_rows import DeviceAges
 from unit.train.steps.test_age_table import cosine, random, rising, warmup_and_cosine
 
 CPU = torch.device("cpu")

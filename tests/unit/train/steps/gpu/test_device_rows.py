@@ -10,8 +10,7 @@ from tulle.errors import RunStateError
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.steps.age_table import AgeTable
 from tulle.train.steps.gpu import device_rows
-from tulle.train.steps.gpu.device_ages import DeviceAges
-from tulle.train.steps.gpu.device_rows import DeviceRows
+from tulle.train.steps.gpu.device_rows import DeviceAges, DeviceRows
 from tulle.train.steps.lazy_rows import LazyRows
 from unit.train.steps.step_reference import NoNoise
 

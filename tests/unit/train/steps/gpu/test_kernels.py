@@ -10,15 +10,13 @@ import torch
 from torch import Tensor
 
 from tulle.mechanisms.entropy import SeededNoise
-from tulle.train.models.table_reads import TableReads
+from tulle.train.models.contributions import TableReads
 from tulle.train.steps.gpu import device_keys as random_ops
-from tulle.train.steps.gpu import layer_ops, row_ops, step_ops
-from tulle.train.steps.gpu.device_ages import DeviceAges
+from tulle.train.steps.gpu import layer_ops, row_ops
 from tulle.train.steps.gpu.device_keys import device_key
-from tulle.train.steps.gpu.device_rows import DeviceRows
-from tulle.train.steps.gpu.layer_ops import exact_product
-from tulle.train.steps.gpu.step_ops import DenseRule
-from tulle.train.steps.monitor import MonitorCoordinates
+from tulle.train.steps.gpu.device_rows import DeviceAges, DeviceRows
+from tulle.train.steps.gpu.layer_ops import DenseRule, exact_product
+from tulle.train.steps.private_step import MonitorCoordinates
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -249,10 +247,10 @@ def test_losses_and_their_gradients() -> None:
     logits[:8] = torch.tensor([math.nan, math.inf, -math.inf, 60, -60, 0, 1e-8, -1e-8])
     for label in (0.0, 1.0):
         labels = torch.full((300,), label)
-        twins = run_both(step_ops.losses_and_grads, logits[3:], labels[3:])
+        twins = run_both(layer_ops.losses_and_grads, logits[3:], labels[3:])
         assert_near(twins)
         # Of infinite logits the gradient alone is used; the loss counts as its bound.
-        twins = run_both(lambda x, y: step_ops.losses_and_grads(x, y)[1], logits, labels)
+        twins = run_both(lambda x, y: layer_ops.losses_and_grads(x, y)[1], logits, labels)
         assert_near(twins)
 
 
@@ -264,7 +262,7 @@ def test_clip_factors_and_the_monitor(limit: float) -> None:
     losses[5:8] = torch.tensor([math.nan, math.inf, 0.0])
     weights = (normals(300, seed=3) > -1).float()
     twins = run_both(
-        lambda q, loss, w: step_ops.clip_factors(
+        lambda q, loss, w: layer_ops.clip_factors(
             q, loss, w, limit=limit, coordinates=MonitorCoordinates(clip_norm=1.0, share=0.1)
         ),
         squares,
@@ -280,7 +278,7 @@ def test_clip_factors_and_the_monitor(limit: float) -> None:
 def test_updates_of_layers(size: int, noise_stddev: float) -> None:
     rule = DenseRule(noise_stddev=noise_stddev, divisor=7.0, momentum=0.9, weight_decay=0.01)
     twins = run_both(
-        lambda w, m, s, n, r: step_ops.update_weights(w, m, s, n, rate=r, rule=rule),
+        lambda w, m, s, n, r: layer_ops.update_weights(w, m, s, n, rate=r, rule=rule),
         *(normals(size, seed=seed) for seed in range(4)),
         torch.tensor([0.05], dtype=torch.float64),
     )

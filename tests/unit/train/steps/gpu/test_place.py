@@ -12,15 +12,14 @@ from tulle.errors import ConfigError, DataError
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise, release_rng
 from tulle.train.examples import ExampleSet
 from tulle.train.models.batches import batch_of
-from tulle.train.models.building import build_model
 from tulle.train.models.tower_model import TowerModel
+from tulle.train.models.trained_towers import build_model
 from tulle.train.settings.models import FactorizationMachine, LogisticRegression, ModelSettings
 from tulle.train.settings.optimizers import SGD
 from tulle.train.steps.gpu.device_step import DeviceStep
 from tulle.train.steps.gpu.place import DeviceBatches, GpuPlace
-from tulle.train.steps.host import HostPlace
+from tulle.train.steps.host import HostPlace, LazyStep
 from tulle.train.steps.training_noise import TrainingNoise
-from tulle.train.steps.updates import LazyStep
 from unit.train.small_data import FEATURES, SMALL_MLP, make_examples
 from unit.train.steps.gpu.device_steps import CPU, HALF_SLACK, quiet_settings
 from unit.train.steps.step_reference import NoNoise

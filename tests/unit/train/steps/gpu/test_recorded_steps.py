@@ -15,8 +15,8 @@ from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.errors import RunInterruptedError
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise, release_rng
 from tulle.train.fitting import FitResult, fit
-from tulle.train.models.building import build_model
 from tulle.train.models.tower_model import TowerModel
+from tulle.train.models.trained_towers import build_model
 from tulle.train.run_context import Progress, RunOptions
 from tulle.train.settings.models import FactorizationMachine, LogisticRegression, ModelSettings
 from tulle.train.settings.optimizers import SGD

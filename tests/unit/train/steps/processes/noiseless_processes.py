@@ -11,8 +11,8 @@ from tulle.train.settings.optimizers import SGD
 from tulle.train.settings.phases import CosineDecay
 from tulle.train.steps.private_step import BatchUnits
 from tulle.train.steps.processes.processes import Processes
-from tulle.train.steps.processes.replicated import ReplicatedStep, SharedModelStep
 from tulle.train.steps.processes.sharded import ShardedStep
+from tulle.train.steps.processes.shared_steps import ReplicatedStep, SharedModelStep
 from unit.train.steps.noiseless_updates import Trained, Training
 from unit.train.steps.processes.thread_processes import run_together
 from unit.train.steps.step_reference import NoNoise, step_settings

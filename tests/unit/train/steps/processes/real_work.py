@@ -8,9 +8,8 @@ import time
 import torch
 
 from tulle.errors import DataError
-from tulle.train.following import follow_fit
-from tulle.train.steps.processes.messages import MessageKind, failing_together, hear
-from tulle.train.steps.processes.processes import Processes
+from tulle.train.methods.private_training import follow_fit
+from tulle.train.steps.processes.processes import MessageKind, Processes, failing_together, hear
 from tulle.train.steps.processes.tables import collect_rows, num_own_rows, share_out
 from unit.train.models.test_tower_model import DATASETS, MODELS
 from unit.train.small_data import make_examples

@@ -16,15 +16,15 @@ from tulle.runs.records import StopRequest
 from tulle.train import fitting
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import FitResult, fit
-from tulle.train.following import follow_fit
 from tulle.train.methods.method import Accounting, Method
+from tulle.train.methods.private_training import follow_fit
 from tulle.train.run_context import NoisePlacement, Progress, RunOptions
 from tulle.train.settings.optimizers import SGD
 from tulle.train.settings.step_noise import BandedNoise, LatticeNoise, SelectedRows, StepNoise
 from tulle.train.settings.units import UserAccounting, UserLevel
 from tulle.train.steps import places
-from tulle.train.steps.processes import driving
-from tulle.train.steps.processes.messages import Message, MessageKind, Opening, hear, tell
+from tulle.train.steps.processes import shared_steps
+from tulle.train.steps.processes.processes import Message, MessageKind, Opening, hear, tell
 from unit.train.small_data import (
     SMALL_MLP,
     dp_sgd,
@@ -183,7 +183,7 @@ def test_an_error_of_the_leader_ends_all(tmp_path: Path) -> None:
 def test_an_error_within_a_step_of_one_process_ends_all(
     bad: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    real, taken = driving.RankSteps.take, [0, 0]
+    real, taken = shared_steps.RankSteps.take, [0, 0]
 
     def take(self: Any, rate: float) -> Any:
         rank = self._batches._processes.rank
@@ -192,7 +192,7 @@ def test_an_error_within_a_step_of_one_process_ends_all(
             raise DataError("row secret is broken.")
         return real(self, rate)
 
-    monkeypatch.setattr(driving.RankSteps, "take", take)
+    monkeypatch.setattr(shared_steps.RankSteps, "take", take)
     plan = planned(CONFIGS["sharded"])
     ended = fit_together(plan, pass_errors=True, folder=tmp_path / "run", checkpoint_every=2)
     assert isinstance(ended[bad], DataError)
@@ -209,8 +209,8 @@ def test_words_of_unknown_errors_stay_in_their_process(monkeypatch: pytest.Monke
             raise ValueError("user 4711 clicked")
         return real(self, rate)
 
-    real = driving.RankSteps.take
-    monkeypatch.setattr(driving.RankSteps, "take", take)
+    real = shared_steps.RankSteps.take
+    monkeypatch.setattr(shared_steps.RankSteps, "take", take)
     leader, _ = fit_together(planned(CONFIGS["sharded"]), pass_errors=True)
     assert "ValueError" in str(leader)
     assert "4711" not in str(leader)
@@ -263,14 +263,14 @@ def test_every_process_has_its_place() -> None:
 def test_who_asks_a_follower_to_stop_stops_the_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    real = driving.RankSteps.take
+    real = shared_steps.RankSteps.take
 
     def take(self: Any, rate: float) -> Any:
         if self._batches._processes.rank == 1:
             self._batches._stop.requested = True
         return real(self, rate)
 
-    monkeypatch.setattr(driving.RankSteps, "take", take)
+    monkeypatch.setattr(shared_steps.RankSteps, "take", take)
     plan = planned(CONFIGS["sharded"])
     leader, follower = fit_together(plan, pass_errors=True, folder=tmp_path / "run")
     assert isinstance(leader, RunInterruptedError)

@@ -17,10 +17,14 @@ from tulle.runs.folder import RunFolder
 from tulle.train.fitting import fit
 from tulle.train.run_context import RunOptions
 from tulle.train.settings.optimizers import SGD
-from tulle.train.steps.processes import local_processes as local
-from tulle.train.steps.processes.local_processes import local_processes
+from tulle.train.steps.processes import torch_processes as local
 from tulle.train.steps.processes.processes import Processes
-from tulle.train.steps.processes.torch_processes import STEP_TIMEOUT, join_processes, join_through
+from tulle.train.steps.processes.torch_processes import (
+    STEP_TIMEOUT,
+    join_processes,
+    join_through,
+    local_processes,
+)
 from unit.train.small_data import SMALL_MLP, dp_sgd, planned, private_phase
 from unit.train.steps.noiseless_updates import DENSE, assert_same, train
 from unit.train.steps.processes import real_work

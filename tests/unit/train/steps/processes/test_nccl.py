@@ -7,12 +7,11 @@ import torch.distributed as dist
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.runs.records import StopRequest
 from tulle.train.methods.private_training import step_settings
-from tulle.train.models.building import build_model
+from tulle.train.models.trained_towers import build_model
 from tulle.train.settings.optimizers import SGD, Adam, Optimizer
-from tulle.train.steps.journal import MemoryJournal
 from tulle.train.steps.places import start_rank
 from tulle.train.steps.processes.torch_processes import join_through
-from tulle.train.steps.step_context import StepContext
+from tulle.train.steps.step_context import MemoryJournal, StepContext
 from unit.train.small_data import SMALL_MLP, dp_sgd, planned, private_phase
 from unit.train.steps.processes.real_work import EXAMPLES, talk
 

@@ -19,12 +19,12 @@ from tulle.train.settings.step_noise import (
     StepNoise,
 )
 from tulle.train.steps.gradient_noise import GradientNoise
+from tulle.train.steps.host import DenseStep
 from tulle.train.steps.places import sum_noise
 from tulle.train.steps.private_step import StepSettings
-from tulle.train.steps.processes.replicated import ReplicatedStep
 from tulle.train.steps.processes.sharded import ShardedStep
+from tulle.train.steps.processes.shared_steps import ReplicatedStep
 from tulle.train.steps.training_noise import TrainingNoise
-from tulle.train.steps.updates import DenseStep
 from unit.train.models.test_tower_model import DATASETS, MODELS
 from unit.train.steps.noiseless_updates import DENSE, LAZY, Training, assert_same, train
 from unit.train.steps.processes.noiseless_processes import (

@@ -1,24 +1,39 @@
-"""What a private step of several processes does to the model that they share."""
+"""Private steps of several processes: the part of each, and how one of them leads all."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
-from tulle.train.models.batches import ExampleBatch
+from tulle.errors import ConfigError
+from tulle.train.examples import ExampleSet
+from tulle.train.models.batches import ExampleBatch, batch_source
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.parameter_updates import ParameterUpdates
 from tulle.train.settings.optimizers import Optimizer
 from tulle.train.steps.gradient_noise import GradientNoise
-from tulle.train.steps.monitor import Monitored
+from tulle.train.steps.host import take_batch
 from tulle.train.steps.private_step import (
     BatchUnits,
+    Monitored,
     PrivateStep,
     StepRelease,
     StepSettings,
     trained_parameters,
 )
-from tulle.train.steps.processes.processes import LEADER, Processes, spread_all, sum_all_at_leader
+from tulle.train.steps.processes.batches import SharedBatches
+from tulle.train.steps.processes.processes import (
+    LEADER,
+    Message,
+    MessageKind,
+    Processes,
+    failing_together,
+    spread_all,
+    sum_all_at_leader,
+    tell,
+)
+from tulle.train.steps.step_context import Surroundings
 
 
 class SharedModelStep(Protocol):
@@ -155,3 +170,123 @@ class ReplicatedStep(SharedStep):
     def state(self) -> dict[str, Tensor]:
         """The optimizer's state, at the leader; others have none."""
         return {} if self._optimizer is None else self._optimizer.state()
+
+
+class RankSteps:
+    """The part of one process in the private steps of a run; the same code in every process.
+
+    Privacy:
+      Unit, event and guarantee of the plan, which does not know how many processes there
+      are, for all of them together. Relies on: all have the same examples and the same plan,
+      and each has randomness of its own.
+    """
+
+    def __init__(
+        self,
+        own_rows: ExampleSet,
+        batches: SharedBatches,
+        step: SharedModelStep,
+        device: torch.device,
+    ) -> None:
+        """Takes the part of this process.
+
+        Args:
+          own_rows: The rows that this process owns.
+          batches: The part of this process in each batch.
+          step: What a step does to the model that all share.
+          device: Device that the model is on.
+        """
+        self._source, self._batches = batch_source(own_rows, device), batches
+        self._step, self._device = step, device
+
+    @property
+    def settled(self) -> list[Tensor]:
+        """Parameters whose weights are private at the leader right after every step."""
+        return self._step.settled
+
+    @property
+    def noise_description(self) -> str:
+        """Source of the noise, in words for the card."""
+        return self._step.noise_description
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on from a state: at the leader, before `share`."""
+        self._step.load_state(state)
+
+    def share(self, first_step: int) -> None:
+        """All begin at this step of the plan, with the leader's weights and state."""
+        self._batches.begin(first_step)
+        self._step.share()
+
+    def take(self, rate: float) -> Monitored | None:
+        """The next step of all processes. The leader may show what it returns."""
+        batch = self._batches.draw()
+        return take_batch(self._step, self._source, batch, rate, self._device)
+
+    def state(self) -> dict[str, Tensor]:
+        """What one process would return, at the leader; settles its weights first."""
+        return self._step.state()
+
+
+class SharedPlace:
+    """Takes one step at a time together with all followers; a `StepPlace`.
+
+    Privacy:
+      The same as for `RankSteps`. A step that one process cannot finish ends the run in all of
+      them.
+    """
+
+    steps_at_a_time = 1
+
+    def __init__(self, steps: RankSteps, processes: Processes) -> None:
+        """Takes the leader's own part."""
+        self.noise_description = steps.noise_description
+        self._steps, self._processes = steps, processes
+        self._first_step = 0
+        self._is_shared = False
+
+    @property
+    def settled(self) -> list[Tensor]:
+        """Parameters whose weights are private right after every step."""
+        return self._steps.settled
+
+    def begin(self, first_step: int) -> None:
+        """Batches are drawn from this step of the plan on."""
+        self._first_step, self._is_shared = first_step, False
+
+    def take(self, rates: Sequence[float]) -> list[Monitored | None]:
+        """The next steps, one for each learning rate."""
+        return [self._take(rate) for rate in rates]
+
+    def state(self) -> dict[str, Tensor]:
+        """What one process would return; settles the weights first."""
+        with failing_together(self._processes):
+            self._share()
+            tell(self._processes, Message(kind=MessageKind.STATE))
+            return self._steps.state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on from a state of any number of processes."""
+        self._steps.load_state(state)
+        self._is_shared = False
+
+    def _take(self, rate: float) -> Monitored | None:
+        with failing_together(self._processes):
+            self._share()
+            tell(self._processes, Message(kind=MessageKind.TAKE, number=rate))
+            return self._steps.take(rate)
+
+    def _share(self) -> None:
+        """Weights are loaded after the engine was made, so followers get them at the last
+        moment."""
+        if not self._is_shared:
+            tell(self._processes, Message(kind=MessageKind.SHARE, number=float(self._first_step)))
+            self._steps.share(self._first_step)
+            self._is_shared = True
+
+
+def shared_by(around: Surroundings) -> Processes:
+    """The processes of a run that has several."""
+    if around.processes is None:
+        raise ConfigError("processes=None: this run has one process.")
+    return around.processes

@@ -14,11 +14,11 @@ from tulle.train.settings.band_matrix import BandMatrix
 from tulle.train.settings.models import MLP, TOWERS
 from tulle.train.settings.optimizers import SGD, Adam, RMSprop
 from tulle.train.settings.step_noise import BandedNoise, LatticeNoise, SelectedRows, StepNoise
+from tulle.train.steps.host import DenseStep, LazyStep
 from tulle.train.steps.places import host_step
 from tulle.train.steps.private_step import StepSettings
 from tulle.train.steps.selected import SelectedStep
 from tulle.train.steps.training_noise import TrainingNoise
-from tulle.train.steps.updates import DenseStep, LazyStep
 from unit.train.models.test_tower_model import DATASETS, MODELS, feature
 from unit.train.steps.noiseless_updates import DENSE, LAZY, Training, assert_same, train
 from unit.train.steps.step_reference import NoNoise, make_case, step_settings

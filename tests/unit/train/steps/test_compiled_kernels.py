@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from tulle.mechanisms.entropy import SeededNoise
+from tulle.train.steps import compiled_kernels as kernels_module
 from tulle.train.steps import lazy_rows
 from tulle.train.steps import training_noise as noise_module
 from tulle.train.steps.age_table import AgeTable
-from tulle.train.steps.compiled import kernels as kernels_module
-from tulle.train.steps.compiled.kernels import Kernels, compiled_kernels
+from tulle.train.steps.compiled_kernels import Kernels, compiled_kernels
 from tulle.train.steps.lazy_rows import LazyRows
 from tulle.train.steps.normal_stream import fill_pairs
 from tulle.train.steps.training_noise import TrainingNoise
@@ -160,7 +160,7 @@ def test_nothing_stays_on_disk(tmp_path: pathlib.Path, monkeypatch: pytest.Monke
 
 DIE_WHILE_COMPILING = """
 import os
-from tulle.train.steps.compiled import kernels
+from tulle.train.steps import compiled_kernels as kernels
 
 kernels.subprocess.run = lambda *_, **__: os._exit(9)
 kernels.compiled_kernels()

@@ -1,1 +1,0 @@
-"""Inner loops of a private step in C."""
