@@ -66,8 +66,8 @@ from tulle.train import (
     PublicTower,
     RandomizedLabelsConfig,
     RatioSplit,
-    make_plan,
 )
+from tulle.train.fitting import make_plan
 from tulle.train.methods.method import Method
 
 EPSILONS = (0.5, 1.0, 3.0, 8.0, 12.0)
