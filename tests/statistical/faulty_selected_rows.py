@@ -16,15 +16,15 @@ from tulle.train.models.contributions import RowGradient, TableReads
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.settings.optimizers import Optimizer
 from tulle.train.steps.private_step import BatchUnits, StepSettings
-from tulle.train.steps.row_selection import (
+from tulle.train.steps.selected import (
     COUNT_STEPS,
     RowCounts,
     RowSelector,
+    SelectedStep,
     SelectionNoise,
     count_rows,
     places_of,
 )
-from tulle.train.steps.selected import SelectedStep
 from tulle.train.steps.training_noise import TrainingNoise
 
 

@@ -28,8 +28,7 @@ from statistical.selected_runs import (
     seen_with_noise_on_every_row,
 )
 from tulle.train.models.contributions import TableReads
-from tulle.train.steps.row_selection import COUNT_STEPS, RowCounts, count_rows
-from tulle.train.steps.selected import SelectedStep
+from tulle.train.steps.selected import COUNT_STEPS, RowCounts, SelectedStep, count_rows
 from unit.train.steps.step_reference import user_units
 
 NUM_RUNS = 100_000

@@ -28,7 +28,7 @@ from tulle.privacy.fields import check_count, check_finite
 from tulle.privacy.units import Adjacency
 from tulle.runs.records import StopRequest
 from tulle.train.fitting import make_plan
-from tulle.train.methods.private_steps import start_plan_steps, tower_method
+from tulle.train.methods.private_steps import steps_method, tower_method
 from tulle.train.methods.private_training import step_settings
 from tulle.train.methods.train_plan import TrainPlan
 from tulle.train.models.trained_towers import build_model
@@ -227,7 +227,9 @@ def _looks(
         stop=StopRequest(),
         noise_placement=engine.placement,
     )
-    taking = start_plan_steps(model, rows.examples(canary_label), plan, drawn, context)
+    taking = steps_method(plan).start_steps(
+        model, rows.examples(canary_label), plan, drawn, context
+    )
     taking.begin(0)
     steps_a_look = 1 if engine.sees_every_step else settings.num_steps
     seen = [along_canaries(model.parameters)]

@@ -69,11 +69,11 @@ class DebiasedCrossEntropy:
 
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of each example; negative for many."""
-        return debiased_values(logits, labels, self._excess, self.max_logit)
+        return _debiased_values(logits, labels, self._excess, self.max_logit)
 
     def gradients(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The derivative of each example's loss by its logit."""
-        return debiased_gradients(logits, labels, self._excess, self.max_logit)
+        return _debiased_gradients(logits, labels, self._excess, self.max_logit)
 
     @property
     def _excess(self) -> float:
@@ -97,11 +97,11 @@ class ForwardCorrectedCrossEntropy:
 
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of each example."""
-        return forward_values(logits, labels, self._chances)
+        return _forward_values(logits, labels, self._chances)
 
     def gradients(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The derivative of each example's loss by its logit."""
-        return forward_gradients(logits, labels, self._chances)
+        return _forward_gradients(logits, labels, self._chances)
 
     @property
     def _chances(self) -> "ReportChances":
@@ -133,17 +133,10 @@ class ReportChances:
     """Logarithm of the difference of these two probabilities."""
 
 
-def debiased_values(
+def _debiased_values(
     logits: Tensor, labels: Tensor, excess: float | Tensor, max_logit: float | None
 ) -> Tensor:
-    """Cross-entropy with a target that lies `excess` beyond the reported label.
-
-    Args:
-      logits: [rows]: predicted log odds.
-      labels: [rows]: reported labels, 0 or 1.
-      excess: Distance of the target from the reported label: one for all rows, or one for each.
-      max_logit: Absolute logit beyond which the loss rises; None for no bound.
-    """
+    """Cross-entropy with a target that lies `excess` beyond the reported label."""
     inner = logits if max_logit is None else logits.clamp(-max_logit, max_logit)
     values = CrossEntropy().values(inner, labels) - _toward_label(inner, labels) * excess
     if max_logit is None:
@@ -151,17 +144,10 @@ def debiased_values(
     return values + (logits.abs() - max_logit).clamp(min=0) * (1 + excess)
 
 
-def debiased_gradients(
+def _debiased_gradients(
     logits: Tensor, labels: Tensor, excess: float | Tensor, max_logit: float | None
 ) -> Tensor:
-    """The derivative of `debiased_values` by the logit.
-
-    Args:
-      logits: [rows]: predicted log odds.
-      labels: [rows]: reported labels, 0 or 1.
-      excess: Distance of the target from the reported label: one for all rows, or one for each.
-      max_logit: Absolute logit beyond which the loss rises; None for no bound.
-    """
+    """The derivative of `_debiased_values` by the logit."""
     excesses = torch.full_like(logits, 1.0) * excess
     inner = CrossEntropy().gradients(logits, labels).sub_(_toward_label(excesses, labels))
     if max_logit is None:
@@ -169,14 +155,8 @@ def debiased_gradients(
     return torch.where(logits.abs() > max_logit, logits.sign() * (1 + excesses), inner)
 
 
-def forward_values(logits: Tensor, labels: Tensor, chances: ReportChances) -> Tensor:
-    """Negative log probability of the report, without cancellation on either side.
-
-    Args:
-      logits: [rows]: predicted log odds of true labels.
-      labels: [rows]: reported labels, 0 or 1.
-      chances: Probabilities of the reports.
-    """
+def _forward_values(logits: Tensor, labels: Tensor, chances: ReportChances) -> Tensor:
+    """Negative log probability of the report, without cancellation on either side."""
     toward = _toward_label(logits, labels)
     away = -toward.abs()
     gain = _exp(chances.log_gain)
@@ -188,19 +168,13 @@ def forward_values(logits: Tensor, labels: Tensor, chances: ReportChances) -> Te
     return torch.where(toward > 0, -torch.log1p(-other_prob), far)
 
 
-def forward_gradients(logits: Tensor, labels: Tensor, chances: ReportChances) -> Tensor:
-    """The derivative of `forward_values` by the logit.
-
-    Args:
-      logits: [rows]: predicted log odds of true labels.
-      labels: [rows]: reported labels, 0 or 1.
-      chances: Probabilities of the reports.
-    """
+def _forward_gradients(logits: Tensor, labels: Tensor, chances: ReportChances) -> Tensor:
+    """The derivative of `_forward_values` by the logit."""
     toward = _toward_label(logits, labels)
     # gain sigmoid(u) sigmoid(-u) / probability, in logarithms: the probability of the report may be
     # below all floats.
     log_sigmoids = -toward.abs() - 2 * torch.log1p(torch.exp(-toward.abs()))
-    sizes = torch.exp(log_sigmoids + forward_values(logits, labels, chances) + chances.log_gain)
+    sizes = torch.exp(log_sigmoids + _forward_values(logits, labels, chances) + chances.log_gain)
     return torch.where(labels > 0, -sizes, sizes)
 
 
@@ -241,12 +215,12 @@ class DebiasedReports:
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of each example; negative for many."""
         excess = self._excess(logits, labels)
-        return self._weighted(debiased_values(logits, labels, excess, self.max_logit))
+        return self._weighted(_debiased_values(logits, labels, excess, self.max_logit))
 
     def gradients(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The derivative of each example's loss by its logit."""
         excess = self._excess(logits, labels)
-        return self._weighted(debiased_gradients(logits, labels, excess, self.max_logit))
+        return self._weighted(_debiased_gradients(logits, labels, excess, self.max_logit))
 
     def _excess(self, logits: Tensor, labels: Tensor) -> Tensor:
         """How far the target of each report lies outside [0, 1]."""
@@ -271,11 +245,11 @@ class ForwardReports:
 
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of each example."""
-        return forward_values(logits, labels, self._chances(logits, labels))
+        return _forward_values(logits, labels, self._chances(logits, labels))
 
     def gradients(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The derivative of each example's loss by its logit."""
-        return forward_gradients(logits, labels, self._chances(logits, labels))
+        return _forward_gradients(logits, labels, self._chances(logits, labels))
 
     def _chances(self, logits: Tensor, labels: Tensor) -> ReportChances:
         negative, positive = self.report_probs.unbind(1)

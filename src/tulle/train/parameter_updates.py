@@ -86,8 +86,6 @@ class ParameterUpdates:
 
     def _update_piece(self, piece: Sequence[Tensor], rate: float) -> None:
         gradient, weights, *state = piece
-        if self._rule.weight_decay:
-            weights.mul_(1 - rate * self._rule.weight_decay)
         self._rule.apply(weights, gradient, state, rate=rate, num_steps=self._num_steps)
 
     def _check(self, gradients: Sequence[Gradient], rate: float) -> None:

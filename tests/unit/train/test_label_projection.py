@@ -42,7 +42,7 @@ from tulle.train.methods.label_projection.method import (
 )
 from tulle.train.methods.label_projection.projected_step import ProjectionEngine
 from tulle.train.methods.method import Method
-from tulle.train.methods.private_steps import check_shareable, start_plan_steps
+from tulle.train.methods.private_steps import check_shareable, steps_method
 from tulle.train.methods.private_training import step_settings
 from tulle.train.methods.randomized_labels import RandomizedLabelsConfig
 from tulle.train.methods.train_plan import TrainPlan
@@ -380,7 +380,7 @@ def context() -> StepContext:
 def test_its_steps_have_an_engine_of_their_own_and_no_other_plan_gets_it() -> None:
     plan, other = plan_of(), dp_sgd().make(make_shape(200))
     model = build_model(SMALL_MLP, plan.shape.features, seed=0)
-    engine = start_plan_steps(model, EXAMPLES, plan, step_settings(plan), context())
+    engine = steps_method(plan).start_steps(model, EXAMPLES, plan, step_settings(plan), context())
     assert isinstance(engine, ProjectionEngine)
     assert {id(values) for values in engine.settled} == {
         id(values) for values in model.parameters.values()

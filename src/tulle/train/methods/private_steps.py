@@ -195,25 +195,6 @@ class StepsMethod(TowerMethod):
         return start_steps(model, examples, sampler, optimizer, settings, context)
 
 
-def start_plan_steps(
-    model: "TowerModel",
-    examples: "ExampleSet",
-    plan: "TrainPlan",
-    settings: "StepSettings",
-    context: "StepContext",
-) -> "StepPlace":
-    """Starts the private steps of a plan, as its method says.
-
-    Args:
-      model: The model, which is trained in place.
-      examples: The rows that the plan's sampler draws from.
-      plan: A plan with private steps.
-      settings: What every step does.
-      context: Device, randomness and processes of the run.
-    """
-    return steps_method(plan).start_steps(model, examples, plan, settings, context)
-
-
 def check_shareable(plan: "TrainPlan") -> None:
     """Refuses a plan that several processes cannot work on together, before it costs anything.
 

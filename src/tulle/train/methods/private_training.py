@@ -16,7 +16,7 @@ from tulle.data.samplers.user_sampling import UserSampling
 from tulle.errors import ConfigError, RunStateError
 from tulle.runs.records import StepBlock, StepBlocks, StopRequest, stop_signals
 from tulle.train.examples import ExampleSet
-from tulle.train.methods.private_steps import start_plan_steps, steps_method
+from tulle.train.methods.private_steps import steps_method
 from tulle.train.methods.train_plan import TrainPlan
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.models.trained_towers import build_model
@@ -115,7 +115,7 @@ class _PrivateTraining:
         self._sampler, self._phase = _parts(plan)
         settings = step_settings(plan)
         self._expected_size = settings.expected_size
-        self._engine = start_plan_steps(model, examples, plan, settings, context)
+        self._engine = steps_method(plan).start_steps(model, examples, plan, settings, context)
         self._num_taken = 0
         self._smooth, self._meter = SmoothLoss(), SpeedMeter()
 

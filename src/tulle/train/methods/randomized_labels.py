@@ -4,7 +4,7 @@ The papers' Hybrid begins in the same way, so what the two share is here.
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from tulle.errors import ConfigError, DataError
 from tulle.mechanisms.noisy_reports import BinaryChannel
@@ -21,6 +21,7 @@ from tulle.train.settings.units import DataShape, UnitLevel, UserLevel
 
 if TYPE_CHECKING:
     from tulle.train.examples import TrainingRows
+    from tulle.train.methods.hybrid import HybridConfig
     from tulle.train.models.tower_model import TowerModel
     from tulle.train.training_run import TrainingRun
 
@@ -110,26 +111,6 @@ class RandomizedLabelsConfig(TowerMethod):
         return Trained(trained, run.step_context.rng.description)
 
 
-class LabelMethod(Protocol):
-    """A method that begins with randomized labels."""
-
-    @property
-    def label_phase(self) -> LabelPhase:
-        """Settings of the steps on randomized labels."""
-
-    @property
-    def label_epsilon(self) -> float | None:
-        """Epsilon of one randomized label."""
-
-    @property
-    def unit(self) -> UnitLevel | None:
-        """Whom the run protects."""
-
-    @property
-    def initial_seed(self) -> int:
-        """Seed of the order of rows."""
-
-
 def one_label(epsilon: float, unit: UnitLevel | None) -> float | None:
     """The part of one label in what all randomized labels of a unit have together."""
     num_labels = unit.max_labels_per_user if isinstance(unit, UserLevel) else 1
@@ -186,7 +167,9 @@ def _report_channel(method: RandomizedLabelsConfig, rows: "TrainingRows") -> Bin
     return calibrating_channel(drawn.channel(), phase)
 
 
-def train_on_labels(method: LabelMethod, model: "TowerModel", run: "TrainingRun") -> None:
+def train_on_labels(
+    method: "RandomizedLabelsConfig | HybridConfig", model: "TowerModel", run: "TrainingRun"
+) -> None:
     """Randomizes labels once, keeps them, and trains the truncated model on them.
 
     Args:

@@ -6,7 +6,6 @@ are computed in bounded memory.
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -33,15 +32,7 @@ class ExampleBatch:
     """[rows, 2]: see `ExampleSet.report_probs`."""
 
 
-class BatchSource(Protocol):
-    """Gives rows by their place."""
-
-    def batch(self, indices: IntArray) -> ExampleBatch:
-        """These rows as tensors on the device."""
-        ...
-
-
-def batch_source(examples: ExampleSet, device: torch.device) -> BatchSource:
+def batch_source(examples: ExampleSet, device: torch.device) -> "BatchSource":
     """A source of batches: it gathers rows as they come on a CPU, and holds all on a device."""
     return _Gathered(examples) if device.type == "cpu" else _Resident(examples, device)
 
@@ -125,6 +116,10 @@ class _Resident:
             labels=None if self._labels is None else self._labels[places],
             report_probs=None if self._probs is None else self._probs[places],
         )
+
+
+BatchSource = _Gathered | _Resident
+"""Rows by their place, as tensors on the device of the model."""
 
 
 def _on_device(ids: NDArray[np.int32], rows: IntArray | None, device: torch.device) -> Tensor:

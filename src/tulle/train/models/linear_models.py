@@ -10,7 +10,7 @@ terms. Logistic regression is the same without factors: a bias and one weight fo
 
 import dataclasses
 import functools
-from typing import Protocol
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -126,31 +126,8 @@ def _squares(values: Tensor) -> Tensor:
     return squares
 
 
-class ReadFactors(Protocol):
-    """Reads of one table; column 0 has the linear terms, the others the factors."""
-
-    @property
-    def sums(self) -> Tensor:
-        """[batch, 1 + factors]: over the reads of each example."""
-        ...
-
-    @property
-    def squares(self) -> Tensor:
-        """[batch]: the sum of |v|^2 over the reads of each example."""
-        ...
-
-    def contribution(self, sums: Tensor, logit_grads: Tensor) -> Contribution:
-        """What the examples add to the gradient of the table.
-
-        Args:
-          sums: [batch, 1 + factors]: sums over the reads of all tables.
-          logit_grads: [batch]: gradients by the logits.
-        """
-        ...
-
-
-def read_factors(reads: TableReads, table: Tensor) -> ReadFactors:
-    """Reads a table in the way that suits its device.
+def read_factors(reads: TableReads, table: Tensor) -> "_Summed | _WrittenOut":
+    """Reads a table in the way that suits its device; column 0 has the linear terms.
 
     A CPU is limited by memory: it sums rows as it reads them, and squares each distinct row once.
     Other devices would have to be waited for to learn which rows are distinct, and write out
@@ -218,58 +195,15 @@ class _WrittenOut:
         )
 
 
-class FactorizationMachineModel(BiasedModel):
-    """The parameters of a factorization machine. Make one with `build`."""
-
-    def forward(
-        self, public_ids: Tensor, sensitive_ids: Tensor | None
-    ) -> "FactorizationMachineForward":
-        """Computes logits; None for sensitive ids is the truncated form.
-
-        Privacy:
-          The same as for `TowerModel.forward`.
-        """
-        return self.forward_reads(self.reads(public_ids, sensitive_ids))
-
-    @torch.no_grad()
-    def forward_reads(self, reads: BatchReads) -> "FactorizationMachineForward":
-        """Computes logits from rows that were found already.
-
-        Privacy:
-          The same as for `TowerModel.forward`.
-        """
-        roles = {"public": (self._public_rows, reads.public)}
-        if reads.sensitive is not None:
-            roles["sensitive"] = (self._sensitive_rows, reads.sensitive)
-        read = {
-            tower: tuple(
-                read_factors(found, found.source(tables.parameters[found.table]))
-                for found in of_tower
-            )
-            for tower, (tables, of_tower) in roles.items()
-        }
-        parts = [part for of_tower in read.values() for part in of_tower]
-        if not parts:
-            logits = self._bias.repeat(reads.num_rows)
-            sums = logits.new_zeros(len(logits), 1)
-            return FactorizationMachineForward(logits=logits, read=read, sums=sums)
-        sums = parts[0].sums
-        for part in parts[1:]:
-            sums = sums + part.sums
-        logits = factor_logits(self._bias, sums, [part.squares for part in parts])
-        return FactorizationMachineForward(logits=logits, read=read, sums=sums)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class FactorizationMachineForward:
-    """One batch that went through a factorization machine."""
+class BiasedForward:
+    """One batch that went through a model without layers."""
 
     logits: Tensor
     """[batch]: log odds of label 1."""
-    read: dict[str, tuple[ReadFactors, ...]]
-    """What each tower read; a tower that is cut off is not there."""
-    sums: Tensor
-    """[batch, 1 + factors]: over all features."""
+    parts: dict[str, list[Callable[[Tensor], Contribution]]]
+    """For each table that a tower read, what the examples add to its gradient, given that by the
+    logits. A tower that is cut off is not there."""
 
     @torch.no_grad()
     def backward(self, logit_grads: Tensor, *, towers: frozenset[str]) -> list[Contribution]:
@@ -279,9 +213,9 @@ class FactorizationMachineForward:
           The same as for `Contribution`: all of it is raw.
         """
         check_towers(towers)
-        contributions: list[Contribution] = [
-            part.contribution(self.sums, logit_grads)
-            for tower, parts in self.read.items()
+        contributions = [
+            part(logit_grads)
+            for tower, parts in self.parts.items()
             if tower in towers
             for part in parts
         ]
@@ -290,56 +224,62 @@ class FactorizationMachineForward:
         return contributions
 
 
-class LogisticRegressionModel(BiasedModel):
-    """The parameters of a logistic regression. Make one with `build`."""
-
-    def forward(
-        self, public_ids: Tensor, sensitive_ids: Tensor | None
-    ) -> "LogisticRegressionForward":
-        """Computes logits; None for sensitive ids is the truncated form.
-
-        Privacy:
-          The same as for `TowerModel.forward`.
-        """
-        return self.forward_reads(self.reads(public_ids, sensitive_ids))
+class FactorizationMachineModel(BiasedModel):
+    """The parameters of a factorization machine. Make one with `build_model`."""
 
     @torch.no_grad()
-    def forward_reads(self, reads: BatchReads) -> "LogisticRegressionForward":
+    def forward_reads(self, reads: BatchReads) -> BiasedForward:
         """Computes logits from rows that were found already.
 
         Privacy:
           The same as for `TowerModel.forward`.
         """
-        lookups = self._look_up(reads)
-        values = [lookup.values for found in lookups.values() for lookup in found]
-        logits = linear_logits(self._bias, values, reads.num_rows)
-        return LogisticRegressionForward(logits=logits, lookups=lookups)
+        parameters = self.parameters
+        roles = {"public": reads.public}
+        if reads.sensitive is not None:
+            roles["sensitive"] = reads.sensitive
+        read = {
+            tower: [read_factors(found, found.source(parameters[found.table])) for found in tables]
+            for tower, tables in roles.items()
+        }
+        parts = [part for of_tower in read.values() for part in of_tower]
+        if not parts:
+            return BiasedForward(logits=self._bias.repeat(reads.num_rows), parts={})
+        sums = parts[0].sums
+        for part in parts[1:]:
+            sums = sums + part.sums
+        return BiasedForward(
+            logits=factor_logits(self._bias, sums, [part.squares for part in parts]),
+            parts={
+                tower: [functools.partial(part.contribution, sums) for part in of_tower]
+                for tower, of_tower in read.items()
+            },
+        )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class LogisticRegressionForward:
-    """One batch that went through a logistic regression."""
-
-    logits: Tensor
-    """[batch]: log odds of label 1."""
-    lookups: dict[str, tuple[Lookup, ...]]
-    """What each tower read; a tower that is cut off is not there."""
+class LogisticRegressionModel(BiasedModel):
+    """The parameters of a logistic regression. Make one with `build_model`."""
 
     @torch.no_grad()
-    def backward(self, logit_grads: Tensor, *, towers: frozenset[str]) -> list[Contribution]:
-        """What each example adds to the gradients of the parameters of some towers.
+    def forward_reads(self, reads: BatchReads) -> BiasedForward:
+        """Computes logits from rows that were found already.
 
         Privacy:
-          The same as for `Contribution`: all of it is raw.
+          The same as for `TowerModel.forward`.
         """
-        check_towers(towers)
-        contributions: list[Contribution] = []
-        for tower, lookups in self.lookups.items():
-            if tower in towers:
-                contributions += [
-                    lookup.contribution(logit_grads[:, None, None].expand_as(lookup.values))
-                    for lookup in lookups
-                ]
-        if "common" in towers:
-            contributions.append(BiasContribution(name=BiasedModel.BIAS, grads=logit_grads))
-        return contributions
+        lookups = {"public": self._public_rows.look_up(reads.public)}
+        if reads.sensitive is not None:
+            lookups["sensitive"] = self._sensitive_rows.look_up(reads.sensitive)
+        values = [lookup.values for found in lookups.values() for lookup in found]
+        return BiasedForward(
+            logits=linear_logits(self._bias, values, reads.num_rows),
+            parts={
+                tower: [functools.partial(_linear_contribution, lookup) for lookup in found]
+                for tower, found in lookups.items()
+            },
+        )
+
+
+def _linear_contribution(lookup: Lookup, logit_grads: Tensor) -> Contribution:
+    """Every weight that an example reads has the gradient of its logit."""
+    return lookup.contribution(logit_grads[:, None, None].expand_as(lookup.values))

@@ -158,14 +158,6 @@ class MLPModel(EmbeddedModel):
             "common": self._common,
         }
 
-    def forward(self, public_ids: Tensor, sensitive_ids: Tensor | None) -> "MLPForward":
-        """Computes logits; None for sensitive ids is the truncated form.
-
-        Privacy:
-          The same as for `TowerModel.forward`.
-        """
-        return self.forward_reads(self.reads(public_ids, sensitive_ids))
-
     @torch.no_grad()
     def forward_reads(self, reads: BatchReads) -> "MLPForward":
         """Computes logits from rows that were found already.

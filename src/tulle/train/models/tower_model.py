@@ -6,6 +6,7 @@ of both roles, read row by row, and the bias of models without layers. Initial v
 public seed and are the same on every device.
 """
 
+import abc
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -40,23 +41,39 @@ class ForwardPass(Protocol):
         ...
 
 
-class TowerModel(Protocol):
+class TowerModel(abc.ABC):
     """Parameters and how they make logits."""
 
     @property
+    @abc.abstractmethod
     def parameters(self) -> dict[str, Tensor]:
         """Every parameter by name; change them in place only."""
-        ...
 
     @property
+    @abc.abstractmethod
     def output_bias(self) -> Tensor:
         """[1]: the parameter that is added to every logit."""
-        ...
 
     @property
+    @abc.abstractmethod
     def tables(self) -> frozenset[str]:
         """Names of the parameters of which an example reads few rows."""
-        ...
+
+    @abc.abstractmethod
+    def reads(self, public_ids: Tensor, sensitive_ids: Tensor | None) -> BatchReads:
+        """Which rows of its tables the model would read, for whoever must touch them first.
+
+        Privacy:
+          As sensitive as the ids.
+        """
+
+    @abc.abstractmethod
+    def forward_reads(self, reads: BatchReads) -> ForwardPass:
+        """Computes logits from rows that were found already.
+
+        Privacy:
+          The same as for `forward`.
+        """
 
     def forward(self, public_ids: Tensor, sensitive_ids: Tensor | None) -> ForwardPass:
         """Computes logits, without an autograd graph.
@@ -70,15 +87,7 @@ class TowerModel(Protocol):
           With `sensitive_ids=None` nothing sensitive is read. Otherwise logits are raw:
           they depend on the example's own sensitive values.
         """
-        ...
-
-    def reads(self, public_ids: Tensor, sensitive_ids: Tensor | None) -> BatchReads:
-        """Which rows of its tables the model would read, for whoever must touch them first."""
-        ...
-
-    def forward_reads(self, reads: BatchReads) -> ForwardPass:
-        """Computes logits from rows that were found already; `forward` in two parts."""
-        ...
+        return self.forward_reads(self.reads(public_ids, sensitive_ids))
 
 
 def check_towers(towers: frozenset[str]) -> None:
@@ -90,13 +99,11 @@ def check_towers(towers: frozenset[str]) -> None:
         )
 
 
-_NUMPY_TYPES = {torch.float32: np.float32, torch.float64: np.float64}
-
-
 _LARGEST_SEED = 2**63 - 1
 # A table of millions of rows has more small pages than a processor keeps addresses of, so that
 # most reads of a row first look one up. On Linux numpy asks for large pages for what it
 # allocates, and torch does not: measured, gathers and updates of rows take a third less time.
+_NUMPY_TYPES = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 def table_empty(num_rows: int, dim: int, dtype: torch.dtype) -> Tensor:
@@ -281,7 +288,7 @@ def _table(layout: TableLayout, num_columns: int, stddev: float, initial: Initia
     )
 
 
-class EmbeddedModel:
+class EmbeddedModel(TowerModel):
     """The embeddings of a model; MLP, factorization machine and logistic regression are ones."""
 
     def __init__(self, public_rows: RoleEmbeddings, sensitive_rows: RoleEmbeddings) -> None:
@@ -294,11 +301,7 @@ class EmbeddedModel:
         return frozenset(self._public_rows.parameters | self._sensitive_rows.parameters)
 
     def reads(self, public_ids: Tensor, sensitive_ids: Tensor | None) -> BatchReads:
-        """Which rows of its tables the model would read.
-
-        Privacy:
-          As sensitive as the ids.
-        """
+        """Which rows of its tables the model would read."""
         sensitive = self._sensitive_rows
         return BatchReads(
             num_rows=len(public_ids),
@@ -343,10 +346,3 @@ class BiasedModel(EmbeddedModel):
     def output_bias(self) -> Tensor:
         """[1]: the parameter that is added to every logit."""
         return self._bias
-
-    def _look_up(self, reads: BatchReads) -> dict[str, tuple[Lookup, ...]]:
-        """What each tower reads; a tower that is cut off is not there."""
-        lookups = {"public": self._public_rows.look_up(reads.public)}
-        if reads.sensitive is not None:
-            lookups["sensitive"] = self._sensitive_rows.look_up(reads.sensitive)
-        return lookups

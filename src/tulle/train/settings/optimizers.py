@@ -45,7 +45,6 @@ class Optimizer(abc.ABC):
     def initial_state(self) -> dict[str, float]:
         """Names of the state tensors, each with the value that it starts from."""
 
-    @abc.abstractmethod
     def apply(
         self,
         weights: "Tensor",
@@ -58,12 +57,27 @@ class Optimizer(abc.ABC):
         """Changes weights and state in place; all tensors have one shape.
 
         Args:
-          weights: The weights to change.
-          gradient: Their gradient, which is left alone.
+          weights: Parameters, or some rows of a table.
+          gradient: Their noisy mean gradient, which is left alone.
           state: State tensors in the order of `initial_state`.
           rate: Learning rate of this step.
-          num_steps: Number of steps of the whole run so far, this one included.
+          num_steps: Number of steps of the whole run so far, this one included; it corrects the
+            start of running means.
         """
+        if self.weight_decay:
+            weights.mul_(1 - rate * self.weight_decay)
+        self._move(weights, gradient, state, rate, num_steps)
+
+    @abc.abstractmethod
+    def _move(
+        self,
+        weights: "Tensor",
+        gradient: "Tensor",
+        state: "Sequence[Tensor]",
+        rate: float,
+        num_steps: int,
+    ) -> None:
+        """Applies the rule without weight decay; arguments as for `apply`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,24 +101,14 @@ class SGD(Optimizer):
         """The momentum, if there is any."""
         return {"momentum": 0.0} if self.momentum else {}
 
-    def apply(
+    def _move(
         self,
         weights: "Tensor",
         gradient: "Tensor",
         state: "Sequence[Tensor]",
-        *,
         rate: float,
         num_steps: int,  # noqa: ARG002
     ) -> None:
-        """Changes weights and state in place.
-
-        Args:
-          weights: Parameters, or some rows of a table.
-          gradient: Noisy mean gradient, of the shape of the weights.
-          state: The momentum, of the same shape; empty without momentum.
-          rate: Learning rate of the step.
-          num_steps: Number of steps so far, this one included; not used here.
-        """
         if not state:
             weights.add_(gradient, alpha=-rate)
             return
@@ -137,24 +141,14 @@ class RMSprop(Optimizer):
         """The running mean square."""
         return {"mean_square": 0.0}
 
-    def apply(
+    def _move(
         self,
         weights: "Tensor",
         gradient: "Tensor",
         state: "Sequence[Tensor]",
-        *,
         rate: float,
         num_steps: int,  # noqa: ARG002
     ) -> None:
-        """Changes weights and state in place.
-
-        Args:
-          weights: Parameters, or some rows of a table.
-          gradient: Noisy mean gradient, of the shape of the weights.
-          state: The running mean square, of the same shape.
-          rate: Learning rate of the step.
-          num_steps: Number of steps so far, this one included; not used here.
-        """
         (mean_square,) = state
         mean_square.mul_(self.square_memory)
         mean_square.addcmul_(gradient, gradient, value=1 - self.square_memory)
@@ -190,25 +184,14 @@ class Adam(Optimizer):
         """Running mean and mean square."""
         return {"mean": 0.0, "mean_square": 0.0}
 
-    def apply(
+    def _move(
         self,
         weights: "Tensor",
         gradient: "Tensor",
         state: "Sequence[Tensor]",
-        *,
         rate: float,
         num_steps: int,
     ) -> None:
-        """Changes weights and state in place.
-
-        Args:
-          weights: Parameters, or some rows of a table.
-          gradient: Noisy mean gradient, of the shape of the weights.
-          state: The running mean and mean square, each of the same shape.
-          rate: Learning rate of the step.
-          num_steps: Number of steps so far, this one included, which corrects the bias of the
-            running means.
-        """
         mean, mean_square = state
         mean.lerp_(gradient, 1 - self.momentum)
         divisor = self._add_squares(gradient, mean_square)

@@ -5,7 +5,7 @@ Where steps run is no part of it: see `places`. Adding a kind of noise is a clas
 """
 
 import math
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,79 +21,6 @@ from tulle.train.settings.step_mechanism import StepMechanism
 from tulle.train.settings.step_noise import BandedNoise, IndependentNoise, LatticeNoise
 from tulle.train.steps.banded import BandedGradientNoise, fitting_memory
 from tulle.train.steps.training_noise import TrainingNoise, check_noisy_tensor
-
-
-class GradientNoise(Protocol):
-    """Adds the noise of a run to the sums of each step."""
-
-    @property
-    def description(self) -> str:
-        """Source of the noise, in words for the card."""
-        ...
-
-    def add_to_sum(self, name: str, values: Tensor, stddev: float) -> None:
-        """Adds the noise of this step to one sum, in place.
-
-        Args:
-          name: Name of the sum. Each name comes once a step, always with the same shape.
-          values: A float32 or float64 tensor: the clipped sum of a batch.
-          stddev: Standard deviation of the Gaussian that is accounted, e.g.
-            noise_multiplier * clip_norm. The same in every step.
-
-        Privacy:
-          Unit, sensitivity: the caller's. Event: one Gaussian with noise_multiplier =
-          stddev / L2 sensitivity of all sums of a step together, on the plan's sampler.
-        """
-        ...
-
-    def end_step(self) -> None:
-        """Ends a step whose sums are complete; the next sums are of the step after it."""
-        ...
-
-    def restart(self) -> None:
-        """Forgets all earlier noise, where a run goes on from a state."""
-        ...
-
-
-class SumNeeds(NamedTuple):
-    """What the noise of the sums of a run is made from."""
-
-    clip_norm: float
-    num_steps: int
-    """Steps of the whole run; correlated noise is tuned for them."""
-    model_bytes: int
-    """Size of all trained parameters; it decides what of correlated noise is kept."""
-    noise: TrainingNoise
-    """Source of fresh normals."""
-    rng: NoiseSource
-    """Source of all other noise. Sensitive: never log or save its state."""
-    memory: NoiseMemory
-
-
-def start_noise(mechanism: StepMechanism, needs: SumNeeds) -> GradientNoise:
-    """Starts the noise of dense sums of a run, step after step.
-
-    Args:
-      mechanism: The kind of noise.
-      needs: What it is made from.
-
-    Privacy:
-      Event: that of the mechanism, on sums that clipping bounded. Relies on: added once a step;
-      with several processes the leader adds it to the whole sums.
-
-    Raises:
-      ConfigError: The noise is not added to sums.
-    """
-    if isinstance(mechanism, IndependentNoise):
-        return IndependentGradientNoise(needs.noise)
-    if isinstance(mechanism, LatticeNoise):
-        return LatticeGradientNoise(needs.rng, grid=mechanism.grid(needs.clip_norm))
-    if isinstance(mechanism, BandedNoise):
-        matrix = BandMatrix(num_bands=mechanism.num_bands, num_steps=needs.num_steps)
-        memory = fitting_memory(needs.memory, mechanism.num_bands, needs.model_bytes)
-        return BandedGradientNoise(matrix, needs.rng, memory)
-    # Rows that are selected get theirs before anything is summed, see `selected`.
-    raise ConfigError(f"{mechanism} is not added to sums; choose another noise.")
 
 
 class IndependentGradientNoise:
@@ -249,3 +176,53 @@ class LatticeGradientNoise:
                 f"the sum of {name!r} has entries that are no numbers, or beyond 2^62 grid widths "
                 "of the lattice; clipped sums never are. Lower bits or the batch size."
             )
+
+
+GradientNoise = IndependentGradientNoise | LatticeGradientNoise | BandedGradientNoise
+"""Noise of a run, added to the sums of each step in place.
+
+`add_to_sum` gets each sum by its name, which comes once a step and always with the same shape, and
+the standard deviation of the Gaussian that is accounted, the same in every step. The event is one
+Gaussian with noise_multiplier = stddev / L2 sensitivity of all sums of a step together.
+"""
+
+
+class SumNeeds(NamedTuple):
+    """What the noise of the sums of a run is made from."""
+
+    clip_norm: float
+    num_steps: int
+    """Steps of the whole run; correlated noise is tuned for them."""
+    model_bytes: int
+    """Size of all trained parameters; it decides what of correlated noise is kept."""
+    noise: TrainingNoise
+    """Source of fresh normals."""
+    rng: NoiseSource
+    """Source of all other noise. Sensitive: never log or save its state."""
+    memory: NoiseMemory
+
+
+def start_noise(mechanism: StepMechanism, needs: SumNeeds) -> GradientNoise:
+    """Starts the noise of dense sums of a run, step after step.
+
+    Args:
+      mechanism: The kind of noise.
+      needs: What it is made from.
+
+    Privacy:
+      Event: that of the mechanism, on sums that clipping bounded. Relies on: added once a step;
+      with several processes the leader adds it to the whole sums.
+
+    Raises:
+      ConfigError: The noise is not added to sums.
+    """
+    if isinstance(mechanism, IndependentNoise):
+        return IndependentGradientNoise(needs.noise)
+    if isinstance(mechanism, LatticeNoise):
+        return LatticeGradientNoise(needs.rng, grid=mechanism.grid(needs.clip_norm))
+    if isinstance(mechanism, BandedNoise):
+        matrix = BandMatrix(num_bands=mechanism.num_bands, num_steps=needs.num_steps)
+        memory = fitting_memory(needs.memory, mechanism.num_bands, needs.model_bytes)
+        return BandedGradientNoise(matrix, needs.rng, memory)
+    # Rows that are selected get theirs before anything is summed, see `selected`.
+    raise ConfigError(f"{mechanism} is not added to sums; choose another noise.")

@@ -183,8 +183,9 @@ class StepSettings:
 class StepRelease:
     """What one step releases, with its noise in it."""
 
-    gradients: list[DenseGradient]
-    """Noisy mean gradient of each trained parameter. The next step writes over them."""
+    gradients: list[Gradient]
+    """Noisy mean gradient of each trained parameter, or of some rows of it. The next step writes
+    over them."""
     monitored: Monitored | None
     """Noisy mean loss and clipped share; None if they are not monitored."""
 
@@ -329,7 +330,7 @@ class PrivateStep:
         noise.end_step()
         # The expected size is public. The drawn size is not: dividing by it would make the
         # sensitivity depend on the batch.
-        gradients = [
+        gradients: list[Gradient] = [
             DenseGradient(name=name, values=values.div_(settings.expected_size))
             for name, values in self._sums.items()
         ]

@@ -7,7 +7,7 @@ cannot be resumed, and the same calls keep nothing.
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,38 +34,6 @@ class SavedState:
     step: int
     tensors: Mapping[str, Tensor]
     facts: Mapping[str, Scalar]
-
-
-class Journal(Protocol):
-    """Store of what a run must not lose or do twice."""
-
-    def labels(self, draw: Callable[[], NDArray[np.uint8]]) -> NDArray[np.uint8]:
-        """The randomized labels: those drawn before, or else fresh ones, kept first."""
-        ...
-
-    def latest(self) -> SavedState | None:
-        """The newest checkpoint."""
-        ...
-
-    def save(self, state: SavedState) -> None:
-        """Keeps a checkpoint."""
-        ...
-
-    def resume_point(self, blocks: StepBlocks, checkpoint_step: int) -> ResumePoint:
-        """Step from which private steps go on."""
-        ...
-
-    def begin(self, block: StepBlock) -> None:
-        """Charges a block of private steps, before the first of them."""
-        ...
-
-    def end(self, block: StepBlock, step: int) -> None:
-        """Notes how far a block came, after its checkpoint."""
-        ...
-
-    def record(self, record: Mapping[str, Scalar]) -> None:
-        """Adds a line that may be shown."""
-        ...
 
 
 class MemoryJournal:
@@ -160,6 +128,10 @@ class FolderJournal:
     def record(self, record: Mapping[str, Scalar]) -> None:
         """Adds a line to records.jsonl."""
         self._records.append(record)
+
+
+Journal = MemoryJournal | FolderJournal
+"""Store of what a run must not lose or do twice."""
 
 
 def pack(

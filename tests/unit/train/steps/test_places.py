@@ -15,7 +15,7 @@ from tulle.mechanisms.entropy import SeededNoise
 from tulle.runs.records import StopRequest
 from tulle.train.fitting import fit
 from tulle.train.methods.dp_sgd import DpSgdConfig
-from tulle.train.methods.private_steps import start_plan_steps
+from tulle.train.methods.private_steps import steps_method
 from tulle.train.methods.private_training import step_settings
 from tulle.train.methods.train_plan import TrainPlan
 from tulle.train.models.tower_model import TowerModel
@@ -162,7 +162,7 @@ def test_the_processor_takes_all_other_steps(
     plan = plan_of(optimizer)
     context = context_of(CPU, noise_placement=placement)
     model = new_model()
-    engine = start_plan_steps(model, EXAMPLES, plan, step_settings(plan), context)
+    engine = steps_method(plan).start_steps(model, EXAMPLES, plan, step_settings(plan), context)
     assert isinstance(engine, HostPlace)
     assert type(engine._step) is kind
     assert engine.noise_description.startswith("fixed seed 1")
@@ -178,7 +178,7 @@ def test_a_plan_without_private_steps_starts_no_engine() -> None:
     plan = nonprivate().make(make_shape(200))
     settings = step_settings(plan_of())
     with pytest.raises(ConfigError, match="no private steps"):
-        start_plan_steps(new_model(), EXAMPLES, plan, settings, context_of(CPU))
+        steps_method(plan).start_steps(new_model(), EXAMPLES, plan, settings, context_of(CPU))
 
 
 @dataclasses.dataclass
@@ -218,7 +218,9 @@ def test_a_gpu_records_with_the_products_and_the_slack_they_need(
 ) -> None:
     plan = plan_of()
     context = context_of(products=products)
-    engine: object = start_plan_steps(new_model(), EXAMPLES, plan, step_settings(plan), context)
+    engine: object = steps_method(plan).start_steps(
+        new_model(), EXAMPLES, plan, step_settings(plan), context
+    )
     assert engine == "recorded"
     assert recorded.products == [products_dtype(products)]
     assert recorded.settings[0].clip_slack == 2.0**-8
@@ -243,7 +245,9 @@ def test_several_processes_drive_whatever_the_device(
     plan = plan_of()
     for device in (GPU, CPU):
         context = context_of(device, processes=cast(Processes, object()))
-        engine: object = start_plan_steps(new_model(), EXAMPLES, plan, step_settings(plan), context)
+        engine: object = steps_method(plan).start_steps(
+            new_model(), EXAMPLES, plan, step_settings(plan), context
+        )
         assert isinstance(engine, SharedPlace)
         assert engine.noise_description == "of the leader"
     assert not recorded.engines

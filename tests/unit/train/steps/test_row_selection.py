@@ -15,7 +15,7 @@ from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.models.contributions import TableReads
 from tulle.train.settings.step_noise import SelectedRows
 from tulle.train.steps.private_step import BatchUnits
-from tulle.train.steps.row_selection import (
+from tulle.train.steps.selected import (
     COUNT_STEPS,
     RowCounts,
     RowSelector,

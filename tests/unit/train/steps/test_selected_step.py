@@ -13,8 +13,8 @@ from tulle.train.models.contributions import DenseGradient, RowGradient
 from tulle.train.settings.models import TOWERS
 from tulle.train.settings.optimizers import SGD
 from tulle.train.settings.step_noise import IndependentNoise, SelectedRows
-from tulle.train.steps.private_step import LOSS_BOUND, BatchUnits, StepSettings
-from tulle.train.steps.selected import SelectedRelease, SelectedStep
+from tulle.train.steps.private_step import LOSS_BOUND, BatchUnits, StepRelease, StepSettings
+from tulle.train.steps.selected import SelectedStep
 from tulle.train.steps.training_noise import TrainingNoise
 from unit.train.models.test_tower_model import DATASETS, MODELS
 from unit.train.steps.step_reference import (
@@ -42,10 +42,10 @@ def selecting(settings: StepSettings, *, threshold: float = 1.5) -> StepSettings
 
 def release(
     case: Case, settings: StepSettings, weights: Tensor, units: BatchUnits | None = None
-) -> SelectedRelease:
+) -> StepRelease:
     """With coins for rows that nobody reads, and without any noise."""
     step = SelectedStep(case.model, settings, PLAIN, NoNoise(), SeededNoise(3))  # type: ignore[arg-type]
-    return step.release_rows(case.batch, weights, units)
+    return step.release(case.batch, weights, units)
 
 
 def assert_rows_of_the_dense_step(
@@ -111,7 +111,7 @@ def test_counts_and_gradients_are_asked_for_their_own_noise() -> None:
     settings = selecting(step_settings(clip_norm=0.5, noise_multiplier=2.0))
     noise = NoNoise()
     step = SelectedStep(case.model, settings, PLAIN, noise, SeededNoise(3))  # type: ignore[arg-type]
-    released = step.release_rows(case.batch, torch.ones(9))
+    released = step.release(case.batch, torch.ones(9))
     asked = [stddev for _, stddev in noise.asked]
     num_tables = len(case.model.tables)
     of_counts, of_gradients = 2.0 / math.sqrt(SHARE), 0.5 * 2.0 / math.sqrt(1 - SHARE)
@@ -134,7 +134,7 @@ def test_every_selected_row_has_noise_and_no_two_steps_share_it() -> None:
     whole = {gradient.name: gradient.values for gradient in raw.gradients}
     noises = []
     for _ in range(2):
-        released = step.release_rows(case.batch, torch.ones(9))
+        released = step.release(case.batch, torch.ones(9))
         noise = torch.zeros(len(whole["public.table.0"]), 4, dtype=torch.float64)
         for gradient in released.gradients:
             if isinstance(gradient, RowGradient):

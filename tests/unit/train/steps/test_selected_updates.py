@@ -18,8 +18,7 @@ from tulle.train.settings.step_noise import SelectedRows
 from tulle.train.steps.host import ModelStep
 from tulle.train.steps.places import host_step
 from tulle.train.steps.private_step import Monitored
-from tulle.train.steps.row_selection import RowCounts, RowSelector
-from tulle.train.steps.selected import SelectedStep
+from tulle.train.steps.selected import RowCounts, RowSelector, SelectedStep
 from tulle.train.steps.training_noise import TrainingNoise
 from unit.train.models.test_tower_model import DATASETS, MODELS, feature
 from unit.train.steps.step_reference import Case, make_case, step_settings, user_units

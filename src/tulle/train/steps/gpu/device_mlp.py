@@ -15,7 +15,7 @@ from torch import Tensor
 from tulle.errors import ConfigError
 from tulle.train.models.contributions import BatchReads, TableReads
 from tulle.train.models.mlp import LinearLayer, MLPModel
-from tulle.train.steps.gpu.device_rows import RowSums
+from tulle.train.steps.gpu.device_rows import DeviceRows
 from tulle.train.steps.gpu.layer_ops import (
     add_products,
     exact_product,
@@ -74,7 +74,7 @@ class DevicePerceptron:
                 self._below(block, own, squares)
         return squares
 
-    def add_rows(self, factors: Tensor, scale: Tensor, rows: Mapping[str, RowSums]) -> None:
+    def add_rows(self, factors: Tensor, scale: Tensor, rows: Mapping[str, DeviceRows]) -> None:
         """Adds the clipped gradients of tables.
 
         Args:

@@ -1,7 +1,6 @@
 """Which passes through a model can be recorded, and what they have in common."""
 
 from collections.abc import Mapping
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from tulle.train.models.exported_model import factor_logits, factor_squares
 from tulle.train.models.mlp import MLPModel
 from tulle.train.models.tower_model import BiasedModel, TowerModel
 from tulle.train.steps.gpu.device_mlp import DevicePerceptron
-from tulle.train.steps.gpu.device_rows import RowSums
+from tulle.train.steps.gpu.device_rows import DeviceRows
 from tulle.train.steps.gpu.row_ops import add_table_norms, gather_rows
 
 
@@ -54,7 +53,7 @@ class DeviceFactors:
                 self._grads.append((read, flat))
         return squares
 
-    def add_rows(self, factors: Tensor, scale: Tensor, rows: Mapping[str, RowSums]) -> None:
+    def add_rows(self, factors: Tensor, scale: Tensor, rows: Mapping[str, DeviceRows]) -> None:
         """Adds the clipped gradients of tables.
 
         Args:
@@ -80,35 +79,8 @@ class DeviceFactors:
         return values.view(num_rows, num_reads, table.shape[1])
 
 
-class DevicePasses(Protocol):
-    """One batch after the other through a model, without a look at any number.
-
-    Privacy:
-      All that it holds and returns is raw.
-    """
-
-    def forward(self, reads: BatchReads) -> Tensor:
-        """[batch]: logits."""
-        ...
-
-    def backward(self, logit_grads: Tensor) -> Tensor:
-        """[batch]: the squared norm of each example's gradient, over all trained parameters."""
-        ...
-
-    def add_rows(self, factors: Tensor, scale: Tensor, rows: Mapping[str, RowSums]) -> None:
-        """Adds the clipped gradients of tables where their noise waits.
-
-        Args:
-          factors: [batch]: what each example's gradient is multiplied with; one of factor 0
-            adds nothing, whatever it is.
-          scale: [1]: what all are multiplied with on top.
-          rows: The trained tables.
-        """
-        ...
-
-    def layer_sums(self, factors: Tensor) -> dict[str, Tensor]:
-        """The sums of clipped gradients of all trained parameters but tables."""
-        ...
+DevicePasses = DevicePerceptron | DeviceFactors
+"""One batch after the other through a model, without a look at any number. All of it is raw."""
 
 
 def device_passes(

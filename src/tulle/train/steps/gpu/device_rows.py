@@ -11,7 +11,6 @@ and tells which rows were read when. It must not leave the process.
 """
 
 import math
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -83,22 +82,6 @@ class DeviceAges:
 _ROWS_AT_A_TIME = 1 << 22
 
 
-class RowSums(Protocol):
-    """Something that the gradients of a table are added to."""
-
-    def add_gradient(self, grads: Tensor, reads: Tensor, factors: Tensor, scale: Tensor) -> None:
-        """Adds scale * factor * gradient to every row that was read.
-
-        Args:
-          grads: [batch, at least reads * dim]: gradients by each value that was read.
-          reads: [batch, reads]: rows of the table that were read.
-          factors: [batch]: factor that clips the gradient of each row of the batch. A row of
-            factor 0 adds nothing, whatever its gradients are.
-          scale: [1]: factor of all gradients.
-        """
-        ...
-
-
 class DeviceRows(KeyHolder):
     """One table under SGD with momentum; see `LazyRows` for what it draws and what is private."""
 
@@ -149,7 +132,8 @@ class DeviceRows(KeyHolder):
         Args:
           grads: [batch, at least reads * dim]: gradients by each value that was read.
           reads: [batch, reads]: rows of the table that were read.
-          factors: [batch]: factor that clips the gradient of each row of the batch.
+          factors: [batch]: factor that clips the gradient of each row of the batch. A row of
+            factor 0 adds nothing, whatever its gradients are.
           scale: [1]: factor of all gradients.
 
         Privacy:

@@ -5,8 +5,6 @@ it does not matter who tosses them: the batch of all processes together has the 
 batch of one, whatever their number.
 """
 
-from typing import Protocol
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -30,35 +28,9 @@ from tulle.runs.records import StopRequest
 from tulle.train.steps.processes.processes import LEADER, Processes
 
 
-class RowShard(Protocol):
-    """The rows of one process, and the draw of those that enter a step."""
-
-    @property
-    def rows(self) -> IntArray:
-        """Places of its rows among all examples. Others have none of them."""
-        ...
-
-    @property
-    def max_batch_size(self) -> int | None:
-        """Most rows of all processes together; None for no limit."""
-        ...
-
-    def toss(self, step: int, rng: NoiseSource) -> IntArray:
-        """Which of its rows, or of its users, come to this step; counted among its own.
-
-        Privacy:
-          Who comes is secret: amplification by sampling relies on it.
-        """
-        ...
-
-    def batch(self, chosen: IntArray) -> Batch | UserBatch:
-        """The batch of those who came; its indices are places in `rows`."""
-        ...
-
-
 def own_shard(
     sampler: object, *, rank: int, size: int, units: NDArray[np.int64] | None
-) -> RowShard:
+) -> "RowShard":
     """The shard of one process.
 
     Args:
@@ -150,6 +122,15 @@ class _UserShard:
 
     def batch(self, chosen: IntArray) -> UserBatch:
         return batch_of_users(chosen, self._users, self._sampler.expected_users)
+
+
+RowShard = _PlainShard | _CyclicShard | _UserShard
+"""The rows of one process, and the draw of those that enter a step.
+
+`rows` are places among all examples, of which other processes have none. `toss` says which of them,
+or of its users, come to a step, counted among its own: who comes is secret, since amplification by
+sampling relies on it. `batch` makes the batch of those who came.
+"""
 
 
 def _toss(num_places: int, sampling_prob: float, rng: NoiseSource) -> IntArray:

@@ -13,7 +13,7 @@ from tulle.train.models.tower_model import TowerModel
 from tulle.train.parameter_updates import ParameterUpdates
 from tulle.train.settings.optimizers import Optimizer
 from tulle.train.steps.gradient_noise import GradientNoise
-from tulle.train.steps.host import take_batch
+from tulle.train.steps.host import ModelStep, take_batch
 from tulle.train.steps.private_step import (
     BatchUnits,
     Monitored,
@@ -36,49 +36,15 @@ from tulle.train.steps.processes.processes import (
 from tulle.train.steps.step_context import Surroundings
 
 
-class SharedModelStep(Protocol):
-    """One process's part in the private steps of all. All call `share`, `take` and `state`."""
+class SharedModelStep(ModelStep, Protocol):
+    """One process's part in the private steps of all. All call `share`, `take` and `state`.
 
-    @property
-    def settled(self) -> list[Tensor]:
-        """Parameters whose weights are private at the leader right after every step."""
-        ...
-
-    @property
-    def noise_description(self) -> str:
-        """Source of the noise, in words for the card."""
-        ...
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Goes on from a state of any number of processes: at the leader, before `share`."""
-        ...
+    A state is loaded at the leader, before `share`, and may be of any number of processes; what
+    `take` and `state` return is for the leader, whose weights alone are private then.
+    """
 
     def share(self) -> None:
         """The leader's weights and state come to all."""
-        ...
-
-    def take(
-        self, batch: ExampleBatch, weights: Tensor, units: BatchUnits | None, rate: float
-    ) -> Monitored | None:
-        """Takes one step: clip, sum over all processes, add noise once, update.
-
-        Args:
-          batch: Rows of this process and of its padding. May be empty.
-          weights: [rows]: 1 for a row of the batch, 0 for padding.
-          units: Units of the rows if users are clipped; None if each row is a unit.
-          rate: Learning rate of the step.
-
-        Returns:
-          The noisy monitor, which the leader may show; None if nothing is monitored.
-        """
-        ...
-
-    def state(self) -> dict[str, Tensor]:
-        """What one process would return, at the leader; settles its weights first.
-
-        Privacy:
-          After this call the leader's weights, and what is returned to it, are private.
-        """
         ...
 
 

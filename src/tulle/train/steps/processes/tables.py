@@ -185,8 +185,8 @@ class FetchedRows:
     """[rows, dim]."""
 
 
-class FetchedTables:
-    """A `TowerModel` whose tables are elsewhere: it reads rows that were fetched for one batch.
+class FetchedTables(TowerModel):
+    """A model whose tables are elsewhere: it reads rows that were fetched for one batch.
 
     Gradients are by the places of rows among the fetched ones.
     """
@@ -217,14 +217,6 @@ class FetchedTables:
     def tables(self) -> frozenset[str]:
         """Names of the parameters of which an example reads few rows."""
         return self._model.tables
-
-    def forward(self, public_ids: Tensor, sensitive_ids: Tensor | None) -> ForwardPass:
-        """Computes logits from rows that were fetched.
-
-        Privacy:
-          The same as for `TowerModel.forward`.
-        """
-        return self.forward_reads(self.reads(public_ids, sensitive_ids))
 
     def reads(self, public_ids: Tensor, sensitive_ids: Tensor | None) -> BatchReads:
         """Which of the fetched rows the model would read."""
