@@ -81,7 +81,7 @@ AREAS = {
         tests=(
             "unit/train/steps/test_lazy*.py",
             "unit/train/steps/test_age_table.py",
-            "unit/train/steps/test_host*.py",
+            "unit/train/steps/test_host.py",
             "statistical/test_lazy_noise.py",
             "statistical/test_lazy_training.py",
         ),

@@ -3,16 +3,29 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.models.batches import ExampleBatch
 from tulle.train.settings.models import MLP, TOWERS, LogisticRegression
+from tulle.train.settings.step_noise import IndependentNoise, LatticeNoise
 from tulle.train.steps.gradient_noise import IndependentGradientNoise
-from tulle.train.steps.private_step import PrivateStep, StepSettings, largest_weight, segment_pairs
+from tulle.train.steps.private_step import (
+    CLIP_SLACK,
+    LOSS_BOUND,
+    MONITOR,
+    MonitorCoordinates,
+    PrivateStep,
+    StepSettings,
+    largest_weight,
+    segment_pairs,
+)
 from tulle.train.steps.training_noise import TrainingNoise
 from unit.train.models.test_tower_model import DATASETS, MODELS, PUBLIC, feature
 from unit.train.steps.step_reference import (
@@ -322,3 +335,172 @@ def rows_of(batch: ExampleBatch, rows: Tensor | slice) -> ExampleBatch:
 
 def test_the_public_size_of_these_tests_is_not_the_drawn_one() -> None:
     assert EXPECTED_SIZE not in (9, len(USERS), sum(USERS))
+
+
+FEATURES = DATASETS["shared tables"]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_without_noise_the_monitor_is_exact(model: str) -> None:
+    case = make_case(MODELS[model], FEATURES)
+    wanted = expected_rows(case)
+    norms = wanted.gradients.norm(dim=1)
+    step = step_settings(clip_norm=float(norms.median()))
+    found = release_without_noise(case, step, torch.ones(9)).monitored
+    assert found is not None
+    losses = wanted.losses.clamp(max=LOSS_BOUND)
+    assert found.loss == pytest.approx(float(losses.sum()) / EXPECTED_SIZE, rel=1e-6)
+    is_clipped = norms > step.coordinates.gradient_norm
+    assert found.clipped_share == pytest.approx(float(is_clipped.sum()) / EXPECTED_SIZE)
+
+
+def test_a_user_has_the_mean_loss_of_its_rows() -> None:
+    case = make_case(MODELS["semi-sensitive mlp"], FEATURES)
+    units = user_units([4, 1, 3, 1])
+    wanted = expected_rows(case)
+    losses = user_means(wanted.losses[:, None], units).clamp(max=LOSS_BOUND)
+    norms = user_means(wanted.gradients, units).norm(dim=1)
+    step = step_settings(clip_norm=float(norms.median()) * 1.01)
+    found = release_without_noise(case, step, units.weights, units).monitored
+    assert found is not None
+    assert found.loss == pytest.approx(float(losses.sum()) / EXPECTED_SIZE, rel=1e-6)
+    is_clipped = norms > step.coordinates.gradient_norm
+    assert found.clipped_share == pytest.approx(float(is_clipped.sum()) / EXPECTED_SIZE)
+
+
+def test_noisy_figures_are_right_on_average_and_as_noisy_as_they_say() -> None:
+    case = make_case(MODELS["logistic regression"], FEATURES)
+    norms = expected_rows(case).gradients.norm(dim=1)
+    step = step_settings(clip_norm=float(norms.median()), noise_multiplier=0.4)
+    exact = release_without_noise(case, step, torch.ones(9)).monitored
+    noisy_step = PrivateStep(
+        case.model, step, IndependentGradientNoise(TrainingNoise(SeededNoise(5)))
+    )
+    released = [noisy_step.release(case.batch, torch.ones(9)).monitored for _ in range(2000)]
+    assert exact is not None
+    losses = np.array([r.loss for r in released if r is not None])
+    shares = np.array([r.clipped_share for r in released if r is not None])
+    stddev = exact.loss_noise
+    assert stddev == pytest.approx(
+        LOSS_BOUND * step.noise_stddev * math.sqrt(2) / (0.1 * step.clip_norm * EXPECTED_SIZE)
+    )
+    # Seven deviations of a mean and of a standard deviation of 2000 normals.
+    for found, wanted, scale in (
+        (losses, exact.loss, stddev),
+        (shares, exact.clipped_share, stddev / LOSS_BOUND),
+    ):
+        assert abs(found.mean() - wanted) < 7 * scale / math.sqrt(2000)
+        assert abs(found.std() / scale - 1) < 7 / math.sqrt(4000)
+    assert abs(np.corrcoef(losses, shares)[0, 1]) < 7 / math.sqrt(2000)
+
+
+def test_no_share_means_no_monitor_and_the_whole_clip_norm_for_the_gradient() -> None:
+    coordinates = MonitorCoordinates(clip_norm=2.0, share=0.0)
+    assert coordinates.gradient_norm == 2.0
+    case = make_case(MODELS["logistic regression"], FEATURES)
+    released = release_without_noise(case, step_settings(monitor_share=0.0), torch.ones(9))
+    assert released.monitored is None
+
+
+@given(
+    loss=st.floats(allow_nan=True, allow_infinity=True, width=32),
+    is_clipped=st.booleans(),
+    share=st.floats(0, 0.5),
+)
+def test_the_coordinates_of_a_unit_stay_within_the_share(
+    loss: float, is_clipped: bool, share: float
+) -> None:
+    coordinates = MonitorCoordinates(clip_norm=3.0, share=share)
+    sums = coordinates.sums(torch.tensor([loss]), torch.tensor([is_clipped]), torch.ones(1))
+    assert bool((sums >= 0).all())
+    assert float(sums.double().norm()) <= 3.0 * share * (1 + 1e-6)
+
+
+def test_gradient_and_monitor_share_the_clip_norm() -> None:
+    coordinates = MonitorCoordinates(clip_norm=3.0, share=0.3)
+    both = math.hypot(coordinates.gradient_norm, coordinates.scale, coordinates.scale)
+    assert both == pytest.approx(3.0)
+
+
+def test_large_and_missing_losses_count_as_the_bound() -> None:
+    coordinates = MonitorCoordinates(clip_norm=1.0, share=0.1)
+    losses = torch.tensor([100.0, math.inf, math.nan, LOSS_BOUND])
+    sums = coordinates.sums(losses, torch.zeros(4, dtype=torch.bool), torch.ones(4))
+    read = coordinates.read(sums, expected_size=4.0, noise_stddev=1.0)
+    assert read.loss == pytest.approx(LOSS_BOUND)
+    assert read.clipped_share == 0
+
+
+class NotingNames:
+    """Notes which sums a step asks noise for, and when it ends."""
+
+    description = "none"
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def add_to_sum(self, name: str, values: Tensor, stddev: float) -> None:  # noqa: ARG002
+        self.asked.append(name)
+
+    def end_step(self) -> None:
+        self.asked.append("end")
+
+
+@pytest.mark.parametrize("monitor_share", [0.0, 0.1])
+@pytest.mark.parametrize("model", MODELS)
+def test_every_sum_of_a_step_asks_once_and_then_the_step_ends(
+    model: str, monitor_share: float
+) -> None:
+    case = make_case(MODELS[model], MIXED)
+    noise = NotingNames()
+    step = PrivateStep(case.model, step_settings(monitor_share=monitor_share), noise)
+    wanted = [*case.model.parameters, *([MONITOR] if monitor_share else []), "end"]
+    for _ in range(2):
+        noise.asked.clear()
+        step.release(case.batch, torch.ones(9))
+        assert noise.asked == wanted
+    assert MONITOR not in case.model.parameters
+
+
+def test_a_larger_slack_clips_to_less_and_a_smaller_one_is_refused() -> None:
+    case = make_case(LOGISTIC, SHARED, scale=0.1)
+    usual = step_settings(clip_norm=1e-3, monitor_share=0.0)
+    careful = dataclasses.replace(usual, clip_slack=0.04)
+    sums = [
+        flat_sum(release_without_noise(case, settings, torch.ones(9)), case.model)
+        for settings in (usual, careful)
+    ]
+    torch.testing.assert_close(sums[1], sums[0] * (1 - 0.04) / (1 - CLIP_SLACK))
+    for slack in (0.0, 0.9 * CLIP_SLACK, 0.06, math.nan):
+        with pytest.raises(ConfigError, match="clip_slack"):
+            dataclasses.replace(usual, clip_slack=slack)
+
+
+@pytest.mark.parametrize("monitor_share", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize("clip_norm", [0.3, 1.0, 7.0])
+def test_a_lattice_leaves_room_for_rounding_of_all_entries(
+    clip_norm: float, monitor_share: float
+) -> None:
+    noise = LatticeNoise(bits=16)
+    settings = dataclasses.replace(
+        step_settings(clip_norm=clip_norm, monitor_share=monitor_share), mechanism=noise
+    )
+    num_entries = 1_000_000
+    limit = settings.gradient_limit(num_entries)
+    room = noise.grid(clip_norm) * math.sqrt(num_entries + 2)
+    assert room > 0.005 * clip_norm
+    # Gradient and monitor together, and what rounding adds to both.
+    whole = math.hypot(limit, monitor_share * clip_norm) + room
+    assert 0.999 * clip_norm < whole <= clip_norm
+    independent = dataclasses.replace(settings, mechanism=IndependentNoise())
+    usual = independent.gradient_limit(num_entries)
+    assert usual == pytest.approx(settings.coordinates.gradient_norm * (1 - CLIP_SLACK))
+    assert limit < usual
+
+
+def test_too_coarse_a_lattice_is_refused() -> None:
+    settings = dataclasses.replace(step_settings(), mechanism=LatticeNoise(bits=16))
+    with pytest.raises(ConfigError, match="too coarse a grid for 78000000 trained numbers"):
+        settings.gradient_limit(78_000_000)
+    finer = dataclasses.replace(settings, mechanism=LatticeNoise(bits=24))
+    assert finer.gradient_limit(78_000_000) > 0.99

@@ -13,6 +13,7 @@ from tulle.errors import ConfigError, RunStateError
 from tulle.train.models.batches import ExampleBatch
 from tulle.train.settings.models import MLP, TOWERS
 from tulle.train.steps.gpu.device_passes import device_passes
+from tulle.train.steps.gpu.device_step import LayerParameters
 from unit.train.models.test_tower_model import DATASETS, MODELS, feature
 from unit.train.steps.gpu.device_steps import (
     SIZE,
@@ -24,6 +25,7 @@ from unit.train.steps.gpu.device_steps import (
     take,
     train_on_device,
 )
+from unit.train.steps.gpu.test_recorded_steps import GPU, RATES, engine_on, flat
 from unit.train.steps.noiseless_updates import LAZY, Training, assert_same, train
 from unit.train.steps.step_reference import Case, expected_rows, make_case
 
@@ -353,3 +355,26 @@ def test_a_row_that_is_read_in_every_step_gets_new_noise_each_time() -> None:
     moves = torch.stack(seen).diff(dim=0)
     for one, other in itertools.combinations(moves, 2):
         assert float(((one - other).abs() < 1e-6).double().mean()) < 0.1
+
+
+_CYCLES = 20_000_000
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_noise_that_is_drawn_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, in_time = engine_on(GPU, "logistic regression")
+    engine.take(RATES[:8])
+    draw_noise = LayerParameters.draw_noise
+
+    def late(self: LayerParameters, draw: Tensor) -> None:
+        torch.cuda._sleep(_CYCLES)  # type: ignore[no-untyped-call]
+        draw_noise(self, draw)
+
+    monkeypatch.setattr(LayerParameters, "draw_noise", late)
+    engine, delayed = engine_on(GPU, "logistic regression")
+    engine.take(RATES[:8])
+    for (name, values), others in zip(
+        in_time.parameters.items(), delayed.parameters.values(), strict=True
+    ):
+        if name not in in_time.tables:
+            assert torch.allclose(flat({name: values}), flat({name: others}), atol=1e-5), name
