@@ -25,7 +25,7 @@ from tulle.train.steps.gpu.device_step import DeviceStep, LayerParameters
 from tulle.train.steps.gpu.layer_ops import DenseRule, exact_product, losses_and_grads
 from tulle.train.steps.gpu.place import GpuPlace
 from tulle.train.steps.gpu.row_ops import add_rows
-from tulle.train.steps.private_step import StepSettings
+from tulle.train.steps.step_settings import StepSettings
 
 CHUNK = 32
 CLIP_NORM = 10.0

@@ -31,7 +31,8 @@ from tulle.train.settings.step_noise import (
     StepNoise,
 )
 from tulle.train.steps.places import host_step
-from tulle.train.steps.private_step import StepSettings, largest_weight, rows_that_suit
+from tulle.train.steps.private_step import largest_weight, rows_that_suit
+from tulle.train.steps.step_settings import StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
 
 Step = Callable[[ExampleBatch], None]

@@ -12,7 +12,7 @@ from tulle.data.samplers.batch import Batch
 from tulle.train.methods.label_projection.label_sums import LabelSums, LogitPass, NoisySums
 from tulle.train.methods.label_projection.projected_step import ProjectionEngine
 from tulle.train.models.batches import ExampleBatch
-from tulle.train.steps.private_step import Monitored, StepSettings
+from tulle.train.steps.step_settings import Monitored, StepSettings
 
 
 class ReusesItsNoise(LabelSums):

@@ -15,7 +15,7 @@ from tulle.mechanisms.entropy import NoiseSource
 from tulle.train.models.contributions import RowGradient, TableReads
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.settings.optimizers import Optimizer
-from tulle.train.steps.private_step import BatchUnits, StepSettings
+from tulle.train.steps.private_step import BatchUnits
 from tulle.train.steps.selected import (
     COUNT_STEPS,
     RowCounts,
@@ -25,6 +25,7 @@ from tulle.train.steps.selected import (
     count_rows,
     places_of,
 )
+from tulle.train.steps.step_settings import StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
 
 

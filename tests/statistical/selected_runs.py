@@ -24,8 +24,8 @@ from tulle.train.models.trained_towers import build_model
 from tulle.train.settings.models import LogisticRegression
 from tulle.train.settings.optimizers import SGD, Optimizer
 from tulle.train.settings.step_noise import SelectedRows
-from tulle.train.steps.private_step import StepSettings
 from tulle.train.steps.selected import SelectedStep
+from tulle.train.steps.step_settings import StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
 
 Values = NDArray[np.float64]

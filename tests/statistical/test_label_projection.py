@@ -28,8 +28,8 @@ from tulle.train.settings.models import TOWERS, LogisticRegression
 from tulle.train.settings.optimizers import SGD
 from tulle.train.settings.phases import ConstantRate, PrivatePhase
 from tulle.train.settings.units import ExampleLevel
-from tulle.train.steps.private_step import CLIP_SLACK, StepSettings
 from tulle.train.steps.step_context import MemoryJournal, StepContext
+from tulle.train.steps.step_settings import CLIP_SLACK, StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
 
 Values = NDArray[np.float64]

@@ -34,7 +34,7 @@ from tulle.train.settings.optimizers import SGD
 from tulle.train.settings.phases import CosineDecay
 from tulle.train.steps.gradient_noise import IndependentGradientNoise
 from tulle.train.steps.host import DenseStep, LazyStep, ModelStep
-from tulle.train.steps.private_step import StepSettings
+from tulle.train.steps.step_settings import StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
 
 Values = NDArray[np.float64]

@@ -21,13 +21,8 @@ from tulle.train.settings.models import (
     ModelSettings,
 )
 from tulle.train.steps.gradient_noise import IndependentGradientNoise
-from tulle.train.steps.private_step import (
-    LOSS_BOUND,
-    BatchUnits,
-    PrivateStep,
-    StepRelease,
-    StepSettings,
-)
+from tulle.train.steps.private_step import BatchUnits, PrivateStep, StepRelease
+from tulle.train.steps.step_settings import LOSS_BOUND, StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
 from unit.train.steps.step_reference import NoNoise
 

@@ -26,8 +26,8 @@ from tulle.mechanisms.entropy import SeededNoise
 from tulle.privacy.events import Gaussian
 from tulle.privacy.units import Adjacency
 from tulle.train.settings.step_noise import SelectedRows
-from tulle.train.steps.private_step import StepSettings
 from tulle.train.steps.selected import SelectedStep
+from tulle.train.steps.step_settings import StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
 
 NUM_RUNS = 50_000

@@ -21,9 +21,10 @@ from tulle.train.models.trained_towers import build_model
 from tulle.train.settings.models import MLP, TOWERS, LogisticRegression
 from tulle.train.settings.optimizers import SGD
 from tulle.train.steps.gradient_noise import IndependentGradientNoise
-from tulle.train.steps.private_step import StepRelease, StepSettings
+from tulle.train.steps.private_step import StepRelease
 from tulle.train.steps.processes.sharded import ShardedStep
 from tulle.train.steps.processes.shared_steps import ReplicatedStep, SharedModelStep, SharedStep
+from tulle.train.steps.step_settings import StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
 from unit.train.models.reference_models import Settings
 from unit.train.steps.processes.thread_processes import ThreadProcesses, run_together

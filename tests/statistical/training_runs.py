@@ -30,7 +30,8 @@ from tulle.train.parameter_updates import ParameterUpdates
 from tulle.train.settings.models import MLP, TOWERS, LogisticRegression
 from tulle.train.settings.optimizers import SGD
 from tulle.train.steps.gradient_noise import IndependentGradientNoise
-from tulle.train.steps.private_step import PrivateStep, StepRelease, StepSettings
+from tulle.train.steps.private_step import PrivateStep, StepRelease
+from tulle.train.steps.step_settings import StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
 
 Scores = NDArray[np.float64]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, ClassVar
 from tulle.errors import ConfigError
 from tulle.privacy.events import Event
 from tulle.privacy.fields import check_count
-from tulle.train.methods.method import PlanWords, Target, Trained
-from tulle.train.methods.private_steps import TowerMethod, model_settings
+from tulle.train.methods.method import PlanWords, Target, TowerMethod, Trained
+from tulle.train.methods.private_steps import model_settings
 from tulle.train.settings.models import MLP, AnyModel
 from tulle.train.settings.phases import PlainPhase
 from tulle.train.settings.step_mechanism import StepSampler

@@ -14,6 +14,7 @@ from tulle.errors import ConfigError
 from tulle.privacy.events import Event
 from tulle.privacy.fields import Scalar, check_finite
 from tulle.privacy.plan import Assumption, Bound, Status
+from tulle.train.settings.models import AnyModel
 from tulle.train.settings.phases import LabelPhase, PrivatePhase
 from tulle.train.settings.step_mechanism import StepSampler
 from tulle.train.settings.units import DataShape, UnitLevel, UserLevel, chosen_level
@@ -21,6 +22,8 @@ from tulle.train.settings.units import DataShape, UnitLevel, UserLevel, chosen_l
 if TYPE_CHECKING:
     from tulle.train.examples import TrainingRows
     from tulle.train.methods.train_plan import TrainPlan
+    from tulle.train.models.tower_model import TowerModel
+    from tulle.train.models.trained_towers import TrainedTowers
     from tulle.train.trained_model import TrainedModel
     from tulle.train.training_run import TrainingRun
 
@@ -260,6 +263,36 @@ class Method(abc.ABC):
                 "the vocabularies of this data were paid for one example, not for one user; "
                 "hash sensitive columns instead, or protect each example."
             )
+
+
+class TowerMethod(Method):
+    """A method that trains a model of towers by steps."""
+
+    options: ClassVar[dict[str, str]] = Method.options | {"model": "model"}
+
+    model: AnyModel
+    """Settings of the model."""
+    initial_seed: int
+    """Seed of the first weights, which are public."""
+
+    def build(self, run: "TrainingRun") -> "TowerModel":
+        """The model with its first weights, on the device of the run."""
+        from tulle.train.models.trained_towers import build_model
+
+        features, device = run.plan.shape.features, run.step_context.device
+        return build_model(self.model, features, seed=self.initial_seed, device=device)
+
+    def trained(self, model: "TowerModel", run: "TrainingRun") -> "TrainedTowers":
+        """The model with what belongs to it, after training."""
+        from tulle.train.models.trained_towers import TrainedTowers
+
+        return TrainedTowers(
+            model=model,
+            settings=self.model,
+            features=run.plan.shape.features,
+            is_truncated=not run.plan.reads_sensitive,
+            device=run.step_context.device,
+        )
 
 
 def check_kinds(method: Method, kinds: dict[str, tuple[Any, str]]) -> None:

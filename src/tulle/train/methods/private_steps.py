@@ -1,7 +1,7 @@
 """What the methods with private steps share: their sampler, their event, and their words.
 
-A tower method has a model that steps train. A steps method also takes steps of DP-SGD: batches are
-drawn at random, each unit's gradient is clipped, and Gaussian noise is added to the sum. Everything
+A steps method takes steps of DP-SGD: batches are drawn at random, each unit's gradient is clipped,
+and Gaussian noise is added to the sum. Everything
 that a plan claims about these steps (event, bounds, assumptions, settings on the card) is derived
 here from the same settings that the steps run with.
 """
@@ -17,8 +17,15 @@ from tulle.privacy.codec import plain_data
 from tulle.privacy.events import Event, Gaussian, Grouped
 from tulle.privacy.fields import Scalar, canonical_json, check_count
 from tulle.privacy.plan import Assumption, Bound
-from tulle.train.methods.method import Accounting, Method, Target, Trained, check_kinds, enforced
-from tulle.train.settings.models import AnyModel
+from tulle.train.methods.method import (
+    Accounting,
+    Method,
+    Target,
+    TowerMethod,
+    Trained,
+    check_kinds,
+    enforced,
+)
 from tulle.train.settings.phases import PrivatePhase
 from tulle.train.settings.step_mechanism import StepSampler
 from tulle.train.settings.units import DataShape, UnitLevel, UserAccounting, UserLevel
@@ -28,43 +35,12 @@ if TYPE_CHECKING:
     from tulle.train.examples import ExampleSet
     from tulle.train.methods.train_plan import TrainPlan
     from tulle.train.models.tower_model import TowerModel
-    from tulle.train.models.trained_towers import TrainedTowers
     from tulle.train.steps.places import StepPlace
-    from tulle.train.steps.private_step import StepSettings
     from tulle.train.steps.step_context import StepContext
+    from tulle.train.steps.step_settings import StepSettings
     from tulle.train.training_run import TrainingRun
 
 _STEPS = "Steps on all columns with clipped gradients and Gaussian noise (DP-SGD)."
-
-
-class TowerMethod(Method):
-    """A method that trains a model of towers by steps."""
-
-    options: ClassVar[dict[str, str]] = Method.options | {"model": "model"}
-
-    model: AnyModel
-    """Settings of the model."""
-    initial_seed: int
-    """Seed of the first weights, which are public."""
-
-    def build(self, run: "TrainingRun") -> "TowerModel":
-        """The model with its first weights, on the device of the run."""
-        from tulle.train.models.trained_towers import build_model
-
-        features, device = run.plan.shape.features, run.step_context.device
-        return build_model(self.model, features, seed=self.initial_seed, device=device)
-
-    def trained(self, model: "TowerModel", run: "TrainingRun") -> "TrainedTowers":
-        """The model with what belongs to it, after training."""
-        from tulle.train.models.trained_towers import TrainedTowers
-
-        return TrainedTowers(
-            model=model,
-            settings=self.model,
-            features=run.plan.shape.features,
-            is_truncated=not run.plan.reads_sensitive,
-            device=run.step_context.device,
-        )
 
 
 class StepsMethod(TowerMethod):

@@ -25,7 +25,7 @@ from tulle.train.settings.models import TOWERS
 from tulle.train.settings.phases import PrivatePhase, PublicTower
 from tulle.train.settings.step_mechanism import StepSampler
 from tulle.train.steps.places import start_rank
-from tulle.train.steps.private_step import Monitored, StepSettings, largest_weight
+from tulle.train.steps.private_step import largest_weight
 from tulle.train.steps.processes.processes import (
     LEADER,
     Message,
@@ -46,6 +46,7 @@ from tulle.train.steps.step_context import (
     unpack_model,
     unpack_optimizer,
 )
+from tulle.train.steps.step_settings import Monitored, StepSettings
 
 PHASE = "private"
 

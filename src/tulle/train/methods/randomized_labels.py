@@ -12,8 +12,15 @@ from tulle.privacy.codec import plain_data
 from tulle.privacy.events import Event, RandomizedResponse, Repeated
 from tulle.privacy.fields import Scalar, canonical_json, check_count
 from tulle.privacy.plan import Assumption
-from tulle.train.methods.method import PlanWords, Target, Trained, check_kinds, enforced
-from tulle.train.methods.private_steps import TowerMethod, model_settings, rows_bounds
+from tulle.train.methods.method import (
+    PlanWords,
+    Target,
+    TowerMethod,
+    Trained,
+    check_kinds,
+    enforced,
+)
+from tulle.train.methods.private_steps import model_settings, rows_bounds
 from tulle.train.settings.models import MLP, AnyModel
 from tulle.train.settings.phases import LabelCorrection, LabelPhase
 from tulle.train.settings.step_mechanism import StepSampler

@@ -202,8 +202,8 @@ class BiasedForward:
     logits: Tensor
     """[batch]: log odds of label 1."""
     parts: dict[str, list[Callable[[Tensor], Contribution]]]
-    """For each table that a tower read, what the examples add to its gradient, given that by the
-    logits. A tower that is cut off is not there."""
+    """Functions from the gradients by the logits to what the examples add to the gradient of a
+    table, one for each table that a tower read. A tower that is cut off is not there."""
 
     @torch.no_grad()
     def backward(self, logit_grads: Tensor, *, towers: frozenset[str]) -> list[Contribution]:

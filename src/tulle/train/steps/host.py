@@ -25,13 +25,8 @@ from tulle.train.settings.step_mechanism import StepSampler
 from tulle.train.steps.age_table import AgeTable
 from tulle.train.steps.gradient_noise import GradientNoise, IndependentGradientNoise
 from tulle.train.steps.lazy_rows import MOMENTUM, LazyRows
-from tulle.train.steps.private_step import (
-    BatchUnits,
-    Monitored,
-    PrivateStep,
-    StepSettings,
-    trained_parameters,
-)
+from tulle.train.steps.private_step import BatchUnits, PrivateStep, trained_parameters
+from tulle.train.steps.step_settings import Monitored, StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
 
 

@@ -30,7 +30,7 @@ from tulle.train.steps.gpu.device_step import DeviceStep
 from tulle.train.steps.gpu.place import GpuPlace
 from tulle.train.steps.gradient_noise import GradientNoise, SumNeeds, start_noise
 from tulle.train.steps.host import DenseStep, HostPlace, LazyStep, ModelStep
-from tulle.train.steps.private_step import Monitored, StepSettings, trained_parameters
+from tulle.train.steps.private_step import trained_parameters
 from tulle.train.steps.processes.batches import SharedBatches, own_shard
 from tulle.train.steps.processes.sharded import ShardedStep
 from tulle.train.steps.processes.shared_steps import (
@@ -41,6 +41,7 @@ from tulle.train.steps.processes.shared_steps import (
 )
 from tulle.train.steps.selected import SelectedStep
 from tulle.train.steps.step_context import Surroundings, products_dtype
+from tulle.train.steps.step_settings import Monitored, StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
 
 _PRODUCT_SLACK = 2.0**-8

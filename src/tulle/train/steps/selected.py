@@ -33,7 +33,8 @@ from tulle.train.settings.optimizers import Optimizer
 from tulle.train.settings.step_noise import IndependentNoise, SelectedRows
 from tulle.train.steps.gradient_noise import IndependentGradientNoise
 from tulle.train.steps.host import DenseStep
-from tulle.train.steps.private_step import BatchUnits, StepRelease, StepSettings, trained_parameters
+from tulle.train.steps.private_step import BatchUnits, StepRelease, trained_parameters
+from tulle.train.steps.step_settings import StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
 
 COUNT_STEPS = 1 << 30

@@ -17,7 +17,7 @@ from tulle.train.settings.optimizers import SGD
 from tulle.train.settings.phases import CosineDecay
 from tulle.train.steps.host import ModelStep
 from tulle.train.steps.places import host_step
-from tulle.train.steps.private_step import Monitored
+from tulle.train.steps.step_settings import Monitored
 from unit.train.models.reference_models import Settings
 from unit.train.models.test_tower_model import random_ids
 from unit.train.steps.step_reference import NoNoise, make_case, step_settings, user_units

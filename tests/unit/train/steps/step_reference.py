@@ -16,7 +16,8 @@ from tulle.train.models.batches import ExampleBatch
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.models.trained_towers import build_model
 from tulle.train.settings.models import TOWERS
-from tulle.train.steps.private_step import BatchUnits, PrivateStep, StepRelease, StepSettings
+from tulle.train.steps.private_step import BatchUnits, PrivateStep, StepRelease
+from tulle.train.steps.step_settings import StepSettings
 from unit.train.models.reference_models import Batch, Settings, reference_gradients
 from unit.train.models.test_tower_model import random_ids
 

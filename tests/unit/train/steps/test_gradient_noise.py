@@ -19,7 +19,8 @@ from tulle.train.settings.step_noise import LatticeNoise, lattice_grid, lattice_
 from tulle.train.steps.gradient_noise import GradientNoise, LatticeGradientNoise
 from tulle.train.steps.host import DenseStep
 from tulle.train.steps.places import host_step
-from tulle.train.steps.private_step import PrivateStep, StepRelease, StepSettings
+from tulle.train.steps.private_step import PrivateStep, StepRelease
+from tulle.train.steps.step_settings import StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
 from unit.train.models.test_tower_model import DATASETS, MODELS
 from unit.train.steps.step_reference import Case, NoNoise, make_case, step_settings, user_units

@@ -24,8 +24,9 @@ from tulle.train.settings.step_mechanism import StepSampler
 from tulle.train.settings.step_noise import BandedNoise, LatticeNoise, SelectedRows, StepNoise
 from tulle.train.steps.host import DenseStep, HostPlace, LazyStep
 from tulle.train.steps.places import host_step
-from tulle.train.steps.private_step import BatchUnits, Monitored, StepSettings
+from tulle.train.steps.private_step import BatchUnits
 from tulle.train.steps.selected import SelectedStep
+from tulle.train.steps.step_settings import Monitored, StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
 from unit.train.models.test_tower_model import DATASETS, MODELS, feature
 from unit.train.small_data import make_examples

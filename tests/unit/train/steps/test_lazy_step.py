@@ -14,7 +14,8 @@ from tulle.train.settings.optimizers import SGD
 from tulle.train.steps.age_table import AgeTable
 from tulle.train.steps.host import LazyStep
 from tulle.train.steps.lazy_rows import LazyRows
-from tulle.train.steps.private_step import PrivateStep, StepSettings
+from tulle.train.steps.private_step import PrivateStep
+from tulle.train.steps.step_settings import StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
 from unit.train.models.test_tower_model import DATASETS, MODELS
 from unit.train.steps.step_reference import EXPECTED_SIZE, Case, NoNoise, make_case, step_settings

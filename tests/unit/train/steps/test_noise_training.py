@@ -29,7 +29,7 @@ from tulle.train.settings.step_noise import (
     StepNoise,
 )
 from tulle.train.steps.banded import BandedGradientNoise
-from tulle.train.steps.private_step import MONITOR
+from tulle.train.steps.step_settings import MONITOR
 from unit.train.small_data import (
     SMALL_MLP,
     dp_sgd,

@@ -33,12 +33,12 @@ from tulle.train.settings.step_noise import (
 from tulle.train.steps import places
 from tulle.train.steps.host import DenseStep, HostPlace, LazyStep
 from tulle.train.steps.places import gpu_parts, start_steps
-from tulle.train.steps.private_step import CLIP_SLACK, StepSettings
 from tulle.train.steps.processes.processes import Processes
 from tulle.train.steps.processes.sharded import ShardedStep
 from tulle.train.steps.processes.shared_steps import ReplicatedStep, SharedPlace
 from tulle.train.steps.selected import SelectedStep
 from tulle.train.steps.step_context import Journal, StepContext, products_dtype
+from tulle.train.steps.step_settings import CLIP_SLACK, StepSettings
 from unit.train.small_data import (
     FEATURES,
     SMALL_MLP,

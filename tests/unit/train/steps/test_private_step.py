@@ -16,15 +16,13 @@ from tulle.train.models.batches import ExampleBatch
 from tulle.train.settings.models import MLP, TOWERS, LogisticRegression
 from tulle.train.settings.step_noise import IndependentNoise, LatticeNoise
 from tulle.train.steps.gradient_noise import IndependentGradientNoise
-from tulle.train.steps.private_step import (
+from tulle.train.steps.private_step import PrivateStep, largest_weight, segment_pairs
+from tulle.train.steps.step_settings import (
     CLIP_SLACK,
     LOSS_BOUND,
     MONITOR,
     MonitorCoordinates,
-    PrivateStep,
     StepSettings,
-    largest_weight,
-    segment_pairs,
 )
 from tulle.train.steps.training_noise import TrainingNoise
 from unit.train.models.test_tower_model import DATASETS, MODELS, PUBLIC, feature

@@ -16,13 +16,8 @@ from tulle.train.losses import CrossEntropy
 from tulle.train.models.batches import ExampleBatch
 from tulle.train.models.mlp import MLPForward
 from tulle.train.settings.models import MLP, TOWERS, LogisticRegression
-from tulle.train.steps.private_step import (
-    LOSS_BOUND,
-    BatchUnits,
-    PrivateStep,
-    StepRelease,
-    StepSettings,
-)
+from tulle.train.steps.private_step import BatchUnits, PrivateStep, StepRelease
+from tulle.train.steps.step_settings import LOSS_BOUND, StepSettings
 from unit.train.models.test_tower_model import DATASETS, MODELS, feature
 from unit.train.steps.step_reference import (
     EXPECTED_SIZE,

@@ -23,13 +23,7 @@ from tulle.train.settings.optimizers import SGD, Adam, Optimizer, RMSprop, Yogi
 from tulle.train.settings.step_noise import IndependentNoise, SelectedRows
 from tulle.train.steps.host import ModelStep
 from tulle.train.steps.places import host_step
-from tulle.train.steps.private_step import (
-    LOSS_BOUND,
-    BatchUnits,
-    Monitored,
-    StepRelease,
-    StepSettings,
-)
+from tulle.train.steps.private_step import BatchUnits, StepRelease
 from tulle.train.steps.selected import (
     COUNT_STEPS,
     RowCounts,
@@ -39,6 +33,7 @@ from tulle.train.steps.selected import (
     count_rows,
     places_of,
 )
+from tulle.train.steps.step_settings import LOSS_BOUND, Monitored, StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
 from unit.train.models.test_tower_model import DATASETS, MODELS, feature
 from unit.train.steps.step_reference import (

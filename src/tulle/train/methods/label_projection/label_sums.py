@@ -21,7 +21,8 @@ from tulle.errors import ConfigError, RunStateError
 from tulle.train.models.batches import ExampleBatch
 from tulle.train.models.contributions import Contribution, Gradient, RowGradient
 from tulle.train.models.tower_model import TowerModel
-from tulle.train.steps.private_step import StepSettings, rows_that_suit
+from tulle.train.steps.private_step import rows_that_suit
+from tulle.train.steps.step_settings import StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
 
 

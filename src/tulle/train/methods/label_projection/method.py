@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from tulle.train.methods.train_plan import TrainPlan
     from tulle.train.models.tower_model import TowerModel
     from tulle.train.steps.places import StepPlace
-    from tulle.train.steps.private_step import StepSettings
     from tulle.train.steps.step_context import StepContext
+    from tulle.train.steps.step_settings import StepSettings
     from tulle.train.training_run import TrainingRun
 
 _MOST_PUBLIC_ROWS = 8192

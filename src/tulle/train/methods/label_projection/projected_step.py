@@ -38,8 +38,9 @@ from tulle.train.models.tower_model import TowerModel
 from tulle.train.parameter_updates import ParameterUpdates
 from tulle.train.run_context import NoisePlacement
 from tulle.train.settings.optimizers import Optimizer
-from tulle.train.steps.private_step import Monitored, StepSettings, trained_parameters
+from tulle.train.steps.private_step import trained_parameters
 from tulle.train.steps.step_context import StepContext
+from tulle.train.steps.step_settings import Monitored, StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
 
 _POWER_STEPS = 20

@@ -28,7 +28,8 @@ from tulle.train.steps.gpu.layer_ops import (
     update_weights,
 )
 from tulle.train.steps.lazy_rows import MOMENTUM
-from tulle.train.steps.private_step import StepSettings, trained_parameters
+from tulle.train.steps.private_step import trained_parameters
+from tulle.train.steps.step_settings import StepSettings
 
 
 class LayerParameters(KeyHolder):

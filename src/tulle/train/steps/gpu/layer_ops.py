@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tulle.train.losses import CrossEntropy
 from tulle.train.steps.gpu.device_keys import block_space, num_blocks, uses_kernels
-from tulle.train.steps.private_step import LOSS_BOUND, MonitorCoordinates
+from tulle.train.steps.step_settings import LOSS_BOUND, MonitorCoordinates
 
 _ROWS = 4
 _SCALED = 8

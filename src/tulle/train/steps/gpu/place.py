@@ -20,7 +20,7 @@ from tulle.train.examples import ExampleSet
 from tulle.train.models.batches import ExampleBatch
 from tulle.train.steps.gpu.device_keys import KeyHolder, device_key, uniforms, words
 from tulle.train.steps.gpu.device_step import DeviceStep
-from tulle.train.steps.private_step import Monitored, StepSettings
+from tulle.train.steps.step_settings import Monitored, StepSettings
 
 _CHANCE_ERROR = 1e-9
 _DEVIATIONS = 13

@@ -18,13 +18,7 @@ from tulle.train.settings.optimizers import SGD
 from tulle.train.steps.age_table import AgeTable
 from tulle.train.steps.gradient_noise import IndependentGradientNoise
 from tulle.train.steps.lazy_rows import MOMENTUM
-from tulle.train.steps.private_step import (
-    BatchUnits,
-    Monitored,
-    StepRelease,
-    StepSettings,
-    trained_parameters,
-)
+from tulle.train.steps.private_step import BatchUnits, StepRelease, trained_parameters
 from tulle.train.steps.processes.processes import LEADER, Processes, spread_all
 from tulle.train.steps.processes.shared_steps import SharedStep
 from tulle.train.steps.processes.tables import (
@@ -34,6 +28,7 @@ from tulle.train.steps.processes.tables import (
     num_own_rows,
     share_out,
 )
+from tulle.train.steps.step_settings import Monitored, StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
 
 _NUM_STEPS = "num_steps"

@@ -14,14 +14,7 @@ from tulle.train.parameter_updates import ParameterUpdates
 from tulle.train.settings.optimizers import Optimizer
 from tulle.train.steps.gradient_noise import GradientNoise
 from tulle.train.steps.host import ModelStep, take_batch
-from tulle.train.steps.private_step import (
-    BatchUnits,
-    Monitored,
-    PrivateStep,
-    StepRelease,
-    StepSettings,
-    trained_parameters,
-)
+from tulle.train.steps.private_step import BatchUnits, PrivateStep, StepRelease, trained_parameters
 from tulle.train.steps.processes.batches import SharedBatches
 from tulle.train.steps.processes.processes import (
     LEADER,
@@ -34,6 +27,7 @@ from tulle.train.steps.processes.processes import (
     tell,
 )
 from tulle.train.steps.step_context import Surroundings
+from tulle.train.steps.step_settings import Monitored, StepSettings
 
 
 class SharedModelStep(ModelStep, Protocol):

@@ -335,7 +335,9 @@ def _environment(size: int) -> Iterator[None]:
     """Connections within this machine, and processor cores shared out."""
     num_threads = torch.get_num_threads()
     share = max(1, num_threads // size)
-    added = {_INTERFACE: _loopback(), _THREADS: str(share)}
+    names = [name for _, name in socket.if_nameindex()]
+    loopback = next((name for name in names if name.startswith("lo")), "lo")
+    added = {_INTERFACE: loopback, _THREADS: str(share)}
     added = {name: value for name, value in added.items() if name not in os.environ}
     os.environ.update(added)
     torch.set_num_threads(share)
@@ -345,8 +347,3 @@ def _environment(size: int) -> Iterator[None]:
         torch.set_num_threads(num_threads)
         for name in added:
             del os.environ[name]
-
-
-def _loopback() -> str:
-    names = [name for _, name in socket.if_nameindex()]
-    return next((name for name in names if name.startswith("lo")), "lo")

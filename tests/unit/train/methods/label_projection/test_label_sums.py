@@ -21,7 +21,7 @@ from tulle.train.methods.label_projection.label_sums import (
 )
 from tulle.train.models.batches import ExampleBatch
 from tulle.train.settings.models import TOWERS
-from tulle.train.steps.private_step import CLIP_SLACK, StepSettings
+from tulle.train.steps.step_settings import CLIP_SLACK, StepSettings
 from unit.train.models.reference_models import Batch, reference_gradients
 from unit.train.models.test_tower_model import DATASETS, MODELS, assert_close
 from unit.train.steps.step_reference import Case, NoNoise, make_case, step_settings

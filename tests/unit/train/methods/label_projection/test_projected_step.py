@@ -21,7 +21,7 @@ from tulle.train.methods.label_projection.projected_step import (
 )
 from tulle.train.settings.models import TOWERS
 from tulle.train.settings.optimizers import SGD
-from tulle.train.steps.private_step import CLIP_SLACK
+from tulle.train.steps.step_settings import CLIP_SLACK
 from tulle.train.steps.training_noise import TrainingNoise
 from unit.train.methods.label_projection.test_label_sums import flat, gradients_of_logits, of_rows
 from unit.train.models.test_tower_model import DATASETS, MODELS, assert_close

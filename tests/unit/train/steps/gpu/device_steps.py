@@ -14,7 +14,7 @@ from tulle.train.settings.optimizers import SGD
 from tulle.train.settings.phases import CosineDecay
 from tulle.train.steps.gpu.device_step import DeviceStep
 from tulle.train.steps.gpu.layer_ops import losses_and_grads
-from tulle.train.steps.private_step import CLIP_SLACK, StepSettings
+from tulle.train.steps.step_settings import CLIP_SLACK, StepSettings
 from unit.train.steps.noiseless_updates import Trained, Training
 from unit.train.steps.step_reference import step_settings
 

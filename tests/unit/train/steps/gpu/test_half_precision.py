@@ -17,7 +17,7 @@ from tulle.train.settings.models import MLP, TOWERS
 from tulle.train.steps.gpu import device_mlp, layer_ops
 from tulle.train.steps.gpu.layer_ops import exact_product
 from tulle.train.steps.gpu.row_ops import gather_rows
-from tulle.train.steps.private_step import CLIP_SLACK, StepSettings
+from tulle.train.steps.step_settings import CLIP_SLACK, StepSettings
 from unit.train.models.test_tower_model import DATASETS, MODELS, feature
 from unit.train.steps.gpu.device_steps import (
     HALF_SLACK,

@@ -16,7 +16,7 @@ from tulle.train.steps.gpu import layer_ops, row_ops
 from tulle.train.steps.gpu.device_keys import device_key
 from tulle.train.steps.gpu.device_rows import DeviceAges, DeviceRows
 from tulle.train.steps.gpu.layer_ops import DenseRule, exact_product
-from tulle.train.steps.private_step import MonitorCoordinates
+from tulle.train.steps.step_settings import MonitorCoordinates
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -35,11 +35,11 @@ from tulle.train.steps import places
 from tulle.train.steps.gradient_noise import GradientNoise
 from tulle.train.steps.host import DenseStep
 from tulle.train.steps.places import sum_noise
-from tulle.train.steps.private_step import StepSettings
 from tulle.train.steps.processes import shared_steps
 from tulle.train.steps.processes.processes import Message, MessageKind, Opening, hear, tell
 from tulle.train.steps.processes.sharded import ShardedStep
 from tulle.train.steps.processes.shared_steps import ReplicatedStep
+from tulle.train.steps.step_settings import StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
 from unit.train.models.test_tower_model import DATASETS, MODELS
 from unit.train.small_data import (
