@@ -156,8 +156,7 @@ def simulation_page(simulation: Row) -> Page:
 
 
 def _check_keys(what: str, data: Row, keys: Sequence[str]) -> None:
-    missing = [key for key in keys if key not in data]
-    if missing:
+    if missing := [key for key in keys if key not in data]:
         raise DataError(
             f"{what} has no entry {missing[0]!r}; write it anew with this version of tulle."
         )
