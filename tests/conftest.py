@@ -25,3 +25,10 @@ settings.load_profile("without clocks")
 _cache = tempfile.mkdtemp(prefix="tulle-test-cache-")
 os.environ["TULLE_CACHE"] = _cache
 atexit.register(shutil.rmtree, _cache, ignore_errors=True)
+
+# Spark's queries are small here: what the second compiler of Java and its parallel collector do
+# takes more time than it saves, half of a whole run.
+os.environ.setdefault(
+    "PYSPARK_SUBMIT_ARGS",
+    '--driver-java-options "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" pyspark-shell',
+)
