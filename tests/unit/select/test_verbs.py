@@ -16,7 +16,7 @@ PLAN: dict[str, Any] = {"epsilon": 3, "private_stddev": 0.6, "consent": "everyon
 @pytest.fixture(scope="module")
 def auctions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("auctions") / "auctions.parquet"
-    write_auction_log(AuctionConfig(num_auctions=200), path, seed=1)
+    write_auction_log(AuctionConfig(num_auctions=40), path, seed=1)
     return path
 
 
@@ -125,10 +125,10 @@ def renamed(auctions: Path) -> pl.DataFrame:
 def test_a_plan_remembers_the_columns_that_it_was_made_with(renamed: pl.DataFrame) -> None:
     selection = tulle.select.plan(renamed, **PLAN, columns=RENAMED)
     choices = tulle.select.decide(selection, renamed, seed=2)
-    assert len(choices.to_polars()) == 200
+    assert len(choices.to_polars()) == 40
     again = tulle.select.decide(selection.config, renamed, columns=RENAMED, seed=2)
     assert choices.to_polars().equals(again.to_polars())
-    assert tulle.select.bill(selection, renamed, choices).bill.num_impressions == 200
+    assert tulle.select.bill(selection, renamed, choices).bill.num_impressions == 40
     clicks = choices.to_polars().head(20)
     estimate = tulle.select.evaluate(
         selection, renamed, choices, clicks=clicks, target=selection, epsilon=1, seed=2
