@@ -5,6 +5,7 @@ the names of those whose rows are wanted. An engine bounds and adds up; it never
 of columns are told apart by families, whatever words an engine has for them.
 """
 
+import collections
 import dataclasses
 import enum
 import re
@@ -26,6 +27,9 @@ UNREADABLE = "unreadable "
 """Stands before the type of a column that no engine is given."""
 _SPARK_MASTER = re.compile(r"local(\[([1-9]\d{0,3}|\*)\])?|yarn|(spark|k8s)://.+")
 """Addresses of Spark's own kind; everything else is a typing mistake."""
+
+_READ = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)")
+"""The name of each table that a step reads, as often as it does."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +57,10 @@ class Program:
     @property
     def shared_steps(self) -> frozenset[str]:
         """Steps that more than one later step reads: worth keeping instead of running twice."""
-        counts = {
-            step.name: sum(_reads(other.sql, step.name) for other in self.steps)
-            for step in self.steps
-            if not step.is_cheap
-        }
-        return frozenset(name for name, count in counts.items() if count > 1)
+        reads = collections.Counter(name for step in self.steps for name in _READ.findall(step.sql))
+        return frozenset(
+            step.name for step in self.steps if not step.is_cheap and reads[step.name] > 1
+        )
 
 
 class Engine(Protocol):
@@ -189,7 +191,3 @@ def require_column(types: Mapping[str, str], column: str, *, what: str) -> Famil
             "or a time; unfold it into columns first."
         )
     return family_of(types[column])
-
-
-def _reads(sql: str, name: str) -> int:
-    return len(re.findall(rf"\b(?:FROM|JOIN)\s+{re.escape(name)}\b", sql))

@@ -13,6 +13,7 @@ the date of a number of days, and the order of nulls, of which no step has any.
 """
 
 # ruff: noqa: S608 (names are quoted, values travel as tables or literals)
+import functools
 from collections.abc import Iterable, Sequence
 
 import polars as pl
@@ -99,6 +100,8 @@ def plain_md5(expressions: Sequence[str]) -> str:
     return f"MD5({_encoded(expressions)})"
 
 
+# Scripts, and measurements on Spark, have most statements in common with those before.
+@functools.lru_cache(maxsize=1024)
 def translate(sql: str, dialect: str, *, is_pretty: bool = False) -> str:
     """Translates a statement to another dialect, with every name quoted.
 
