@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from dp_accounting import NeighboringRelation
 from dp_accounting.pld import privacy_loss_distribution as peer
-from scipy import stats
+from scipy import special, stats
 
 from tulle.accounting import curve
 from tulle.accounting.accountant import guarantee, privacy_curve
@@ -464,3 +464,12 @@ def test_the_loss_has_the_mean_and_spread_of_its_parts() -> None:
     assert variance == pytest.approx(1.0, rel=1e-3)
     below = float(distribution.probs[distribution.losses <= 1.0].sum())
     assert below == pytest.approx(stats.norm.cdf(0.5), abs=1e-3)
+
+
+def test_moments_are_those_of_the_general_sum_to_the_digit() -> None:
+    draw = np.random.default_rng(20260114)
+    for size in (1, 2, 4097, 131_073):
+        values = draw.normal(0.0, 30.0, size)
+        values[draw.random(size) < 0.2] = -np.inf
+        for case in (values, np.round(values), np.full(size, -np.inf)):
+            assert curve._log_sum_exp(case) == special.logsumexp(case), size
