@@ -1,3 +1,5 @@
+import contextlib
+import io
 import json
 import os
 import pathlib
@@ -23,12 +25,11 @@ SMALL = ["--quick", "--rows", "3000"]
 def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the demo says as JSON about few rows."""
     folder = tmp_path_factory.mktemp("demo") / "run"
-    command = [sys.executable, "-m", "tulle.cli", "demo", *SMALL, "--json", "--quiet"]
-    done = subprocess.run(
-        [*command, "--output", str(folder)], capture_output=True, text=True, check=True
-    )
-    assert done.stderr == ""
-    found: dict[str, Any] = json.loads(done.stdout)
+    shown, said = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(said):
+        assert run_with(["demo", *SMALL, "--json", "--quiet", "--output", str(folder)]) == 0
+    assert said.getvalue() == ""
+    found: dict[str, Any] = json.loads(shown.getvalue())
     return found
 
 

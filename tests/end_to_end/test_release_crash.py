@@ -1,11 +1,13 @@
 """Commands that are killed cost nothing twice, and nothing is out that was not paid.
 
 The contract of the protocol (tests/contract) cuts every job at every operation inside one process.
-Here whole commands die for real, and the same command is given again. Training has tests of its
-own for that: a run goes on, and is killed many times.
+Here whole commands die for real, and the same command is given again. What is not to die runs in
+this process. Training has tests of its own for that: a run goes on, and is killed many times.
 """
 
+import contextlib
 import dataclasses
+import io
 import json
 import subprocess
 import sys
@@ -19,6 +21,7 @@ import pytest
 from tulle.accounting.budget import Budget
 from tulle.accounting.ledger import Ledger
 from tulle.accounting.ledger_rows import SpendStatus
+from tulle.cli.main import run_with
 from tulle.privacy.units import Adjacency, Unit
 from unit.cli.select_files import write_settings as write_selection
 from unit.measure.queries import small_measurements
@@ -82,6 +85,8 @@ class Command:
     def run(self, place: str, folder: Path, out: str = "first") -> tuple[int, str]:
         output = out if self.ending.startswith("/") else f"{out}{self.ending}"
         arguments = [*self.arguments.split(), "--out", output, "--ledger", "ledger.db", "--json"]
+        if place == "nowhere":
+            return run_here(arguments, folder)
         done = subprocess.run(
             [sys.executable, "-c", DIE_AT, place, *arguments],
             cwd=folder,
@@ -94,6 +99,17 @@ class Command:
 
     def released(self, folder: Path, out: str = "first") -> Path:
         return folder / f"{out}{self.ending}"
+
+
+def run_here(arguments: list[str], folder: Path) -> tuple[int, str]:
+    shown, said = io.StringIO(), io.StringIO()
+    with (
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(shown),
+        contextlib.redirect_stderr(said),
+    ):
+        code = run_with(arguments)
+    return code, shown.getvalue() if code == 0 else said.getvalue()
 
 
 def make_labels(folder: Path) -> Ledger:

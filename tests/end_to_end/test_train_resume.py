@@ -147,20 +147,24 @@ def test_a_run_that_is_killed_again_and_again_ends_as_planned(folder: Path) -> N
     assert read_card(run / "card.json").verdict == facts["verdict"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_run_that_is_asked_to_stop_goes_on_later(folder: Path, number: int) -> None:
-    process = start(f"{PLANNED} --checkpoint-every 50")
-    wait_for("private: step 1 ", process)
-    process.send_signal(number)
-    _, err = process.communicate(timeout=HANG_S)
-    assert process.returncode == 130, err
-    assert "error: stopped at step" in err
-    assert "--resume" in err
+def test_a_run_that_is_asked_to_stop_goes_on_later(folder: Path) -> None:
+    options = f"{PLANNED} --checkpoint-every 50"
     run = folder / "runs" / "hybrid-search"
     planned = TrainPlan.from_json((folder / "plan.json").read_text())
-    assert 0 < len(charged_steps(run)) < planned.num_private_steps
-    kept = labels_in(run)
-    facts = finish(f"{PLANNED} --resume --checkpoint-every 50")
+    stopped, kept = 0, None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        process = start(options)
+        wait_for("private: step ", process)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=HANG_S)
+        assert process.returncode == 130, (number, err)
+        assert "error: stopped at step" in err
+        assert "--resume" in err
+        assert stopped < len(charged_steps(run)) < planned.num_private_steps, number
+        assert kept in (None, labels_in(run))
+        stopped, kept = len(charged_steps(run)), labels_in(run)
+        options = f"{PLANNED} --resume --checkpoint-every 50"
+    facts = finish(options)
     assert facts["run"] == "runs/hybrid-search"
     assert charged_steps(run) == list(range(facts["steps"]))
     assert labels_in(run) == kept
