@@ -12,8 +12,7 @@ from tulle.cli.terminal import showing_steps, stopping_cleanly
 from tulle.errors import ConfigError, RunInterruptedError, RunStateError
 
 if TYPE_CHECKING:
-    from tulle.lab.reproduction.reproducing import Reproduction
-    from tulle.lab.reproduction.settings import ReproductionScale
+    from tulle.lab.reproduction.reproducing import Reproduction, ReproductionScale
 
 REPRODUCE_EPILOG = (
     "Example: tulle reproduce apple-fig3"
@@ -64,7 +63,7 @@ def reproduce(options: ReproduceOptions) -> None:
     if options.as_json:
         typer.echo(json.dumps(found.to_dict(), allow_nan=False))
         return
-    from tulle.lab.reproduction.showing import reproduction_text
+    from tulle.lab.reproduction.reproducing import reproduction_text
 
     typer.echo(reproduction_text(found))
     if options.output is not None:
@@ -75,8 +74,8 @@ def _run(options: ReproduceOptions, name: str) -> "Reproduction":
 
     from tulle.lab.reproduction.experiments import EXPERIMENTS, TRAINED
     from tulle.lab.reproduction.published import published_target
+    from tulle.lab.reproduction.reproducing import ReproductionSettings
     from tulle.lab.reproduction.reproducing import reproduce as run
-    from tulle.lab.reproduction.settings import ReproductionSettings
     from tulle.train.run_context import require_torch
 
     published_target(name)
@@ -94,7 +93,7 @@ def _run(options: ReproduceOptions, name: str) -> "Reproduction":
 
 
 def _scale(text: str) -> "ReproductionScale":
-    from tulle.lab.reproduction.settings import ReproductionScale
+    from tulle.lab.reproduction.reproducing import ReproductionScale
     from tulle.privacy.fields import did_you_mean
 
     names = [scale.value for scale in ReproductionScale]
@@ -133,7 +132,7 @@ def _list_targets(*, as_json: bool) -> None:
 
 def _write(out: Path, found: "Reproduction") -> None:
     from tulle.atomic_files import reporting_disk_errors, write_text
-    from tulle.lab.reproduction.showing import reproduction_markdown
+    from tulle.lab.reproduction.reproducing import reproduction_markdown
 
     with reporting_disk_errors(out):
         out.mkdir(parents=True)

@@ -178,18 +178,7 @@ def _captured_in_market(simulation: Row) -> Section:
         "Captured gain",
         [
             _curves("Captured gain by epsilon", "epsilon", own, lambda row: row["mechanism"]),
-            _curves(
-                "Captured gain by cutoff gamma",
-                "gamma",
-                simulation.get("gamma_rows", ()),
-                _epsilon_name,
-            ),
-            _curves(
-                "Captured gain by finalists",
-                "num_finalists",
-                simulation.get("finalist_rows", ()),
-                _epsilon_name,
-            ),
+            *plan_charts([*simulation.get("gamma_rows", ()), *simulation.get("finalist_rows", ())]),
         ],
     )
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tulle.errors import ConfigError
 from tulle.lab.attacks.bounds import NOT_PRIVATE, guess_ceiling
-from tulle.lab.attacks.synthetic_users import COLUMN_NAMES, SyntheticUsers, draw_users
+from tulle.lab.attacks.differencing import COLUMN_NAMES, SyntheticUsers, draw_users
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_discrete_laplace
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.privacy.fields import check_count, check_epsilon

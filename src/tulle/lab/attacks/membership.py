@@ -4,6 +4,10 @@ A coin decides for every candidate whether a model is trained on it. The attacke
 and one candidate; a margin that is larger than under models of other people (a smaller loss) is a
 sign that it was there. Being in or out is add-or-remove, so a private model keeps all attackers
 under true positives <= e^epsilon false positives + delta.
+
+The models are logistic regressions in a few lines. Both kinds start at zero and take full gradient
+steps; the private one clips what each example adds, sums, adds noise, and divides by a number that
+is public. Models of real data are trained by `tulle train`.
 """
 
 import dataclasses
@@ -13,16 +17,14 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from tulle.accounting.calibration import calibrate_noise
 from tulle.errors import ConfigError, DataError
 from tulle.lab.attacks.bounds import NOT_PRIVATE, true_positive_ceilings
-from tulle.lab.attacks.small_classifiers import (
-    NoisyGradientSteps,
-    PlainGradientSteps,
-    train_plainly,
-    train_privately,
-)
-from tulle.mechanisms.entropy import SeededNoise
+from tulle.mechanisms.entropy import NoiseSource, SeededNoise
+from tulle.mechanisms.gaussian import GaussianConfig, release_gaussian
+from tulle.privacy.events import Event, Gaussian, Repeated
 from tulle.privacy.fields import check_count, check_prob, null_if_infinite
+from tulle.privacy.units import Adjacency
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -31,6 +33,58 @@ Trainer = Callable[[FloatArray, FloatArray, int], FloatArray]
 
 FALSE_POSITIVE_RATES = tuple(float(rate) for rate in np.geomspace(3e-3, 1.0, 31))
 """False-positive rates at which curves are kept."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoisyGradientSteps:
+    """Gradient steps with noise. Every field is public information."""
+
+    noise_multiplier: float
+    """Noise standard deviation over the clip norm, in each step."""
+    expected_examples: int
+    """What sums are divided by: public, never the number of examples that there are."""
+    num_steps: int = 30
+    learning_rate: float = 1.0
+    clip_norm: float = 1.0
+    """Largest L2 norm of what one example adds to the sum of gradients."""
+
+    def __post_init__(self) -> None:
+        check_count("num_steps", self.num_steps)
+        check_count("expected_examples", self.expected_examples)
+        for name in ("noise_multiplier", "learning_rate", "clip_norm"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ConfigError(
+                    f"{name}={getattr(self, name)} must be > 0 and finite; a model without noise "
+                    "is one of train_plainly()."
+                )
+
+    @classmethod
+    def for_epsilon(
+        cls, epsilon: float, delta: float, *, expected_examples: int, num_steps: int = 30
+    ) -> "NoisyGradientSteps":
+        """The least noise with which all steps together are (epsilon, delta)-private.
+
+        Args:
+          epsilon: Target of all steps together.
+          delta: Target of all steps together.
+          expected_examples: What sums are divided by.
+          num_steps: Number of steps.
+        """
+        noise = calibrate_noise(
+            lambda noise: Repeated(event=Gaussian(noise_multiplier=noise), count=num_steps),
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=Adjacency.ADD_OR_REMOVE,
+        )
+        return cls(noise_multiplier=noise, expected_examples=expected_examples, num_steps=num_steps)
+
+    def event(self) -> Event:
+        """What one model costs."""
+        return Repeated(
+            event=Gaussian(noise_multiplier=self.noise_multiplier), count=self.num_steps
+        )
+
+
 _PECULIAR_NORM = 4.0
 """Norm of what is peculiar to one person, where what can be learned has size 1."""
 _WRONG_LABEL_PROB = 0.1
@@ -128,8 +182,7 @@ def attack_by_membership(config: MembershipConfig | None = None) -> MembershipRe
       For synthetic examples, with seeded noise: the result is exact and not private.
     """
     config = config or MembershipConfig()
-    plain = PlainGradientSteps()
-    models = [_attack(config, lambda x, y, _: train_plainly(x, y, plain), math.inf)]
+    models = [_attack(config, lambda x, y, _: train_plainly(x, y), math.inf)]
     for epsilon in config.epsilons:
         settings = NoisyGradientSteps.for_epsilon(
             epsilon, config.delta, expected_examples=config.num_candidates // 2
@@ -232,3 +285,87 @@ def _draw_candidates(config: MembershipConfig, number: int) -> _Candidates:
         is_member=rng.random(size) < 0.5,
         seed=int(rng.integers(2**62)),
     )
+
+
+def train_plainly(
+    features: FloatArray,
+    raw_labels: FloatArray,
+    *,
+    num_steps: int = 300,
+    learning_rate: float = 1.0,
+) -> FloatArray:
+    """Weights of a model that nothing protects, and that may learn its examples by heart.
+
+    Args:
+      features: [examples, features].
+      raw_labels: -1 or 1 for each example.
+      num_steps: Number of gradient steps.
+      learning_rate: Size of the steps.
+
+    Privacy:
+      None. The weights are raw data.
+    """
+    weights = np.zeros(features.shape[1])
+    for _ in range(num_steps):
+        gradient = example_gradients(weights, features, raw_labels).mean(axis=0)
+        weights = weights - learning_rate * gradient
+    return weights
+
+
+def train_privately(
+    features: FloatArray, raw_labels: FloatArray, settings: NoisyGradientSteps, *, rng: NoiseSource
+) -> FloatArray:
+    """Weights of a model that is private at the cost of `settings.event()`.
+
+    Args:
+      features: [examples, features].
+      raw_labels: -1 or 1 for each example.
+      settings: Noise, clip norm and steps.
+      rng: Source of the noise. Sensitive: never log or save its state.
+
+    Privacy:
+      Unit: example with its features and its label, add-or-remove. L2 sensitivity of each step:
+      clip_norm. Event: one Gaussian a step. Relies on: nothing; every example is clipped here.
+    """
+    weights = np.zeros(features.shape[1])
+    noise = GaussianConfig(
+        noise_multiplier=settings.noise_multiplier,
+        max_contribution=settings.clip_norm,
+        max_values_per_unit=features.shape[1],
+    )
+    for _ in range(settings.num_steps):
+        raw_sum = clipped_sum(example_gradients(weights, features, raw_labels), settings.clip_norm)
+        noisy_sum = release_gaussian(raw_sum, noise, rng=rng)
+        weights = weights - settings.learning_rate * noisy_sum / settings.expected_examples
+    return weights
+
+
+def example_gradients(
+    weights: FloatArray, features: FloatArray, raw_labels: FloatArray
+) -> FloatArray:
+    """[examples, features]: how each example's loss log(1 + e^-margin) changes.
+
+    Args:
+      weights: One for each feature.
+      features: [examples, features].
+      raw_labels: -1 or 1, one an example.
+
+    Privacy:
+      None: exact, to be clipped and noised.
+    """
+    margins = raw_labels * (features @ weights)
+    # 1 / (1 + e^margin) without overflow.
+    slopes = -raw_labels * 0.5 * (1 - np.tanh(margins / 2))
+    return np.asarray(slopes[:, None] * features, dtype=np.float64)
+
+
+def clipped_sum(gradients: FloatArray, clip_norm: float) -> FloatArray:
+    """The sum of gradients, each scaled down to the clip norm first.
+
+    Privacy:
+      None: exact, to be noised. L2 sensitivity under add-or-remove: clip_norm.
+    """
+    norms = np.linalg.norm(gradients, axis=1, keepdims=True)
+    # A hair below the norm, so that rounding does not exceed it.
+    scales = np.minimum(1.0, clip_norm * (1 - 1e-12) / np.maximum(norms, 1e-300))
+    return np.asarray((gradients * scales).sum(axis=0), dtype=np.float64)

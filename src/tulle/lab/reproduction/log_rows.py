@@ -1,7 +1,8 @@
 """Rows of a public ad log for an experiment: the user's copy, or a synthetic one of its kind.
 
 The log is prepared in a folder that goes away with the experiment. Rows are split at random into
-those to train on and those to test with, the same for every method.
+those to train on and those to test with, the same for every method. The logs of the papers come
+with their layouts, their synthetic twins, and how many rows are run.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tulle.errors import DataError
-from tulle.lab.reproduction.settings import ReproductionSettings
+from tulle.lab.reproduction.reproducing import ReproductionSettings
 
 if TYPE_CHECKING:
     from tulle.accounting.ledger import Ledger
@@ -38,7 +39,14 @@ _FRACTIONS = (0.5, 0.5)
 """Shares of training and test rows in a reduced run: test rows cost next to nothing, and few of
 them leave claims open."""
 _LEAST_ROWS = 1_000
+_NUM_ROWS = {
+    "display": (120_000, 40_000_000),
+    "search": (120_000, 16_000_000),
+    "attribution": (160_000, 16_000_000),
+}
+"""Rows of a reduced run and of the published one, by the name of the log."""
 _COUNT_NOISE_MULTIPLIER = 4.0
+
 _COUNT_EPSILON, _COUNT_DELTA = 3.0, 1e-9
 """Guarantee of counts of sensitive values; the values are protected too, so it raises thresholds
 below about 115 rows."""
@@ -203,3 +211,38 @@ def _payment(work: Path) -> tuple["PrivateVocabularyConfig", "Ledger"]:
         )
     )
     return private, ledger
+
+
+def paper_log(name: str, *, is_paper: bool) -> LogKind:
+    """A log of Criteo: clicks of "display", sales of "search", conversions of "attribution"."""
+    from tulle.data.formats.public import LAYOUTS
+    from tulle.data.synth import shapes
+
+    shape = {
+        "display": shapes.DISPLAY,
+        "search": shapes.SEARCH,
+        "attribution": shapes.ATTRIBUTION,
+    }[name]
+    reduced_rows, paper_rows = _NUM_ROWS[name]
+    kind = LogKind(
+        shape=shape, layout=LAYOUTS[name], reduced_rows=reduced_rows, paper_rows=paper_rows
+    )
+    if is_paper:
+        return kind
+    # A reduced run has small tables: every row of a table takes noise, and time.
+    return dataclasses.replace(kind, public_bins=10_000, sensitive_bins=5_000)
+
+
+def public_attribution_log() -> LogKind:
+    """The attribution log with every feature public, as label DP has it."""
+    from tulle.data.formats.attribution import ATTRIBUTION
+    from tulle.data.synth import shapes
+
+    schema = ATTRIBUTION.schema
+    public = dataclasses.replace(schema, public=(*schema.public, *schema.sensitive), sensitive=())
+    return LogKind(
+        shape=shapes.ATTRIBUTION,
+        layout=dataclasses.replace(ATTRIBUTION, schema=public),
+        reduced_rows=600_000,
+        paper_rows=5_947_563,
+    )

@@ -36,7 +36,7 @@ from tulle.lab.markets.sweeps import (
 )
 from tulle.lab.markets.synthetic_market import DISPLAY, SEARCH, SMALL_DISPLAY, SyntheticMarket
 from tulle.lab.reproduction.judging import Findings, OwnFigure
-from tulle.lab.reproduction.settings import ReproductionSettings
+from tulle.lab.reproduction.reproducing import ReproductionSettings
 from tulle.select.billing.prices import PricingRule
 
 _NUM_AUCTIONS, _PAPER_AUCTIONS = 40_000, 750_000

@@ -6,14 +6,17 @@ both, and clip norm and rates are not tuned.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tulle.lab.reproduction.auc_figures import tested
+from tulle.errors import DataError
+from tulle.lab.reproduction.judging import OwnFigure
 from tulle.lab.reproduction.log_rows import LogRows
-from tulle.lab.reproduction.settings import ReproductionSettings
+from tulle.lab.reproduction.reproducing import ReproductionSettings
 
 if TYPE_CHECKING:
     from tulle.quality.metrics import QualityMetrics
+    from tulle.train.fitting import FitResult
     from tulle.train.methods.method import Method
     from tulle.train.settings.models import AnyModel
     from tulle.train.settings.phases import BudgetSplit, LabelPhase, PrivatePhase, PublicTower
@@ -138,3 +141,42 @@ class PrivateTraining:
     @property
     def _plain_batch(self) -> int:
         return min(self.size.plain_batch, self.rows.train.num_rows // 4)
+
+
+_CHANCE = 0.45
+"""An AUC loss above it is next to that of a coin, 0.5."""
+
+
+def tested(result: "FitResult") -> "QualityMetrics":
+    """The figures on test rows."""
+    if result.metrics is None:
+        raise DataError("a run was not tested; give it test rows.")
+    return result.metrics
+
+
+def auc_loss(metrics: "QualityMetrics") -> OwnFigure:
+    """1 - AUC."""
+    return OwnFigure(value=metrics.auc_loss, error=metrics.auc_loss_standard_error)
+
+
+def relative_loss(metrics: "QualityMetrics", baseline: "QualityMetrics") -> OwnFigure:
+    """AUC loss above the baseline's in per cent.
+
+    The baseline is tested on the same rows, and its own error moves all relative losses alike.
+    """
+    return OwnFigure(
+        value=100 * (metrics.auc_loss / baseline.auc_loss - 1),
+        error=100 * metrics.auc_loss_standard_error / baseline.auc_loss,
+    )
+
+
+def at_chance(runs: Mapping[str, "QualityMetrics"]) -> dict[str, str]:
+    """Runs whose model learned next to nothing, with that for a reason not to compare them.
+
+    Such a run is too small for its noise and says nothing about a method at the paper's size.
+    """
+    return {
+        name: f"{name}: so few rows teach next to nothing under so much noise"
+        for name, metrics in runs.items()
+        if metrics.auc_loss > _CHANCE
+    }

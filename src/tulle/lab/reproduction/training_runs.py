@@ -6,12 +6,16 @@ Relative losses are 100 (AUC loss / AUC loss without privacy - 1), as both paper
 import dataclasses
 from typing import TYPE_CHECKING
 
-from tulle.lab.reproduction.auc_figures import at_chance, auc_loss, relative_loss
 from tulle.lab.reproduction.judging import Findings, OwnFigure, clear_least, tied_text
-from tulle.lab.reproduction.log_rows import LogKind, LogRows, MinCounts, log_rows
-from tulle.lab.reproduction.private_training import PrivateTraining, TrainingSize
-from tulle.lab.reproduction.public_logs import attribution_log, display_log, search_log
-from tulle.lab.reproduction.settings import ReproductionSettings
+from tulle.lab.reproduction.log_rows import LogKind, LogRows, MinCounts, log_rows, paper_log
+from tulle.lab.reproduction.private_training import (
+    PrivateTraining,
+    TrainingSize,
+    at_chance,
+    auc_loss,
+    relative_loss,
+)
+from tulle.lab.reproduction.reproducing import ReproductionSettings
 
 if TYPE_CHECKING:
     from tulle.quality.metrics import QualityMetrics
@@ -35,7 +39,9 @@ def run_display_table(settings: ReproductionSettings) -> Findings:
       Not a private release: noise is from a fixed seed.
     """
     size = TrainingSize(private_epochs=3.0, plain_epochs=3.0) if settings.is_paper else _REDUCED
-    return _table(settings, display_log(is_paper=settings.is_paper), _display_model(settings), size)
+    return _table(
+        settings, paper_log("display", is_paper=settings.is_paper), _display_model(settings), size
+    )
 
 
 def run_long_display_table(settings: ReproductionSettings) -> Findings:
@@ -46,7 +52,9 @@ def run_long_display_table(settings: ReproductionSettings) -> Findings:
     """
     paper = TrainingSize(private_epochs=64.0, plain_epochs=3.0)
     size = paper if settings.is_paper else _REDUCED_LONG
-    return _table(settings, display_log(is_paper=settings.is_paper), _display_model(settings), size)
+    return _table(
+        settings, paper_log("display", is_paper=settings.is_paper), _display_model(settings), size
+    )
 
 
 def run_attribution_table(settings: ReproductionSettings) -> Findings:
@@ -58,7 +66,10 @@ def run_attribution_table(settings: ReproductionSettings) -> Findings:
     paper = TrainingSize(private_epochs=3.0, plain_epochs=5.0, plain_batch=8_192)
     size = paper if settings.is_paper else _REDUCED
     return _table(
-        settings, attribution_log(is_paper=settings.is_paper), _attribution_model(settings), size
+        settings,
+        paper_log("attribution", is_paper=settings.is_paper),
+        _attribution_model(settings),
+        size,
     )
 
 
@@ -72,14 +83,9 @@ def run_user_table(settings: ReproductionSettings) -> Findings:
 
     paper = TrainingSize(private_epochs=1.0, plain_epochs=5.0, plain_batch=8_192)
     runs: dict[str, QualityMetrics] = {}
-    kind = attribution_log(is_paper=settings.is_paper)
+    kind = paper_log("attribution", is_paper=settings.is_paper)
     with log_rows(kind, settings, by_user=True) as rows:
-        training = PrivateTraining(
-            rows=rows,
-            settings=settings,
-            model=_attribution_model(settings),
-            size=paper if settings.is_paper else _REDUCED,
-        )
+        training = _training(rows, settings, _attribution_model(settings), paper)
         settings.say("train without privacy")
         baseline = training.without_privacy()
         for epsilon in _PAPER_TABLE_EPSILONS if settings.is_paper else _CAP_EPSILONS:
@@ -109,7 +115,7 @@ def run_display_figure(settings: ReproductionSettings) -> Findings:
     from tulle.train import MLP
 
     size = TrainingSize(private_epochs=50.0, plain_epochs=10.0)
-    kind = display_log(is_paper=settings.is_paper)
+    kind = paper_log("display", is_paper=settings.is_paper)
     return _figure(settings, kind, MLP.semi_sensitive_display(), size)
 
 
@@ -122,7 +128,7 @@ def run_search_figure(settings: ReproductionSettings) -> Findings:
     from tulle.train import MLP
 
     size = TrainingSize(private_epochs=64.0, plain_epochs=16.0)
-    kind = search_log(is_paper=settings.is_paper)
+    kind = paper_log("search", is_paper=settings.is_paper)
     return _figure(settings, kind, MLP.semi_sensitive_search(), size)
 
 
@@ -135,13 +141,8 @@ def run_budget_ratio(settings: ReproductionSettings) -> Findings:
     paper = TrainingSize(private_epochs=64.0, plain_epochs=16.0)
     figures: dict[str, OwnFigure] = {}
     missing: dict[str, str] = {}
-    with log_rows(search_log(is_paper=settings.is_paper), settings) as rows:
-        training = PrivateTraining(
-            rows=rows,
-            settings=settings,
-            model=_factorization_machine(settings),
-            size=paper if settings.is_paper else _REDUCED,
-        )
+    with log_rows(paper_log("search", is_paper=settings.is_paper), settings) as rows:
+        training = _training(rows, settings, _factorization_machine(settings), paper)
         for epsilon in _PAPER_FIGURE_EPSILONS if settings.is_paper else _FIGURE_EPSILONS:
             settings.say(f"train by share of labels, epsilon {epsilon:g}")
             shares = _PAPER_SHARES if settings.is_paper else _SHARES
@@ -170,7 +171,7 @@ def run_model_size(settings: ReproductionSettings) -> Findings:
     runs: dict[str, QualityMetrics] = {}
     setting = ""
     for name, part in _PARTS.items():
-        kind = display_log(is_paper=settings.is_paper)
+        kind = paper_log("display", is_paper=settings.is_paper)
         kind = dataclasses.replace(kind, sensitive_bins=kind.sensitive_bins // part)
         with log_rows(kind, settings) as rows:
             training = _display_machine(rows, settings)
@@ -199,7 +200,7 @@ def run_vocabulary(settings: ReproductionSettings) -> Findings:
     missing: dict[str, str] = {}
     setting = ""
     for threshold in _PAPER_MIN_COUNTS if settings.is_paper else _MIN_COUNTS:
-        kind = display_log(is_paper=settings.is_paper)
+        kind = paper_log("display", is_paper=settings.is_paper)
         counts = MinCounts(public=_PUBLIC_MIN_COUNT, sensitive=threshold)
         with log_rows(dataclasses.replace(kind, min_counts=counts), settings) as rows:
             setting = setting or rows.described()
@@ -235,14 +236,16 @@ def _with_share(training: PrivateTraining, epsilon: float, share: float) -> "Qua
     return training.two_phase(epsilon, split=RatioSplit(label_share=share))
 
 
+def _training(
+    rows: LogRows, settings: ReproductionSettings, model: "AnyModel", paper: TrainingSize
+) -> PrivateTraining:
+    size = paper if settings.is_paper else _REDUCED
+    return PrivateTraining(rows=rows, settings=settings, model=model, size=size)
+
+
 def _display_machine(rows: LogRows, settings: ReproductionSettings) -> PrivateTraining:
     paper = TrainingSize(private_epochs=50.0, plain_epochs=10.0)
-    return PrivateTraining(
-        rows=rows,
-        settings=settings,
-        model=_factorization_machine(settings),
-        size=paper if settings.is_paper else _REDUCED,
-    )
+    return _training(rows, settings, _factorization_machine(settings), paper)
 
 
 def _table(

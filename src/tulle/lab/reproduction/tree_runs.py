@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tulle.errors import DataError
 from tulle.lab.reproduction.judging import Findings, OwnFigure
-from tulle.lab.reproduction.settings import ReproductionSettings
+from tulle.lab.reproduction.reproducing import ReproductionSettings
 from tulle.measure.trees.level_budgets import (
     LaplaceLevels,
     TreeErrors,

@@ -10,14 +10,15 @@ from scipy import stats
 from tulle.errors import ConfigError, DataError
 from tulle.lab.attacks.bounds import guess_ceiling
 from tulle.lab.attacks.differencing import (
+    COLUMN_NAMES,
     DifferencingConfig,
     _noisy_row,
     attack_by_differencing,
+    draw_users,
     expected_share_right,
     find_slice_pairs,
     pair_noise,
 )
-from tulle.lab.attacks.synthetic_users import COLUMN_NAMES, draw_users
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig
 
 EPSILONS = [0.1, 1.0, 3.0, 5.0]
@@ -146,3 +147,38 @@ def test_settings_out_of_range_are_refused(settings: dict[str, object]) -> None:
 def test_users_of_whom_none_is_exposed_are_refused() -> None:
     with pytest.raises(DataError, match="expose none"):
         attack_by_differencing(DifferencingConfig(num_users=50, thresholds=(1000,)))
+
+
+def test_users_in_a_cell_are_those_alike_in_all_columns() -> None:
+    users = draw_users(400, seed=1)
+    columns = COLUMN_NAMES[1:3]
+    keys = [tuple(users.columns[name][n] for name in columns) for n in range(len(users))]
+    cells = users.cells(columns)
+    for first in range(0, len(users), 7):
+        for second in range(len(users)):
+            assert (cells[first] == cells[second]) == (keys[first] == keys[second])
+
+
+def test_bits_are_fair_and_independent_of_what_others_know() -> None:
+    users = draw_users(40_000, seed=2)
+    assert stats.binomtest(int(users.bits.sum()), len(users)).pvalue > 1e-9
+    ages = users.columns["age band"]
+    table = [np.bincount(ages[users.bits == bit], minlength=10) for bit in (0, 1)]
+    assert stats.chi2_contingency(table).pvalue > 1e-9
+    # The same check sees a bit that leans by 0.1 in one age band out of ten.
+    leaning = users.bits | ((ages == 0) & (np.random.default_rng(1).random(len(users)) < 0.2))
+    table = [np.bincount(ages[leaning == bit], minlength=10) for bit in (0, 1)]
+    assert stats.chi2_contingency(table).pvalue < 1e-9
+
+
+def test_the_seed_decides() -> None:
+    first, second, other = (draw_users(50, seed=seed) for seed in (1, 1, 2))
+    for name in COLUMN_NAMES:
+        assert np.array_equal(first.columns[name], second.columns[name])
+        assert not np.array_equal(first.columns[name], other.columns[name])
+    assert np.array_equal(first.bits, second.bits)
+
+
+def test_no_users_are_refused() -> None:
+    with pytest.raises(ConfigError, match="num_users"):
+        draw_users(0, seed=1)

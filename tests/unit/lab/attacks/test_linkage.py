@@ -10,6 +10,7 @@ from scipy import stats
 
 from tulle.errors import ConfigError
 from tulle.lab.attacks.bounds import guess_ceiling
+from tulle.lab.attacks.differencing import COLUMN_NAMES, SyntheticUsers, draw_users
 from tulle.lab.attacks.linkage import (
     LinkageConfig,
     _guess_from_counts,
@@ -17,7 +18,6 @@ from tulle.lab.attacks.linkage import (
     cell_noise,
     link_rows,
 )
-from tulle.lab.attacks.synthetic_users import COLUMN_NAMES, SyntheticUsers, draw_users
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig
 
 

@@ -21,7 +21,7 @@ from tulle.lab.reproduction.market_runs import (
     run_synthetic_scores,
 )
 from tulle.lab.reproduction.published import published_target
-from tulle.lab.reproduction.settings import ReproductionSettings
+from tulle.lab.reproduction.reproducing import ReproductionSettings
 from tulle.select.billing.prices import PricingRule
 from unit.select.decisions.auction_tables import auction_table, write_table
 

@@ -8,9 +8,10 @@ import pytest
 
 from tulle.errors import ConfigError, DataError
 from tulle.lab.reproduction.judging import Findings, OwnFigure
-from tulle.lab.reproduction.reproducing import Reproduction, reproduce
-from tulle.lab.reproduction.settings import ReproductionSettings
-from tulle.lab.reproduction.showing import (
+from tulle.lab.reproduction.reproducing import (
+    Reproduction,
+    ReproductionSettings,
+    reproduce,
     reproduction_markdown,
     reproduction_text,
     shown_rows,

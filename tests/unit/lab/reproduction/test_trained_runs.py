@@ -12,18 +12,24 @@ from tulle.data.synth import shapes
 from tulle.data.synth.write_logs import write_log
 from tulle.errors import DataError
 from tulle.lab.reproduction import label_runs, training_runs
-from tulle.lab.reproduction.auc_figures import at_chance, relative_loss
 from tulle.lab.reproduction.experiments import EXPERIMENTS, TRAINED
 from tulle.lab.reproduction.judging import judge
-from tulle.lab.reproduction.log_rows import LogKind, LogRows, MinCounts, log_rows
-from tulle.lab.reproduction.private_training import PrivateTraining, TrainingSize
-from tulle.lab.reproduction.public_logs import (
-    attribution_log,
-    display_log,
+from tulle.lab.reproduction.log_rows import (
+    LogKind,
+    LogRows,
+    MinCounts,
+    log_rows,
+    paper_log,
     public_attribution_log,
 )
+from tulle.lab.reproduction.private_training import (
+    PrivateTraining,
+    TrainingSize,
+    at_chance,
+    relative_loss,
+)
 from tulle.lab.reproduction.published import published_target
-from tulle.lab.reproduction.settings import ReproductionScale, ReproductionSettings
+from tulle.lab.reproduction.reproducing import ReproductionScale, ReproductionSettings
 from tulle.privacy.events import Composed, Gaussian
 from tulle.privacy.units import Owner
 from tulle.quality.metrics import QualityMetrics, evaluate_predictions
@@ -42,7 +48,7 @@ def tiny(kind: LogKind) -> LogKind:
 
 @pytest.fixture
 def rows() -> Iterator[LogRows]:
-    with log_rows(tiny(attribution_log(is_paper=False)), ReproductionSettings()) as found:
+    with log_rows(tiny(paper_log("attribution", is_paper=False)), ReproductionSettings()) as found:
         yield found
 
 
@@ -82,7 +88,7 @@ def test_a_run_has_every_figure_that_its_claims_need(name: str, scale: Reproduct
 
 
 def test_users_are_protected_together_on_users_that_are_not_tested_with() -> None:
-    kind = tiny(attribution_log(is_paper=False))
+    kind = tiny(paper_log("attribution", is_paper=False))
     with log_rows(kind, ReproductionSettings(), by_user=True) as found:
         assert found.test.units is not None
         assert not set(found.owners()) & set(found.test.units)
@@ -108,7 +114,7 @@ def test_reports_are_trained_on_with_either_loss(rows: LogRows) -> None:
 
 
 def test_training_and_test_rows_are_apart_and_follow_the_seed() -> None:
-    kind = tiny(attribution_log(is_paper=False))
+    kind = tiny(paper_log("attribution", is_paper=False))
     labels = []
     for seed in (1, 1, 2):
         with log_rows(kind, ReproductionSettings(seed=seed)) as found:
@@ -192,7 +198,7 @@ def test_a_model_that_learned_nothing_is_not_compared() -> None:
 
 
 def test_frequent_values_are_counted_with_noise_that_models_pay_for() -> None:
-    kind = tiny(display_log(is_paper=False))
+    kind = tiny(paper_log("display", is_paper=False))
     sizes = {}
     for threshold in (256, 1024):
         counted = dataclasses.replace(kind, min_counts=MinCounts(public=16, sensitive=threshold))

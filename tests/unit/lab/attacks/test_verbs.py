@@ -7,7 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tulle.lab.attacks.charts import (
+from tulle.lab.attacks.differencing import DifferencingConfig, attack_by_differencing
+from tulle.lab.attacks.linkage import LinkageConfig, LinkageResult, attack_by_linkage
+from tulle.lab.attacks.membership import MembershipConfig, attack_by_membership
+from tulle.lab.attacks.reconstruction import ReconstructionConfig, attack_by_reconstruction
+from tulle.lab.attacks.verbs import (
     BOUND,
     CHANCE,
     differencing_charts,
@@ -15,10 +19,6 @@ from tulle.lab.attacks.charts import (
     membership_charts,
     reconstruction_charts,
 )
-from tulle.lab.attacks.differencing import DifferencingConfig, attack_by_differencing
-from tulle.lab.attacks.linkage import LinkageConfig, LinkageResult, attack_by_linkage
-from tulle.lab.attacks.membership import MembershipConfig, attack_by_membership
-from tulle.lab.attacks.reconstruction import ReconstructionConfig, attack_by_reconstruction
 from tulle.report.html.chart_svg import charts_svg
 from tulle.report.html.charts import Chart, CurveChart
 
