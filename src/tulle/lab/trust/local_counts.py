@@ -9,16 +9,16 @@ it and of users who do not. Its variance depends on the count that is sought, so
 all counts that explain the reports, as Wilson's does for a proportion.
 """
 
-import abc
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from tulle.measure.central_counts import AdditiveCountsConfig, ValueCountsConfig
 from tulle.measure.expected_error import SharedNoise
-from tulle.mechanisms import randomized_response, rappor, subset_selection
 from tulle.mechanisms.centred_noise import normal_quantile
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, sample_discrete_laplace
 from tulle.mechanisms.entropy import NoiseSource
@@ -30,16 +30,13 @@ from tulle.mechanisms.noisy_reports import (
     debias_counts,
     variance_per_report,
 )
-from tulle.mechanisms.randomized_response import RandomizedResponseConfig
-from tulle.mechanisms.rappor import RapporConfig
-from tulle.mechanisms.subset_selection import SubsetSelectionConfig
-from tulle.privacy.events import (
-    DiscreteLaplace,
-    Event,
-    RandomizedResponse,
-    Repeated,
-    SubsetSelection,
+from tulle.mechanisms.randomized_response import (
+    RandomizedResponseConfig,
+    release_randomized_response,
 )
+from tulle.mechanisms.rappor import RapporConfig, release_rappor
+from tulle.mechanisms.subset_selection import SubsetSelectionConfig, release_subset_selection
+from tulle.privacy.events import DiscreteLaplace, Event
 from tulle.privacy.guarantee import Interval, Release
 from tulle.privacy.units import Adjacency, TrustModel
 
@@ -48,22 +45,30 @@ _BLOCK_MARKS = 1 << 24
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _LocalReportsConfig(ValueCountsConfig):
-    """Settings of counts from one randomized report a user."""
+class ReportedCountsConfig(ValueCountsConfig):
+    """Settings of counts from one randomized report a user. Every field is public."""
 
     trust_model = TrustModel.LOCAL
+
+    _settings: ClassVar[Callable[..., Any]]
+    """Class of the settings of what runs on each device."""
+    _randomize: ClassVar[Callable[..., IntArray | BitMatrix]]
+    """Function that draws one report for each value."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.event()
 
-    @property
-    @abc.abstractmethod
+    @functools.cached_property
     def randomizer(self) -> SupportConfig:
         """What runs on each device."""
+        made: SupportConfig = self._settings(epsilon=self.epsilon, num_values=self.num_values)
+        return made
 
-    @abc.abstractmethod
-    def _draw(self, values: IntArray, rng: NoiseSource) -> IntArray | BitMatrix: ...
+    def event(self) -> Event:
+        """What one report of each user costs."""
+        cost: Event = cast(Any, self.randomizer).event()
+        return cost
 
     def expected_stddev(self, frequency: float = 0.0) -> float:
         """Standard deviation of the noise on the count of a value of this frequency."""
@@ -74,7 +79,8 @@ class _LocalReportsConfig(ValueCountsConfig):
     ) -> tuple[Release, ...]:
         report_counts = np.zeros(self.num_values, np.int64)
         for block in _blocks(values, self.num_values):
-            report_counts += count_reports(self._draw(block, rng), self.randomizer)
+            reports = self._randomize(block, self.randomizer, rng=rng)
+            report_counts += count_reports(reports, self.randomizer)
         return response_releases(
             report_counts,
             self.randomizer,
@@ -86,60 +92,30 @@ class _LocalReportsConfig(ValueCountsConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LocalResponseConfig(_LocalReportsConfig):
+class LocalResponseConfig(ReportedCountsConfig):
     """Settings of binary or K-ary randomized response on each device. Every field is public."""
 
     mechanism = "Every device reports its value by randomized response."
-
-    @functools.cached_property
-    def randomizer(self) -> RandomizedResponseConfig:
-        """What runs on each device."""
-        return RandomizedResponseConfig(epsilon=self.epsilon, num_values=self.num_values)
-
-    def event(self) -> RandomizedResponse:
-        """What one report of each user costs."""
-        return self.randomizer.event()
-
-    def _draw(self, values: IntArray, rng: NoiseSource) -> IntArray:
-        return randomized_response.release_randomized_response(values, self.randomizer, rng=rng)
+    _settings = RandomizedResponseConfig
+    _randomize = staticmethod(release_randomized_response)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LocalRapporConfig(_LocalReportsConfig):
+class LocalRapporConfig(ReportedCountsConfig):
     """Settings of one-hot bits that each device flips. Every field is public."""
 
     mechanism = "Every device reports one bit for each value, flipped at half of epsilon."
-
-    @functools.cached_property
-    def randomizer(self) -> RapporConfig:
-        """What runs on each device."""
-        return RapporConfig(epsilon=self.epsilon, num_values=self.num_values)
-
-    def event(self) -> Repeated:
-        """What one report of each user costs."""
-        return self.randomizer.event()
-
-    def _draw(self, values: IntArray, rng: NoiseSource) -> BitMatrix:
-        return rappor.release_rappor(values, self.randomizer, rng=rng)
+    _settings = RapporConfig
+    _randomize = staticmethod(release_rappor)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LocalSubsetConfig(_LocalReportsConfig):
-    """Settings of subset selection on each device. Every field is public."""
+class LocalSubsetConfig(ReportedCountsConfig):
+    """Settings of subset selection, of the size with least variance. Every field is public."""
 
     mechanism = "Every device reports a random set of values that favours its own."
-
-    @functools.cached_property
-    def randomizer(self) -> SubsetSelectionConfig:
-        """What runs on each device, with the subset size of least variance."""
-        return SubsetSelectionConfig(epsilon=self.epsilon, num_values=self.num_values)
-
-    def event(self) -> SubsetSelection:
-        """What one report of each user costs."""
-        return self.randomizer.event()
-
-    def _draw(self, values: IntArray, rng: NoiseSource) -> BitMatrix:
-        return subset_selection.release_subset_selection(values, self.randomizer, rng=rng)
+    _settings = SubsetSelectionConfig
+    _randomize = staticmethod(release_subset_selection)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,6 @@ changes two of the sums.
 
 import dataclasses
 import functools
-import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +20,11 @@ from numpy.typing import NDArray
 from tulle.accounting.accountant import pld_epsilon
 from tulle.accounting.shuffling import blanket_delta
 from tulle.errors import ConfigError
-from tulle.lab.trust.local_counts import response_releases
+from tulle.lab.trust.local_counts import ReportedCountsConfig
 from tulle.measure.central_counts import AdditiveCountsConfig, ValueCountsConfig, check_target_delta
 from tulle.measure.expected_error import SharedNoise
 from tulle.mechanisms.entropy import NoiseSource
-from tulle.mechanisms.noisy_reports import IntArray, count_reports, variance_per_report
+from tulle.mechanisms.noisy_reports import IntArray
 from tulle.mechanisms.randomized_response import (
     RandomizedResponseConfig,
     release_randomized_response,
@@ -38,7 +37,6 @@ from tulle.mechanisms.split_and_mix import (
 )
 from tulle.privacy.events import Composed, RandomizedResponse, Repeated, Shuffled
 from tulle.privacy.fields import check_count
-from tulle.privacy.guarantee import Release
 from tulle.privacy.plan import Assumption, Status
 from tulle.privacy.units import Adjacency, TrustModel
 
@@ -51,7 +49,7 @@ _MAX_LOCAL_EPSILON = 40.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ShuffledResponseConfig(ValueCountsConfig):
+class ShuffledResponseConfig(ReportedCountsConfig):
     """Settings of shuffled randomized response. Every field is public information."""
 
     delta: float
@@ -61,9 +59,12 @@ class ShuffledResponseConfig(ValueCountsConfig):
 
     trust_model = TrustModel.SHUFFLE
     mechanism = "Every device reports by randomized response, and a shuffler mixes the reports."
+    # Counts forget the order of reports as a shuffler does.
+    _randomize = staticmethod(release_randomized_response)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        # Not that of reports: their event follows from a search, which needs checked settings.
+        ValueCountsConfig.__post_init__(self)
         check_target_delta(self.delta)
         if check_count("min_honest_users", self.min_honest_users) > self.num_users:
             raise ConfigError(
@@ -92,11 +93,6 @@ class ShuffledResponseConfig(ValueCountsConfig):
         """What the mixed reports cost."""
         return _shuffled(self.local_epsilon, self.min_honest_users, self.num_values)
 
-    def expected_stddev(self, frequency: float = 0.0) -> float:
-        """Standard deviation of the noise on the count of a value of this frequency."""
-        variance = variance_per_report(self.randomizer, frequency=frequency)
-        return math.sqrt(self.num_users * variance)
-
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
         """Conditions that the guarantee rests on."""
@@ -111,23 +107,6 @@ class ShuffledResponseConfig(ValueCountsConfig):
                 "reports to themselves",
                 status=Status.ASSUMED,
             ),
-        )
-
-    def _release_checked(
-        self, values: IntArray, rng: NoiseSource, confidence: float
-    ) -> tuple[Release, ...]:
-        randomizer = self.randomizer
-        # Counts forget the order of reports as a shuffler does.
-        report_counts = count_reports(
-            release_randomized_response(values, randomizer, rng=rng), randomizer
-        )
-        return response_releases(
-            report_counts,
-            randomizer,
-            num_users=self.num_users,
-            values=self.released_values,
-            event=self.event(),
-            confidence=confidence,
         )
 
 
