@@ -62,26 +62,6 @@ class StagePlan:
         ClassResponse(epsilon=self.epsilon, num_classes=self.num_classes)
         split_at_random(0, fractions=self.shares, key=bytes(16))
 
-    @classmethod
-    def of_equal_shares(
-        cls, num_stages: int, *, epsilon: float, num_classes: int, temperature: float = 0.5
-    ) -> "StagePlan":
-        """The plan with as many rows in each stage.
-
-        Args:
-          num_stages: Number of stages, at least two.
-          epsilon: What the labels of all stages cost together.
-          num_classes: Number of classes.
-          temperature: Below 1, the model's probabilities are sharpened.
-        """
-        check_count("num_stages", num_stages, least=2)
-        return cls(
-            epsilon=epsilon,
-            num_classes=num_classes,
-            shares=(1 / num_stages,) * num_stages,
-            temperature=temperature,
-        )
-
     @property
     def num_stages(self) -> int:
         """How many parts the rows are released in."""

@@ -67,7 +67,7 @@ def test_the_parts_hold_every_row_once_and_follow_from_the_key() -> None:
 
 
 def test_all_stages_together_cost_one_epsilon() -> None:
-    plan = StagePlan.of_equal_shares(4, epsilon=1.25, num_classes=3)
+    plan = StagePlan(epsilon=1.25, num_classes=3, shares=(0.25,) * 4)
     assert plan.num_stages == 4
     assert pure_epsilon(plan.event(), Adjacency.REPLACE) == Fraction(1.25)
 

@@ -5,14 +5,13 @@ from tulle.lab.browser_reports.attributed_log import (
     LastTouchSettings,
     attribute_last_touch,
 )
-from tulle.lab.browser_reports.bin_reports import BinReports
 from tulle.lab.browser_reports.event_reports import EventOutcome, expected_events, simulate_events
 from tulle.lab.browser_reports.event_settings import (
     EventSettings,
     SourceReports,
     debias_state_counts,
 )
-from tulle.lab.browser_reports.report_labels import debias_counts, label_sources
+from tulle.lab.browser_reports.report_labels import BinReports, debias_counts, label_sources
 from tulle.lab.browser_reports.report_states import ReportSpec
 from tulle.lab.browser_reports.source_noise import (
     SourceKind,

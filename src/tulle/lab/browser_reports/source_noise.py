@@ -92,15 +92,6 @@ class SourceNoise:
         """What the reports of one source cost."""
         return self.response.event()
 
-    def describe(self) -> dict[str, Any]:
-        """Settings and probabilities as plain data."""
-        return {
-            "num_states": self.spec.num_states,
-            "epsilon": self.epsilon,
-            "flip_prob": self.flip_prob,
-            "mean_fake_reports": self.mean_fake_reports,
-        }
-
 
 def noise_sources(
     raw_states: ArrayLike, noise: SourceNoise, *, rng: NoiseSource | None = None

@@ -166,19 +166,6 @@ class KeyContribution:
     value: int
 
 
-def read_piece(text: str) -> int:
-    """A piece as registrations write it: 0x and 1 to 32 hexadecimal digits."""
-    digits = text[2:]
-    is_hex = text[:2].lower() == "0x" and digits != "" and digits.isalnum() and digits.isascii()
-    try:
-        piece = int(digits, 16) if is_hex else -1
-    except ValueError:
-        piece = -1
-    if piece < 0 or len(digits) > KEY_BITS // 4:
-        raise ConfigError(f"key piece {text!r} must be 0x and 1 to 32 hexadecimal digits.")
-    return piece
-
-
 def contributions_of(
     source_pieces: Mapping[str, int],
     trigger_pieces: Sequence[TriggerPiece],

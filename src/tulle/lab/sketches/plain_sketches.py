@@ -26,6 +26,14 @@ class PlainSketchKind(enum.Enum):
     THETA = "theta"
 
 
+_CLASSES = {
+    PlainSketchKind.HLL: ("hll_sketch", "hll_union"),
+    PlainSketchKind.CPC: ("cpc_sketch", "cpc_union"),
+    PlainSketchKind.THETA: ("update_theta_sketch", "theta_union"),
+}
+"""Names of the library's sketches, and of what merges them."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class PlainSketch:
     """Distinct users, roughly. Not private, and cannot be saved."""
@@ -53,7 +61,7 @@ class PlainSketch:
         least, most = _LOG_SIZES
         if not least <= log_size <= most:
             raise ConfigError(f"log_size={log_size} must be from {least} to {most}, e.g. 12.")
-        sketch = _empty_sketch(kind, log_size)
+        sketch = getattr(_library(), _CLASSES[kind][0])(log_size)
         for word in hash_users(user_ids, key, "plain sketch").words.view(np.int64).tolist():
             sketch.update(word)
         return cls(kind=kind, log_size=log_size, raw_sketch=sketch)
@@ -79,7 +87,7 @@ def merge_plain(sketches: list[PlainSketch]) -> PlainSketch:
     if not sketches:
         raise ConfigError("sketches=[] has nothing to merge; give at least one.")
     first = sketches[0]
-    union = _empty_union(first.kind, first.log_size)
+    union = getattr(_library(), _CLASSES[first.kind][1])(first.log_size)
     for sketch in sketches:
         if (sketch.kind, sketch.log_size) != (first.kind, first.log_size):
             raise ConfigError(
@@ -88,24 +96,6 @@ def merge_plain(sketches: list[PlainSketch]) -> PlainSketch:
             )
         union.update(sketch.raw_sketch)
     return dataclasses.replace(first, raw_sketch=union.get_result())
-
-
-def _empty_sketch(kind: PlainSketchKind, log_size: int) -> Any:
-    library = _library()
-    if kind is PlainSketchKind.HLL:
-        return library.hll_sketch(log_size)
-    if kind is PlainSketchKind.CPC:
-        return library.cpc_sketch(log_size)
-    return library.update_theta_sketch(log_size)
-
-
-def _empty_union(kind: PlainSketchKind, log_size: int) -> Any:
-    library = _library()
-    if kind is PlainSketchKind.HLL:
-        return library.hll_union(log_size)
-    if kind is PlainSketchKind.CPC:
-        return library.cpc_union(log_size)
-    return library.theta_union(log_size)
 
 
 def _library() -> Any:

@@ -108,11 +108,10 @@ def test_settings_beyond_the_browsers_limits_are_refused() -> None:
         SourceNoise(spec=SMALL, epsilon=0.0)
 
 
-def test_the_description_has_what_a_trainer_needs() -> None:
-    described = SourceNoise(spec=ReportSpec.event()).describe()
-    assert described["num_states"] == 3
-    assert described["epsilon"] == 14
-    assert described["flip_prob"] == pytest.approx(2.4946e-6, rel=1e-4)
+def test_a_view_is_noised_as_rarely_as_published() -> None:
+    noise = SourceNoise(spec=ReportSpec.event())
+    assert (noise.spec.num_states, noise.epsilon) == (3, 14)
+    assert noise.flip_prob == pytest.approx(2.4946e-6, rel=1e-4)
 
 
 def all_states() -> list[State]:
