@@ -22,7 +22,8 @@ from tulle.labels.unit_rows import group_rows
 from tulle.privacy.codec import plain_data
 from tulle.privacy.events import Event
 from tulle.privacy.units import Unit
-from tulle.report.labels_report import channel_facts, channel_figures, variance_section
+from tulle.report.label_variances import variance_section
+from tulle.report.labels_report import channel_facts, channel_figures
 
 FILES = """To add a mechanism for labels:
 1. src/tulle/labels/mechanisms/NAME.py: its mechanism (RowMechanism of labels/label_mechanism.py, or

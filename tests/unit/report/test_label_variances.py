@@ -13,7 +13,8 @@ from tulle.labels.mechanisms.unit_response import JointResponse
 from tulle.labels.numeric_planner import plan_numeric
 from tulle.report.html.charts import BarChart, CurveChart
 from tulle.report.html.page import Figure, Section
-from tulle.report.labels_report import channel_facts, variance_section
+from tulle.report.label_variances import variance_section
+from tulle.report.labels_report import channel_facts
 from unit.report.test_label_channels import EPSILON, GRID, described
 
 

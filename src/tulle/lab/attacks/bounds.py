@@ -1,4 +1,4 @@
-"""What a guarantee allows any attacker, whatever they know and compute.
+"""What a guarantee allows any attacker, whatever they know and compute; and what one reached.
 
 An attacker who must tell two neighbouring data sets apart says "first" with probability p if it is
 the first, and with probability f if it is the second. Under (epsilon, delta) both
@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tulle.errors import ConfigError
+from tulle.errors import ConfigError, DataError
 
 FloatArray = NDArray[np.float64]
 
@@ -54,6 +54,34 @@ def true_positive_ceilings(
         steep = np.exp(np.minimum(np.log(rates) + epsilon, 0.0)) + delta
     flat = 1 - _shrunk(epsilon) * np.maximum(1 - delta - rates, 0)
     return np.asarray(np.minimum(np.minimum(steep, flat), 1.0), dtype=np.float64)
+
+
+def true_positive_rates(
+    member_scores: FloatArray, other_scores: FloatArray, false_positive_rates: FloatArray
+) -> FloatArray:
+    """The largest share of members above a threshold that few enough others are above.
+
+    Args:
+      member_scores: Higher for those the attacker takes for members.
+      other_scores: Scores of those who are no members.
+      false_positive_rates: Largest share of others above the threshold.
+    """
+    if not member_scores.size or not other_scores.size:
+        raise DataError("a curve needs scores of members and of others, at least one of each.")
+    ordered = np.sort(other_scores)[::-1]
+    num_allowed = np.floor(false_positive_rates * ordered.size + 1e-9).astype(np.int64)
+    # Above the first score that may not be taken for a member.
+    thresholds = np.append(ordered, -math.inf)[num_allowed]
+    above = np.searchsorted(np.sort(member_scores), thresholds, side="right")
+    return np.asarray(1 - above / member_scores.size, dtype=np.float64)
+
+
+def area_under_curve(member_scores: FloatArray, other_scores: FloatArray) -> float:
+    """Probability that a member has a higher score than another; ties count half."""
+    ordered = np.sort(other_scores)
+    below = np.searchsorted(ordered, member_scores, side="left")
+    up_to = np.searchsorted(ordered, member_scores, side="right")
+    return float(np.mean(below + up_to) / (2 * ordered.size))
 
 
 def _shrunk(epsilon: float) -> float:

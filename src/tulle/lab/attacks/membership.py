@@ -18,8 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tulle.accounting.calibration import calibrate_noise
-from tulle.errors import ConfigError, DataError
-from tulle.lab.attacks.bounds import NOT_PRIVATE, true_positive_ceilings
+from tulle.errors import ConfigError
+from tulle.lab.attacks.bounds import (
+    NOT_PRIVATE,
+    area_under_curve,
+    true_positive_ceilings,
+    true_positive_rates,
+)
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
 from tulle.mechanisms.gaussian import GaussianConfig, release_gaussian
 from tulle.privacy.events import Event, Gaussian, Repeated
@@ -189,34 +194,6 @@ def attack_by_membership(config: MembershipConfig | None = None) -> MembershipRe
         )
         models.append(_attack(config, _private_trainer(settings), epsilon))
     return MembershipResult(config=config, models=tuple(models))
-
-
-def true_positive_rates(
-    member_scores: FloatArray, other_scores: FloatArray, false_positive_rates: FloatArray
-) -> FloatArray:
-    """The largest share of members above a threshold that few enough others are above.
-
-    Args:
-      member_scores: Higher for those the attacker takes for members.
-      other_scores: Scores of those who are no members.
-      false_positive_rates: Largest share of others above the threshold.
-    """
-    if not member_scores.size or not other_scores.size:
-        raise DataError("a curve needs scores of members and of others, at least one of each.")
-    ordered = np.sort(other_scores)[::-1]
-    num_allowed = np.floor(false_positive_rates * ordered.size + 1e-9).astype(np.int64)
-    # Above the first score that may not be taken for a member.
-    thresholds = np.append(ordered, -math.inf)[num_allowed]
-    above = np.searchsorted(np.sort(member_scores), thresholds, side="right")
-    return np.asarray(1 - above / member_scores.size, dtype=np.float64)
-
-
-def area_under_curve(member_scores: FloatArray, other_scores: FloatArray) -> float:
-    """Probability that a member has a higher score than another; ties count half."""
-    ordered = np.sort(other_scores)
-    below = np.searchsorted(ordered, member_scores, side="left")
-    up_to = np.searchsorted(ordered, member_scores, side="right")
-    return float(np.mean(below + up_to) / (2 * ordered.size))
 
 
 def _private_trainer(settings: NoisyGradientSteps) -> Trainer:

@@ -7,17 +7,17 @@ the data of the paper.
 import dataclasses
 import enum
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from tulle.errors import ConfigError
 from tulle.lab.markets.experiments import BEST_OTHER, MarketExperiments
 from tulle.lab.markets.overtaking import (
-    ONE_BOOSTED,
-    SCALED_NOISY_MAX,
     GridRow,
     ScoreLaw,
     ScoreRow,
     overtaking_epsilon,
+    score_overtaking,
 )
 from tulle.lab.markets.sweeps import (
     ADAPTIVE,
@@ -200,22 +200,6 @@ def _everywhere(
     ]
 
 
-def score_overtaking(rows: Sequence[ScoreRow]) -> dict[tuple[str, int], float | None]:
-    """Epsilon from which on randomized response is ahead, by score law and candidates."""
-    cells = dict.fromkeys((row.law, row.num_candidates) for row in rows)
-    found: dict[tuple[str, int], float | None] = {}
-    for law, size in cells:
-        own = [row for row in rows if (row.law, row.num_candidates) == (law, size)]
-        response = [row for row in own if row.mechanism == ONE_BOOSTED]
-        scaled = [row for row in own if row.mechanism == SCALED_NOISY_MAX]
-        found[law, size] = overtaking_epsilon(
-            [row.epsilon for row in response],
-            [row.mean_score for row in response],
-            [row.mean_score for row in scaled],
-        )
-    return found
-
-
 def verdict_of(is_true: bool) -> Verdict:
     """Verdict on a claim that can be checked."""
     return Verdict.HOLDS if is_true else Verdict.DOES_NOT_HOLD
@@ -255,28 +239,21 @@ def _clipped_wins_early(found: MarketExperiments, other: str, condition: str) ->
     clipped, values = _shares(found, TUNED_CLIPPED), _shares(found, other)
     epsilon = min(values)
     is_many = found.mean_candidates >= _MANY
+    verdict = verdict_of(clipped[epsilon] > values[epsilon]) if is_many else Verdict.NOT_COMPARABLE
     return ClaimVerdict(
         claim="clipped noisy max is best at very low epsilon with many candidates",
         market=found.market,
         condition=f"epsilon {epsilon:g}, {condition}; welfare",
-        verdict=verdict_of(clipped[epsilon] > values[epsilon])
-        if is_many
-        else Verdict.NOT_COMPARABLE,
+        verdict=verdict,
         numbers={"clipped": clipped[epsilon], "randomized_response": values[epsilon]},
     )
 
 
 def _nothing_at_low_epsilon(found: MarketExperiments, *, is_tuned: bool) -> ClaimVerdict:
-    mechanisms = _TUNED if is_tuned else _UNTUNED
-    best: dict[str, float | None] = {}
-    for name in mechanisms:
-        shares = [
-            row.captured_share
-            for row in found.epsilon_rows
-            if (row.mechanism, row.epsilon) == (name, _LOW_EPSILON)
-        ]
-        if shares:
-            best[name] = max(shares)
+    best: dict[str, float] = {}
+    for row in found.epsilon_rows:
+        if row.mechanism in (_TUNED if is_tuned else _UNTUNED) and row.epsilon == _LOW_EPSILON:
+            best[row.mechanism] = max(best.get(row.mechanism, -math.inf), row.captured_share)
     if not best:
         raise ConfigError(f"the sweep needs epsilon={_LOW_EPSILON:g} to check its claims; add it.")
     return ClaimVerdict(
@@ -285,8 +262,8 @@ def _nothing_at_low_epsilon(found: MarketExperiments, *, is_tuned: bool) -> Clai
         condition="gamma, width and number of finalists tuned; welfare"
         if is_tuned
         else "gamma 1, the best of the fixed widths; welfare",
-        verdict=verdict_of(all(share is not None and share < 0 for share in best.values())),
-        numbers=best,
+        verdict=verdict_of(max(best.values()) < 0),
+        numbers=dict(best),
     )
 
 

@@ -263,3 +263,19 @@ def score_sample(law: ScoreLaw, *, num_candidates: int, num_sets: int, seed: int
 def _expected_scores(sample: MarketSample, mechanism: SelectionMechanism) -> FloatArray:
     probs = mechanism.selection_probs(sample.auctions, sample.raw_scores)
     return np.add.reduceat(probs * sample.raw_scores, sample.auctions.offsets[:-1])
+
+
+def score_overtaking(rows: Sequence[ScoreRow]) -> dict[tuple[str, int], float | None]:
+    """Epsilon from which on randomized response is ahead, by score law and candidates."""
+    cells = dict.fromkeys((row.law, row.num_candidates) for row in rows)
+    found: dict[tuple[str, int], float | None] = {}
+    for law, size in cells:
+        own = [row for row in rows if (row.law, row.num_candidates) == (law, size)]
+        response = [row for row in own if row.mechanism == ONE_BOOSTED]
+        scaled = [row for row in own if row.mechanism == SCALED_NOISY_MAX]
+        found[law, size] = overtaking_epsilon(
+            [row.epsilon for row in response],
+            [row.mean_score for row in response],
+            [row.mean_score for row in scaled],
+        )
+    return found

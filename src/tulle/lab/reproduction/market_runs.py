@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from tulle.errors import DataError
-from tulle.lab.markets.claims import score_overtaking
 from tulle.lab.markets.experiments import BEST_OTHER, pricing_effect
 from tulle.lab.markets.market_sample import MarketSample
 from tulle.lab.markets.overtaking import (
@@ -23,6 +22,7 @@ from tulle.lab.markets.overtaking import (
     compare_on_scores,
     groups_by_size,
     mixing_grid,
+    score_overtaking,
 )
 from tulle.lab.markets.sweeps import (
     RANDOMIZED_RESPONSE,

@@ -14,7 +14,7 @@ from statistical.noise_checks import assert_gaussian
 from tulle.accounting.accountant import pld_epsilon, privacy_curve
 from tulle.audit.profile import ProfileAuditConfig, audit_profile
 from tulle.errors import ConfigError, DataError
-from tulle.lab.attacks.bounds import true_positive_ceilings
+from tulle.lab.attacks.bounds import area_under_curve, true_positive_ceilings, true_positive_rates
 from tulle.lab.attacks.membership import (
     FALSE_POSITIVE_RATES,
     FloatArray,
@@ -24,13 +24,11 @@ from tulle.lab.attacks.membership import (
     Trainer,
     _draw_candidates,
     _private_trainer,
-    area_under_curve,
     attack_by_membership,
     clipped_sum,
     example_gradients,
     train_plainly,
     train_privately,
-    true_positive_rates,
 )
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
 from tulle.privacy.units import Adjacency

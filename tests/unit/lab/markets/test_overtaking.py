@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tulle.errors import ConfigError
-from tulle.lab.markets.claims import Verdict, grid_claims, score_claims, score_overtaking
+from tulle.lab.markets.claims import Verdict, grid_claims, score_claims
 from tulle.lab.markets.market_sample import MarketSample, mix_device_clicks
 from tulle.lab.markets.overtaking import (
     ONE_BOOSTED,
@@ -21,6 +21,7 @@ from tulle.lab.markets.overtaking import (
     groups_by_size,
     mixing_grid,
     overtaking_epsilon,
+    score_overtaking,
     score_sample,
 )
 from tulle.lab.markets.synthetic_market import DISPLAY

@@ -5,8 +5,9 @@ import re
 import pytest
 
 from tulle.errors import DataError
-from tulle.report.html.chart_svg import chart_svg, is_cut
+from tulle.report.html.chart_svg import chart_svg
 from tulle.report.html.charts import MOST_BARS, Axis, Bar, BarChart, Curve, CurveChart, MatrixChart
+from tulle.report.html.curve_svg import is_cut
 
 
 def _numbers(svg: str, tag: str, name: str) -> list[float]:
