@@ -195,7 +195,7 @@ def emit_sql(config: Measurement, dialect: str, *, times_are_seconds: bool = Fal
     return emitted_sql.emit_sql(
         settings.log,
         settings.attribution,
-        [*made.slice_jobs, *made.frequency_jobs],
+        made.jobs,
         unit=settings.unit,
         dialect=dialect,
         times_are_seconds=times_are_seconds,

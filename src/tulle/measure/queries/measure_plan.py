@@ -52,6 +52,11 @@ class MeasurePlan:
         """All tables of frequencies, in the order of the queries."""
         return [query.job for query in self.queries if isinstance(query, ReachQuery)]
 
+    @property
+    def jobs(self) -> list[SliceJob | FrequencyJob]:
+        """Everything that an engine computes."""
+        return [*self.slice_jobs, *self.frequency_jobs]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Circumstances:

@@ -24,7 +24,6 @@ from tulle.measure.engines.emitted_sql import ExportedTotals, check_result_names
 from tulle.measure.engines.engine import Engine
 from tulle.measure.engines.log_checks import check_log
 from tulle.measure.engines.totals import frequencies, slice_totals
-from tulle.measure.queries.answers import AnswerTable
 from tulle.measure.queries.measure_plan import Circumstances, MeasurePlan, make_measure_plan
 from tulle.measure.queries.measure_record import MeasureRecord, channel_table
 from tulle.measure.queries.query import MeasureConfig
@@ -114,11 +113,16 @@ def measure(
         record_type=MeasureRecord,
         options=ReleaseOptions(charge=options.charge, again=options.again),
     )
-    return release_once(release, _NumberDraw(plan, source, rng, options))
+    return release_once(release, NumberDraw(plan, source, rng, options))
 
 
-class _NumberDraw:
-    """Adds up everything before it is paid, and draws once."""
+class NumberDraw:
+    """Adds up everything before it is paid, and draws once. Sensitive: it holds exact totals.
+
+    Privacy:
+      Unit: that of the plan, add-remove. Nothing is released before `write`, whose event is that
+      of the plan. Relies on: it was paid by then, and `write` is called once.
+    """
 
     def __init__(
         self,
@@ -128,55 +132,15 @@ class _NumberDraw:
         options: MeasureOptions,
     ) -> None:
         self._plan, self._source, self._rng, self._options = plan, source, rng, options
-        self._totals: RawTotals | None = None
+        self._salt = fresh_salt(rng)
+        self._slices: list[SliceTotals] = []
+        self._frequencies: list[Frequencies] = []
 
     def check(self) -> None:
         """Adds up within bounds, and refuses a log that cannot be measured."""
-        self._totals = RawTotals(
-            self._plan,
-            self._source,
-            charge=self._options.charge,
-            salt=fresh_salt(self._rng),
-            say=self._options.say,
-        )
-
-    def digest(self) -> bytes:
-        """What tells the log, or the exported totals, from others."""
-        return data_digest(self._plan, self._source)
-
-    def write(self, files: ReleaseFiles[MeasureRecord]) -> MeasureRecord:
-        """Draws the noise of all tables into the hidden file."""
-        if self._totals is None:
-            raise ConfigError("a log is added up first and then measured.")
-        record = self._totals.released(self._rng)
-        files.hide_record(record)
-        return record
-
-
-class RawTotals:
-    """Exact totals of all queries, which become one released record. Sensitive.
-
-    Privacy:
-      Unit: that of the plan, add-remove. Nothing is released before `released`, whose event
-      is that of the plan. Relies on: it was paid by then, and `released` is called once.
-    """
-
-    def __init__(
-        self,
-        plan: MeasurePlan,
-        source: Engine | ExportedTotals,
-        *,
-        charge: ReleaseCharge | None,
-        salt: bytes,
-        say: Callable[[str], None],
-    ) -> None:
-        self._plan, self._source, self._say = plan, source, say
-        self._salt = salt
-        self._slices: list[SliceTotals] = []
-        self._frequencies: list[Frequencies] = []
-        config = plan.config
-        if isinstance(source, ExportedTotals):
-            self._take_exported(source, charge)
+        config, charge = self._plan.config, self._options.charge
+        if isinstance(self._source, ExportedTotals):
+            self._take_exported(self._source)
             return
         has_times = config.log.columns.impression_time is not None
         if charge is not None and charge.at is not None and not has_times:
@@ -185,34 +149,46 @@ class RawTotals:
                 "name the column with the time of a row, or use a budget that does not renew."
             )
         self._state = log_state(config.log)
-        say("checking the log")
-        facts = check_log(
-            source,
-            config.log,
-            jobs=[*plan.slice_jobs, *plan.frequency_jobs],
-            attributions=[] if config.attribution is None else [config.attribution],
-        )
+        self._options.say("checking the log")
+        attributions = [] if config.attribution is None else [config.attribution]
+        facts = check_log(self._source, config.log, jobs=self._plan.jobs, attributions=attributions)
         if charge is not None:
             charge.check_span(facts.first_second, facts.last_second, of="the log")
         if config.game is None:
             # Found wrong now, nothing is spent; weights that are learnt must be paid before.
-            self._add_up(source, config.attribution)
+            self._add_up(self._source, config.attribution)
 
-    def released(self, rng: NoiseSource) -> MeasureRecord:
+    def digest(self) -> bytes:
+        """What tells the log, or the exported totals, from others. As sensitive as raw data.
+
+        Raises:
+          DataError: A file cannot be read.
+          ConfigError: Nothing says which state of a table it is.
+        """
+        log = self._plan.config.log
+        if not isinstance(self._source, ExportedTotals):
+            return log_digest(log)
+        files = self._source.sha256(self._plan.jobs)
+        return hashlib.sha256(repr((log.columns, files)).encode()).digest()
+
+    def write(self, files: ReleaseFiles[MeasureRecord]) -> MeasureRecord:
+        """Draws the noise of all tables into the hidden file."""
+        record = self.released()
+        files.hide_record(record)
+        return record
+
+    def released(self) -> MeasureRecord:
         """Draws the noise of every table.
 
         Privacy:
           Unit and event: those of the plan, which is paid before. Relies on: drawn once, and
           totals whose contributions are bounded as the plan says.
         """
-        tables: list[AnswerTable] = []
+        rng, tables = self._rng, []
         confidence = self._plan.config.confidence
-        if self._plan.config.data_driven is not None:
-            model, attribution = self._learnt(rng)
-            tables.append(channel_table(model, confidence=confidence))
-            if not isinstance(self._source, ExportedTotals):
-                self._add_up(self._source, attribution)
-        self._say("adding noise")
+        if self._plan.config.game is not None:
+            tables.append(channel_table(self._learnt(), confidence=confidence))
+        self._options.say("adding noise")
         slices, frequency_tables = iter(self._slices), iter(self._frequencies)
         for query in self._plan.queries:
             if isinstance(query, ReachQuery):
@@ -228,63 +204,42 @@ class RawTotals:
             is_secure=rng.is_secure,
         )
 
-    def _learnt(self, rng: NoiseSource) -> tuple[ChannelModel, Attribution]:
-        """Weights of channels, and the attribution that uses them."""
+    def _learnt(self) -> ChannelModel:
+        """Learns the weights of channels, and adds up by them."""
         config = self._plan.config
         attribution, data_driven = config.attribution, config.data_driven
         if attribution is None or data_driven is None or isinstance(self._source, ExportedTotals):
             raise ConfigError("there are no channels to learn weights of.")
-        self._say("learning the weights of channels")
+        self._options.say("learning the weights of channels")
         channel = SliceColumn(name="channel", side=Side.IMPRESSION, column=data_driven.game.column)
         raw_sets = channel_sets(
             self._source, config.log, attribution, channel, unit=config.unit, salt=self._salt
         )
-        model = fit_channel_weights(raw_sets, data_driven, rng=rng)
-        return model, dataclasses.replace(attribution, rule=model.rule)
+        model = fit_channel_weights(raw_sets, data_driven, rng=self._rng)
+        self._add_up(self._source, dataclasses.replace(attribution, rule=model.rule))
+        return model
 
     def _add_up(self, engine: Engine, attribution: Attribution | None) -> None:
-        config = self._plan.config
-        self._say("adding up within bounds")
-        if self._plan.slice_jobs:
-            self._slices = slice_totals(
-                engine,
-                config.log,
-                attribution,
-                self._plan.slice_jobs,
-                unit=config.unit,
-                salt=self._salt,
-            )
-        if self._plan.frequency_jobs:
-            self._frequencies = frequencies(
-                engine, config.log, self._plan.frequency_jobs, unit=config.unit, salt=self._salt
-            )
-        if log_state(config.log) != self._state:
+        log, unit = self._plan.config.log, self._plan.config.unit
+        jobs, frequency_jobs = self._plan.slice_jobs, self._plan.frequency_jobs
+        self._options.say("adding up within bounds")
+        self._slices = slice_totals(engine, log, attribution, jobs, unit=unit, salt=self._salt)
+        self._frequencies = frequencies(engine, log, frequency_jobs, unit=unit, salt=self._salt)
+        if log_state(log) != self._state:
             raise DataError("a file of the log changed while it was read; measure it again.")
 
-    def _take_exported(self, source: ExportedTotals, charge: ReleaseCharge | None) -> None:
+    def _take_exported(self, source: ExportedTotals) -> None:
         refuse_learnt_weights(self._plan.config)
+        charge = self._options.charge
         if charge is not None and charge.at is not None:
             raise ConfigError(
                 "at (--at) cannot be held against totals without their log; charge a budget that "
                 "does not renew."
             )
-        check_result_names([*self._plan.slice_jobs, *self._plan.frequency_jobs])
-        self._say("reading totals")
+        check_result_names(self._plan.jobs)
+        self._options.say("reading totals")
         self._slices = [source.slice_totals(job) for job in self._plan.slice_jobs]
         self._frequencies = [source.frequencies(job) for job in self._plan.frequency_jobs]
-
-
-def data_digest(plan: MeasurePlan, source: Engine | ExportedTotals) -> bytes:
-    """A hash of what is measured. As sensitive as raw data.
-
-    Raises:
-      DataError: A file cannot be read.
-      ConfigError: Nothing says which state of a table it is.
-    """
-    if not isinstance(source, ExportedTotals):
-        return log_digest(plan.config.log)
-    files = source.sha256([*plan.slice_jobs, *plan.frequency_jobs])
-    return hashlib.sha256(repr((plan.config.log.columns, files)).encode()).digest()
 
 
 def fresh_salt(rng: NoiseSource) -> bytes:

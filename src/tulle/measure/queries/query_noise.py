@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tulle.errors import ConfigError, DataError
-from tulle.measure.expected_error import NoisePart, sum_half_width
+from tulle.measure.expected_error import CountNoise, NoisePart, sum_half_width
 from tulle.measure.queries.query import MeasureConfig, Quantity, Query
 from tulle.mechanisms.centred_noise import check_confidence, normal_quantile
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_discrete_laplace
@@ -39,10 +39,10 @@ class Sensitivity:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LaplaceSteps:
-    """Discrete Laplace noise on whole steps."""
+class StepNoise:
+    """Noise on whole steps: discrete Laplace, or Gaussian on a lattice."""
 
-    config: DiscreteLaplaceConfig
+    config: CountNoise
 
     @property
     def noise_stddev(self) -> float:
@@ -61,8 +61,10 @@ class LaplaceSteps:
     def combined_half_width(self, stddev: FloatArray, confidence: float) -> FloatArray:
         """Half-widths for sums of weighted noises, weights <= 1, with these standard deviations.
 
-        No noise in the sums may have a smaller scale than this one.
+        No Laplace noise in the sums may have a smaller scale than this one.
         """
+        if isinstance(self.config, GaussianConfig):
+            return np.asarray(normal_quantile(confidence) * stddev + 0.5)
         return combined_half_width(stddev, confidence, scale=self.config.scale)
 
     def event(self) -> Event:
@@ -73,53 +75,14 @@ class LaplaceSteps:
         """Adds noise to each total.
 
         Privacy:
-          Unit: add-remove, L1 sensitivity `config.max_contribution` steps. Event: one
-          discrete Laplace. Relies on: the totals were bounded accordingly.
+          Unit: add-remove, sensitivity `config.max_contribution` steps, in L1 for Laplace and in
+          L2 for Gaussian noise. Event: `event()`. Relies on: the totals were bounded accordingly.
         """
-        return release_discrete_laplace(raw_steps, self.config, rng=rng).astype(np.float64)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class GaussianSteps:
-    """Gaussian noise on whole steps, on a lattice."""
-
-    config: GaussianConfig
-
-    @property
-    def noise_stddev(self) -> float:
-        """Standard deviation of the noise on one total, in steps."""
-        return self.config.noise_stddev
-
-    def half_width(self, confidence: float) -> float:
-        """What the noise on one total exceeds with probability <= 1 - confidence, in steps."""
-        return self.config.half_width(confidence)
-
-    def sum_half_width(self, num_totals: int, confidence: float) -> float:
-        """Half-width for the sum of that many totals, each with noise of its own."""
-        part = NoisePart(noise=self.config, weights=(1.0,) * num_totals)
-        return sum_half_width(part, confidence=confidence)
-
-    def combined_half_width(self, stddev: FloatArray, confidence: float) -> FloatArray:
-        """Half-widths for sums of weighted noises, weights <= 1, with these standard deviations."""
-        return np.asarray(normal_quantile(confidence) * stddev + 0.5)
-
-    def event(self) -> Event:
-        """What one table costs."""
-        return self.config.event()
-
-    def release(self, raw_steps: IntArray, *, rng: NoiseSource) -> FloatArray:
-        """Adds noise to each total.
-
-        Privacy:
-          Unit: add-remove, L2 sensitivity `config.max_contribution` steps. Event: one
-          Gaussian. Relies on: the totals were bounded accordingly.
-        """
+        if isinstance(self.config, DiscreteLaplaceConfig):
+            return release_discrete_laplace(raw_steps, self.config, rng=rng).astype(np.float64)
         if raw_steps.size and int(np.abs(raw_steps).max()) >= _EXACT_FLOATS:
             raise DataError("a total is too large for Gaussian noise; use Laplace noise.")
         return release_gaussian(raw_steps.astype(np.float64), self.config, rng=rng)
-
-
-StepNoise = LaplaceSteps | GaussianSteps
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,12 +95,12 @@ class LaplaceBudget:
         """A share of it."""
         return LaplaceBudget(epsilon=self.epsilon * share)
 
-    def noise(self, sensitivity: Sensitivity) -> LaplaceSteps:
+    def noise(self, sensitivity: Sensitivity) -> StepNoise:
         """The least noise that it pays for."""
         config = DiscreteLaplaceConfig.for_epsilon(
             self.epsilon, adjacency=Adjacency.ADD_OR_REMOVE, max_contribution=sensitivity.l1
         )
-        return LaplaceSteps(config=config)
+        return StepNoise(config=config)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -150,34 +113,17 @@ class GaussianBudget:
         """A share of it: Gaussian releases compose by their inverse squares."""
         return GaussianBudget(noise_multiplier=self.noise_multiplier / math.sqrt(share))
 
-    def noise(self, sensitivity: Sensitivity) -> GaussianSteps:
+    def noise(self, sensitivity: Sensitivity) -> StepNoise:
         """The least noise that it pays for."""
         config = GaussianConfig(
             noise_multiplier=self.noise_multiplier,
             max_contribution=sensitivity.l2,
             max_values_per_unit=sensitivity.num_values,
         )
-        return GaussianSteps(config=config)
+        return StepNoise(config=config)
 
 
 NoiseBudget = LaplaceBudget | GaussianBudget
-
-
-def noise_budget(law: str, epsilon: float, delta: float) -> NoiseBudget:
-    """The budget of all totals together.
-
-    Args:
-      law: "laplace" or "gaussian".
-      epsilon: Epsilon to spend on noise.
-      delta: Delta to spend on noise; 0 for Laplace.
-    """
-    if law == "laplace":
-        return LaplaceBudget(epsilon=epsilon)
-    if law != "gaussian":
-        raise ConfigError(f"noise={law!r} is unknown; use laplace or gaussian.")
-    from tulle.mechanisms.analytic_gaussian import calibrate_gaussian
-
-    return GaussianBudget(noise_multiplier=calibrate_gaussian(epsilon, delta))
 
 
 def combined_half_width(stddev: FloatArray, confidence: float, *, scale: float) -> FloatArray:
@@ -213,13 +159,16 @@ class BudgetShares:
         # Laplace noise needs no delta, so finding slices gets all of it; else each gets one half.
         key_delta = config.delta / 2 if is_gaussian else config.delta
         self._key_delta = key_delta / max(len(finding), 1)
-        if not is_gaussian:
-            return
-        noise_delta = config.delta / 2 if finding else config.delta
         noisy = [q for q in config.queries if q.quantity is not Quantity.REACH]
-        epsilon = sum(self.noise_epsilon(query) for query in noisy)
         self._noisy_total = sum(q.share for q in noisy)
-        self._gaussian = noise_budget("gaussian", epsilon, noise_delta) if noisy else None
+        self._gaussian: GaussianBudget | None = None
+        if is_gaussian and noisy:
+            from tulle.mechanisms.analytic_gaussian import calibrate_gaussian
+
+            epsilon = sum(self.noise_epsilon(query) for query in noisy)
+            noise_delta = config.delta / 2 if finding else config.delta
+            multiplier = calibrate_gaussian(epsilon, noise_delta)
+            self._gaussian = GaussianBudget(noise_multiplier=multiplier)
 
     def noise_epsilon(self, query: Query) -> float:
         """What is left of a query's epsilon after finding its slices."""

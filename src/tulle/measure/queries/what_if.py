@@ -6,8 +6,9 @@ these figures, because no public count tells it.
 """
 
 import dataclasses
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from tulle.measure.queries.query import Quantity
 from tulle.measure.queries.query_plans import PlannedQuery
 from tulle.measure.queries.slice_queries import FlatQuery, ReachQuery
 from tulle.measure.queries.tree_query import TreeQuery, history_counts
-from tulle.measure.trees.slice_tree import SliceTree
 
 _WITHIN = 0.1
 """Relative error from which on a number is called good enough."""
@@ -77,19 +77,6 @@ class ExpectedErrors:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Nodes:
-    """The slices of one level of a hierarchy."""
-
-    tree: SliceTree
-    level: slice
-    slices: pl.DataFrame
-
-    def totals(self, leaf_counts: FloatArray) -> FloatArray:
-        """[nodes of the level], sums of what is below."""
-        return np.asarray(self.tree.node_totals(leaf_counts), np.float64)[self.level]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class NumberNoise:
     """One kind of number, over all slices or over those of one level."""
 
@@ -101,8 +88,10 @@ class NumberNoise:
     is_main: bool = True
     """Whether earlier numbers of the query are of this kind."""
     level: str = ""
-    nodes: Nodes | None = None
-    """Nodes that the numbers are of; None if the slices are those of the query."""
+    slices: pl.DataFrame | None = None
+    """Slices of a level; None if they are those of the query."""
+    totals: Callable[[FloatArray], FloatArray] = lambda counts: counts
+    """Makes the numbers of these slices from those of the query's."""
     is_as_measured: bool = False
 
 
@@ -126,10 +115,22 @@ def expected_errors(
             history = None  # no slice was found then
         keys = _known_keys(planned, history)
         for noise in number_noises(planned, keys, plan.config.confidence):
-            frame = None
+            frame = rmsre = None
             if history is not None and noise.is_main:
                 frame = _frame(planned, noise, history, tau)
-            found.append(_expected(planned, noise, frame))
+                rmsre = root_mean_square(frame["relative_error"].to_numpy())
+            expected = ExpectedErrors(
+                query=planned.query.name,
+                metric=noise.metric,
+                level=noise.level,
+                noise_stddev=float(noise.stddevs.max()),
+                least_noise_stddev=float(noise.stddevs.min()),
+                is_as_measured=noise.is_as_measured,
+                smallest_within=smallest_count_within(_WITHIN, noise.half_width),
+                slices=frame,
+                rmsre=rmsre,
+            )
+            found.append(expected)
     return found
 
 
@@ -155,25 +156,6 @@ def number_noises(
     return _level_noises(planned, keys, confidence)
 
 
-def _expected(
-    planned: PlannedQuery, noise: NumberNoise, frame: pl.DataFrame | None
-) -> ExpectedErrors:
-    rmsre = None
-    if frame is not None:
-        rmsre = root_mean_square(frame["relative_error"].to_numpy())
-    return ExpectedErrors(
-        query=planned.query.name,
-        metric=noise.metric,
-        level=noise.level,
-        noise_stddev=float(noise.stddevs.max()),
-        least_noise_stddev=float(noise.stddevs.min()),
-        is_as_measured=noise.is_as_measured,
-        smallest_within=smallest_count_within(_WITHIN, noise.half_width),
-        slices=frame,
-        rmsre=rmsre,
-    )
-
-
 def _known_keys(planned: PlannedQuery, history: pl.DataFrame | None) -> pl.DataFrame | None:
     """The slices that there will be, or were before; None if nobody can tell."""
     query = planned.query
@@ -191,8 +173,8 @@ def _frame(
         counts = np.array([float(history["count"].sum())])
     else:
         counts = history_counts(query, keys, history)
-    if noise.nodes is not None:
-        keys, counts = noise.nodes.slices, noise.nodes.totals(counts)
+    if noise.slices is not None:
+        keys, counts = noise.slices, noise.totals(counts)
     stddevs: FloatArray = np.broadcast_to(noise.stddevs, counts.shape)
     errors = expected_relative_errors(counts, stddevs**2, tau=tau)
     figures = {"expected": counts, "noise_stddev": stddevs, "relative_error": errors}
@@ -210,13 +192,18 @@ def _level_noises(planned: TreeQuery, keys: pl.DataFrame, confidence: float) -> 
     tree = planned.tree(keys)
     stddevs = np.sqrt(planned.node_variances(tree))
     slices = keys if tree.keys is None else tree.keys
+
+    def totals(nodes: slice, leaf_counts: FloatArray) -> FloatArray:
+        return np.asarray(tree.node_totals(leaf_counts), np.float64)[nodes]
+
     return [
         NumberNoise(
             metric=planned.job.amounts[0].name,
             stddevs=stddevs[nodes],
             half_width=float(planned.half_widths(stddevs[nodes], confidence).max()),
             level=name,
-            nodes=Nodes(tree=tree, level=nodes, slices=slices[nodes]),
+            slices=slices[nodes],
+            totals=functools.partial(totals, nodes),
         )
         for name, nodes in zip(_level_names(planned), tree.level_slices, strict=True)
     ]
@@ -255,22 +242,18 @@ def _level_names(planned: TreeQuery) -> list[str]:
 
 
 def _flat_noises(planned: FlatQuery, confidence: float) -> list[NumberNoise]:
+    noise, job = planned.main.noise, planned.main.job
+    is_average = planned.query.quantity is Quantity.AVERAGE
     found = []
-    main = planned.main
-    per_step = 1 / main.job.steps
-    if planned.query.quantity is Quantity.AVERAGE:
-        num_parts = len(main.job.amount_names)
-        stddev = main.noise.noise_stddev * math.sqrt(num_parts) * per_step
-        half_width = main.noise.sum_half_width(num_parts, confidence) * per_step
+    if is_average:
+        num_parts = len(job.amount_names)
+        stddev = noise.noise_stddev * math.sqrt(num_parts) / job.steps
+        half_width = noise.sum_half_width(num_parts, confidence) / job.steps
         found.append(_same("conversions", stddev, half_width))
-    for amount in main.job.amounts:
-        size = amount.clip / amount.share * per_step
-        is_main = planned.query.quantity is not Quantity.AVERAGE
-        stddev, half_width = main.noise.noise_stddev, main.noise.half_width(confidence)
-        found.append(_same(amount.name, stddev * size, half_width * size, is_main=is_main))
-    if planned.base is not None:
-        noise, per_step = planned.base.noise, 1 / planned.base.job.steps
-        half_width = noise.half_width(confidence) * per_step
-        stddev = noise.noise_stddev * per_step
-        found.append(_same("impressions", stddev, half_width, is_main=False))
+    for part in [planned.main] if planned.base is None else [planned.main, planned.base]:
+        for amount in part.job.amounts:
+            size = amount.clip / amount.share / part.job.steps
+            stddev, half_width = part.noise.noise_stddev, part.noise.half_width(confidence)
+            is_main = part is planned.main and not is_average
+            found.append(_same(amount.name, stddev * size, half_width * size, is_main=is_main))
     return found

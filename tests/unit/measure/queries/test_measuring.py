@@ -207,7 +207,7 @@ class TestCrashes:
 
         with monkeypatch.context() as patch:
             if where == "released":
-                patch.setattr(measuring.RawTotals, "released", die)
+                patch.setattr(measuring.NumberDraw, "released", die)
             elif where == "hide":
                 patch.setattr(ReleaseFiles, "hide_record", die)
             else:

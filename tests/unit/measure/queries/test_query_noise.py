@@ -12,11 +12,12 @@ import pytest
 from statistical.noise_checks import assert_discrete, assert_gaussian, assert_laplace
 from tulle.accounting.accountant import claim_epsilon, verify_plan
 from tulle.errors import ConfigError
-from tulle.measure.queries.query_noise import GaussianSteps, LaplaceSteps
 from tulle.measure.queries.slice_queries import FlatQuery, ReachQuery
 from tulle.measure.queries.tree_query import TreeQuery
 from tulle.measure.slice_jobs import FINE_STEPS, Frequencies, SliceTotals
+from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
+from tulle.mechanisms.gaussian import GaussianConfig
 from tulle.privacy.guarantee import Claim
 from unit.measure.queries.small_measurements import (
     PRIVATE_QUERIES,
@@ -110,7 +111,8 @@ class TestLaplaceNoise:
         (query,) = plan_of(tmp_path, text).queries
         assert isinstance(query, TreeQuery)
         for noise, share in zip(query.level_noise, (0.2, 0.8), strict=True):
-            assert isinstance(noise, LaplaceSteps)
+            assert noise is not None
+            assert isinstance(noise.config, DiscreteLaplaceConfig)
             drawn = drawn_by(noise)
             assert_discrete(drawn, discrete_laplace_pmf, scale=6 / 0.5 / share, num_draws=60_000)
 
@@ -169,7 +171,7 @@ class TestGaussianNoise:
         assert stddevs == pytest.approx([multiplier] * 2, rel=1e-6)
         assert leaves.noise_stddev == pytest.approx(multiplier * 2 * math.sqrt(3), rel=1e-6)
         for noise in query.level_noise:
-            assert isinstance(noise, GaussianSteps)
+            assert isinstance(noise.config, GaussianConfig)
             assert_gaussian(drawn_by(noise), stddev=noise.noise_stddev)
 
 

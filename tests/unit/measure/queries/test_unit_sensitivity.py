@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tulle.measure.queries import measuring, slice_queries
-from tulle.measure.queries.query_noise import GaussianSteps, LaplaceSteps
+from tulle.measure.queries.query_noise import StepNoise
 from unit.measure.queries.small_measurements import (
     CAMPAIGNS,
     PRIVATE_QUERIES,
@@ -28,10 +28,10 @@ class Spy:
         self.totals: list[tuple[int, Any]] = []
         self.histograms: list[Any] = []
         self.unit_counts: list[tuple[int, pl.DataFrame]] = []
-        release, frequencies = LaplaceSteps.release, slice_queries.release_frequencies
+        release, frequencies = StepNoise.release, slice_queries.release_frequencies
         chosen = slice_queries.chosen_slices
 
-        def seen_release(noise: LaplaceSteps, raw_steps: Any, *, rng: Any) -> Any:
+        def seen_release(noise: StepNoise, raw_steps: Any, *, rng: Any) -> Any:
             self.totals.append((noise.config.max_contribution, raw_steps.copy()))
             return release(noise, raw_steps, rng=rng)
 
@@ -45,7 +45,7 @@ class Spy:
                 self.unit_counts.append((selection.max_keys_per_unit, frame))
             return chosen(slices, counts, selection, rng=rng)
 
-        monkeypatch.setattr(LaplaceSteps, "release", seen_release)
+        monkeypatch.setattr(StepNoise, "release", seen_release)
         monkeypatch.setattr(slice_queries, "release_frequencies", seen_frequencies)
         monkeypatch.setattr(slice_queries, "chosen_slices", seen_choice)
         # The same random choices for both neighbours: privacy holds for each key on its own.
@@ -133,13 +133,6 @@ def test_gaussian_totals_stay_within_their_l2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     spy = Spy(monkeypatch)
-    release = GaussianSteps.release
-
-    def seen_release(noise: GaussianSteps, raw_steps: Any, *, rng: Any) -> Any:
-        spy.totals.append((noise.config.max_contribution, raw_steps.copy()))
-        return release(noise, raw_steps, rng=rng)
-
-    monkeypatch.setattr(GaussianSteps, "release", seen_release)
     names = [name for name in QUERIES if name != "reach"]
     text = settings(*names, privacy='noise = "gaussian"\ndelta = 1e-6')
     impressions, conversions = small_log(seed, num_users=5, num_rows=150)
