@@ -25,8 +25,7 @@ from tulle.lab.sketches.counted_legions import (
 )
 from tulle.lab.sketches.liquid_legions import LiquidLegionsConfig
 from tulle.lab.sketches.private_union import PrivateUnionConfig
-from tulle.measure.reach.frequency_release import FrequencyConfig, release_frequencies
-from tulle.measure.reach.noisy_numbers import monotone_counts
+from tulle.measure.reach import FrequencyConfig, monotone_counts, release_frequencies
 from tulle.measure.slice_jobs import Frequencies
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
 from tulle.mechanisms.polya import sample_noise_shares

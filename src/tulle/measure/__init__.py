@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tulle.measure.queries.measure_record import MeasureRecord, read_measurement
     from tulle.measure.queries.query import Levels, LevelSplit, MeasureConfig, Quantity, Query
     from tulle.measure.queries.what_if import ExpectedErrors
-    from tulle.measure.reach.frequency_release import FrequencyConfig, release_frequencies
+    from tulle.measure.reach import FrequencyConfig, release_frequencies
     from tulle.measure.slice_jobs import Amount, Bounds, Frequencies, SliceColumn, SliceJob, Subject
     from tulle.measure.verbs import (
         attribute,

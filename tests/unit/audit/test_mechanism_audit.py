@@ -113,7 +113,7 @@ NO_RANDOMIZERS = {
 
 # Reach adds the noise of audited randomizers to counts of its own; not audited as a whole.
 REACH = {
-    "measure.reach.frequency_release",
+    "measure.reach",
 }
 
 

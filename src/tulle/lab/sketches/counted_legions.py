@@ -26,7 +26,7 @@ from tulle.lab.sketches.liquid_legions import (
     reach_from_marks,
 )
 from tulle.measure.expected_error import NoisePart, SharedNoise, sum_half_width, sum_stddev
-from tulle.measure.reach.noisy_numbers import Range, monotone_counts, share_range
+from tulle.measure.reach import Range, monotone_counts, share_range
 from tulle.mechanisms.centred_noise import check_confidence, normal_quantile
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_discrete_laplace
 from tulle.mechanisms.entropy import NoiseSource, Words

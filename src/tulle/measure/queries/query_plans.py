@@ -15,7 +15,7 @@ from tulle.measure.queries.query import MeasureConfig, Quantity, Query
 from tulle.measure.queries.query_noise import BudgetShares, NoiseBudget, Sensitivity, StepNoise
 from tulle.measure.queries.slice_queries import FlatQuery, NoisyJob, ReachQuery
 from tulle.measure.queries.tree_query import TreeQuery, level_shares, tree_budget
-from tulle.measure.reach.frequency_release import FrequencyConfig
+from tulle.measure.reach import FrequencyConfig
 from tulle.measure.slice_jobs import (
     FINE_STEPS,
     Amount,

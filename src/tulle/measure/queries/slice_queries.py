@@ -24,7 +24,13 @@ from tulle.measure.queries.answers import (
 )
 from tulle.measure.queries.query import Quantity, Query
 from tulle.measure.queries.query_noise import StepNoise
-from tulle.measure.reach.frequency_release import FrequencyConfig, release_frequencies
+from tulle.measure.reach import (
+    FrequencyConfig,
+    Range,
+    divided,
+    release_frequencies,
+    share_range,
+)
 from tulle.measure.slice_jobs import Frequencies, FrequencyJob, SliceJob, SliceTotals
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
 from tulle.mechanisms.key_selection import KeySelectionConfig
@@ -176,8 +182,8 @@ def quotient(metric: str, top: SliceNumbers, bottom: SliceNumbers) -> SliceNumbe
     return SliceNumbers(
         metric=metric,
         value=np.where(is_known, np.maximum(ratio, 0.0), np.nan),
-        low=_divided(np.maximum(top.low, 0.0), bottom.high, otherwise=0.0),
-        high=_divided(np.maximum(top.high, 0.0), bottom.low, otherwise=np.inf),
+        low=divided(np.maximum(top.low, 0.0), bottom.high, if_empty=0.0),
+        high=divided(np.maximum(top.high, 0.0), bottom.low, if_empty=np.inf),
         noise_stddev=np.where(is_known, stddev, np.inf),
     )
 
@@ -199,14 +205,12 @@ def part_of_whole(
     share = np.clip(part.value / divisor, 0.0, 1.0)
     # To first order: share * (1 - share) of the relative changes of both.
     stddev = np.hypot((1 - share) * part.noise_stddev, share * others.noise_stddev) / divisor
-    least, most = np.maximum(part.low, 0.0), np.maximum(part.high, 0.0)
-    low = _divided(least, least + np.maximum(others.high, 0.0), otherwise=0.0)
-    high = _divided(most, most + np.maximum(others.low, 0.0), otherwise=1.0)
+    limits = share_range(*map(_counts_of, (part, others)))
     return SliceNumbers(
         metric=metric,
         value=np.where(is_known, largest * share, np.nan),
-        low=largest * low,
-        high=largest * high,
+        low=largest * limits.lows,
+        high=largest * limits.highs,
         noise_stddev=np.where(is_known, largest * stddev, np.inf),
     )
 
@@ -268,6 +272,6 @@ def _sum(metric: str, part: NoisyJob, noisy: FloatArray, confidence: float) -> S
     )
 
 
-def _divided(top: FloatArray, bottom: FloatArray, *, otherwise: float) -> FloatArray:
-    is_positive = bottom > 0
-    return np.where(is_positive, top / np.where(is_positive, bottom, 1.0), otherwise)
+def _counts_of(numbers: SliceNumbers) -> Range:
+    """The intervals of numbers that cannot be below 0."""
+    return Range(lows=np.maximum(numbers.low, 0.0), highs=np.maximum(numbers.high, 0.0))

@@ -6,6 +6,13 @@ well, and both measurements are joined by weighted least squares.
 
 A unit is in one bucket of each of its slices, so it moves the histograms by one count a slice:
 `max_slices_per_unit` in L1 and its square root in L2.
+
+A ratio of noisy sums has no useful variance when its denominator can be near 0. A box that holds
+both sums with the stated confidence still holds: the ratio lies between its extremes there.
+
+A histogram is non-negative exactly if its sums from bucket k on fall with k and end above 0.
+Cutting buckets at 0 instead would add noise to reach in every empty bucket; isotonic regression
+changes a sum only where neighbouring ones contradict it, and so leaves reach mostly alone.
 """
 
 import dataclasses
@@ -19,13 +26,6 @@ import polars as pl
 
 from tulle.errors import ConfigError, DataError
 from tulle.measure.expected_error import CountNoise, NoisePart, sum_half_width, sum_stddev
-from tulle.measure.reach.noisy_numbers import (
-    NoisyNumbers,
-    Range,
-    average_range,
-    monotone_counts,
-    share_range,
-)
 from tulle.measure.slice_jobs import Frequencies
 from tulle.mechanisms.analytic_gaussian import calibrate_gaussian
 from tulle.mechanisms.centred_noise import check_confidence
@@ -34,7 +34,7 @@ from tulle.mechanisms.entropy import NoiseSource, release_rng
 from tulle.mechanisms.gaussian import GaussianConfig, release_gaussian
 from tulle.privacy.events import Composed, Event, Gaussian
 from tulle.privacy.fields import check_count, check_epsilon, check_finite
-from tulle.privacy.guarantee import Release
+from tulle.privacy.guarantee import Interval, Release
 from tulle.privacy.units import Adjacency
 
 FloatArray = npt.NDArray[np.float64]
@@ -164,6 +164,28 @@ def release_frequencies(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Range:
+    """Intervals of many numbers."""
+
+    lows: FloatArray
+    highs: FloatArray
+
+    @classmethod
+    def around(cls, noisy_values: FloatArray, half_width: float) -> "Range":
+        """Intervals of a half-width around noisy counts, never below 0."""
+        return cls(
+            lows=np.maximum(noisy_values - half_width, 0.0),
+            highs=np.maximum(noisy_values + half_width, 0.0),
+        )
+
+
+_Numbers = tuple[FloatArray, FloatArray, Range]
+
+
+"""One metric of many slices: values, standard deviations of their noise, and intervals."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class FrequencyRelease:
     """Noisy reach and frequency of every slice. What it holds is protected already."""
 
@@ -196,7 +218,7 @@ class FrequencyRelease:
     def k_plus_reach(self, index: int, k: int) -> Release:
         """Units with at least k impressions."""
         self._check_frequency(k)
-        return self._sums(_row(index), k).release(0, self.config.event())
+        return self._release(self._sums(_row(index), k))
 
     def k_frequency(self, index: int, k: int) -> Release:
         """The share with exactly k impressions among all that were reached.
@@ -206,20 +228,20 @@ class FrequencyRelease:
         self._check_frequency(k)
         if self.config.max_frequency == 1:
             raise ConfigError("max_frequency=1 makes every share 1; raise it.")
-        return self._shares(_row(index), self._frequencies == k).release(0, self.config.event())
+        return self._release(self._shares(_row(index), self._frequencies == k))
 
     def k_plus_frequency(self, index: int, k: int) -> Release:
         """The share with at least k impressions among all that were reached."""
         self._check_frequency(k)
         if k == 1:
             raise ConfigError("k=1: everybody who was reached was reached once; ask for k >= 2.")
-        return self._shares(_row(index), self._frequencies >= k).release(0, self.config.event())
+        return self._release(self._shares(_row(index), self._frequencies >= k))
 
     def average_frequency(self, index: int) -> Release:
         """Impressions a reached unit, counting at most max_frequency of each."""
         if self.config.max_frequency == 1:
             raise ConfigError("max_frequency=1 makes every average 1; raise it.")
-        return self._averages(_row(index)).release(0, self.config.event())
+        return self._release(self._averages(_row(index)))
 
     def table(self) -> pl.DataFrame:
         """One row for each number: its slice, metric, k, value, noise and interval.
@@ -227,15 +249,15 @@ class FrequencyRelease:
         Sorted by metric and k, and within them as the slices are.
         """
         frames = []
-        for metric, k, numbers in self._metrics():
+        for metric, k, (values, stddevs, limits) in self._metrics():
             named = pl.DataFrame(
                 {
                     "metric": [metric] * len(self.counts),
                     "k": [k] * len(self.counts),
-                    "value": numbers.values,
-                    "noise_stddev": numbers.noise_stddevs,
-                    "low": numbers.lows,
-                    "high": numbers.highs,
+                    "value": values,
+                    "noise_stddev": stddevs,
+                    "low": limits.lows,
+                    "high": limits.highs,
                 },
                 schema_overrides={"metric": pl.String, "k": pl.Int64},
             )
@@ -243,7 +265,7 @@ class FrequencyRelease:
             frames.append(pl.concat([self.slices, named], how="horizontal") if is_sliced else named)
         return pl.concat(frames)
 
-    def _metrics(self) -> Iterator[tuple[str, int | None, NoisyNumbers]]:
+    def _metrics(self) -> Iterator[tuple[str, int | None, _Numbers]]:
         rows = slice(None)
         largest = self.config.max_frequency
         yield "reach", None, self._sums(rows, 1)
@@ -279,16 +301,14 @@ class FrequencyRelease:
     def _half_width(self, weights: FloatArray, confidence: float) -> float:
         return sum_half_width(*self._parts(weights), confidence=confidence)
 
-    def _sums(self, rows: slice, k: int) -> NoisyNumbers:
+    def _sums(self, rows: slice, k: int) -> _Numbers:
         weights = (self._frequencies >= k).astype(np.float64)
-        return NoisyNumbers.sums(
-            self.counts[rows] @ weights,
-            stddev=sum_stddev(*self._parts(weights)),
-            half_width=self._half_width(weights, self.confidence),
-            confidence=self.confidence,
-        )
+        sums = self.counts[rows] @ weights
+        half_width = self._half_width(weights, self.confidence)
+        stddevs = np.full(len(sums), sum_stddev(*self._parts(weights)))
+        return sums, stddevs, Range(lows=sums - half_width, highs=sums + half_width)
 
-    def _shares(self, rows: slice, chosen: npt.NDArray[np.bool_]) -> NoisyNumbers:
+    def _shares(self, rows: slice, chosen: npt.NDArray[np.bool_]) -> _Numbers:
         # As measured, both sums have noise of their own, so their confidences multiply.
         each = math.sqrt(self.confidence)
         ranges = []
@@ -298,7 +318,7 @@ class FrequencyRelease:
             ranges.append(Range.around(self.noisy_counts[rows][:, mask].sum(axis=1), half_width))
         return self._ratios(rows, chosen.astype(np.float64), share_range(*ranges))
 
-    def _averages(self, rows: slice) -> NoisyNumbers:
+    def _averages(self, rows: slice) -> _Numbers:
         largest = self.config.max_frequency
         centres = np.unique(np.rint(np.geomspace(1, largest, _MOST_CENTRES)))
         # Sums and reach share their noise, so the probabilities to miss one of them add up.
@@ -315,7 +335,7 @@ class FrequencyRelease:
         )
         return self._ratios(rows, frequencies, limits)
 
-    def _ratios(self, rows: slice, weights: FloatArray, limits: Range) -> NoisyNumbers:
+    def _ratios(self, rows: slice, weights: FloatArray, limits: Range) -> _Numbers:
         """Weighted sums over reach, with the noise of their first-order expansion."""
         shapes = self.consistent_counts[rows]
         ratios = (shapes @ weights) / np.maximum(shapes.sum(axis=1), 1.0)
@@ -327,13 +347,100 @@ class FrequencyRelease:
         )
         if self.config.reach_noise is not None:
             variances += self.config.reach_noise.noise_stddev**2 * pulls**2
-        return NoisyNumbers.ratios(
-            ratios, stddevs=np.sqrt(variances), limits=limits, confidence=self.confidence
+        # A ratio of all to all has no noise of first order, and still is no exact number.
+        stddevs = np.maximum(np.sqrt(variances), np.finfo(np.float64).tiny)
+        return np.clip(ratios, limits.lows, limits.highs), stddevs, limits
+
+    def _release(self, numbers: _Numbers) -> Release:
+        """The numbers of one row as a release."""
+        values, stddevs, limits = numbers
+        interval = Interval(
+            low=float(limits.lows[0]), high=float(limits.highs[0]), confidence=self.confidence
+        )
+        return Release(
+            value=float(values[0]),
+            noise_stddev=float(stddevs[0]),
+            interval=interval,
+            event=self.config.event(),
         )
 
     def _check_frequency(self, k: int) -> None:
         if not 1 <= k <= self.config.max_frequency:
             raise ConfigError(f"k={k} must be from 1 to max_frequency={self.config.max_frequency}.")
+
+
+def divided(parts: FloatArray, wholes: FloatArray, *, if_empty: float) -> FloatArray:
+    """Quotients, with a value of their own where the divisor is not above 0."""
+    is_known = wholes > 0
+    return np.where(is_known, parts / np.where(is_known, wholes, 1.0), if_empty)
+
+
+def share_range(chosen: Range, others: Range) -> Range:
+    """Range of chosen / (chosen + others), which rises with the one and falls with the other."""
+    return Range(
+        lows=divided(chosen.lows, chosen.lows + others.highs, if_empty=0.0),
+        highs=divided(chosen.highs, chosen.highs + others.lows, if_empty=1.0),
+    )
+
+
+def average_range(
+    noisy_sums: FloatArray, half_widths: FloatArray, reach: Range, *, centres: FloatArray, most: int
+) -> Range:
+    """Range of the average frequency, from sums of (frequency - c) over units for several c.
+
+    Each c bounds the average by c + sum / reach, most tightly where c is near the average.
+
+    Args:
+      noisy_sums: [slices, centres].
+      half_widths: [centres], of the sums.
+      reach: Holds together with all sums.
+      centres: The values of c.
+      most: The largest frequency; the least is 1.
+    """
+    lows, highs = noisy_sums - half_widths, noisy_sums + half_widths
+    least_reach, most_reach = reach.lows[:, None], reach.highs[:, None]
+    # The bound is least where a negative sum is over a small reach, a positive one over a large.
+    low_divisors = np.where(lows >= 0, most_reach, least_reach)
+    high_divisors = np.where(highs >= 0, least_reach, most_reach)
+    low = np.max(centres + divided(lows, low_divisors, if_empty=-most), axis=1)
+    high = np.min(centres + divided(highs, high_divisors, if_empty=most), axis=1)
+    low, high = np.clip(low, 1.0, most), np.clip(high, 1.0, most)
+    return Range(lows=np.minimum(low, high), highs=np.maximum(low, high))
+
+
+def monotone_counts(counts: FloatArray) -> FloatArray:
+    """The histograms, one a row, whose k+ sums are nearest to those given and in order.
+
+    A sum over j buckets has j times the variance of one, and weighs 1 / j.
+    """
+    counts = np.asarray(counts, np.float64)
+    if counts.size == 0:
+        return counts.copy()
+    tail_sums = np.cumsum(counts[:, ::-1], axis=1)
+    weights = 1 / np.arange(1, counts.shape[1] + 1, dtype=np.float64)
+    rising = np.stack([isotonic_regression(row, weights) for row in tail_sums])
+    # Cutting at 0 after the regression is the projection onto both conditions.
+    rising = np.maximum(rising, 0.0)
+    fixed: FloatArray = np.diff(rising, axis=1, prepend=0.0)[:, ::-1]
+    return np.maximum(fixed, 0.0)
+
+
+def isotonic_regression(values: FloatArray, weights: FloatArray) -> FloatArray:
+    """The nearest rising sequence in weighted squares, by pooling adjacent violators."""
+    means: list[float] = []
+    masses: list[float] = []
+    lengths: list[int] = []
+    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
+        mean, mass, length = value, weight, 1
+        while means and means[-1] >= mean:
+            earlier = masses.pop()
+            mean = (means.pop() * earlier + mean * mass) / (earlier + mass)
+            mass += earlier
+            length += lengths.pop()
+        means.append(mean)
+        masses.append(mass)
+        lengths.append(length)
+    return np.repeat(means, lengths)
 
 
 def _row(index: int) -> slice:
