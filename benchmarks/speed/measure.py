@@ -66,7 +66,7 @@ def counted(engine):
     (found,) = slice_totals(engine, log, None, [job], unit=Unit.user(), salt=bytes(range(16)))
     return float(found.raw_steps.sum())
 def checked(engine):
-    return float(check_log(engine, log).num_conversions)
+    return float(check_log(engine, log)[1])
 start = time.perf_counter()
 with open_engine("duckdb", num_threads=num_threads, memory_limit=limit,
         spill_folder=folder / "spill" if limit else None) as engine:

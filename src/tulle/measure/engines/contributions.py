@@ -53,12 +53,6 @@ class Contributions:
     job: SliceJob
     tables: LogTables
     unit: Unit
-    credit: str = "r0"
-
-    @property
-    def slice_columns(self) -> tuple[str, ...]:
-        """Names of the slice's columns in the rows."""
-        return slice_columns(self.job)
 
     def steps(self) -> list[Step]:
         """The last of them is `rows_name`: unit, slice, num (rows that are alike), x0, x1, …"""
@@ -101,7 +95,7 @@ class Contributions:
     def _conversion_select(self, *, is_attributed: bool) -> str:
         keys = self.tables.match_keys
         has_details = self._needs_conversions
-        credit = f"c.{self.credit}" if is_attributed else "CAST(1 AS DOUBLE)"
+        credit = "c.r0" if is_attributed else "CAST(1 AS DOUBLE)"
         impression = "c" if is_attributed else None
         # Without attributes of conversions, those of one moment are alike and counted.
         conversion, number = ("v", "1") if has_details else ("c", "c.num")
@@ -110,7 +104,7 @@ class Contributions:
             source = "credited c"
             same = f"{equal_columns('v', 'c', keys)} AND v.t = c.ct"
             source += f" JOIN conv v ON {same}" if has_details else ""
-            condition = f"c.{self.credit} > 0"
+            condition = "c.r0 > 0"
         else:
             source = "conv c" if has_details else "moments c"
             conversion = "c"
@@ -171,13 +165,9 @@ class Contributions:
         return f"{credit}{share} * (({clipped}) / {clip})"
 
 
-def check_job(job: SliceJob, unit: Unit) -> None:
-    """Refuses what would not be bounded, or what the subject does not have."""
+def check_job(job: SliceJob) -> None:
+    """Refuses amounts that would not add up within a contribution, or that the subject lacks."""
     what = f"job {job.name!r}"
-    if job.bounds is None and not unit.owner.is_one_row:
-        raise ConfigError(f"{what} has no bounds, but a {unit} may have any number of rows.")
-    if job.bounds is not None and unit.owner.is_one_row:
-        raise ConfigError(f"{what} has bounds, but unit={unit} is one row; set bounds=None.")
     if job.steps < 1:
         raise ConfigError(f"{what}: steps={job.steps} must be >= 1.")
     if sum(amount.share for amount in job.amounts) > 1 + 1e-9 or not job.amount_names:

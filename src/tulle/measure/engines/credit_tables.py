@@ -22,7 +22,7 @@ from tulle.measure.engines.log_tables import (
     MICROS,
     CarriedColumn,
     LogTables,
-    carry,
+    carried_columns,
     log_sources,
     log_types,
     role_columns,
@@ -90,9 +90,8 @@ def exact_credit(
     rows = totals = None
     if path is not None:
         say("writing credits")
-        write_credit_rows(engine, log, attributions, path)
-    elif not by:
-        rows = credit_rows(engine, log, attributions)
+    if path is not None or not by:
+        rows = credit_rows(engine, log, attributions, path)
     if by:
         say("adding up")
         slices = [SliceColumn(name=name, side=Side.IMPRESSION, column=name) for name in by]
@@ -108,36 +107,26 @@ def exact_credit(
     )
 
 
-def credit_rows(engine: Engine, log: AdLog, attributions: Sequence[Attribution]) -> pl.DataFrame:
+def credit_rows(
+    engine: Engine, log: AdLog, attributions: Sequence[Attribution], path: Path | None = None
+) -> pl.DataFrame | None:
     """One row for each impression with a share in a conversion, one column for each rule.
 
     Args:
       engine: Where it runs.
       log: The tables, which `check_log` found right.
       attributions: Rules with the same lookbacks and limits.
+      path: New Parquet file for the rows (on Spark a folder); None returns them.
 
     Privacy:
       Not private: exact rows of users. Never let it out.
     """
-    (rows,) = engine.run(_credits_program(engine, log, attributions))
+    program = _credits_program(engine, log, attributions)
+    if path is not None:
+        engine.write(program, path)
+        return None
+    (rows,) = engine.run(program)
     return pl.DataFrame({name: pl.Series(name, values) for name, values in rows.items()})
-
-
-def write_credit_rows(
-    engine: Engine, log: AdLog, attributions: Sequence[Attribution], path: Path
-) -> None:
-    """Writes what `credit_rows` returns to Parquet (on Spark, a folder of files).
-
-    Args:
-      engine: Where it runs.
-      log: The tables, which `check_log` found right.
-      attributions: Rules with the same lookbacks and limits.
-      path: The new file, or on Spark the new folder.
-
-    Privacy:
-      Not private: exact rows of users. Never let it out.
-    """
-    engine.write(_credits_program(engine, log, attributions), path)
 
 
 def credit_totals(
@@ -145,8 +134,6 @@ def credit_totals(
     log: AdLog,
     attributions: Sequence[Attribution],
     slices: Sequence[SliceColumn],
-    *,
-    counts_unattributed: bool = False,
 ) -> pl.DataFrame:
     """Exact credit of every rule, added up by slice and sorted; one column for each rule.
 
@@ -155,24 +142,21 @@ def credit_totals(
       log: The tables, which `check_log` found right.
       attributions: Rules with the same lookbacks and limits.
       slices: Columns to add up by; none for one total.
-      counts_unattributed: Whether conversions without impression have a slice.
 
     Privacy:
       Not private: exact totals without bounds. Use `slice_totals` and a release instead.
     """
     shared = _shared_matching(attributions)
+    carried = carried_columns(Side.IMPRESSION, slices)
     tables = dataclasses.replace(
         _tables(engine, log, attributions),
-        impression_columns=(
-            *role_columns(log, attributions),
-            *_carried(slices, Side.IMPRESSION),
-        ),
-        conversion_columns=_carried(slices, Side.CONVERSION),
+        impression_columns=(*role_columns(log, attributions), *carried),
+        conversion_columns=carried_columns(Side.CONVERSION, slices),
     )
     matching = Matching(tables=tables, attribution=shared)
     rules = [attribution.rule for attribution in attributions]
     steps = all_credit_steps(matching, rules, has_asof_join=engine.has_asof_join)
-    steps += _total_steps(tables, slices, len(rules), counts_unattributed=counts_unattributed)
+    steps += _total_steps(tables, slices, len(rules))
     program = Program(tables=log_sources(log), steps=tuple(steps), outputs=(steps[-1].name,))
     (rows,) = engine.run(program)
     names = [column.name for column in slices]
@@ -225,27 +209,15 @@ def _credits_program(engine: Engine, log: AdLog, attributions: Sequence[Attribut
     return Program(tables=log_sources(log), steps=tuple(steps), outputs=("credit_rows",))
 
 
-def _total_steps(
-    tables: LogTables, slices: Sequence[SliceColumn], num_rules: int, *, counts_unattributed: bool
-) -> list[Step]:
+def _total_steps(tables: LogTables, slices: Sequence[SliceColumn], num_rules: int) -> list[Step]:
     has_details = any(column.side is Side.CONVERSION for column in slices)
-    keys = tables.match_keys
-    join = f" JOIN conv v ON {equal_columns('v', 'c', keys)} AND v.t = c.ct" if has_details else ""
+    same = equal_columns("v", "c", tables.match_keys)
+    join = f" JOIN conv v ON {same} AND v.t = c.ct" if has_details else ""
     number = "1" if has_details else "c.num"
-    sides: dict[Side, str | None] = {Side.IMPRESSION: "c", Side.CONVERSION: "v"}
-    values = slice_select(slices, tables, sides, is_text=counts_unattributed)
+    sides = {Side.IMPRESSION: "c", Side.CONVERSION: "v"}
+    values = slice_select(slices, tables, sides, is_text=False)
     shares = [f"c.r{index} * {number} AS r{index}" for index in range(num_rules)]
     rows = f"SELECT {column_list([*values, *shares])} FROM credited c{join}"
-    if counts_unattributed:
-        sides = {Side.IMPRESSION: None, Side.CONVERSION: "c"}
-        values = slice_select(slices, tables, sides, is_text=True)
-        shares = [f"CAST({number} AS DOUBLE) AS r{index}" for index in range(num_rules)]
-        without = f"SELECT 1 FROM credited k WHERE {equal_columns('k', 'c', keys)} AND k.ct = c.t"
-        source = "conv" if has_details else "moments"
-        rows += (
-            f" UNION ALL SELECT {column_list([*values, *shares])} FROM {source} c "
-            f"WHERE NOT EXISTS ({without})"
-        )
     names = [f"v.s{index}" for index in range(len(slices))]
     texts = [f"{value_text(f'v.s{index}')} AS s{index}" for index in range(len(slices))]
     sums = [f"COALESCE(SUM(r{index}), 0) AS r{index}" for index in range(num_rules)]
@@ -284,8 +256,3 @@ def _tables(engine: Engine, log: AdLog, attributions: Sequence[Attribution]) -> 
         impression_columns=tuple(role_columns(log, attributions)),
         conversion_columns=own_id,
     )
-
-
-def _carried(slices: Sequence[SliceColumn], side: Side) -> tuple[CarriedColumn, ...]:
-    wanted = [(column.column, column.is_day) for column in slices if column.side is side]
-    return carry(wanted, prefix="i" if side is Side.IMPRESSION else "c")

@@ -5,7 +5,6 @@ Messages name columns and limits, never rows: they end up in logs.
 
 # ruff: noqa: S608 (names are quoted, values travel as tables or literals)
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from tulle.data.row_arrays import DOUBTFUL_TIME, MOST_DOUBTFUL_TIME
@@ -44,18 +43,10 @@ from tulle.privacy.fields import did_you_mean
 
 _MEND = "correct it, or change its kind in [columns] kinds"
 """Way out of a value that is none of its kind."""
+_Check = tuple[str, str]
+"""SQL of a condition that no row may meet, and what is said of a row that does."""
 _DAY_FAMILIES = (Family.TIME, *NUMBERS, Family.TEXT)
 """Families of columns that days can be told from."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LogFacts:
-    """Sizes and times of a log. Sensitive: exact numbers of rows."""
-
-    num_impressions: int = dataclasses.field(repr=False)
-    num_conversions: int = dataclasses.field(repr=False)
-    first_second: int = dataclasses.field(repr=False)
-    last_second: int = dataclasses.field(repr=False)
 
 
 def check_log(
@@ -64,7 +55,7 @@ def check_log(
     *,
     jobs: Sequence[SliceJob | FrequencyJob] = (),
     attributions: Sequence[Attribution] = (),
-) -> LogFacts:
+) -> tuple[int, int]:
     """Raises an error that says what is wrong with the log for these jobs, if anything is.
 
     Args:
@@ -72,6 +63,9 @@ def check_log(
       log: The tables.
       jobs: Their columns must be there, and their values and keys right.
       attributions: Their columns must be there; lookbacks say how far apart tables may be.
+
+    Returns:
+      The first and the last second of the log; 0 where rows have no time.
 
     Privacy:
       Sensitive: whether it raises, and what it returns, follows from raw rows. It is for the
@@ -83,35 +77,16 @@ def check_log(
     sides = [Side.IMPRESSION] if log.conversions is None else list(Side)
     values = {amount.column for job in jobs if isinstance(job, SliceJob) for amount in job.amounts}
     values |= {log.columns.value}
-    facts = {}
+    spans = {}
     for side in sides:
         used = values - {None} if side is Side.CONVERSION else set()
         checks = _checks(tables, side, sorted(name for name in used if name is not None))
         checks += _day_checks(tables, side, jobs) + _flag_checks(tables, side, jobs)
-        facts[side] = _checked(engine, tables, side, checks)
-    _check_overlap(facts, attributions)
-    return LogFacts(
-        num_impressions=facts[Side.IMPRESSION].num_rows,
-        num_conversions=facts[Side.CONVERSION].num_rows if Side.CONVERSION in facts else 0,
-        first_second=min(fact.first for fact in facts.values()) // MICROS,
-        last_second=max(fact.last for fact in facts.values()) // MICROS,
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Check:
-    """A condition that no row may meet."""
-
-    bad: str
-    """SQL."""
-    message: str
-
-
-@dataclasses.dataclass(frozen=True)
-class _TableFacts:
-    num_rows: int
-    first: int
-    last: int
+        spans[side] = _checked(engine, tables, side, checks)
+    if len(spans) == 2:
+        _check_overlap(spans[Side.IMPRESSION], spans[Side.CONVERSION], attributions)
+    first, last = min(span[0] for span in spans.values()), max(span[1] for span in spans.values())
+    return first // MICROS, last // MICROS
 
 
 def _check_columns(
@@ -221,7 +196,7 @@ def _time_checks(tables: LogTables, side: Side, time: str, *, what: str) -> list
     counted, smaller = "seconds", "Milliseconds? Divide them by 1000 in all rows"
     if tables.log.columns.kind_of(time) is Kind.INTEGER:
         counted, smaller = "days", "Seconds? Declare them as kind timestamp"
-    range_check = _Check(
+    range_check = (
         _seconds_range(tables, time, side, micros),
         f"{what}: time column {time!r} has times outside of the years 1970 to 5138 when read as "
         f"{counted}. {smaller}, or store timestamps.",
@@ -229,7 +204,7 @@ def _time_checks(tables: LogTables, side: Side, time: str, *, what: str) -> list
     checks = [range_check, *_doubt_checks(tables, side, time, f"{what}: time column {time!r}")]
     if family is not Family.TEXT:
         return checks
-    unread = _Check(
+    unread = (
         f"{identifier(time)} IS NOT NULL AND {micros} IS NULL",
         f"{what}: time column {time!r} has text that is no time; it needs {counted} since 1970 "
         "(not milliseconds), or dates and timestamps such as 2026-01-14 23:30:00+00:00.",
@@ -244,7 +219,7 @@ def _doubt_checks(tables: LogTables, side: Side, time: str, what: str) -> list[_
         return []
     number = number_or_null(identifier(time), family)
     return [
-        _Check(
+        (
             f"ABS({number}) <= {MOST_DOUBTFUL_TIME}",
             f'{what} {DOUBTFUL_TIME}; say which by kinds = {{{time} = "integer"}} for days, '
             '"timestamp" for seconds ([columns] kinds, or --column-kind).',
@@ -258,7 +233,7 @@ def _flag_checks(
     """Slices that are declared boolean: each value must be one of the words, or be empty."""
     slices = {column.column: column for job in jobs for column in job.slices if not column.is_day}
     return [
-        _Check(
+        (
             f"{identifier(name)} IS NOT NULL AND ({flag_text(identifier(name))}) IS NULL",
             f"{side.value}s (slice {column.name!r}): column {name!r} {NO_FLAG} in some row; "
             f"{_MEND}.",
@@ -278,7 +253,7 @@ def _number_checks(
     checks = []
     if family is Family.TEXT:
         checks.append(
-            _Check(
+            (
                 f"{quoted} IS NOT NULL AND {number} IS NULL",
                 f"{what} has text that is not numbers; write e.g. 12.5.",
             )
@@ -287,7 +262,7 @@ def _number_checks(
         f"{what} has negative, infinite or NaN values; they {rest}. Drop or correct those rows "
         "first."
     )
-    checks.append(_Check(f"{number} IS NOT NULL AND NOT ({is_right})", message))
+    checks.append((f"{number} IS NOT NULL AND NOT ({is_right})", message))
     return checks
 
 
@@ -306,7 +281,7 @@ def _day_checks(
             continue
         micros = tables.micros(column.column, side)
         checks.append(
-            _Check(
+            (
                 f"{identifier(column.column)} IS NOT NULL AND ({micros}) IS NULL",
                 f"{what}: days need a time, but there is text that is none; use seconds since "
                 "1970, or dates such as 2026-01-14.",
@@ -318,7 +293,7 @@ def _day_checks(
 def _missing_checks(what: str, column: str, family: Family, *, is_time: bool) -> list[_Check]:
     quoted = identifier(column)
     checks = [
-        _Check(f"{quoted} IS NULL", f"{what} has nulls; drop those rows first, each row needs one.")
+        (f"{quoted} IS NULL", f"{what} has nulls; drop those rows first, each row needs one.")
     ]
     if family is Family.FRACTION:
         number = f"CAST({quoted} AS DOUBLE)"
@@ -327,7 +302,7 @@ def _missing_checks(what: str, column: str, family: Family, *, is_time: bool) ->
         if not is_time:
             problem = "has fractions or NaN; cast it to whole numbers first"
         checks.append(
-            _Check(
+            (
                 f"{quoted} IS NOT NULL AND NOT ({'' if is_time else is_whole}{is_finite(number)})",
                 f"{what} {problem}.",
             )
@@ -345,22 +320,23 @@ def _seconds_range(tables: LogTables, time: str, side: Side, micros: str) -> str
     return f"NOT ({number} >= 0 AND {number} <= {most})"
 
 
-def _checked(engine: Engine, tables: LogTables, side: Side, checks: list[_Check]) -> _TableFacts:
+def _checked(
+    engine: Engine, tables: LogTables, side: Side, checks: list[_Check]
+) -> tuple[int, int]:
     table = _table(side)
     source = log_sources(tables.log)[table]
     counts = ["COUNT(*) AS num_rows"]
     counts += [
-        f"CAST(SUM(CASE WHEN {check.bad} THEN 1 ELSE 0 END) AS BIGINT) AS bad{index}"
-        for index, check in enumerate(checks)
+        f"CAST(SUM(CASE WHEN {bad} THEN 1 ELSE 0 END) AS BIGINT) AS bad{index}"
+        for index, (bad, _) in enumerate(checks)
     ]
     scan = f"SELECT {', '.join(counts)} FROM {table}"
     (rows,) = _run(engine, table, tables, [Step("scan", scan)])
-    num_rows = int(rows["num_rows"][0])
-    if num_rows == 0:
+    if int(rows["num_rows"][0]) == 0:
         raise DataError(f"{side.value}s ({source_name(source)}) have no rows; check the file.")
-    for index, check in enumerate(checks):
+    for index, (_, message) in enumerate(checks):
         if int(rows[f"bad{index}"][0] or 0) > 0:
-            raise DataError(check.message)
+            raise DataError(message)
     for role, column in _ids(tables, side):
         quoted = identifier(column)
         doubles = f"SELECT 1 AS one FROM {table} GROUP BY {quoted} HAVING COUNT(*) > 1"
@@ -373,21 +349,19 @@ def _checked(engine: Engine, tables: LogTables, side: Side, checks: list[_Check]
             )
     time = tables.log.columns.time(side)
     if time is None:
-        return _TableFacts(num_rows, 0, 0)
+        return 0, 0
     micros = tables.micros(time, side)
     span = f"SELECT MIN({micros}) AS first, MAX({micros}) AS last FROM {table}"
     (times,) = _run(engine, table, tables, [Step("span", span)])
-    return _TableFacts(num_rows, int(times["first"][0]), int(times["last"][0]))
+    return int(times["first"][0]), int(times["last"][0])
 
 
-def _check_overlap(facts: dict[Side, _TableFacts], attributions: Sequence[Attribution]) -> None:
-    if Side.CONVERSION not in facts:
-        return
-    impressions, conversions = facts[Side.IMPRESSION], facts[Side.CONVERSION]
-    is_moment = impressions.first == impressions.last
-    if conversions.last < impressions.first or (
-        conversions.last == impressions.first and not is_moment
-    ):
+def _check_overlap(
+    impressions: tuple[int, int], conversions: tuple[int, int], attributions: Sequence[Attribution]
+) -> None:
+    (first_shown, last_shown), (first_bought, last_bought) = impressions, conversions
+    is_moment = first_shown == last_shown
+    if last_bought < first_shown or (last_bought == first_shown and not is_moment):
         raise DataError(
             "all conversions lie before the first impression or at its time; are both time columns "
             "in the same unit, and the files of the same period?"
@@ -395,7 +369,7 @@ def _check_overlap(facts: dict[Side, _TableFacts], attributions: Sequence[Attrib
     lookback = max(
         (attribution.lookback_seconds for attribution in attributions), default=MAX_LOOKBACK_SECONDS
     )
-    if conversions.first > impressions.last + lookback * MICROS:
+    if first_bought > last_shown + lookback * MICROS:
         raise DataError(
             f"all conversions lie more than lookback_seconds={lookback} after the last impression; "
             "are both time columns in the same unit, and the files of the same period?"

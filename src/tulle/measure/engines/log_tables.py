@@ -16,7 +16,7 @@ from tulle.measure.ad_log import AdLog, Side, TableSource
 from tulle.measure.attribution.rules import Attribution, ChannelWeights, PriorityTouch
 from tulle.measure.engines.engine import Engine, Family, Step, family_of, require_column
 from tulle.measure.engines.sql_text import float_literal, identifier, text_literal
-from tulle.measure.slice_jobs import Amount, FrequencyJob, SliceColumn, SliceJob, Subject
+from tulle.measure.slice_jobs import Amount, FrequencyJob, SliceColumn, SliceJob
 from tulle.privacy.units import Owner, Unit
 
 MICROS = 1_000_000
@@ -205,8 +205,8 @@ def tables_for(
     return LogTables(
         log=log,
         types=types,
-        impression_columns=(*roles, *_carried(slices, (), Side.IMPRESSION)),
-        conversion_columns=_carried(slices, amounts, Side.CONVERSION),
+        impression_columns=(*roles, *carried_columns(Side.IMPRESSION, slices)),
+        conversion_columns=carried_columns(Side.CONVERSION, slices, amounts),
     )
 
 
@@ -245,42 +245,22 @@ def role_columns(
     return [*roles, *(CarriedColumn("channel", channel) for channel in channels)]
 
 
-def carry(columns: Sequence[tuple[str, bool]], *, prefix: str) -> tuple[CarriedColumn, ...]:
-    """Names for distinct (column, is_time) pairs, in their order."""
-    distinct = list(dict.fromkeys(columns))
-    return tuple(
-        CarriedColumn(f"{prefix}{index}", column, is_time)
-        for index, (column, is_time) in enumerate(distinct)
-    )
-
-
-def check_unit(unit: Unit, log: AdLog, subjects: Sequence[Subject]) -> None:
-    """Refuses a unit that the log cannot tell apart, or whose bounds could not hold.
+def carried_columns(
+    side: Side, slices: Iterable[SliceColumn], amounts: Iterable[Amount] = ()
+) -> tuple[CarriedColumn, ...]:
+    """Columns of one table that slices and amounts need, each once, under names of our own.
 
     Args:
-      unit: Who is protected.
-      log: The tables.
-      subjects: What is added up.
+      side: The table.
+      slices: Slices, of either table.
+      amounts: Amounts, whose columns are of the conversions.
     """
-    if unit.owner is Owner.EXAMPLE and Subject.CONVERSIONS in subjects:
-        raise ConfigError(
-            f"unit={unit} is a row of one table, and attribution has two; use Unit.user(), "
-            "Unit.impression() or another."
-        )
-    if unit.owner.is_one_row and unit.window_seconds is not None:
-        raise ConfigError(f"unit={unit} has a window; a single row needs none.")
-    if unit.owner is Owner.USER_ADVERTISER and log.columns.advertiser is None:
-        raise ConfigError(f"unit={unit} needs the log's advertiser column; set advertiser=….")
-    if unit.owner is Owner.USER_PUBLISHER:
-        if log.columns.publisher is None:
-            raise ConfigError(f"unit={unit} needs the log's publisher column; set publisher=….")
-        if Subject.CONVERSIONS in subjects:
-            raise ConfigError(
-                f"unit={unit} does not bound conversions: their credit depends on impressions "
-                "of other publishers. Use Unit.user()."
-            )
-    if unit.owner is Owner.CONVERSION and Subject.IMPRESSIONS in subjects:
-        raise ConfigError(f"unit={unit} does not protect impressions; use Unit.impression().")
+    wanted = [(column.column, column.is_day) for column in slices if column.side is side]
+    wanted += [(amount.column, False) for amount in amounts if amount.column is not None]
+    return tuple(
+        CarriedColumn(f"{side.value[0]}{index}", column, is_time)
+        for index, (column, is_time) in enumerate(dict.fromkeys(wanted))
+    )
 
 
 def unit_columns(unit: Unit) -> tuple[str, ...]:
@@ -387,11 +367,3 @@ def _text_micros(column: str, size: int) -> str:
         for pattern, micros in cases
     )
     return f"CASE {listed} END"
-
-
-def _carried(
-    slices: Iterable[SliceColumn], amounts: Iterable[Amount], side: Side
-) -> tuple[CarriedColumn, ...]:
-    wanted = [(column.column, column.is_day) for column in slices if column.side is side]
-    wanted += [(amount.column, False) for amount in amounts if amount.column is not None]
-    return carry(wanted, prefix="i" if side is Side.IMPRESSION else "c")

@@ -13,6 +13,7 @@ import numpy as np
 from tulle.errors import ConfigError, DataError
 from tulle.measure.ad_log import AdLog, Side
 from tulle.measure.attribution.rules import Attribution
+from tulle.measure.attribution.sensitivity import check_unit
 from tulle.measure.engines.bounding import Bounding
 from tulle.measure.engines.contributions import (
     Contributions,
@@ -27,7 +28,6 @@ from tulle.measure.engines.credit import all_credit_steps
 from tulle.measure.engines.engine import Engine, Program, Rows, Step
 from tulle.measure.engines.log_tables import (
     LogTables,
-    check_unit,
     log_sources,
     log_types,
     tables_for,
@@ -45,7 +45,7 @@ from tulle.measure.slice_jobs import (
     Subject,
 )
 from tulle.privacy.fields import check_count
-from tulle.privacy.units import Owner, Unit
+from tulle.privacy.units import Unit
 
 MAX_TOTAL_STEPS = 1 << 62
 """Sums of steps must stay below it, so that none overflows 64 bits."""
@@ -136,24 +136,23 @@ def totals_program(
       has_asof_join: Whether the engine joins each row with the latest before it in one pass.
       keeps_steps: Whether the engine runs a step once that is read several times.
     """
-    check_unit(unit, tables.log, [job.subject for job in jobs])
     frames = {SALT: salt_frame(salt)}
     steps: list[Step] = []
-    if any(job.subject is Subject.CONVERSIONS for job in jobs):
-        matching = matching_for(tables, attribution, unit=unit)
+    for job in jobs:
+        check_job(job)
+        check_unit(job, unit=unit, attribution=attribution, columns=tables.log.columns)
+    if attribution is not None and any(job.subject is Subject.CONVERSIONS for job in jobs):
+        window = unit.window_seconds
+        matching = Matching(tables=tables, attribution=attribution, window_seconds=window)
         steps += all_credit_steps(
-            matching,
-            [matching.attribution.rule],
-            has_asof_join=has_asof_join,
-            keeps_steps=keeps_steps,
+            matching, [attribution.rule], has_asof_join=has_asof_join, keeps_steps=keeps_steps
         )
     if all(step.name != "imp" for step in steps):
         steps.append(tables.step(Side.IMPRESSION, name="imp"))
     outputs = []
     for index, job in enumerate(jobs):
-        check_job(job, unit)
         prefix = f"job{index}"
-        steps += job_steps(prefix, job, tables, unit)
+        steps += _total_steps(prefix, job, tables, unit)
         outputs.append(steps[-1].name)
         if job.keys is not None and job.slices:
             frames[f"{prefix}_keys"] = keys_frame(job)
@@ -173,7 +172,6 @@ def frequency_program(
       unit: Who is reached, and whose rows are bounded together.
       salt: Key of at least 16 secret random bytes. Sensitive: never log it.
     """
-    check_unit(unit, tables.log, [Subject.IMPRESSIONS])
     if unit.owner.is_one_row:
         raise ConfigError(f"unit={unit} is one row and has no frequency; use Unit.user().")
     frames = {SALT: salt_frame(salt)}
@@ -182,10 +180,13 @@ def frequency_program(
     for index, job in enumerate(jobs):
         prefix = f"job{index}"
         check_keys(job)
-        steps += bounded_steps(prefix, _as_slice_job(job), tables, unit)
-        cells = column_list((*slice_columns(job), "x0"))
-        source = steps[-1].name
-        sql = f"SELECT {cells}, COUNT(*) AS num_units FROM {source} GROUP BY {cells}"
+        slice_job = _as_slice_job(job)
+        check_unit(slice_job, unit=unit, attribution=None, columns=tables.log.columns)
+        steps += _bounded_steps(prefix, slice_job, tables, unit)
+        cells = column_list([*slice_texts(job, table="b"), "b.x0 AS x0"])
+        group = column_list((*slice_columns(job), "x0"), "b")
+        source = f"{steps[-1].name} b"
+        sql = f"SELECT {cells}, COUNT(*) AS num_units FROM {source} GROUP BY {group}"
         steps.append(Step(f"{prefix}_cells", sql))
         outputs.append(steps[-1].name)
         if job.keys is not None and job.slices:
@@ -194,40 +195,9 @@ def frequency_program(
     return Program(tables=sources, frames=frames, steps=tuple(steps), outputs=tuple(outputs))
 
 
-def matching_for(tables: LogTables, attribution: Attribution | None, *, unit: Unit) -> Matching:
-    """Who matches under this unit; refuses limits that do not bound it.
-
-    Args:
-      tables: The log.
-      attribution: Attribution, for its lookbacks and limits.
-      unit: Who is protected.
-    """
-    if tables.log.conversions is None or attribution is None:
-        raise ConfigError("counting conversions needs their table and an attribution.")
-    is_impression_unit = unit.owner is Owner.IMPRESSION
-    if is_impression_unit and attribution.max_conversions_per_user is None:
-        raise ConfigError(
-            f"unit={unit}: one impression may stand before any number of conversions; "
-            "set max_conversions_per_user."
-        )
-    if not is_impression_unit and attribution.max_conversions_per_user is not None:
-        raise ConfigError(
-            f"max_conversions_per_user={attribution.max_conversions_per_user} bounds nothing "
-            f"for unit={unit}; leave it out and set bounds, which come after attribution."
-        )
-    return Matching(tables=tables, attribution=attribution, window_seconds=unit.window_seconds)
-
-
-def job_steps(prefix: str, job: SliceJob, tables: LogTables, unit: Unit) -> list[Step]:
-    """Steps from `credited` or `imp` to the totals of one job.
-
-    Args:
-      prefix: What the names of the steps begin with.
-      job: What is added up.
-      tables: The log.
-      unit: Unit whose rows are bounded together.
-    """
-    steps = _bounded_values(prefix, job, tables, unit)
+def _total_steps(prefix: str, job: SliceJob, tables: LogTables, unit: Unit) -> list[Step]:
+    """Steps from `credited` or `imp` to the totals of one job."""
+    steps = _bounded_steps(prefix, job, tables, unit)
     amounts = [f"x{index}" for index in range(len(job.amount_names))]
     some = " + ".join(amounts)
     number = "num" if job.bounds is None else "1"
@@ -241,25 +211,8 @@ def job_steps(prefix: str, job: SliceJob, tables: LogTables, unit: Unit) -> list
     return [*steps, Step(f"{prefix}_totals", totals)]
 
 
-def bounded_steps(prefix: str, job: SliceJob, tables: LogTables, unit: Unit) -> list[Step]:
-    """Steps up to the last bound: one row for each unit and slice, or each row if that is a unit.
-
-    Args:
-      prefix: What the names of the steps begin with.
-      job: What is added up.
-      tables: The log.
-      unit: Unit whose rows are bounded together.
-    """
-    steps = _bounded_values(prefix, job, tables, unit)
-    if job.keys is not None or not job.slices:
-        return steps
-    others = [*unit_columns(unit), *(["num"] if job.bounds is None else [])]
-    others += [f"x{index}" for index in range(len(job.amount_names))]
-    texts = column_list([*slice_texts(job, table="b"), *(f"b.{name}" for name in others)])
-    return [*steps, Step(f"{prefix}_texts", f"SELECT {texts} FROM {steps[-1].name} b")]
-
-
-def _bounded_values(prefix: str, job: SliceJob, tables: LogTables, unit: Unit) -> list[Step]:
+def _bounded_steps(prefix: str, job: SliceJob, tables: LogTables, unit: Unit) -> list[Step]:
+    """Steps up to the last bound: a row for each unit and slice, or each row if that is a unit."""
     rows = Contributions(prefix=prefix, job=job, tables=tables, unit=unit)
     if job.bounds is None:
         return rows.steps()

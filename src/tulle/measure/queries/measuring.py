@@ -19,10 +19,10 @@ from tulle.errors import BudgetExceededError, ConfigError, DataError
 from tulle.measure.ad_log import Side, log_digest, log_state
 from tulle.measure.attribution.data_driven import ChannelModel, fit_channel_weights
 from tulle.measure.attribution.rules import Attribution
-from tulle.measure.engines.channel_paths import channel_sets
 from tulle.measure.engines.emitted_sql import ExportedTotals, check_result_names
 from tulle.measure.engines.engine import Engine
 from tulle.measure.engines.log_checks import check_log
+from tulle.measure.engines.matching import channel_sets
 from tulle.measure.engines.totals import frequencies, slice_totals
 from tulle.measure.queries.measure_plan import Circumstances, MeasurePlan, make_measure_plan
 from tulle.measure.queries.measure_record import MeasureRecord, channel_table
@@ -151,9 +151,9 @@ class NumberDraw:
         self._state = log_state(config.log)
         self._options.say("checking the log")
         attributions = [] if config.attribution is None else [config.attribution]
-        facts = check_log(self._source, config.log, jobs=self._plan.jobs, attributions=attributions)
+        span = check_log(self._source, config.log, jobs=self._plan.jobs, attributions=attributions)
         if charge is not None:
-            charge.check_span(facts.first_second, facts.last_second, of="the log")
+            charge.check_span(*span, of="the log")
         if config.game is None:
             # Found wrong now, nothing is spent; weights that are learnt must be paid before.
             self._add_up(self._source, config.attribution)

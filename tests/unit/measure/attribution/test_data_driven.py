@@ -26,8 +26,8 @@ from tulle.measure.attribution.data_driven import (
     weights_from_public_history,
 )
 from tulle.measure.attribution.rules import Attribution, Linear
-from tulle.measure.engines.channel_paths import channel_sets
 from tulle.measure.engines.engine import open_engine
+from tulle.measure.engines.matching import channel_sets
 from tulle.measure.slice_jobs import SliceColumn
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise

@@ -55,11 +55,9 @@ def log_with(
     )
 
 
-def test_a_log_in_order_passes_with_its_sizes(engine: DuckDBEngine) -> None:
-    facts = check_log(engine, log_with(), jobs=[job_of(CAMPAIGN, TYPE)], attributions=[ATTRIBUTION])
-    assert (facts.num_impressions, facts.num_conversions) == (3, 2)
-    assert (facts.first_second, facts.last_second) == (10, 1100)
-    assert "3" not in repr(facts)
+def test_a_log_in_order_passes_with_its_times(engine: DuckDBEngine) -> None:
+    span = check_log(engine, log_with(), jobs=[job_of(CAMPAIGN, TYPE)], attributions=[ATTRIBUTION])
+    assert span == (10, 1100)
 
 
 @pytest.mark.parametrize(
@@ -75,13 +73,13 @@ def test_a_log_in_order_passes_with_its_sizes(engine: DuckDBEngine) -> None:
 )
 def test_times_of_every_kind_pass(engine: DuckDBEngine, times: list[Any]) -> None:
     later = [datetime.datetime(2026, 1, 14, 6), datetime.datetime(2026, 1, 15)]
-    facts = check_log(engine, log_with({"timestamp": times}, {"timestamp": later}))
-    assert facts.first_second == 1768348800 + (
+    first, last = check_log(engine, log_with({"timestamp": times}, {"timestamp": later}))
+    assert first == 1768348800 + (
         0
         if isinstance(times[0], datetime.date) and not isinstance(times[0], datetime.datetime)
         else 18000
     )
-    assert facts.last_second == 1768435200
+    assert last == 1768435200
 
 
 @pytest.mark.parametrize(
@@ -179,8 +177,7 @@ def test_unknown_slices_are_refused(engine, job, message) -> None:
 def test_times_and_numbers_as_text_pass(engine: DuckDBEngine) -> None:
     times = ["5", "1970-01-02", "1970-01-01 02:00:00+02:00"]
     log = log_with({"timestamp": times}, {"timestamp": ["6", "7"], "value": ["1e2", None]})
-    facts = check_log(engine, log)
-    assert (facts.first_second, facts.last_second) == (0, 86_400)
+    assert check_log(engine, log) == (0, 86_400)
 
 
 UNDECLARED = dataclasses.replace(COLUMNS, kinds={})
@@ -217,8 +214,7 @@ def test_larger_numbers_are_seconds_and_dates_are_no_numbers(engine: DuckDBEngin
         {"timestamp": [datetime.date(1970, 1, 5)] * 2},
         columns=UNDECLARED,
     )
-    facts = check_log(engine, log)
-    assert (facts.first_second, facts.last_second) == (86_400, 4 * 86_400)
+    assert check_log(engine, log) == (86_400, 4 * 86_400)
 
 
 @pytest.mark.parametrize("kind", [pl.Int32, pl.Float64, pl.String], ids=str)
@@ -226,8 +222,7 @@ def test_days_are_days_where_the_kinds_say_so(engine: DuckDBEngine, kind: Any) -
     days = pl.Series([20_467, 20_468, 20_469]).cast(kind).to_list()
     columns = dataclasses.replace(COLUMNS, kinds={"timestamp": "integer"})
     log = log_with({"timestamp": days}, {"timestamp": days[1:]}, columns=columns)
-    facts = check_log(engine, log)
-    assert (facts.first_second, facts.last_second) == (20_467 * 86_400, 20_469 * 86_400)
+    assert check_log(engine, log) == (20_467 * 86_400, 20_469 * 86_400)
     with pytest.raises(DataError, match="read as days"):
         check_log(engine, log_with({"timestamp": [1_768_366_800] * 3}, columns=columns))
 
@@ -239,7 +234,7 @@ def test_a_column_that_holds_no_values_is_named_with_its_type(
     values = pl.Series([[1], [2], [3]]) if kind != pl.Object else pl.Series([{1}, {2}, {3}])
     assert values.dtype == kind
     log = log_with({"campaign": values})
-    assert check_log(engine, log).num_impressions == 3
+    check_log(engine, log)
     with pytest.raises(DataError, match=r"column 'campaign' has the type (List|Object)"):
         check_log(engine, log, jobs=[job_of(CAMPAIGN)])
 
@@ -255,8 +250,7 @@ def test_days_of_dates_need_no_kind(engine: DuckDBEngine) -> None:
 def test_fractions_of_seconds_are_read(engine: DuckDBEngine, kind: Any) -> None:
     times = pl.Series([1_768_383_000.5, 1_768_383_000.25, 1_768_383_001.0]).cast(kind).to_list()
     log = log_with({"timestamp": times}, {"timestamp": times[1:]}, columns=UNDECLARED)
-    facts = check_log(engine, log)
-    assert (facts.first_second, facts.last_second) == (1_768_383_000, 1_768_383_001)
+    assert check_log(engine, log) == (1_768_383_000, 1_768_383_001)
 
 
 @pytest.mark.parametrize("kinds", [{"campaign": "real"}, {"timestamp": "boolean"}, {"kind": "b"}])
@@ -269,7 +263,7 @@ def test_a_slice_that_is_declared_boolean_holds_truth_values(engine: DuckDBEngin
     columns = dataclasses.replace(COLUMNS, kinds={**COLUMNS.kinds, "campaign": "boolean"})
     job = job_of(CAMPAIGN)
     fine = log_with({"campaign": ["yes", "TRUE", None]}, columns=columns)
-    assert check_log(engine, fine, jobs=[job]).num_impressions == 3
+    check_log(engine, fine, jobs=[job])
     wrong = log_with({"campaign": ["yes", "secret", None]}, columns=columns)
     with pytest.raises(DataError, match="'campaign' holds no truth value: true, false") as caught:
         check_log(engine, wrong, jobs=[job])
@@ -335,4 +329,4 @@ def test_kinds_need_a_kind_column(engine: DuckDBEngine) -> None:
 
 def test_impressions_alone_are_a_log(engine: DuckDBEngine) -> None:
     log = dataclasses.replace(log_with(), conversions=None)
-    assert check_log(engine, log).num_conversions == 0
+    assert check_log(engine, log)[0] == 10

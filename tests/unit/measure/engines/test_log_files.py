@@ -23,7 +23,7 @@ from tulle.measure.ad_log import (
     TableSource,
 )
 from tulle.measure.attribution.rules import Attribution, LastTouch
-from tulle.measure.engines.credit_tables import write_credit_rows
+from tulle.measure.engines.credit_tables import credit_rows
 from tulle.measure.engines.duckdb_engine import DuckDBEngine
 from tulle.measure.engines.emitted_sql import check_result_names
 from tulle.measure.engines.log_checks import check_log
@@ -243,7 +243,7 @@ def test_a_failed_write_says_so(engine: DuckDBEngine, tmp_path: Path) -> None:
     frame = FrameTable(frame=pl.DataFrame({"user": [1], "timestamp": [1]}))
     log = AdLog(impressions=frame, conversions=frame)
     with pytest.raises(DataError, match="cannot write"):
-        write_credit_rows(engine, log, [ATTRIBUTION], tmp_path / "none" / "rows.parquet")
+        credit_rows(engine, log, [ATTRIBUTION], tmp_path / "none" / "rows.parquet")
 
 
 def test_an_interrupt_within_duckdb_is_an_interrupt() -> None:

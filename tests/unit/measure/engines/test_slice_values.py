@@ -131,14 +131,11 @@ def test_whole_floats_are_the_slices_of_their_digits(engine: DuckDBEngine, kind:
         assert counted_by(engine, odd, LogColumns()) == {"(null)": 2}
 
 
-@pytest.mark.parametrize("counts_unattributed", [False, True])
-def test_credit_by_number_and_day_is_that_by_text(
-    engine: DuckDBEngine, counts_unattributed: bool
-) -> None:
+def test_credit_by_number_and_day_is_that_by_text(engine: DuckDBEngine) -> None:
     attributions = [Attribution(rule=LastTouch(), lookback_seconds=86_400)]
     numbers, texts = logs(pl.Int64)
     result, expected = (
-        credit_totals(engine, log, attributions, slices, counts_unattributed=counts_unattributed)
+        credit_totals(engine, log, attributions, slices)
         for log, slices in ((numbers, (NUMBER, SEEN)), (texts, (NUMBER, SEEN_TEXT)))
     )
     assert result.equals(expected)

@@ -67,7 +67,7 @@ def test_every_source_gives_the_same_totals(kind: str, tmp_path: Path) -> None:
     )
     attribution = Attribution(rule=LastTouch(), lookback_seconds=1000)
     with open_engine(num_threads=1) as engine:
-        assert check_log(engine, log, jobs=[JOB]).num_impressions == 3
+        check_log(engine, log, jobs=[JOB])
         (result,) = slice_totals(engine, log, attribution, [JOB], unit=Unit.user(), salt=SALT)
     steps = result.raw_steps[:, 0].tolist()
     rows = [(*key, n) for key, n in zip(result.slices.iter_rows(), steps, strict=True)]

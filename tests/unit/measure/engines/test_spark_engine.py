@@ -23,11 +23,11 @@ from tulle.measure.attribution.rules import (
     PriorityTouch,
     TimeDecay,
 )
-from tulle.measure.engines.channel_paths import channel_sets
 from tulle.measure.engines.credit_tables import credit_totals
 from tulle.measure.engines.emitted_sql import emit_sql
 from tulle.measure.engines.engine import Engine, open_engine
 from tulle.measure.engines.log_checks import check_log
+from tulle.measure.engines.matching import channel_sets
 from tulle.measure.engines.spark_engine import SparkEngine
 from tulle.measure.engines.totals import frequencies, slice_totals
 from tulle.measure.slice_jobs import Bounds, FrequencyJob, Subject

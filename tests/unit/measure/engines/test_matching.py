@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tulle.errors import ConfigError
 from tulle.measure.attribution.rules import Attribution, Linear
-from tulle.measure.engines.channel_paths import channel_sets
 from tulle.measure.engines.duckdb_engine import DuckDBEngine
+from tulle.measure.engines.matching import channel_sets
 from tulle.privacy.units import Unit
 from unit.measure.engines.log_oracle import MICROS, md5, touches_of, unit_of
 from unit.measure.engines.small_logs import (
