@@ -23,12 +23,7 @@ from tulle.measure.engines.log_tables import (
     unit_select,
     value_text,
 )
-from tulle.measure.engines.sql_text import (
-    column_list,
-    equal_columns,
-    float_literal,
-    text_literal,
-)
+from tulle.measure.engines.sql_text import column_list, equal_columns, float_literal, text_literal
 from tulle.measure.slice_jobs import (
     NO_IMPRESSION,
     Amount,

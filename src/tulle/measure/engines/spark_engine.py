@@ -17,13 +17,7 @@ import polars as pl
 from tulle.errors import ConfigError, DataError
 from tulle.measure.ad_log import DatabaseTable, FileTable, FrameTable, TableSource
 from tulle.measure.engines.engine import UNREADABLE, Program, Rows, source_name
-from tulle.measure.engines.log_files import (
-    FileKind,
-    as_scanned,
-    check_files,
-    file_kind,
-    text_table,
-)
+from tulle.measure.engines.log_files import FileKind, as_scanned, check_files, file_kind, text_table
 from tulle.measure.engines.sql_text import translate
 
 _SETTINGS = {

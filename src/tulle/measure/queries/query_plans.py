@@ -16,14 +16,7 @@ from tulle.measure.queries.query_noise import BudgetShares, NoiseBudget, Sensiti
 from tulle.measure.queries.slice_queries import FlatQuery, NoisyJob, ReachQuery
 from tulle.measure.queries.tree_query import TreeQuery, level_shares, tree_budget
 from tulle.measure.reach import FrequencyConfig
-from tulle.measure.slice_jobs import (
-    FINE_STEPS,
-    Amount,
-    Bounds,
-    FrequencyJob,
-    SliceJob,
-    Subject,
-)
+from tulle.measure.slice_jobs import FINE_STEPS, Amount, Bounds, FrequencyJob, SliceJob, Subject
 from tulle.measure.trees.slice_tree import day_tree
 from tulle.privacy.units import Adjacency, Owner, Unit
 

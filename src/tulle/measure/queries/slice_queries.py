@@ -24,13 +24,7 @@ from tulle.measure.queries.answers import (
 )
 from tulle.measure.queries.query import Quantity, Query
 from tulle.measure.queries.query_noise import StepNoise
-from tulle.measure.reach import (
-    FrequencyConfig,
-    Range,
-    divided,
-    release_frequencies,
-    share_range,
-)
+from tulle.measure.reach import FrequencyConfig, Range, divided, release_frequencies, share_range
 from tulle.measure.slice_jobs import Frequencies, FrequencyJob, SliceJob, SliceTotals
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
 from tulle.mechanisms.key_selection import KeySelectionConfig

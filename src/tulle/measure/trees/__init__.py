@@ -26,14 +26,8 @@ if TYPE_CHECKING:
         rescaled_steps,
         uniform_split,
     )
-    from tulle.measure.trees.nonnegative import (
-        NonnegativeEstimate,
-        nonnegative_estimate,
-    )
-    from tulle.measure.trees.slice_tree import (
-        SliceTree,
-        day_tree,
-    )
+    from tulle.measure.trees.nonnegative import NonnegativeEstimate, nonnegative_estimate
+    from tulle.measure.trees.slice_tree import SliceTree, day_tree
 
 __all__ = [
     "GaussianLevels",

@@ -5,14 +5,8 @@ from typing import TYPE_CHECKING
 from tulle.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from tulle.measure.w3c.attribution_state import (
-        BudgetRefusal,
-        FixedDraws,
-        RandomDraws,
-    )
-    from tulle.measure.w3c.browser import (
-        Browser,
-    )
+    from tulle.measure.w3c.attribution_state import BudgetRefusal, FixedDraws, RandomDraws
+    from tulle.measure.w3c.browser import Browser
     from tulle.measure.w3c.campaign import (
         AggregationConfig,
         CampaignResult,
@@ -21,10 +15,7 @@ if TYPE_CHECKING:
         simulate_campaign,
         what_if,
     )
-    from tulle.measure.w3c.conformance import (
-        CaseResult,
-        run_w3c_cases,
-    )
+    from tulle.measure.w3c.conformance import CaseResult, run_w3c_cases
     from tulle.measure.w3c.options import (
         ConversionOptions,
         ImpressionOptions,
@@ -32,11 +23,7 @@ if TYPE_CHECKING:
         RejectedCallError,
         W3cLimits,
     )
-    from tulle.measure.w3c.verbs import (
-        BrowserSimulation,
-        number_buckets,
-        simulate_w3c,
-    )
+    from tulle.measure.w3c.verbs import BrowserSimulation, number_buckets, simulate_w3c
 
 __all__ = [
     "AggregationConfig",

@@ -32,13 +32,7 @@ from tulle.measure.engines.spark_engine import SparkEngine
 from tulle.measure.engines.totals import frequencies, slice_totals
 from tulle.measure.slice_jobs import Bounds, FrequencyJob, Subject
 from tulle.privacy.units import Unit
-from unit.measure.engines.small_logs import (
-    CAMPAIGN,
-    IMPRESSION_DAY,
-    SALT,
-    all_settings_job,
-    job_of,
-)
+from unit.measure.engines.small_logs import CAMPAIGN, IMPRESSION_DAY, SALT, all_settings_job, job_of
 
 pytestmark = [
     pytest.mark.skipif(

@@ -19,12 +19,7 @@ from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
 from tulle.mechanisms.gaussian import GaussianConfig
 from tulle.privacy.guarantee import Claim
-from unit.measure.queries.small_measurements import (
-    PRIVATE_QUERIES,
-    QUERIES,
-    plan_of,
-    settings,
-)
+from unit.measure.queries.small_measurements import PRIVATE_QUERIES, QUERIES, plan_of, settings
 
 GAUSSIAN = 'noise = "gaussian"\ndelta = 1e-6'
 
