@@ -454,7 +454,7 @@ def _checked_counts(frequencies: Frequencies, config: FrequencyConfig) -> IntArr
     if raw_counts.ndim != 2 or raw_counts.shape[1] != config.max_frequency:
         raise DataError(
             f"raw_counts has shape {raw_counts.shape}; it needs "
-            f"max_frequency={config.max_frequency} columns, as a FrequencyJob makes them."
+            f"max_frequency={config.max_frequency} columns, as a job of frequencies makes them."
         )
     if frequencies.slices.width and frequencies.slices.height != len(raw_counts):
         raise DataError(

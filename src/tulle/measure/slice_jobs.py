@@ -134,11 +134,56 @@ class SliceJob:
     impressions. Else they are dropped."""
     only_kinds: tuple[str, ...] = ()
     """Kinds of impressions that count, if the subject is IMPRESSIONS. Empty for all."""
+    is_histogram: bool = False
+    """Whether units are counted by how much they have, 1, 2, … up to `bounds.max_per_slice`,
+    in place of sums of what they have."""
 
     @property
     def amount_names(self) -> tuple[str, ...]:
         """The amounts in the order of the totals."""
         return (*(amount.name for amount in self.amounts), *(["rest"] if self.has_rest else []))
+
+    @property
+    def num_columns(self) -> int:
+        """Columns of the totals: amounts, or the frequencies of a histogram."""
+        if self.is_histogram and self.bounds is not None:
+            return int(self.bounds.max_per_slice)
+        return len(self.amount_names)
+
+
+def frequency_job(
+    name: str,
+    slices: tuple[SliceColumn, ...],
+    *,
+    max_frequency: int,
+    max_slices_per_unit: int | None,
+    keys: pl.DataFrame | None,
+    only_kinds: tuple[str, ...] = (),
+) -> SliceJob:
+    """How many units had 1, 2, ... impressions, for each slice.
+
+    Args:
+      name: Name of the job.
+      slices: Columns of impressions.
+      max_frequency: More impressions of a unit in a slice count as this many.
+      max_slices_per_unit: Most slices of a unit; None only without slices.
+      keys: The slices that are wanted; None for all that occur.
+      only_kinds: Kinds of impressions that count; empty for all.
+    """
+    check_count("max_frequency", max_frequency)
+    if max_slices_per_unit is None and slices:
+        raise ConfigError(f"job {name!r}: set max_slices_per_unit; a unit may be in many.")
+    return SliceJob(
+        name=name,
+        subject=Subject.IMPRESSIONS,
+        slices=slices,
+        amounts=(Amount(name="impressions"),),
+        bounds=Bounds(max_per_slice=max_frequency, max_slices_per_unit=max_slices_per_unit or 1),
+        steps=1,
+        keys=keys,
+        only_kinds=only_kinds,
+        is_histogram=True,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -148,26 +193,10 @@ class SliceTotals:
     slices: pl.DataFrame = dataclasses.field(repr=False)
     """One text column for each slice column, sorted; with keys: exactly theirs, in their order."""
     raw_steps: IntArray = dataclasses.field(repr=False)
-    """[slices, amounts], in whole steps."""
+    """[slices, amounts], in whole steps; of a histogram [slices, frequencies], units with exactly
+    1, 2, ..., and at least as many as the last."""
     raw_unit_counts: IntArray = dataclasses.field(repr=False)
     """[slices], units with anything in the slice after all bounds."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class FrequencyJob:
-    """How many units had 1, 2, ... impressions, for each slice."""
-
-    name: str
-    slices: tuple[SliceColumn, ...]
-    """Columns of impressions."""
-    max_frequency: int
-    """Largest frequency that is told apart: more impressions of a unit in a slice count as this
-    many."""
-    max_slices_per_unit: int | None
-    """Most slices of a unit; None only where each unit is in one slice at most: with no slices at
-    all."""
-    keys: pl.DataFrame | None
-    only_kinds: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -27,7 +27,6 @@ from tulle.measure.engines.sql_text import column_list, equal_columns, float_lit
 from tulle.measure.slice_jobs import (
     NO_IMPRESSION,
     Amount,
-    FrequencyJob,
     IntArray,
     SliceColumn,
     SliceJob,
@@ -174,7 +173,7 @@ def check_job(job: SliceJob) -> None:
             raise ConfigError(f"{what} counts impressions; {needs[0]!r} is of conversions.")
 
 
-def check_keys(job: SliceJob | FrequencyJob) -> None:
+def check_keys(job: SliceJob) -> None:
     """Refuses keys that are not exactly one distinct text for each slice column."""
     names = [column.name for column in job.slices]
     if len({name.casefold() for name in names}) < len(names):
@@ -199,7 +198,7 @@ def check_keys(job: SliceJob | FrequencyJob) -> None:
         raise ConfigError(f"job {job.name!r}: keys must be distinct, and at least one.")
 
 
-def keys_frame(job: SliceJob | FrequencyJob) -> pl.DataFrame:
+def keys_frame(job: SliceJob) -> pl.DataFrame:
     """Keys with their number, for the engine, under names of our own."""
     check_keys(job)
     if job.keys is None:
@@ -208,7 +207,7 @@ def keys_frame(job: SliceJob | FrequencyJob) -> pl.DataFrame:
     return texts.with_columns(pl.Series(KEY_NUMBER, np.arange(job.keys.height)))
 
 
-def result_slices(job: SliceJob | FrequencyJob, rows: Rows) -> tuple[pl.DataFrame, IntArray]:
+def result_slices(job: SliceJob, rows: Rows) -> tuple[pl.DataFrame, IntArray]:
     """The slices of a result, and the place of each row among them.
 
     With keys exactly these, else those that occur, sorted; without slices one place.
@@ -232,7 +231,7 @@ def result_slices(job: SliceJob | FrequencyJob, rows: Rows) -> tuple[pl.DataFram
     return slices, places[KEY_NUMBER].to_numpy().astype(np.int64)
 
 
-def slice_columns(job: SliceJob | FrequencyJob) -> tuple[str, ...]:
+def slice_columns(job: SliceJob) -> tuple[str, ...]:
     """Names of the columns that tell a job's slices apart."""
     if not job.slices:
         return ()
@@ -241,7 +240,7 @@ def slice_columns(job: SliceJob | FrequencyJob) -> tuple[str, ...]:
     return tuple(f"s{index}" for index in range(len(job.slices)))
 
 
-def key_columns(job: SliceJob | FrequencyJob) -> list[str]:
+def key_columns(job: SliceJob) -> list[str]:
     """Names of the texts of wanted slices. Our own: engines take Site and site for one."""
     return [f"key{index}" for index in range(len(job.slices))]
 
@@ -267,7 +266,7 @@ def slice_select(
     ]
 
 
-def slice_texts(job: SliceJob | FrequencyJob, *, table: str) -> list[str]:
+def slice_texts(job: SliceJob, *, table: str) -> list[str]:
     """The columns of `slice_columns`, from a table of values, as the texts of a result."""
     names = slice_columns(job)
     if job.keys is not None:
@@ -275,9 +274,7 @@ def slice_texts(job: SliceJob | FrequencyJob, *, table: str) -> list[str]:
     return [f"{value_text(f'{table}.{name}')} AS {name}" for name in names]
 
 
-def wanted_steps(
-    prefix: str, job: SliceJob | FrequencyJob, *, carried: tuple[str, ...]
-) -> list[Step]:
+def wanted_steps(prefix: str, job: SliceJob, *, carried: tuple[str, ...]) -> list[Step]:
     """Keeps rows of wanted slices, with the number of each slice in place of its texts.
 
     Args:
@@ -298,7 +295,7 @@ def wanted_steps(
     ]
 
 
-def kind_condition(job: SliceJob | FrequencyJob, *, table: str) -> str:
+def kind_condition(job: SliceJob, *, table: str) -> str:
     """Keeps impressions of the wanted kinds."""
     if not job.only_kinds:
         return ""

@@ -33,10 +33,8 @@ from tulle.measure.engines.sql_text import (
     text_literal,
     translate,
 )
-from tulle.measure.engines.totals import frequency_program, totals_program
+from tulle.measure.engines.totals import totals_program
 from tulle.measure.slice_jobs import (
-    Frequencies,
-    FrequencyJob,
     IntArray,
     SliceJob,
     SliceTotals,
@@ -61,13 +59,13 @@ _FREQUENCY = "frequency"
 def emit_sql(
     log: AdLog,
     attribution: Attribution | None,
-    jobs: Sequence[SliceJob | FrequencyJob],
+    jobs: Sequence[SliceJob],
     *,
     unit: Unit,
     dialect: str,
     times_are_seconds: bool = False,
 ) -> str:
-    """What `slice_totals` and `frequencies` compute, as a script of one SELECT for each job.
+    """What `slice_totals` computes, as a script of one SELECT for each job.
 
     Args:
       log: Tables by name (`DatabaseTable`); others are called impressions and conversions.
@@ -101,7 +99,7 @@ class ExportedTotals:
 
     folder: Path
 
-    def sha256(self, jobs: Sequence[SliceJob | FrequencyJob]) -> list[str]:
+    def sha256(self, jobs: Sequence[SliceJob]) -> list[str]:
         """Digest of the file of each job."""
         return [content_sha256(self._file(job)) for job in jobs]
 
@@ -111,13 +109,23 @@ class ExportedTotals:
         Raises:
           DataError: The file is not what the script returns, or breaks a bound.
         """
-        frame, slices, places = self._placed(job, (*job.amount_names, _UNITS))
+        frame, slices, places = self._placed(job, (*_numbers(job), _UNITS))
         num_slices = slices.height if job.slices else 1
-        raw_steps = np.zeros((num_slices, len(job.amount_names)), np.int64)
+        raw_steps = np.zeros((num_slices, job.num_columns), np.int64)
         raw_unit_counts = np.zeros(num_slices, np.int64)
+        num_units = self._whole(job, frame, _UNITS)
+        if job.is_histogram:
+            frequencies = self._whole(job, frame, _FREQUENCY)
+            if np.any((frequencies < 1) | (frequencies > job.num_columns)):
+                raise DataError(
+                    f"{self._file(job).name}: frequency must be from 1 to {job.num_columns}."
+                )
+            raw_steps[places, frequencies - 1] = num_units
+            raw_unit_counts = raw_steps.sum(axis=1)
+            return SliceTotals(slices=slices, raw_steps=raw_steps, raw_unit_counts=raw_unit_counts)
         for place, name in enumerate(job.amount_names):
             raw_steps[places, place] = self._whole(job, frame, name)
-        raw_unit_counts[places] = self._whole(job, frame, _UNITS)
+        raw_unit_counts[places] = num_units
         if job.bounds is not None:
             limit = raw_unit_counts * job.bounds.max_steps_per_slice(job.steps)
             if np.any(raw_steps.sum(axis=1) > limit):
@@ -127,23 +135,7 @@ class ExportedTotals:
                 )
         return SliceTotals(slices=slices, raw_steps=raw_steps, raw_unit_counts=raw_unit_counts)
 
-    def frequencies(self, job: FrequencyJob) -> Frequencies:
-        """The histograms of a job.
-
-        Raises:
-          DataError: The file is not what the script returns.
-        """
-        frame, slices, places = self._placed(job, (_FREQUENCY, _UNITS))
-        buckets = self._whole(job, frame, _FREQUENCY)
-        if np.any((buckets < 1) | (buckets > job.max_frequency)):
-            raise DataError(
-                f"{self._file(job).name}: frequency must be from 1 to {job.max_frequency}."
-            )
-        raw_counts = np.zeros((slices.height if job.slices else 1, job.max_frequency), np.int64)
-        raw_counts[places, buckets - 1] = self._whole(job, frame, _UNITS)
-        return Frequencies(slices=slices, raw_counts=raw_counts)
-
-    def _file(self, job: SliceJob | FrequencyJob) -> Path:
+    def _file(self, job: SliceJob) -> Path:
         for form in _FORMS:
             path = self.folder / f"{result_name(job)}{form}"
             if path.exists():
@@ -154,7 +146,7 @@ class ExportedTotals:
         )
 
     def _placed(
-        self, job: SliceJob | FrequencyJob, numbers: Sequence[str]
+        self, job: SliceJob, numbers: Sequence[str]
     ) -> tuple[pl.DataFrame, pl.DataFrame, IntArray]:
         """The rows, the slices of the result, and the place of each row among them."""
         path = self._file(job)
@@ -166,7 +158,7 @@ class ExportedTotals:
                 *(whole_numbers_of(rows, name) for name in numbers),
             ]
         )
-        distinct = (*names, _FREQUENCY) if isinstance(job, FrequencyJob) else tuple(names)
+        distinct = (*names, _FREQUENCY) if job.is_histogram else tuple(names)
         keyed = frame.select(distinct)
         is_repeated = keyed.is_duplicated().any() if distinct else frame.height > 1
         if is_repeated:
@@ -181,22 +173,26 @@ class ExportedTotals:
             raise DataError(f"{path.name} has slices that are not among the keys.")
         return frame, slices, places.to_numpy().astype(np.int64)
 
-    def _whole(self, job: SliceJob | FrequencyJob, frame: pl.DataFrame, name: str) -> IntArray:
+    def _whole(self, job: SliceJob, frame: pl.DataFrame, name: str) -> IntArray:
         if (frame[name] < 0).any():
             raise DataError(f"{self._file(job).name}: {name} must be whole numbers >= 0.")
         return np.asarray(frame[name].to_numpy(), np.int64)
 
 
-def result_name(job: SliceJob | FrequencyJob) -> str:
+def _numbers(job: SliceJob) -> tuple[str, ...]:
+    """Columns of a job's result beside its slices and the number of units."""
+    return (_FREQUENCY,) if job.is_histogram else job.amount_names
+
+
+def result_name(job: SliceJob) -> str:
     """What the file with a job's result is called, without its ending."""
     return file_stem(job.name)
 
 
-def check_result_names(jobs: Sequence[SliceJob | FrequencyJob]) -> None:
+def check_result_names(jobs: Sequence[SliceJob]) -> None:
     """Refuses jobs whose results would be one file, or have one name for two columns."""
     for job in jobs:
-        numbers = (_FREQUENCY,) if isinstance(job, FrequencyJob) else job.amount_names
-        columns = [*(column.name for column in job.slices), *numbers, _UNITS]
+        columns = [*(column.name for column in job.slices), *_numbers(job), _UNITS]
         folded = [column.casefold() for column in columns]
         for column in columns:
             if folded.count(column.casefold()) > 1:
@@ -217,15 +213,13 @@ def _program(
     log: AdLog,
     types: LogTypes,
     attribution: Attribution | None,
-    job: SliceJob | FrequencyJob,
+    job: SliceJob,
     unit: Unit,
 ) -> Program:
-    is_attributed = isinstance(job, SliceJob) and job.subject is Subject.CONVERSIONS
+    is_attributed = job.subject is Subject.CONVERSIONS
     attributions = [attribution] if is_attributed and attribution is not None else []
     tables = tables_for(log, types, [job], attributions=attributions, unit=unit)
     salt = bytes(MIN_SALT_BYTES)
-    if isinstance(job, FrequencyJob):
-        return frequency_program(tables, [job], unit=unit, salt=salt)
     return totals_program(
         tables,
         attribution,
@@ -237,7 +231,7 @@ def _program(
     )
 
 
-def _query(program: Program, output: str, job: SliceJob | FrequencyJob) -> str:
+def _query(program: Program, output: str, job: SliceJob) -> str:
     known = [
         *(
             Step(name, f"SELECT * FROM {_table_name(name, source)}")
@@ -255,9 +249,8 @@ def _query(program: Program, output: str, job: SliceJob | FrequencyJob) -> str:
     return f"WITH {', '.join(parts)} {_named_result(job, output)}"
 
 
-def _named_result(job: SliceJob | FrequencyJob, output: str) -> str:
-    names = ("frequency",) if isinstance(job, FrequencyJob) else job.amount_names
-    amounts = [f"t.x{n} AS {identifier(name)}" for n, name in enumerate(names)]
+def _named_result(job: SliceJob, output: str) -> str:
+    amounts = [f"t.x{n} AS {identifier(name)}" for n, name in enumerate(_numbers(job))]
     if job.keys is None or not job.slices:
         slices = [f"t.s{n} AS {identifier(column.name)}" for n, column in enumerate(job.slices)]
         source = f"{output} t"
@@ -289,7 +282,7 @@ def _values(frame: pl.DataFrame) -> str:
 def _assumed_types(
     log: AdLog,
     attribution: Attribution | None,
-    jobs: Sequence[SliceJob | FrequencyJob],
+    jobs: Sequence[SliceJob],
     unit: Unit,
     *,
     times_are_seconds: bool,

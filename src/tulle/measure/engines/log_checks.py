@@ -38,7 +38,7 @@ from tulle.measure.engines.log_tables import (
     number_or_null,
 )
 from tulle.measure.engines.sql_text import identifier
-from tulle.measure.slice_jobs import FrequencyJob, SliceJob
+from tulle.measure.slice_jobs import SliceJob
 from tulle.privacy.fields import did_you_mean
 
 _MEND = "correct it, or change its kind in [columns] kinds"
@@ -53,7 +53,7 @@ def check_log(
     engine: Engine,
     log: AdLog,
     *,
-    jobs: Sequence[SliceJob | FrequencyJob] = (),
+    jobs: Sequence[SliceJob] = (),
     attributions: Sequence[Attribution] = (),
 ) -> tuple[int, int]:
     """Raises an error that says what is wrong with the log for these jobs, if anything is.
@@ -75,7 +75,7 @@ def check_log(
     _check_columns(log, types, jobs, attributions)
     tables = LogTables(log=log, types=types)
     sides = [Side.IMPRESSION] if log.conversions is None else list(Side)
-    values = {amount.column for job in jobs if isinstance(job, SliceJob) for amount in job.amounts}
+    values = {amount.column for job in jobs for amount in job.amounts}
     values |= {log.columns.value}
     spans = {}
     for side in sides:
@@ -92,7 +92,7 @@ def check_log(
 def _check_columns(
     log: AdLog,
     types: LogTypes,
-    jobs: Sequence[SliceJob | FrequencyJob],
+    jobs: Sequence[SliceJob],
     attributions: Sequence[Attribution],
 ) -> None:
     for side, role, column in _roles(log, attributions):
@@ -111,7 +111,7 @@ def _check_columns(
             family = require_column(types.of(slice_column.side), slice_column.column, what=what)
             if slice_column.is_day and family not in _DAY_FAMILIES:
                 raise DataError(f"{what}: days need a time, but there is {family.value}.")
-        for amount in job.amounts if isinstance(job, SliceJob) else ():
+        for amount in job.amounts:
             if amount.column is not None:
                 what = f"conversions (amount {amount.name!r})"
                 family = require_column(types.of(Side.CONVERSION), amount.column, what=what)
@@ -125,7 +125,7 @@ def _check_columns(
             )
 
 
-def _check_kinds(log: AdLog, types: LogTypes, jobs: Sequence[SliceJob | FrequencyJob]) -> None:
+def _check_kinds(log: AdLog, types: LogTypes, jobs: Sequence[SliceJob]) -> None:
     """Refuses kinds of columns that are not there, or that a slice cannot have."""
     known = [*types.impressions, *(types.conversions or ())]
     for name in log.columns.kinds:
@@ -227,9 +227,7 @@ def _doubt_checks(tables: LogTables, side: Side, time: str, what: str) -> list[_
     ]
 
 
-def _flag_checks(
-    tables: LogTables, side: Side, jobs: Sequence[SliceJob | FrequencyJob]
-) -> list[_Check]:
+def _flag_checks(tables: LogTables, side: Side, jobs: Sequence[SliceJob]) -> list[_Check]:
     """Slices that are declared boolean: each value must be one of the words, or be empty."""
     slices = {column.column: column for job in jobs for column in job.slices if not column.is_day}
     return [
@@ -266,9 +264,7 @@ def _number_checks(
     return checks
 
 
-def _day_checks(
-    tables: LogTables, side: Side, jobs: Sequence[SliceJob | FrequencyJob]
-) -> list[_Check]:
+def _day_checks(tables: LogTables, side: Side, jobs: Sequence[SliceJob]) -> list[_Check]:
     """Days: each row must be read as a time, without a doubt, or be empty."""
     checks = []
     slices = {column.column: column for job in jobs for column in job.slices if column.is_day}

@@ -16,7 +16,7 @@ from tulle.measure.ad_log import AdLog, Side, TableSource
 from tulle.measure.attribution.rules import Attribution, ChannelWeights, PriorityTouch
 from tulle.measure.engines.engine import Engine, Family, Step, family_of, require_column
 from tulle.measure.engines.sql_text import float_literal, identifier, text_literal
-from tulle.measure.slice_jobs import Amount, FrequencyJob, SliceColumn, SliceJob
+from tulle.measure.slice_jobs import Amount, SliceColumn, SliceJob
 from tulle.privacy.units import Owner, Unit
 
 MICROS = 1_000_000
@@ -183,7 +183,7 @@ class LogTables:
 def tables_for(
     log: AdLog,
     types: LogTypes,
-    jobs: Sequence[SliceJob | FrequencyJob],
+    jobs: Sequence[SliceJob],
     *,
     attributions: Sequence[Attribution] = (),
     unit: Unit | None = None,
@@ -198,7 +198,7 @@ def tables_for(
       unit: Who is protected.
     """
     slices = [column for job in jobs for column in job.slices]
-    amounts = [amount for job in jobs if isinstance(job, SliceJob) for amount in job.amounts]
+    amounts = [amount for job in jobs for amount in job.amounts]
     roles = role_columns(log, attributions, needs_kind=any(job.only_kinds for job in jobs))
     if unit is not None and unit.owner is Owner.USER_PUBLISHER and log.columns.publisher:
         roles.append(CarriedColumn("publisher", log.columns.publisher))

@@ -18,7 +18,6 @@ from tulle.measure.engines.bounding import Bounding
 from tulle.measure.engines.contributions import (
     Contributions,
     check_job,
-    check_keys,
     keys_frame,
     result_slices,
     slice_columns,
@@ -36,15 +35,10 @@ from tulle.measure.engines.log_tables import (
 from tulle.measure.engines.matching import Matching
 from tulle.measure.engines.sql_text import SALT, column_list, salt_frame
 from tulle.measure.slice_jobs import (
-    Amount,
-    Bounds,
-    Frequencies,
-    FrequencyJob,
     SliceJob,
     SliceTotals,
     Subject,
 )
-from tulle.privacy.fields import check_count
 from tulle.privacy.units import Unit
 
 MAX_TOTAL_STEPS = 1 << 62
@@ -73,7 +67,8 @@ def slice_totals(
     Privacy:
       Releases nothing: totals are exact. Without one unit's rows they differ by at most
       `bounds.max_steps_per_unit(steps)` in L1, and in `max_slices_per_unit` slices by at most
-      `max_steps_per_slice` each. Units of one row: as the rule says. Relies on: `check_log`.
+      `max_steps_per_slice` each; of a histogram, one cell of each of these slices differs by 1.
+      Units of one row: as the rule says. Relies on: `check_log`.
     """
     if not jobs:
         return []
@@ -90,29 +85,6 @@ def slice_totals(
     )
     results = engine.run(program)
     return [_totals_of(job, rows) for job, rows in zip(jobs, results, strict=True)]
-
-
-def frequencies(
-    engine: Engine, log: AdLog, jobs: Sequence[FrequencyJob], *, unit: Unit, salt: bytes
-) -> list[Frequencies]:
-    """Frequency histograms of every job.
-
-    Args:
-      engine: Where it runs.
-      log: Log, whose impressions alone are read.
-      jobs: What is counted.
-      unit: Who is reached, and whose rows are bounded together.
-      salt: Key of at least 16 secret random bytes, new for every run. Sensitive: never log it.
-
-    Privacy:
-      Releases nothing: histograms are exact. Without one unit's rows at most
-      `max_slices_per_unit` cells change, each by 1. Relies on: `check_log`.
-    """
-    if not jobs:
-        return []
-    tables = tables_for(log, log_types(engine, log), jobs, unit=unit)
-    results = engine.run(frequency_program(tables, jobs, unit=unit, salt=salt))
-    return [_frequencies_of(job, rows) for job, rows in zip(jobs, results, strict=True)]
 
 
 def totals_program(
@@ -140,6 +112,8 @@ def totals_program(
     steps: list[Step] = []
     for job in jobs:
         check_job(job)
+        if job.is_histogram and unit.owner.is_one_row:
+            raise ConfigError(f"unit={unit} is one row and has no frequency; use Unit.user().")
         check_unit(job, unit=unit, attribution=attribution, columns=tables.log.columns)
     if attribution is not None and any(job.subject is Subject.CONVERSIONS for job in jobs):
         window = unit.window_seconds
@@ -161,43 +135,15 @@ def totals_program(
     )
 
 
-def frequency_program(
-    tables: LogTables, jobs: Sequence[FrequencyJob], *, unit: Unit, salt: bytes
-) -> Program:
-    """The steps of `frequencies`; the last of each job is an output.
-
-    Args:
-      tables: The log.
-      jobs: What is counted.
-      unit: Who is reached, and whose rows are bounded together.
-      salt: Key of at least 16 secret random bytes. Sensitive: never log it.
-    """
-    if unit.owner.is_one_row:
-        raise ConfigError(f"unit={unit} is one row and has no frequency; use Unit.user().")
-    frames = {SALT: salt_frame(salt)}
-    steps = [tables.step(Side.IMPRESSION, name="imp")]
-    outputs = []
-    for index, job in enumerate(jobs):
-        prefix = f"job{index}"
-        check_keys(job)
-        slice_job = _as_slice_job(job)
-        check_unit(slice_job, unit=unit, attribution=None, columns=tables.log.columns)
-        steps += _bounded_steps(prefix, slice_job, tables, unit)
+def _total_steps(prefix: str, job: SliceJob, tables: LogTables, unit: Unit) -> list[Step]:
+    """Steps from `credited` or `imp` to the totals, or the cells, of one job."""
+    steps = _bounded_steps(prefix, job, tables, unit)
+    if job.is_histogram:
         cells = column_list([*slice_texts(job, table="b"), "b.x0 AS x0"])
         group = column_list((*slice_columns(job), "x0"), "b")
         source = f"{steps[-1].name} b"
         sql = f"SELECT {cells}, COUNT(*) AS num_units FROM {source} GROUP BY {group}"
-        steps.append(Step(f"{prefix}_cells", sql))
-        outputs.append(steps[-1].name)
-        if job.keys is not None and job.slices:
-            frames[f"{prefix}_keys"] = keys_frame(job)
-    sources = log_sources(tables.log)
-    return Program(tables=sources, frames=frames, steps=tuple(steps), outputs=tuple(outputs))
-
-
-def _total_steps(prefix: str, job: SliceJob, tables: LogTables, unit: Unit) -> list[Step]:
-    """Steps from `credited` or `imp` to the totals of one job."""
-    steps = _bounded_steps(prefix, job, tables, unit)
+        return [*steps, Step(f"{prefix}_cells", sql)]
     amounts = [f"x{index}" for index in range(len(job.amount_names))]
     some = " + ".join(amounts)
     number = "num" if job.bounds is None else "1"
@@ -230,11 +176,16 @@ def _bounded_steps(prefix: str, job: SliceJob, tables: LogTables, unit: Unit) ->
 def _totals_of(job: SliceJob, rows: Rows) -> SliceTotals:
     slices, places = result_slices(job, rows)
     num_slices = slices.height if job.slices else 1
-    raw_steps = np.zeros((num_slices, len(job.amount_names)), np.int64)
+    raw_steps = np.zeros((num_slices, job.num_columns), np.int64)
     raw_unit_counts = np.zeros(num_slices, np.int64)
-    for index in range(len(job.amount_names)):
-        raw_steps[places, index] = np.asarray(rows[f"x{index}"], np.int64)
-    raw_unit_counts[places] = np.asarray(rows["num_units"], np.int64)
+    num_units = np.asarray(rows["num_units"], np.int64)
+    if job.is_histogram:
+        raw_steps[places, np.asarray(rows["x0"], np.int64) - 1] = num_units
+        raw_unit_counts = raw_steps.sum(axis=1)
+    else:
+        for index in range(job.num_columns):
+            raw_steps[places, index] = np.asarray(rows[f"x{index}"], np.int64)
+        raw_unit_counts[places] = num_units
     return SliceTotals(slices=slices, raw_steps=raw_steps, raw_unit_counts=raw_unit_counts)
 
 
@@ -250,32 +201,3 @@ def _check_overflow(engine: Engine, log: AdLog, jobs: Sequence[SliceJob]) -> Non
             f"steps={largest} are too fine for a log of this size: totals could pass 2^62. "
             "Use fewer steps, or measure in parts."
         )
-
-
-def _as_slice_job(job: FrequencyJob) -> SliceJob:
-    check_count("max_frequency", job.max_frequency)
-    if any(column.side is Side.CONVERSION for column in job.slices):
-        raise ConfigError(f"job {job.name!r} counts impressions; slice it by their columns.")
-    if job.max_slices_per_unit is None and job.slices:
-        raise ConfigError(f"job {job.name!r}: set max_slices_per_unit; a unit may be in many.")
-    return SliceJob(
-        name=job.name,
-        subject=Subject.IMPRESSIONS,
-        slices=job.slices,
-        amounts=(Amount(name="impressions"),),
-        bounds=Bounds(
-            max_per_slice=job.max_frequency, max_slices_per_unit=job.max_slices_per_unit or 1
-        ),
-        steps=1,
-        keys=job.keys,
-        only_kinds=job.only_kinds,
-    )
-
-
-def _frequencies_of(job: FrequencyJob, rows: Rows) -> Frequencies:
-    slices, places = result_slices(job, rows)
-    num_slices = slices.height if job.slices else 1
-    raw_counts = np.zeros((num_slices, job.max_frequency), np.int64)
-    columns = np.asarray(rows["x0"], np.int64) - 1
-    raw_counts[places, columns] = np.asarray(rows["num_units"], np.int64)
-    return Frequencies(slices=slices, raw_counts=raw_counts)

@@ -10,7 +10,7 @@ from tulle.measure.queries.answers import units_to_be_found
 from tulle.measure.queries.query import MeasureConfig, Quantity, Query
 from tulle.measure.queries.query_plans import PlannedQuery, plan_queries
 from tulle.measure.queries.slice_queries import ReachQuery
-from tulle.measure.slice_jobs import Bounds, FrequencyJob, SliceColumn, SliceJob
+from tulle.measure.slice_jobs import Bounds, SliceColumn, SliceJob
 from tulle.privacy.events import Composed, Event
 from tulle.privacy.fields import Scalar
 from tulle.privacy.guarantee import Guarantee
@@ -41,21 +41,10 @@ class MeasurePlan:
         }
 
     @property
-    def slice_jobs(self) -> list[SliceJob]:
-        """All tables of totals, in the order of the queries."""
-        return [
-            job for query in self.queries if not isinstance(query, ReachQuery) for job in query.jobs
-        ]
-
-    @property
-    def frequency_jobs(self) -> list[FrequencyJob]:
-        """All tables of frequencies, in the order of the queries."""
-        return [query.job for query in self.queries if isinstance(query, ReachQuery)]
-
-    @property
-    def jobs(self) -> list[SliceJob | FrequencyJob]:
-        """Everything that an engine computes."""
-        return [*self.slice_jobs, *self.frequency_jobs]
+    def jobs(self) -> list[SliceJob]:
+        """Everything that an engine computes: totals in the order of the queries, then reach."""
+        every = [job for query in self.queries for job in query.jobs]
+        return sorted(every, key=lambda job: job.is_histogram)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -23,12 +23,11 @@ from tulle.measure.engines.emitted_sql import ExportedTotals, check_result_names
 from tulle.measure.engines.engine import Engine
 from tulle.measure.engines.log_checks import check_log
 from tulle.measure.engines.matching import channel_sets
-from tulle.measure.engines.totals import frequencies, slice_totals
+from tulle.measure.engines.totals import slice_totals
 from tulle.measure.queries.measure_plan import Circumstances, MeasurePlan, make_measure_plan
 from tulle.measure.queries.measure_record import MeasureRecord, channel_table
 from tulle.measure.queries.query import MeasureConfig
-from tulle.measure.queries.slice_queries import ReachQuery
-from tulle.measure.slice_jobs import Frequencies, SliceColumn, SliceTotals
+from tulle.measure.slice_jobs import SliceColumn, SliceJob, SliceTotals
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.privacy.guarantee import round_down
 from tulle.privacy.plan import Plan
@@ -133,8 +132,7 @@ class NumberDraw:
     ) -> None:
         self._plan, self._source, self._rng, self._options = plan, source, rng, options
         self._salt = fresh_salt(rng)
-        self._slices: list[SliceTotals] = []
-        self._frequencies: list[Frequencies] = []
+        self._totals: dict[SliceJob, SliceTotals] = {}
 
     def check(self) -> None:
         """Adds up within bounds, and refuses a log that cannot be measured."""
@@ -189,14 +187,9 @@ class NumberDraw:
         if self._plan.config.game is not None:
             tables.append(channel_table(self._learnt(), confidence=confidence))
         self._options.say("adding noise")
-        slices, frequency_tables = iter(self._slices), iter(self._frequencies)
         for query in self._plan.queries:
-            if isinstance(query, ReachQuery):
-                found = next(frequency_tables)
-                tables.append(query.answer(found, confidence=confidence, rng=rng))
-            else:
-                totals = [next(slices) for _ in query.jobs]
-                tables.append(query.answer(totals, confidence=confidence, rng=rng))
+            totals = [self._totals[job] for job in query.jobs]
+            tables.append(query.answer(totals, confidence=confidence, rng=rng))
         return MeasureRecord(
             plan=self._plan.plan,
             tables=tuple(tables),
@@ -220,11 +213,13 @@ class NumberDraw:
         return model
 
     def _add_up(self, engine: Engine, attribution: Attribution | None) -> None:
-        log, unit = self._plan.config.log, self._plan.config.unit
-        jobs, frequency_jobs = self._plan.slice_jobs, self._plan.frequency_jobs
+        log, unit, salt = self._plan.config.log, self._plan.config.unit, self._salt
         self._options.say("adding up within bounds")
-        self._slices = slice_totals(engine, log, attribution, jobs, unit=unit, salt=self._salt)
-        self._frequencies = frequencies(engine, log, frequency_jobs, unit=unit, salt=self._salt)
+        # Apart, so that columns which only reach needs take no part in the order of touches.
+        for is_histogram, credited_by in ((False, attribution), (True, None)):
+            jobs = [job for job in self._plan.jobs if job.is_histogram is is_histogram]
+            found = slice_totals(engine, log, credited_by, jobs, unit=unit, salt=salt)
+            self._totals |= dict(zip(jobs, found, strict=True))
         if log_state(log) != self._state:
             raise DataError("a file of the log changed while it was read; measure it again.")
 
@@ -238,8 +233,7 @@ class NumberDraw:
             )
         check_result_names(self._plan.jobs)
         self._options.say("reading totals")
-        self._slices = [source.slice_totals(job) for job in self._plan.slice_jobs]
-        self._frequencies = [source.frequencies(job) for job in self._plan.frequency_jobs]
+        self._totals = {job: source.slice_totals(job) for job in self._plan.jobs}
 
 
 def fresh_salt(rng: NoiseSource) -> bytes:

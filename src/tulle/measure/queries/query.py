@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import enum
+from collections.abc import Iterator
 
 import polars as pl
 
@@ -132,24 +133,12 @@ class Query:
         check_text("name", self.name)
         if not 0 < self.share < float("inf"):
             raise ConfigError(f"share={self.share} of query {self.name!r} must be > 0 and finite.")
-        names = [column.name for column in self.slices]
-        if len({name.casefold() for name in names}) < len(names):
-            raise ConfigError(
-                f"query {self.name!r} names the slice {_repeated(names)!r} twice, where case makes "
-                "no difference."
-            )
-        if taken := [name for name in names if name.casefold() in _TAKEN_NAMES]:
-            raise ConfigError(
-                f"query {self.name!r}: slice {taken[0]!r} has the name of a result column; "
-                "rename the column."
-            )
-        if not self.slices and self.keys is not None:
-            raise ConfigError(f"query {self.name!r} has keys and no slices; name the slices.")
-        _check_keys(self)
-        _check_values(self)
-        _check_sides(self)
-        _check_reach(self)
-        _check_structure(self)
+        if self.quantity is Quantity.REACH:
+            check_count("max_frequency", self.max_frequency)
+        by_kind = (_slice_problems, _key_problems, _value_problems, _side_problems)
+        for problems in (*by_kind, _reach_problems, _structure_problems):
+            for problem in problems(self):
+                raise ConfigError(f"query {self.name!r}{problem}")
 
     @property
     def main_metric(self) -> str:
@@ -293,134 +282,124 @@ class MeasureConfig:
             raise ConfigError(f"game_share={self.game_share} must be in (0, 1), e.g. 0.2.")
 
 
-def _repeated(names: list[str]) -> str:
+# What is wrong with a query, each as the rest of a sentence that begins with its name.
+
+
+def _slice_problems(query: Query) -> Iterator[str]:
+    names = [column.name for column in query.slices]
     folded = [name.casefold() for name in names]
-    return next(name for name in names if folded.count(name.casefold()) > 1)
+    for name in names:
+        if folded.count(name.casefold()) > 1:
+            yield f" names the slice {name!r} twice, where case makes no difference."
+    for name in names:
+        if name.casefold() in _TAKEN_NAMES:
+            yield f": slice {name!r} has the name of a result column; rename the column."
+    if not query.slices and query.keys is not None:
+        yield " has keys and no slices; name the slices."
 
 
-def _check_keys(query: Query) -> None:
-    if query.keys is None:
+def _key_problems(query: Query) -> Iterator[str]:
+    keys = query.keys
+    if keys is None:
         limit = query.max_slices_per_unit
         if query.quantity is not Quantity.REACH and query.bounds is not None:
             limit = query.bounds.max_slices_per_unit
         is_bounded = limit is not None or query.bounds is query.base_bounds is None
         if query.has_private_keys and not is_bounded:
-            raise ConfigError(
-                f"query {query.name!r} finds its slices privately and needs max_slices_per_unit; "
-                "set it, or give the slices as keys."
+            yield (
+                " finds its slices privately and needs max_slices_per_unit; set it, or give the "
+                "slices as keys."
             )
         return
     names = [column.name for column in query.slices]
-    if query.keys.columns != names:
-        raise ConfigError(
-            f"query {query.name!r}: keys have the columns {query.keys.columns}, slices are {names}."
-        )
-    if not 0 < query.keys.height <= MAX_SLICES:
-        raise ConfigError(f"query {query.name!r} needs between 1 and {MAX_SLICES:,} keys.")
-    if any(dtype != pl.String for dtype in query.keys.dtypes) or query.keys.null_count().row(0) != (
-        0,
-    ) * len(names):
-        raise ConfigError(f"query {query.name!r}: keys must be text without nulls.")
-    if query.keys.is_duplicated().any():
-        raise ConfigError(f"query {query.name!r} has a key twice; name each slice once.")
+    if keys.columns != names:
+        yield f": keys have the columns {keys.columns}, slices are {names}."
+    if not 0 < keys.height <= MAX_SLICES:
+        yield f" needs between 1 and {MAX_SLICES:,} keys."
+    if any(column.dtype != pl.String or column.null_count() for column in keys):
+        yield ": keys must be text without nulls."
+    if keys.is_duplicated().any():
+        yield " has a key twice; name each slice once."
 
 
-def _check_values(query: Query) -> None:
-    is_about_value = query.quantity in {Quantity.VALUE, Quantity.AVERAGE}
-    if is_about_value != bool(query.values):
-        raise ConfigError(
-            f"query {query.name!r}: values (with their clip) are for value and average, which "
-            "need them."
-        )
+def _value_problems(query: Query) -> Iterator[str]:
+    if (query.quantity in {Quantity.VALUE, Quantity.AVERAGE}) != bool(query.values):
+        yield ": values (with their clip) are for value and average, which need them."
     if any(amount.column is None for amount in query.values):
-        raise ConfigError(
-            f"query {query.name!r}: each of values needs its column; name it, or for a clip alone "
-            "the value column in [columns]."
+        yield (
+            ": each of values needs its column; name it, or for a clip alone the value column in "
+            "[columns]."
         )
     if query.quantity is Quantity.VALUE and (len(query.values) != 1 or query.values[0].share != 1):
-        raise ConfigError(
-            f"query {query.name!r}: value takes one column; ask for the average of several."
-        )
+        yield ": value takes one column; ask for the average of several."
     if sum(amount.share for amount in query.values) > 1 + 1e-12:
-        raise ConfigError(f"query {query.name!r}: shares of values must add up to 1 at most.")
+        yield ": shares of values must add up to 1 at most."
 
 
-def _check_sides(query: Query) -> None:
-    if query.counts_unattributed and query.quantity is Quantity.RATE:
-        raise ConfigError(
-            f"query {query.name!r}: a rate is about impressions; conversions without one have no "
-            "part in it."
-        )
-    if query.quantity in {Quantity.IMPRESSIONS, Quantity.REACH, Quantity.RATE}:
+def _side_problems(query: Query) -> Iterator[str]:
+    is_rate = query.quantity is Quantity.RATE
+    if query.counts_unattributed and is_rate:
+        yield ": a rate is about impressions; conversions without one have no part in it."
+    if is_rate or not query.quantity.needs_conversions:
         for column in query.slices:
             if column.side is Side.CONVERSION:
-                raise ConfigError(
-                    f"query {query.name!r} is about impressions, and slice {column.name!r} is a "
-                    "column of the conversions; slice by columns of impressions."
+                yield (
+                    f" is about impressions, and slice {column.name!r} is a column of the "
+                    "conversions; slice by columns of impressions."
                 )
-    if (
-        query.base_kinds
-        and query.quantity.needs_conversions
-        and query.quantity is not Quantity.RATE
-    ):
-        raise ConfigError(
-            f"query {query.name!r}: base_kinds are for rate, impressions and reach; attribution "
-            "chooses kinds by its rule."
+    elif query.base_kinds:
+        yield (
+            ": base_kinds are for rate, impressions and reach; attribution chooses kinds by its "
+            "rule."
         )
-    if (query.base_bounds is not None) and query.quantity is not Quantity.RATE:
-        raise ConfigError(f"query {query.name!r}: base_bounds are for rate.")
+    if query.base_bounds is not None and not is_rate:
+        yield ": base_bounds are for rate."
 
 
-def _check_reach(query: Query) -> None:
+def _reach_problems(query: Query) -> Iterator[str]:
+    has_limit = query.max_slices_per_unit is not None
     if query.quantity is not Quantity.REACH:
-        if query.max_slices_per_unit is not None:
-            raise ConfigError(
-                f"query {query.name!r}: set max_slices_per_unit within bounds; here it is for "
-                "reach."
-            )
+        if has_limit:
+            yield ": set max_slices_per_unit within bounds; here it is for reach."
         return
-    check_count("max_frequency", query.max_frequency)
     if query.bounds is not None:
-        raise ConfigError(
-            f"query {query.name!r}: reach is bounded by max_frequency and max_slices_per_unit."
-        )
-    if query.slices and query.max_slices_per_unit is None:
-        raise ConfigError(f"query {query.name!r}: reach by slices needs max_slices_per_unit.")
-    if not query.slices and query.max_slices_per_unit is not None:
-        raise ConfigError(f"query {query.name!r} has no slices; leave max_slices_per_unit out.")
+        yield ": reach is bounded by max_frequency and max_slices_per_unit."
+    if query.slices and not has_limit:
+        yield ": reach by slices needs max_slices_per_unit."
+    if not query.slices and has_limit:
+        yield " has no slices; leave max_slices_per_unit out."
 
 
-def _check_structure(query: Query) -> None:
+def _structure_problems(query: Query) -> Iterator[str]:
     if query.levels is not None:
         if not query.quantity.is_additive:
-            raise ConfigError(
-                f"query {query.name!r}: levels add up, and {query.quantity.value} does not; ask "
-                "for conversions, value or impressions."
+            yield (
+                f": levels add up, and {query.quantity.value} does not; ask for conversions, value "
+                "or impressions."
             )
         leaves = {column.name for column in query.slices}
         if set(query.levels.columns[-1]) != leaves:
-            raise ConfigError(
-                f"query {query.name!r}: the last of levels must have all slices {sorted(leaves)}."
-            )
-    if query.has_running_totals:
-        is_days = len(query.slices) == 1 and query.slices[0].is_day
-        if not (is_days and query.quantity.is_additive and query.keys is not None):
-            raise ConfigError(
-                f"query {query.name!r}: running totals are of conversions, value or impressions "
-                "by the slice day alone, with its first and last day as keys."
-            )
-        if query.levels is not None:
-            raise ConfigError(f"query {query.name!r}: running totals make their own levels.")
-        _check_consecutive(query.name, query.keys.to_series().to_list())
+            yield f": the last of levels must have all slices {sorted(leaves)}."
+    if not query.has_running_totals:
+        return
+    is_days = len(query.slices) == 1 and query.slices[0].is_day
+    if not (is_days and query.quantity.is_additive and query.keys is not None):
+        yield (
+            ": running totals are of conversions, value or impressions by the slice day alone, "
+            "with its first and last day as keys."
+        )
+    elif query.levels is not None:
+        yield ": running totals make their own levels."
+    elif not _are_consecutive(query.keys.to_series().to_list()):
+        yield (
+            ": running totals go from day to day; give its first and last day as keys, or every "
+            "day between them in order."
+        )
 
 
-def _check_consecutive(name: str, days: list[str]) -> None:
+def _are_consecutive(days: list[str]) -> bool:
     try:
         numbers = [datetime.date.fromisoformat(day).toordinal() for day in days]
     except ValueError:
-        numbers = []
-    if numbers != list(range(numbers[0], numbers[0] + len(numbers)) if numbers else [None]):
-        raise ConfigError(
-            f"query {name!r}: running totals go from day to day; give its first and last day as "
-            "keys, or every day between them in order."
-        )
+        return False
+    return numbers == list(range(numbers[0], numbers[0] + len(numbers)))

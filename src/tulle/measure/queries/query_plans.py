@@ -16,7 +16,7 @@ from tulle.measure.queries.query_noise import BudgetShares, NoiseBudget, Sensiti
 from tulle.measure.queries.slice_queries import FlatQuery, NoisyJob, ReachQuery
 from tulle.measure.queries.tree_query import TreeQuery, level_shares, tree_budget
 from tulle.measure.reach import FrequencyConfig
-from tulle.measure.slice_jobs import FINE_STEPS, Amount, Bounds, FrequencyJob, SliceJob, Subject
+from tulle.measure.slice_jobs import FINE_STEPS, Amount, Bounds, SliceJob, Subject, frequency_job
 from tulle.measure.trees.slice_tree import day_tree
 from tulle.privacy.units import Adjacency, Owner, Unit
 
@@ -130,9 +130,9 @@ class _Planner:
         _check_owner_columns(self._config)
         check_reach_unit(self._config, query)
         limit = query.max_slices_per_unit
-        job = FrequencyJob(
-            name=query.name,
-            slices=query.slices,
+        job = frequency_job(
+            query.name,
+            query.slices,
             max_frequency=query.max_frequency,
             max_slices_per_unit=limit,
             keys=query.keys,

@@ -19,13 +19,12 @@ from tulle.measure.queries.answers import (
     SliceNumbers,
     answer_frame,
     chosen_slices,
-    rows_of,
     steps_of,
 )
 from tulle.measure.queries.query import Quantity, Query
 from tulle.measure.queries.query_noise import StepNoise
 from tulle.measure.reach import FrequencyConfig, Range, divided, release_frequencies, share_range
-from tulle.measure.slice_jobs import Frequencies, FrequencyJob, SliceJob, SliceTotals
+from tulle.measure.slice_jobs import Frequencies, SliceJob, SliceTotals
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
 from tulle.mechanisms.key_selection import KeySelectionConfig
 from tulle.privacy.events import Composed, Event
@@ -102,9 +101,15 @@ class ReachQuery:
     """A query about reach whose noise is fixed. Every field is public information."""
 
     query: Query
-    job: FrequencyJob
+    job: SliceJob
+    """The histogram of each slice."""
     config: FrequencyConfig
     selection: KeySelectionConfig | None
+
+    @property
+    def jobs(self) -> tuple[SliceJob, ...]:
+        """What the engine computes."""
+        return (self.job,)
 
     def event(self) -> Event:
         """What the table costs."""
@@ -122,11 +127,13 @@ class ReachQuery:
         ).reach(0)
         return released.noise_stddev, released.interval.high - released.value
 
-    def answer(self, found: Frequencies, *, confidence: float, rng: NoiseSource) -> AnswerTable:
+    def answer(
+        self, totals: Sequence[SliceTotals], *, confidence: float, rng: NoiseSource
+    ) -> AnswerTable:
         """The released table.
 
         Args:
-          found: Exact totals, in the order of the jobs.
+          totals: Exact histograms, in the order of the jobs.
           confidence: Probability with which each interval holds its number.
           rng: Source of the noise. Sensitive: never log or save its state.
 
@@ -134,12 +141,10 @@ class ReachQuery:
           Unit: that of the plan, add-remove. Event: `event()`. Relies on: a unit is in at
           most `max_slices_per_unit` slices and in one bucket of each.
         """
-        raw_unit_counts = found.raw_counts.sum(axis=1)
-        slices = chosen_slices(found.slices, raw_unit_counts, self.selection, rng=rng)
-        if self.selection is not None:
-            raw_counts = found.raw_counts[rows_of(found.slices, slices).to_numpy()]
-            found = Frequencies(slices=slices, raw_counts=raw_counts)
-        released = release_frequencies(found, self.config, rng=rng, confidence=confidence)
+        (found,) = totals
+        slices = chosen_slices(found.slices, found.raw_unit_counts, self.selection, rng=rng)
+        kept = Frequencies(slices=slices, raw_counts=steps_of(found, slices))
+        released = release_frequencies(kept, self.config, rng=rng, confidence=confidence)
         metric = (
             pl.when(pl.col("k").is_null() | (pl.col("metric") == "reach"))
             .then(pl.col("metric").str.replace_all("_", " "))
@@ -150,7 +155,7 @@ class ReachQuery:
             .otherwise(pl.format("{} frequency", "k"))
         )
         frame = released.table().with_columns(metric=metric)
-        columns = (*found.slices.columns, "metric", "value", "low", "high", "noise_stddev")
+        columns = (*slices.columns, "metric", "value", "low", "high", "noise_stddev")
         return AnswerTable(
             name=self.query.name,
             frame=frame.select(columns),

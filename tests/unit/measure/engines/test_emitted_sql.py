@@ -26,8 +26,8 @@ from tulle.measure.attribution.rules import (
 from tulle.measure.engines.duckdb_engine import DuckDBEngine
 from tulle.measure.engines.emitted_sql import ExportedTotals, emit_sql, result_name
 from tulle.measure.engines.sql_text import DIALECTS, translate
-from tulle.measure.engines.totals import frequencies, slice_totals
-from tulle.measure.slice_jobs import FINE_STEPS, Bounds, FrequencyJob, SliceJob, Subject
+from tulle.measure.engines.totals import slice_totals
+from tulle.measure.slice_jobs import FINE_STEPS, Bounds, SliceJob, Subject, frequency_job
 from tulle.privacy.units import Unit
 from unit.measure.engines.small_logs import (
     CAMPAIGN,
@@ -194,17 +194,17 @@ JOBS_OF_EXPORTED_TOTALS = [
 ]
 
 
-def frequency_job(*, with_keys: bool) -> FrequencyJob:
-    return FrequencyJob(
-        name="How often?",
-        slices=(CAMPAIGN,),
+def how_often(*, with_keys: bool) -> SliceJob:
+    return frequency_job(
+        "How often?",
+        (CAMPAIGN,),
         max_frequency=3,
         max_slices_per_unit=1,
         keys=pl.DataFrame({"campaign": ["b", "c"]}) if with_keys else None,
     )
 
 
-def export(log: AdLog, job: SliceJob | FrequencyJob, folder: Path, form: str) -> None:
+def export(log: AdLog, job: SliceJob, folder: Path, form: str) -> None:
     """Runs the script as another engine would, and saves what it returns."""
     script = emit_sql(
         log, LINEAR, [job], unit=Unit.user(), dialect="duckdb", times_are_seconds=True
@@ -238,14 +238,14 @@ def test_totals_come_back_as_they_are(number: int, form: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("with_keys", [True, False])
 def test_frequencies_come_back_as_they_are(with_keys: bool, tmp_path: Path) -> None:
-    log, job = quoted_log(), frequency_job(with_keys=with_keys)
+    log, job = quoted_log(), how_often(with_keys=with_keys)
     export(log, job, tmp_path, "parquet")
     with DuckDBEngine(num_threads=1) as engine:
-        (expected,) = frequencies(engine, log, [job], unit=Unit.user(), salt=SALT)
-    found = ExportedTotals(tmp_path).frequencies(job)
+        (expected,) = slice_totals(engine, log, None, [job], unit=Unit.user(), salt=SALT)
+    found = ExportedTotals(tmp_path).slice_totals(job)
     assert found.slices.equals(expected.slices)
-    assert expected.raw_counts.any()
-    np.testing.assert_array_equal(found.raw_counts, expected.raw_counts)
+    assert expected.raw_steps.any()
+    np.testing.assert_array_equal(found.raw_steps, expected.raw_steps)
 
 
 def one_row(**changes: object) -> pl.DataFrame:
@@ -284,8 +284,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_frequency_out_of_range_is_refused(tmp_path: Path) -> None:
-    job = frequency_job(with_keys=True)
+    job = how_often(with_keys=True)
     frame = pl.DataFrame({"campaign": ["b"], "frequency": [4], "num_units": [1]})
     frame.write_parquet(tmp_path / f"{result_name(job)}.parquet")
     with pytest.raises(DataError, match="from 1 to 3"):
-        ExportedTotals(tmp_path).frequencies(job)
+        ExportedTotals(tmp_path).slice_totals(job)

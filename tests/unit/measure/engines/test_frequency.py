@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tulle.errors import ConfigError
 from tulle.measure.engines.duckdb_engine import DuckDBEngine
-from tulle.measure.engines.totals import frequencies
-from tulle.measure.slice_jobs import FrequencyJob
+from tulle.measure.engines.totals import slice_totals
+from tulle.measure.slice_jobs import SliceJob, frequency_job
 from tulle.privacy.units import Unit
 from unit.measure.engines.log_oracle import md5, slice_of, unit_of
 from unit.measure.engines.small_logs import (
@@ -27,7 +27,7 @@ from unit.measure.engines.small_logs import (
 KEYS = pl.DataFrame({"campaign": ["zz", "b", "(null)"]})
 
 
-def oracle_cells(rows, job: FrequencyJob, unit: Unit) -> Counter:
+def oracle_cells(rows, job: SliceJob, unit: Unit) -> Counter:
     seen = Counter()
     for row in rows:
         if not job.only_kinds or row["kind"] in job.only_kinds:
@@ -39,8 +39,8 @@ def oracle_cells(rows, job: FrequencyJob, unit: Unit) -> Counter:
         own.sort(
             key=lambda key: md5(SALT.hex(), *owner, *(key if numbers is None else [numbers[key]]))
         )
-        for key in own[: job.max_slices_per_unit]:
-            cells[key, min(seen[owner, key], job.max_frequency)] += 1
+        for key in own[: job.bounds.max_slices_per_unit]:
+            cells[key, min(seen[owner, key], job.num_columns)] += 1
     return cells
 
 
@@ -57,7 +57,7 @@ def oracle_cells(rows, job: FrequencyJob, unit: Unit) -> Counter:
 def test_histograms_agree_with_the_oracle(
     engine, unit, rows, slices, max_frequency, max_slices, only_kinds, has_keys
 ) -> None:
-    job = FrequencyJob(
+    job = frequency_job(
         name="reach",
         slices=slices,
         max_frequency=max_frequency,
@@ -65,11 +65,11 @@ def test_histograms_agree_with_the_oracle(
         keys=KEYS if has_keys and len(slices) == 1 else None,
         only_kinds=only_kinds,
     )
-    (result,) = frequencies(engine, log_of(rows, []), [job], unit=unit, salt=SALT)
+    (result,) = slice_totals(engine, log_of(rows, []), None, [job], unit=unit, salt=SALT)
     keys = list(result.slices.iter_rows()) if slices else [()]
     found = {
         (key, column + 1): int(count)
-        for key, counts in zip(keys, result.raw_counts, strict=True)
+        for key, counts in zip(keys, result.raw_steps, strict=True)
         for column, count in enumerate(counts)
         if count
     }
@@ -81,21 +81,20 @@ def test_histograms_agree_with_the_oracle(
 def test_what_has_no_frequency_is_refused(engine: DuckDBEngine) -> None:
     log = log_of([], [])
     settings_ = {"name": "reach", "max_frequency": 3, "keys": None}
-    job = FrequencyJob(slices=(CAMPAIGN,), max_slices_per_unit=1, **settings_)
+    job = frequency_job(slices=(CAMPAIGN,), max_slices_per_unit=1, **settings_)
     with pytest.raises(ConfigError, match="one row"):
-        frequencies(engine, log, [job], unit=Unit.impression(), salt=SALT)
-    unbounded = FrequencyJob(slices=(CAMPAIGN,), max_slices_per_unit=None, **settings_)
+        slice_totals(engine, log, None, [job], unit=Unit.impression(), salt=SALT)
     with pytest.raises(ConfigError, match="max_slices_per_unit"):
-        frequencies(engine, log, [unbounded], unit=Unit.user(), salt=SALT)
-    of_sales = FrequencyJob(slices=(TYPE,), max_slices_per_unit=1, **settings_)
+        frequency_job(slices=(CAMPAIGN,), max_slices_per_unit=None, **settings_)
+    of_sales = frequency_job(slices=(TYPE,), max_slices_per_unit=1, **settings_)
     with pytest.raises(ConfigError, match="counts impressions"):
-        frequencies(engine, log, [of_sales], unit=Unit.user(), salt=SALT)
+        slice_totals(engine, log, None, [of_sales], unit=Unit.user(), salt=SALT)
 
 
 def test_a_job_of_totals_and_one_of_frequencies_have_the_same_reach(engine) -> None:
     rows = [ONE_IMPRESSION | {"user": user} for user in (1, 1, 2, 3, 3, 3)]
-    job = FrequencyJob(
+    job = frequency_job(
         name="reach", slices=(), max_frequency=2, max_slices_per_unit=None, keys=None
     )
-    (result,) = frequencies(engine, log_of(rows, []), [job], unit=Unit.user(), salt=SALT)
-    assert result.raw_counts.tolist() == [[1, 2]]
+    (result,) = slice_totals(engine, log_of(rows, []), None, [job], unit=Unit.user(), salt=SALT)
+    assert result.raw_steps.tolist() == [[1, 2]]

@@ -329,4 +329,4 @@ def test_kinds_need_a_kind_column(engine: DuckDBEngine) -> None:
 
 def test_impressions_alone_are_a_log(engine: DuckDBEngine) -> None:
     log = dataclasses.replace(log_with(), conversions=None)
-    assert check_log(engine, log)[0] == 10
+    assert check_log(engine, log)[0] == 900

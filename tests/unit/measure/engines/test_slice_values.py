@@ -10,8 +10,8 @@ from tulle.measure.ad_log import AdLog, FrameTable, LogColumns, Side
 from tulle.measure.attribution.rules import Attribution, LastTouch, Linear
 from tulle.measure.engines.credit_tables import credit_totals
 from tulle.measure.engines.duckdb_engine import DuckDBEngine
-from tulle.measure.engines.totals import frequencies, slice_totals
-from tulle.measure.slice_jobs import Bounds, FrequencyJob, SliceColumn, Subject
+from tulle.measure.engines.totals import slice_totals
+from tulle.measure.slice_jobs import Bounds, SliceColumn, Subject, frequency_job
 from tulle.privacy.units import Unit
 from unit.measure.engines.small_logs import SALT, job_of
 
@@ -77,21 +77,18 @@ def test_totals_by_number_and_day_are_those_by_text(
 def test_frequencies_by_number_and_day_are_those_by_text(engine: DuckDBEngine) -> None:
     numbers, texts = logs(pl.Int64)
     (result,), (expected,) = (
-        frequencies(
+        slice_totals(
             engine,
             log,
-            [
-                FrequencyJob(
-                    name="job", slices=slices, max_frequency=3, max_slices_per_unit=4, keys=None
-                )
-            ],
+            None,
+            [frequency_job("job", slices, max_frequency=3, max_slices_per_unit=4, keys=None)],
             unit=Unit.user(),
             salt=SALT,
         )
         for log, slices in ((numbers, (NUMBER, SEEN)), (texts, (NUMBER, SEEN_TEXT)))
     )
     assert result.slices.equals(expected.slices)
-    np.testing.assert_array_equal(result.raw_counts, expected.raw_counts)
+    np.testing.assert_array_equal(result.raw_steps, expected.raw_steps)
 
 
 def counted_by(engine: DuckDBEngine, values: pl.Series, columns: LogColumns) -> dict[str, int]:

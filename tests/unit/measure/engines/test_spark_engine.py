@@ -29,8 +29,8 @@ from tulle.measure.engines.engine import Engine, open_engine
 from tulle.measure.engines.log_checks import check_log
 from tulle.measure.engines.matching import channel_sets
 from tulle.measure.engines.spark_engine import SparkEngine
-from tulle.measure.engines.totals import frequencies, slice_totals
-from tulle.measure.slice_jobs import Bounds, FrequencyJob, Subject
+from tulle.measure.engines.totals import slice_totals
+from tulle.measure.slice_jobs import Bounds, Subject, frequency_job
 from tulle.privacy.units import Unit
 from unit.measure.engines.small_logs import CAMPAIGN, IMPRESSION_DAY, SALT, all_settings_job, job_of
 
@@ -139,14 +139,12 @@ def test_six_models_at_once_are_those_of_duckdb(spark, duckdb, log) -> None:
 
 
 def test_frequencies_paths_and_facts_are_those_of_duckdb(spark, duckdb, log) -> None:
-    job = FrequencyJob(
-        name="reach", slices=(CAMPAIGN,), max_frequency=3, max_slices_per_unit=4, keys=None
-    )
+    job = frequency_job("reach", (CAMPAIGN,), max_frequency=3, max_slices_per_unit=4, keys=None)
     ours, theirs = (
-        frequencies(engine, log, [job], unit=Unit.user(), salt=SALT)[0]
+        slice_totals(engine, log, None, [job], unit=Unit.user(), salt=SALT)[0]
         for engine in (spark, duckdb)
     )
-    assert ours.raw_counts.tolist() == theirs.raw_counts.tolist()
+    assert ours.raw_steps.tolist() == theirs.raw_steps.tolist()
     paths = [
         channel_sets(engine, log, ATTRIBUTIONS[1], CAMPAIGN, unit=Unit.user(), salt=SALT)
         for engine in (spark, duckdb)

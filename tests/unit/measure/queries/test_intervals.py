@@ -16,7 +16,7 @@ from tulle.measure.queries.query_noise import (
     Sensitivity,
     combined_half_width,
 )
-from tulle.measure.slice_jobs import Frequencies, SliceTotals
+from tulle.measure.slice_jobs import SliceTotals
 from tulle.mechanisms.entropy import SeededNoise
 from unit.measure.queries.small_measurements import QUERIES, plan_of, settings
 
@@ -214,11 +214,12 @@ class TestReach:
         (query,) = plan_of(tmp_path, settings("reach")).queries
         rng = np.random.default_rng(8)
         raw_counts = rng.integers(0, 40, (4000, 4))
-        found = Frequencies(
+        found = SliceTotals(
             slices=pl.DataFrame({"campaign": [f"{n:05d}" for n in range(4000)]}),
-            raw_counts=raw_counts,
+            raw_steps=raw_counts,
+            raw_unit_counts=raw_counts.sum(axis=1),
         )
-        table = query.answer(found, confidence=CONFIDENCE, rng=SeededNoise(8))
+        table = query.answer([found], confidence=CONFIDENCE, rng=SeededNoise(8))
         at_least = raw_counts[:, ::-1].cumsum(axis=1)[:, ::-1]
         assert_covered(is_inside(table.frame, "reach", at_least[:, 0]))
         for k in range(2, 5):
@@ -232,20 +233,15 @@ def test_every_query_gives_releases(tmp_path: Path) -> None:
         (query,) = plan_of(tmp_path, settings(name)).queries
         keys = query.query.keys
         num_slices = 1 if keys is None else keys.height
-        if name == "reach":
-            assert keys is not None
-            empty = Frequencies(slices=keys, raw_counts=np.zeros((num_slices, 4), np.int64))
-            table = query.answer(empty, confidence=0.9, rng=SeededNoise(9))
-        else:
-            found = [
-                SliceTotals(
-                    slices=pl.DataFrame() if keys is None else keys,
-                    raw_steps=np.zeros((num_slices, len(job.amount_names)), np.int64),
-                    raw_unit_counts=np.zeros(num_slices, np.int64),
-                )
-                for job in query.jobs
-            ]
-            table = query.answer(found, confidence=0.9, rng=SeededNoise(9))
+        found = [
+            SliceTotals(
+                slices=pl.DataFrame() if keys is None else keys,
+                raw_steps=np.zeros((num_slices, job.num_columns), np.int64),
+                raw_unit_counts=np.zeros(num_slices, np.int64),
+            )
+            for job in query.jobs
+        ]
+        table = query.answer(found, confidence=0.9, rng=SeededNoise(9))
         check_releases(table)
 
 

@@ -373,9 +373,9 @@ class TestExportedTotals:
         folder, out = tmp_path / "exported", tmp_path / "from-totals"
         folder.mkdir()
         out.mkdir()
-        rows = {job: dict.fromkeys(job.amount_names, 10**6) for job in plan.slice_jobs}
-        rows |= {job: {"frequency": 1} for job in plan.frequency_jobs}
-        for job, numbers in rows.items():
+        for job in plan.jobs:
+            totals = dict.fromkeys(job.amount_names, 10**6)
+            numbers = {"frequency": 1} if job.is_histogram else totals
             keys = pl.DataFrame() if job.keys is None else job.keys.head(1)
             wanted = pl.DataFrame([numbers | {"num_units": 10**6}])
             frame = pl.concat([keys, wanted], how="horizontal")

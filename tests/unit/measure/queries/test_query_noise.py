@@ -12,9 +12,9 @@ import pytest
 from statistical.noise_checks import assert_discrete, assert_gaussian, assert_laplace
 from tulle.accounting.accountant import claim_epsilon, verify_plan
 from tulle.errors import ConfigError
-from tulle.measure.queries.slice_queries import FlatQuery, ReachQuery
+from tulle.measure.queries.slice_queries import FlatQuery
 from tulle.measure.queries.tree_query import TreeQuery
-from tulle.measure.slice_jobs import FINE_STEPS, Frequencies, SliceTotals
+from tulle.measure.slice_jobs import FINE_STEPS, SliceTotals
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
 from tulle.mechanisms.gaussian import GaussianConfig
@@ -36,7 +36,7 @@ def nothing(query: Any, num_slices: int) -> list[SliceTotals]:
     return [
         SliceTotals(
             slices=slices,
-            raw_steps=np.zeros((num_slices, len(job.amount_names)), np.int64),
+            raw_steps=np.zeros((num_slices, job.num_columns), np.int64),
             raw_unit_counts=np.zeros(num_slices, np.int64),
         )
         for job in query.jobs
@@ -115,11 +115,7 @@ class TestLaplaceNoise:
         query = planned(tmp_path, "reach", epsilon=0.5)
 
         def sampler(rng: NoiseSource, num_slices: int) -> Any:
-            found = Frequencies(
-                slices=nothing_slices(num_slices),
-                raw_counts=np.zeros((num_slices, 4), np.int64),
-            )
-            frame = query.answer(found, confidence=0.9, rng=rng).frame
+            frame = query.answer(nothing(query, num_slices), confidence=0.9, rng=rng).frame
             return frame.filter(pl.col("metric") == "4+ reach")["value"].to_numpy()
 
         assert_discrete(sampler, discrete_laplace_pmf, scale=2 / 0.5, num_draws=60_000)
@@ -127,10 +123,6 @@ class TestLaplaceNoise:
 
 def drawn_by(noise: Any) -> Any:
     return lambda rng, size: noise.release(np.zeros(size, np.int64), rng=rng)
-
-
-def nothing_slices(num_slices: int) -> pl.DataFrame:
-    return pl.DataFrame({"campaign": [f"{n:07d}" for n in range(num_slices)]})
 
 
 class TestGaussianNoise:
@@ -231,11 +223,7 @@ class TestSelection:
     def test_slices_of_nobody_are_never_published(self, tmp_path: Path, name: str) -> None:
         query = planned(tmp_path, name)
         rng = SeededNoise(4)
-        if isinstance(query, ReachQuery):
-            found = Frequencies(slices=nothing_slices(500), raw_counts=np.zeros((500, 4), np.int64))
-            table = query.answer(found, confidence=0.9, rng=rng)
-        else:
-            table = query.answer(nothing(query, 500), confidence=0.9, rng=rng)
+        table = query.answer(nothing(query, 500), confidence=0.9, rng=rng)
         assert table.frame.height == 0
 
     def test_a_quarter_of_epsilon_finds_slices(self, tmp_path: Path) -> None:
