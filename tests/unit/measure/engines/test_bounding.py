@@ -5,10 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tulle.measure.attribution.rules import Attribution, LastTouch, Linear, PositionBased, TimeDecay
-from tulle.measure.engines.bounding import Bounding
 from tulle.measure.engines.duckdb_engine import DuckDBEngine
 from tulle.measure.engines.engine import Step
-from tulle.measure.engines.totals import slice_totals
+from tulle.measure.engines.totals import Bounding, slice_totals
 from tulle.measure.slice_jobs import FINE_STEPS, Bounds, SliceJob, SliceTotals
 from tulle.privacy.units import Unit
 from unit.measure.engines.small_logs import (

@@ -11,7 +11,7 @@ import pytest
 
 from tulle.errors import ConfigError
 from tulle.measure.ad_log import AdLog, FileTable, FrameTable
-from tulle.measure.engines import bounding
+from tulle.measure.engines import totals
 from tulle.measure.engines.duckdb_engine import DuckDBEngine
 from tulle.measure.engines.engine import Program, Step
 from tulle.measure.engines.sql_text import keyed_draw, keyed_md5, salt_frame
@@ -68,7 +68,7 @@ def test_an_arithmetic_key_fails_the_same_test(engine, monkeypatch) -> None:
         seed = f"CAST({unit} AS BIGINT) * 31 + CAST({number} AS BIGINT)"
         return f"(({seed}) * 1103515245 + 12345) % 65536"
 
-    monkeypatch.setattr(bounding, "keyed_draw", congruential)
+    monkeypatch.setattr(totals, "keyed_draw", congruential)
     assert max(abs(score) for score in scores(engine)) > LARGEST_SCORE
 
 
