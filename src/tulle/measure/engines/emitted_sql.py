@@ -33,7 +33,7 @@ from tulle.measure.engines.sql_text import (
     text_literal,
     translate,
 )
-from tulle.measure.engines.totals import totals_program
+from tulle.measure.engines.totals import placed_totals, totals_program
 from tulle.measure.slice_jobs import (
     IntArray,
     SliceJob,
@@ -110,30 +110,21 @@ class ExportedTotals:
           DataError: The file is not what the script returns, or breaks a bound.
         """
         frame, slices, places = self._placed(job, (*_numbers(job), _UNITS))
-        num_slices = slices.height if job.slices else 1
-        raw_steps = np.zeros((num_slices, job.num_columns), np.int64)
-        raw_unit_counts = np.zeros(num_slices, np.int64)
+        amounts = [self._whole(job, frame, name) for name in _numbers(job)]
         num_units = self._whole(job, frame, _UNITS)
-        if job.is_histogram:
-            frequencies = self._whole(job, frame, _FREQUENCY)
-            if np.any((frequencies < 1) | (frequencies > job.num_columns)):
-                raise DataError(
-                    f"{self._file(job).name}: frequency must be from 1 to {job.num_columns}."
-                )
-            raw_steps[places, frequencies - 1] = num_units
-            raw_unit_counts = raw_steps.sum(axis=1)
-            return SliceTotals(slices=slices, raw_steps=raw_steps, raw_unit_counts=raw_unit_counts)
-        for place, name in enumerate(job.amount_names):
-            raw_steps[places, place] = self._whole(job, frame, name)
-        raw_unit_counts[places] = num_units
+        if job.is_histogram and np.any((amounts[0] < 1) | (amounts[0] > job.num_columns)):
+            raise DataError(
+                f"{self._file(job).name}: frequency must be from 1 to {job.num_columns}."
+            )
+        totals = placed_totals(job, slices, places, amounts, num_units)
         if job.bounds is not None:
-            limit = raw_unit_counts * job.bounds.max_steps_per_slice(job.steps)
-            if np.any(raw_steps.sum(axis=1) > limit):
+            limit = totals.raw_unit_counts * job.bounds.max_steps_per_slice(job.steps)
+            if np.any(totals.raw_steps.sum(axis=1) > limit):
                 raise DataError(
                     f"{self._file(job).name} has more than its units may add; run the script "
                     "that these settings print."
                 )
-        return SliceTotals(slices=slices, raw_steps=raw_steps, raw_unit_counts=raw_unit_counts)
+        return totals
 
     def _file(self, job: SliceJob) -> Path:
         for form in _FORMS:

@@ -1,8 +1,7 @@
 """Exact totals and frequencies per slice, bounded by unit: what every release is made from.
 
-Frequencies are how many units saw 1, 2, … impressions: a unit's impressions in a slice are added
-up and capped, and its slices are cut to few; then each unit stands in one cell of each slice that
-it kept.
+Frequencies are how many units saw 1, 2, … impressions: what a unit has in a slice is bounded as
+totals are, and then each unit stands in one cell of each slice that it kept.
 
 Bounds are the last thing before totals. Every step of theirs works on whole numbers >= 0 that
 follow from the unit's own rows and the salt alone:
@@ -25,6 +24,8 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
+import polars as pl
 
 from tulle.errors import ConfigError, DataError
 from tulle.measure.ad_log import AdLog, Side
@@ -39,7 +40,7 @@ from tulle.measure.engines.contributions import (
     slice_texts,
 )
 from tulle.measure.engines.credit import all_credit_steps
-from tulle.measure.engines.engine import Engine, Program, Rows, Step
+from tulle.measure.engines.engine import Engine, Program, Step
 from tulle.measure.engines.log_tables import (
     LogTables,
     log_sources,
@@ -50,7 +51,7 @@ from tulle.measure.engines.log_tables import (
 )
 from tulle.measure.engines.matching import Matching
 from tulle.measure.engines.sql_text import SALT, column_list, equal_columns, keyed_draw, salt_frame
-from tulle.measure.slice_jobs import Bounds, SliceJob, SliceTotals, Subject
+from tulle.measure.slice_jobs import Bounds, IntArray, SliceJob, SliceTotals, Subject
 from tulle.privacy.units import Unit
 
 MAX_TOTAL_STEPS = 1 << 62
@@ -84,19 +85,51 @@ def slice_totals(
     """
     if not jobs:
         return []
-    tables = tables_for(
-        log,
-        log_types(engine, log),
-        jobs,
-        attributions=[] if attribution is None else [attribution],
-        unit=unit,
-    )
+    rules = [] if attribution is None else [attribution]
+    tables = tables_for(log, log_types(engine, log), jobs, attributions=rules, unit=unit)
     _check_overflow(engine, log, jobs)
     program = totals_program(
         tables, attribution, jobs, unit=unit, salt=salt, has_asof_join=engine.has_asof_join
     )
     results = engine.run(program)
-    return [_totals_of(job, rows) for job, rows in zip(jobs, results, strict=True)]
+    return [
+        placed_totals(
+            job,
+            *result_slices(job, rows),
+            [rows[name] for name in _amount_columns(job)],
+            rows["num_units"],
+        )
+        for job, rows in zip(jobs, results, strict=True)
+    ]
+
+
+def placed_totals(
+    job: SliceJob,
+    slices: pl.DataFrame,
+    places: IntArray,
+    amounts: Sequence[npt.ArrayLike],
+    num_units: npt.ArrayLike,
+) -> SliceTotals:
+    """Totals of a job from the rows of its result.
+
+    Args:
+      job: The job.
+      slices: Slices of the totals.
+      places: The slice of each row.
+      amounts: Whole steps of each amount, or the frequencies of a histogram, one a row each.
+      num_units: Units of each row.
+    """
+    num_slices = slices.height if job.slices else 1
+    raw_steps = np.zeros((num_slices, job.num_columns), np.int64)
+    raw_unit_counts = np.zeros(num_slices, np.int64)
+    if job.is_histogram:
+        raw_steps[places, np.asarray(amounts[0], np.int64) - 1] = np.asarray(num_units, np.int64)
+        raw_unit_counts = raw_steps.sum(axis=1)
+    else:
+        for index, steps in enumerate(amounts):
+            raw_steps[places, index] = np.asarray(steps, np.int64)
+        raw_unit_counts[places] = np.asarray(num_units, np.int64)
+    return SliceTotals(slices=slices, raw_steps=raw_steps, raw_unit_counts=raw_unit_counts)
 
 
 def totals_program(
@@ -122,6 +155,7 @@ def totals_program(
     """
     frames = {SALT: salt_frame(salt)}
     steps: list[Step] = []
+    outputs = []
     for job in jobs:
         check_job(job)
         if job.is_histogram and unit.owner.is_one_row:
@@ -135,7 +169,6 @@ def totals_program(
         )
     if all(step.name != "imp" for step in steps):
         steps.append(tables.step(Side.IMPRESSION, name="imp"))
-    outputs = []
     for index, job in enumerate(jobs):
         prefix = f"job{index}"
         steps += _total_steps(prefix, job, tables, unit)
@@ -252,12 +285,11 @@ def _total_steps(prefix: str, job: SliceJob, tables: LogTables, unit: Unit) -> l
     """Steps from `credited` or `imp` to the totals, or the cells, of one job."""
     steps = _bounded_steps(prefix, job, tables, unit)
     if job.is_histogram:
-        cells = column_list([*slice_texts(job, table="b"), "b.x0 AS x0"])
+        cells = column_list([*slice_texts(job, table="b"), "b.x0 AS x0", "COUNT(*) AS num_units"])
         group = column_list((*slice_columns(job), "x0"), "b")
-        source = f"{steps[-1].name} b"
-        sql = f"SELECT {cells}, COUNT(*) AS num_units FROM {source} GROUP BY {group}"
+        sql = f"SELECT {cells} FROM {steps[-1].name} b GROUP BY {group}"
         return [*steps, Step(f"{prefix}_cells", sql)]
-    amounts = [f"x{index}" for index in range(len(job.amount_names))]
+    amounts = _amount_columns(job)
     some = " + ".join(amounts)
     number = "num" if job.bounds is None else "1"
     sums = [f"CAST(COALESCE(SUM({name} * {number}), 0) AS BIGINT) AS {name}" for name in amounts]
@@ -286,20 +318,8 @@ def _bounded_steps(prefix: str, job: SliceJob, tables: LogTables, unit: Unit) ->
     return [*rows.steps(), *bounding.steps()]
 
 
-def _totals_of(job: SliceJob, rows: Rows) -> SliceTotals:
-    slices, places = result_slices(job, rows)
-    num_slices = slices.height if job.slices else 1
-    raw_steps = np.zeros((num_slices, job.num_columns), np.int64)
-    raw_unit_counts = np.zeros(num_slices, np.int64)
-    num_units = np.asarray(rows["num_units"], np.int64)
-    if job.is_histogram:
-        raw_steps[places, np.asarray(rows["x0"], np.int64) - 1] = num_units
-        raw_unit_counts = raw_steps.sum(axis=1)
-    else:
-        for index in range(job.num_columns):
-            raw_steps[places, index] = np.asarray(rows[f"x{index}"], np.int64)
-        raw_unit_counts[places] = num_units
-    return SliceTotals(slices=slices, raw_steps=raw_steps, raw_unit_counts=raw_unit_counts)
+def _amount_columns(job: SliceJob) -> list[str]:
+    return [f"x{index}" for index in range(len(job.amount_names))]
 
 
 def _check_overflow(engine: Engine, log: AdLog, jobs: Sequence[SliceJob]) -> None:

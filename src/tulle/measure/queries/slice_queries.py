@@ -6,6 +6,7 @@ assumed about the size of the numbers, and intervals stay right where noise is l
 Reach and frequency of a slice all come from one noisy histogram.
 """
 
+import abc
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from tulle.measure.queries.answers import (
+    METRIC_COLUMNS,
     AnswerTable,
     FloatArray,
     SliceNumbers,
@@ -24,7 +26,7 @@ from tulle.measure.queries.answers import (
 from tulle.measure.queries.query import Quantity, Query
 from tulle.measure.queries.query_noise import StepNoise
 from tulle.measure.reach import FrequencyConfig, Range, divided, release_frequencies, share_range
-from tulle.measure.slice_jobs import Frequencies, SliceJob, SliceTotals
+from tulle.measure.slice_jobs import Frequencies, IntArray, SliceJob, SliceTotals
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
 from tulle.mechanisms.key_selection import KeySelectionConfig
 from tulle.privacy.events import Composed, Event
@@ -39,24 +41,22 @@ class NoisyJob:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class FlatQuery:
+class NoisyQuery(abc.ABC):
     """A query whose noise is fixed. Every field is public information."""
 
     query: Query
-    main: NoisyJob
-    base: NoisyJob | None
-    """The impressions of a rate; None for other queries."""
     selection: KeySelectionConfig | None
+    """How its slices are found privately; None if they are given."""
 
     @property
+    @abc.abstractmethod
     def jobs(self) -> tuple[SliceJob, ...]:
         """What the engine computes, in the order that `answer` takes it."""
-        return tuple(part.job for part in self._parts)
 
     def event(self) -> Event:
         """What the table costs."""
         events: list[Event] = [] if self.selection is None else [self.selection.event()]
-        return Composed(events=(*events, *(part.noise.event() for part in self._parts)))
+        return Composed(events=(*events, *self._noise_events()))
 
     def answer(
         self, totals: Sequence[SliceTotals], *, confidence: float, rng: NoiseSource
@@ -69,19 +69,60 @@ class FlatQuery:
           rng: Source of the noise. Sensitive: never log or save its state.
 
         Privacy:
-          Unit: that of the plan, add-remove. Event: `event()`. Relies on: totals were
-          bounded as the jobs say.
+          Unit: that of the plan, add-remove. Event: `event()`. Relies on: totals were bounded as
+          the jobs say, so that a unit is in few slices and in one bucket of a histogram's slice.
         """
         deciding = totals[-1]  # of a rate the impressions: conversions come after them
         slices = chosen_slices(deciding.slices, deciding.raw_unit_counts, self.selection, rng=rng)
-        noisy = [
-            part.noise.release(steps_of(found, slices), rng=rng) / part.job.steps
-            for part, found in zip(self._parts, totals, strict=True)
-        ]
-        frame = answer_frame(slices, self._answers(noisy, confidence))
+        raw_steps = [steps_of(found, slices) for found in totals]
+        frame = self._noisy_frame(slices, raw_steps, confidence, rng)
         return AnswerTable(
             name=self.query.name, frame=frame, event=self.event(), confidence=confidence
         )
+
+    @abc.abstractmethod
+    def _noise_events(self) -> Sequence[Event]:
+        """What the noise of its totals costs."""
+
+    @abc.abstractmethod
+    def _noisy_frame(
+        self,
+        slices: pl.DataFrame,
+        raw_steps: Sequence[IntArray],
+        confidence: float,
+        rng: NoiseSource,
+    ) -> pl.DataFrame:
+        """Draws the noise: a row for each slice and number, from the totals of each job."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class FlatQuery(NoisyQuery):
+    """Counts, values, averages or rates, each slice on its own."""
+
+    main: NoisyJob
+    base: NoisyJob | None
+    """The impressions of a rate; None for other queries."""
+
+    @property
+    def jobs(self) -> tuple[SliceJob, ...]:
+        """The totals, and of a rate the impressions."""
+        return tuple(part.job for part in self._parts)
+
+    def _noise_events(self) -> list[Event]:
+        return [part.noise.event() for part in self._parts]
+
+    def _noisy_frame(
+        self,
+        slices: pl.DataFrame,
+        raw_steps: Sequence[IntArray],
+        confidence: float,
+        rng: NoiseSource,
+    ) -> pl.DataFrame:
+        noisy = [
+            part.noise.release(steps, rng=rng) / part.job.steps
+            for part, steps in zip(self._parts, raw_steps, strict=True)
+        ]
+        return answer_frame(slices, self._answers(noisy, confidence))
 
     @property
     def _parts(self) -> tuple[NoisyJob, ...]:
@@ -97,24 +138,17 @@ class FlatQuery:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ReachQuery:
-    """A query about reach whose noise is fixed. Every field is public information."""
+class ReachQuery(NoisyQuery):
+    """Reach and frequency of each slice."""
 
-    query: Query
     job: SliceJob
     """The histogram of each slice."""
     config: FrequencyConfig
-    selection: KeySelectionConfig | None
 
     @property
     def jobs(self) -> tuple[SliceJob, ...]:
-        """What the engine computes."""
+        """The histograms alone."""
         return (self.job,)
-
-    def event(self) -> Event:
-        """What the table costs."""
-        events: list[Event] = [] if self.selection is None else [self.selection.event()]
-        return Composed(events=(*events, self.config.event()))
 
     def reach_noise(self, confidence: float) -> tuple[float, float]:
         """Standard deviation and half-width of the interval of one slice's reach."""
@@ -127,24 +161,18 @@ class ReachQuery:
         ).reach(0)
         return released.noise_stddev, released.interval.high - released.value
 
-    def answer(
-        self, totals: Sequence[SliceTotals], *, confidence: float, rng: NoiseSource
-    ) -> AnswerTable:
-        """The released table.
+    def _noise_events(self) -> list[Event]:
+        return [self.config.event()]
 
-        Args:
-          totals: Exact histograms, in the order of the jobs.
-          confidence: Probability with which each interval holds its number.
-          rng: Source of the noise. Sensitive: never log or save its state.
-
-        Privacy:
-          Unit: that of the plan, add-remove. Event: `event()`. Relies on: a unit is in at
-          most `max_slices_per_unit` slices and in one bucket of each.
-        """
-        (found,) = totals
-        slices = chosen_slices(found.slices, found.raw_unit_counts, self.selection, rng=rng)
-        kept = Frequencies(slices=slices, raw_counts=steps_of(found, slices))
-        released = release_frequencies(kept, self.config, rng=rng, confidence=confidence)
+    def _noisy_frame(
+        self,
+        slices: pl.DataFrame,
+        raw_steps: Sequence[IntArray],
+        confidence: float,
+        rng: NoiseSource,
+    ) -> pl.DataFrame:
+        found = Frequencies(slices=slices, raw_counts=raw_steps[0])
+        released = release_frequencies(found, self.config, rng=rng, confidence=confidence)
         metric = (
             pl.when(pl.col("k").is_null() | (pl.col("metric") == "reach"))
             .then(pl.col("metric").str.replace_all("_", " "))
@@ -155,13 +183,7 @@ class ReachQuery:
             .otherwise(pl.format("{} frequency", "k"))
         )
         frame = released.table().with_columns(metric=metric)
-        columns = (*slices.columns, "metric", "value", "low", "high", "noise_stddev")
-        return AnswerTable(
-            name=self.query.name,
-            frame=frame.select(columns),
-            event=self.event(),
-            confidence=confidence,
-        )
+        return frame.select(*slices.columns, *METRIC_COLUMNS)
 
 
 def quotient(metric: str, top: SliceNumbers, bottom: SliceNumbers) -> SliceNumbers:

@@ -12,16 +12,14 @@ import polars as pl
 from tulle.errors import ConfigError, DataError
 from tulle.measure.queries.answers import (
     MEASURED_COLUMNS,
-    AnswerTable,
     FloatArray,
     SliceNumbers,
     answer_frame,
-    chosen_slices,
-    steps_of,
 )
 from tulle.measure.queries.query import Levels, LevelSplit, Query
 from tulle.measure.queries.query_noise import LaplaceBudget, NoiseBudget, Sensitivity, StepNoise
-from tulle.measure.slice_jobs import IntArray, SliceJob, SliceTotals
+from tulle.measure.queries.slice_queries import NoisyQuery
+from tulle.measure.slice_jobs import IntArray, SliceJob
 from tulle.measure.trees.consistency import (
     TreeEstimate,
     consistent_estimate,
@@ -39,8 +37,7 @@ from tulle.measure.trees.level_budgets import (
 from tulle.measure.trees.nonnegative import NonnegativeEstimate, nonnegative_estimate
 from tulle.measure.trees.slice_tree import SliceTree, day_tree
 from tulle.mechanisms.entropy import NoiseSource
-from tulle.mechanisms.key_selection import KeySelectionConfig
-from tulle.privacy.events import Composed, Event
+from tulle.privacy.events import Event
 
 COUNT_COLUMN = "count"
 """Column of earlier numbers, beside those of the slices."""
@@ -49,26 +46,18 @@ _LEAST_STDDEV = 1e-12
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class TreeQuery:
-    """A query by levels whose noise is fixed. Every field is public information."""
+class TreeQuery(NoisyQuery):
+    """Numbers of a hierarchy, or of days with their running totals."""
 
-    query: Query
     job: SliceJob
     """Totals of the leaves; the levels above are sums of them."""
     level_noise: tuple[StepNoise | None, ...]
     """Noise by level from the top; None for a level that is not measured."""
-    selection: KeySelectionConfig | None
 
     @property
     def jobs(self) -> tuple[SliceJob, ...]:
-        """What the engine computes."""
+        """The leaves alone."""
         return (self.job,)
-
-    def event(self) -> Event:
-        """What the table costs."""
-        events: list[Event] = [] if self.selection is None else [self.selection.event()]
-        measured = (noise.event() for noise in self.level_noise if noise is not None)
-        return Composed(events=(*events, *measured))
 
     def tree(self, slices: pl.DataFrame) -> SliceTree:
         """The tree over these leaves."""
@@ -98,32 +87,23 @@ class TreeQuery:
             return None
         return noise.noise_stddev * self._size, noise.half_width(confidence) * self._size
 
-    def answer(
-        self, totals: Sequence[SliceTotals], *, confidence: float, rng: NoiseSource
-    ) -> AnswerTable:
-        """The released table.
+    def _noise_events(self) -> list[Event]:
+        return [noise.event() for noise in self.level_noise if noise is not None]
 
-        Args:
-          totals: Exact totals, in the order of the jobs.
-          confidence: Probability with which each interval holds its number.
-          rng: Source of the noise. Sensitive: never log or save its state.
-
-        Privacy:
-          Unit: that of the plan, add-remove. Event: `event()`. Relies on: totals were
-          bounded as the job says; sums over leaves keep the L1 bound at every level.
-        """
-        (found,) = totals
-        slices = chosen_slices(found.slices, found.raw_unit_counts, self.selection, rng=rng)
+    def _noisy_frame(
+        self,
+        slices: pl.DataFrame,
+        raw_steps: Sequence[IntArray],
+        confidence: float,
+        rng: NoiseSource,
+    ) -> pl.DataFrame:
+        """Draws the noise; sums over leaves keep the L1 bound of a unit at every level."""
         if slices.height == 0:  # no slice passed the private choice
             frame = answer_frame(slices, [_no_answer(self._metric)])
             floats = [pl.lit(0.0).alias(name) for name in ("nonnegative", *MEASURED_COLUMNS)]
-            frame = frame.with_columns(pl.lit(0, pl.Int64).alias("level"), *floats)
-        else:
-            estimate = self._estimate(self.tree(slices), steps_of(found, slices)[:, 0], rng)
-            frame = self._frame(slices, estimate, confidence)
-        return AnswerTable(
-            name=self.query.name, frame=frame, event=self.event(), confidence=confidence
-        )
+            return frame.with_columns(pl.lit(0, pl.Int64).alias("level"), *floats)
+        estimate = self._estimate(self.tree(slices), raw_steps[0][:, 0], rng)
+        return self._frame(slices, estimate, confidence)
 
     @property
     def _metric(self) -> str:

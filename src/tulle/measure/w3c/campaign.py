@@ -10,7 +10,7 @@ errors are told bucket by bucket.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,11 +61,6 @@ class AggregationConfig:
         return DiscreteLaplaceConfig(
             scale=2 * self.max_value / self.epsilon, max_contribution=2 * self.max_value
         )
-
-    @property
-    def noise_stddev(self) -> float:
-        """Standard deviation of the noise on each bucket."""
-        return self.noise.noise_stddev
 
 
 def aggregate_reports(
@@ -196,7 +191,7 @@ class CampaignResult:
     @property
     def noise_stddev(self) -> float:
         """Standard deviation of the noise on each bucket."""
-        return self.aggregation.noise_stddev
+        return self.aggregation.noise.noise_stddev
 
     @property
     def share_lost_to_budget(self) -> float:
@@ -266,8 +261,7 @@ def simulate_campaign(
     Privacy:
       None: the result is exact and shows what budgets would hide. Keep it with the data.
     """
-    rng = rng or release_rng()
-    return _simulate(_load(log, settings), settings, rng)
+    return _simulated(log, settings, [settings], rng)[0]
 
 
 def what_if(
@@ -293,17 +287,13 @@ def what_if(
     Privacy:
       None: see `simulate_campaign`.
     """
-    rng = rng or release_rng()
-    loaded = _load(log, settings)
-    return tuple(
-        _simulate(loaded, variant, rng) for variant in _variants(settings, epsilons, site_budgets)
-    )
+    return _simulated(log, settings, _variants(settings, epsilons, site_budgets), rng)
 
 
 def _variants(
     settings: CampaignSettings, epsilons: Sequence[float], site_budgets: Sequence[float]
-) -> Iterable[CampaignSettings]:
-    limits = settings.limits
+) -> list[CampaignSettings]:
+    limits, variants = settings.limits, []
     for site_budget in site_budgets:
         ratio = site_budget * MICROEPSILONS / limits.per_site_privacy_budget
         scaled = dataclasses.replace(
@@ -313,11 +303,21 @@ def _variants(
             impression_site_quota_per_epoch=round(limits.impression_site_quota_per_epoch * ratio),
         )
         for epsilon in epsilons:
-            yield dataclasses.replace(settings, epsilon=epsilon, limits=scaled)
+            variants.append(dataclasses.replace(settings, epsilon=epsilon, limits=scaled))
+    return variants
 
 
-def _load(log: AdLog, settings: CampaignSettings) -> CampaignLog:
-    return load_campaign(log, bucket=settings.bucket, histogram_size=settings.histogram_size)
+def _simulated(
+    log: AdLog,
+    settings: CampaignSettings,
+    variants: Sequence[CampaignSettings],
+    rng: NoiseSource | None,
+) -> tuple[CampaignResult, ...]:
+    rng = rng or release_rng()
+    # Variants differ in epsilon and budgets, which the log is not read by.
+    size = settings.histogram_size
+    loaded = load_campaign(log, bucket=settings.bucket, histogram_size=size)
+    return tuple(_simulate(loaded, variant, rng) for variant in variants)
 
 
 def _simulate(loaded: CampaignLog, settings: CampaignSettings, rng: NoiseSource) -> CampaignResult:
