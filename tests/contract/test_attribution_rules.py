@@ -19,7 +19,7 @@ from tulle import measure
 from tulle.errors import ConfigError
 from tulle.measure.attribution.rules import ChannelWeights, Rule
 from tulle.measure.attribution.sensitivity import impression_factor
-from tulle.measure.config.config_file import AttributionTable, read_rule
+from tulle.measure.config_file import AttributionTable, read_rule
 from tulle.measure.engines.credit import _credit
 from tulle.privacy.codec import plain_data, settings_from
 from unit.measure.attribution.reference import Touch, credit_by_rule
@@ -94,7 +94,7 @@ PLACES: dict[str, Callable[[Any], bool]] = {
     "src/tulle/measure/engines/credit.py": in_credit,
     "src/tulle/measure/attribution/sensitivity.py": in_sensitivity,
     "src/tulle/measure/__init__.py": in_package,
-    "src/tulle/measure/config/config_file.py": in_settings,
+    "src/tulle/measure/config_file.py": in_settings,
     "tests/unit/measure/attribution/reference.py": in_reference,
     "docs/attribution.md": in_page("attribution.md"),
     "docs/measure.md": in_page("measure.md"),

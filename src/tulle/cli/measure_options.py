@@ -38,7 +38,7 @@ SettingsFile = Annotated[
 AsJson = Annotated[bool, option(OUTPUT, "Print one JSON object.", "--json")]
 MeasureSchema = Annotated[
     bool,
-    json_schema_option("tulle.measure.config.config_file:MeasureFile", "Settings of tulle measure"),
+    json_schema_option("tulle.measure.config_file:MeasureFile", "Settings of tulle measure"),
 ]
 ColumnKinds = Annotated[
     list[str] | None,

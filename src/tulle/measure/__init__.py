@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         TimeDecay,
     )
     from tulle.measure.clipping import ClipPlan
-    from tulle.measure.config.config_file import read_config
+    from tulle.measure.config_file import read_config
     from tulle.measure.count_verbs import count, count_reach
     from tulle.measure.engines.credit_tables import ExactCredit
     from tulle.measure.engines.engine import open_engine

@@ -9,9 +9,9 @@ from tulle.accounting.budget import Moment
 from tulle.accounting.ledger import Ledger
 from tulle.errors import ConfigError
 from tulle.measure.ad_log import AdLog, LogColumns, table_source
-from tulle.measure.config.query_table import KeyTable, QueryTable
 from tulle.measure.engines.engine import Engine
 from tulle.measure.queries.query import MeasureConfig, Quantity, Query
+from tulle.measure.query_table import KeyTable, QueryTable
 from tulle.measure.verbs import FilePath, MeasureResult, Watch, release
 from tulle.privacy.units import Unit
 

@@ -370,7 +370,13 @@ class FrequencyRelease:
 
 
 def divided(parts: FloatArray, wholes: FloatArray, *, if_empty: float) -> FloatArray:
-    """Quotients, with a value of their own where the divisor is not above 0."""
+    """Quotients, with a value of their own where the divisor is not above 0.
+
+    Args:
+      parts: The dividends.
+      wholes: The divisors.
+      if_empty: What stands for a quotient that is not known.
+    """
     is_known = wholes > 0
     return np.where(is_known, parts / np.where(is_known, wholes, 1.0), if_empty)
 

@@ -10,7 +10,7 @@ import pytest
 
 from tulle.cli.main import run_with
 from tulle.measure.ad_log import LogColumns
-from tulle.measure.config.query_table import QueryTable
+from tulle.measure.query_table import QueryTable
 from tulle.privacy.codec import settings_from
 
 

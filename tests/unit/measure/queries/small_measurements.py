@@ -7,7 +7,7 @@ import polars as pl
 
 from tulle.accounting.budget import Budget
 from tulle.accounting.ledger import Ledger
-from tulle.measure.config.config_file import read_config
+from tulle.measure.config_file import read_config
 from tulle.measure.engines.engine import open_engine
 from tulle.measure.queries.measure_plan import MeasurePlan, make_measure_plan
 from tulle.measure.queries.measure_record import MeasureRecord

@@ -9,7 +9,7 @@ import polars as pl
 
 from tulle.data.tables.rows import RowTable
 from tulle.errors import ConfigError, DataError
-from tulle.measure.config.config_file import ConfigFile
+from tulle.measure.config_file import ConfigFile
 from tulle.measure.queries.measure_record import read_measurement
 from tulle.measure.queries.query import Query
 from tulle.measure.queries.tree_query import COUNT_COLUMN

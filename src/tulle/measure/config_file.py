@@ -17,8 +17,8 @@ from tulle.errors import ConfigError, DataError
 from tulle.measure.ad_log import AdLog, DatabaseTable, FileTable, LogColumns, TableSource
 from tulle.measure.attribution.data_driven import ChannelCells, ChannelGame, CoalitionValue
 from tulle.measure.attribution.rules import Attribution, ChannelWeights, Rule, TimeDecay
-from tulle.measure.config.query_table import QueryTable
 from tulle.measure.queries.query import MeasureConfig
+from tulle.measure.query_table import QueryTable
 from tulle.privacy.codec import settings_from
 from tulle.privacy.fields import check_text
 from tulle.privacy.toml_files import read_toml

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from tulle.accounting.ledger_rows import SpendStatus
 from tulle.errors import TulleError
-from tulle.measure.config.config_file import read_config
+from tulle.measure.config_file import read_config
 from tulle.measure.queries.measure_plan import make_measure_plan
-from unit.measure.config.toml_text import changed, paths, toml_text
 from unit.measure.queries.small_measurements import (
     PRIVATE_QUERIES,
     QUERIES,
@@ -27,6 +26,7 @@ from unit.measure.queries.small_measurements import (
     write_settings,
 )
 from unit.measure.queries.small_measurements import settings as settings_text
+from unit.measure.toml_text import changed, paths, toml_text
 
 PLAIN = tomllib.loads(settings_text(*QUERIES))
 PRIVATE = tomllib.loads(settings_text(*PRIVATE_QUERIES, privacy='noise = "gaussian"\ndelta = 1e-6'))

@@ -1,1 +1,0 @@
-"""Settings of a measurement, read from a file."""
