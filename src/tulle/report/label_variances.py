@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, cast
 
 from tulle.errors import ConfigError
 from tulle.labels.label_mechanism import DescribedMechanism, Description, LabelKind
-from tulle.report.html.charts import Axis, Bar, BarChart, Curve, CurveChart
+from tulle.report.html.charts import Axis, Bar, BarChart, Curve, CurveChart, Table
 from tulle.report.html.page import Block, Figure, Paragraph, Section
-from tulle.report.html.tables import Table
 
 if TYPE_CHECKING:
     from tulle.labels.label_grid import FloatArray, LabelGrid

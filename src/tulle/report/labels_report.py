@@ -18,9 +18,16 @@ from tulle.labels.label_mechanism import (
     RowChannels,
 )
 from tulle.report.html.card_sections import card_page
-from tulle.report.html.charts import Axis, Curve, CurveChart, MatrixChart
+from tulle.report.html.charts import (
+    Axis,
+    Curve,
+    CurveChart,
+    MatrixChart,
+    Table,
+    number_text,
+    short_number,
+)
 from tulle.report.html.page import Figure, Page, Paragraph, Section
-from tulle.report.html.tables import Table, number_text, short_number
 from tulle.report.label_variances import variance_section
 from tulle.runs.card import Card
 

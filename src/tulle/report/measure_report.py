@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tulle.accounting.accountant import pld_epsilon
 from tulle.privacy.fields import null_if_infinite
 from tulle.report.html.card_sections import card_page
-from tulle.report.html.charts import Axis, Bar, BarChart, Curve, CurveChart
+from tulle.report.html.charts import Axis, Bar, BarChart, Curve, CurveChart, Table
 from tulle.report.html.page import Block, Figure, Page, Paragraph, Section
-from tulle.report.html.tables import Table
 from tulle.runs.card import Card
 
 if TYPE_CHECKING:

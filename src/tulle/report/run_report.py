@@ -14,9 +14,8 @@ from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import Scalar, null_if_infinite
 from tulle.quality.estimates import Estimate
 from tulle.report.html.card_sections import card_page
-from tulle.report.html.charts import Axis, Bar, BarChart, Curve, CurveChart
+from tulle.report.html.charts import Axis, Bar, BarChart, Curve, CurveChart, Table, is_number
 from tulle.report.html.page import Block, Figure, Page, Paragraph, Section
-from tulle.report.html.tables import Table, is_number
 from tulle.runs.card import Card
 from tulle.runs.card_text import NOT_PRIVATE, print_up
 from tulle.runs.folder import RunFolder

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from tulle.errors import DataError
 from tulle.quality.estimates import Estimate
 from tulle.report.html.card_sections import card_page
-from tulle.report.html.charts import Axis, Bar, BarChart, Chart, Curve, CurveChart
+from tulle.report.html.charts import Axis, Bar, BarChart, Chart, Curve, CurveChart, Table
 from tulle.report.html.page import Block, Code, Figure, Page, Paragraph, Section
-from tulle.report.html.tables import Table
 from tulle.runs.card import Card
 from tulle.runs.card_text import NOT_PRIVATE
 

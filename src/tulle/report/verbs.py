@@ -13,16 +13,20 @@ from typing import Any
 from tulle.atomic_files import read_whole, reporting_disk_errors, write_text
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.privacy.fields import parse_json
-from tulle.report.html.page import Page
+from tulle.report.html.card_sections import card_page
+from tulle.report.html.page import Page, Section
 from tulle.report.html.page_text import render_html, render_markdown
-from tulle.report.notebook import record_page
-from tulle.runs.card import stored_card
-from tulle.runs.record import Record, card_of
+from tulle.report.html.svg_marks import escape_html
+from tulle.report.run_report import utility_table
+from tulle.runs.card import Card, stored_card
+from tulle.runs.record import Record, TrainingRecord, card_of
 from tulle.runs.release_files import record_path
 
 FilePath = str | os.PathLike[str]
 
 _RECORD_ENDING = ".release.json"
+_NOTEBOOK_HEIGHT = 480
+"""Pixels of a page in a notebook; a longer page scrolls."""
 _FOLDER_FILES = ("measurement.json", "simulation.json")
 _KINDS = (
     "a run folder, a folder with measurement.json or simulation.json, a released table with its "
@@ -227,3 +231,57 @@ def _read_object(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise DataError(f"{path.name} is no JSON object; name {_KINDS}.")
     return data
+
+
+def notebook_html(record: Record, card: Card) -> str:
+    """The page of a release in a frame of its own, so that its style stays inside.
+
+    Args:
+      record: What the release says about itself.
+      card: The card of the release.
+
+    Privacy:
+      Shows record and card alone; both are public.
+    """
+    return page_frame(record_page(record, card))
+
+
+def page_frame(page: Page) -> str:
+    """A page in a frame of its own, so that its style stays inside."""
+    text = escape_html(render_html(page))
+    style = f"width:100%;height:{_NOTEBOOK_HEIGHT}px;border:0"
+    return f'<iframe sandbox srcdoc="{text}" style="{style}"></iframe>'
+
+
+def record_page(record: Record, card: Card) -> Page:
+    """The page of a release, from its record alone.
+
+    Args:
+      record: What the release says about itself.
+      card: The card of the release.
+    """
+    from tulle.labels.label_release import ReleaseRecord
+    from tulle.select.decisions.chosen_ads import SelectionRecord
+    from tulle.select.evaluation.evaluation_plan import EvaluationRecord
+
+    if isinstance(record, TrainingRecord):
+        sections = (Section("Utility", (utility_table(card),)),) if card.utility else ()
+        return card_page(card, title=f"Training run: {record.method}", sections=sections)
+    if isinstance(record, ReleaseRecord):
+        from tulle.report.labels_report import labels_page
+
+        return labels_page(record, card)
+    if isinstance(record, SelectionRecord):
+        from tulle.report.select_report import choices_page
+
+        return choices_page(record, card)
+    if isinstance(record, EvaluationRecord):
+        from tulle.report.select_report import evaluation_page
+
+        return evaluation_page(record, card)
+    from tulle.measure.queries.measure_record import MeasureRecord
+    from tulle.report.measure_report import measure_page
+
+    if isinstance(record, MeasureRecord):
+        return measure_page(record, card)
+    return card_page(card, title=f"Release: {record.plan.name}", sections=())

@@ -208,7 +208,7 @@ class Result(Generic[RecordType, PlanType]):
     def _repr_html_(self) -> str:
         """The page of the release, for notebooks."""
         # A page is made of a finished release, a layer above; only a notebook asks for it.
-        from tulle.report.notebook import notebook_html
+        from tulle.report.verbs import notebook_html
 
         return notebook_html(self.record, self.card)
 

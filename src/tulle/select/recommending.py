@@ -103,8 +103,8 @@ class SelectionPlan:
 
     def _repr_html_(self) -> str:
         """The page of the plan, for notebooks."""
-        from tulle.report.notebook import page_frame
         from tulle.report.select_report import plan_page
+        from tulle.report.verbs import page_frame
 
         return page_frame(plan_page(self.config.name, self.to_dict()))
 

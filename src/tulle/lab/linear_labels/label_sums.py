@@ -29,7 +29,7 @@ from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_dis
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.gaussian import GaussianConfig, release_gaussian
 from tulle.privacy.events import Event
-from tulle.privacy.fields import check_count, check_finite
+from tulle.privacy.fields import check_count
 from tulle.privacy.units import Adjacency
 
 FloatArray = NDArray[np.float64]
@@ -384,16 +384,3 @@ def best_noise(
         for law in laws
     ]
     return min(configs, key=lambda config: config.noise_stddev)
-
-
-def least_rows_for_sums(num_ones: int, epsilon: float) -> float:
-    """Rows of a feature from which on its noisy sum beats a sum of randomized responses.
-
-    Laplace noise on a sum has the variance 2 m^2 / epsilon^2 for m ones a row. Debiased
-    responses of n rows have n e^epsilon / (e^epsilon - 1)^2.
-    """
-    check_count("num_ones", num_ones)
-    if not 0 < check_finite("epsilon", epsilon) <= 100:
-        raise ConfigError(f"epsilon={epsilon} must be > 0 and at most 100, e.g. 1.0.")
-    gain = 2 * math.sinh(epsilon / 2)
-    return 2 * (num_ones * gain / epsilon) ** 2

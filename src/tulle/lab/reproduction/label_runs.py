@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tulle.lab.reproduction.judging import Findings, OwnFigure, clear_least, tied_text
 from tulle.lab.reproduction.log_rows import LogRows, log_rows, public_attribution_log
 from tulle.lab.reproduction.private_training import at_chance, relative_loss, tested
+from tulle.lab.reproduction.published import Findings, OwnFigure, clear_least, tied_text
 from tulle.lab.reproduction.reproducing import ReproductionSettings
 from tulle.labels.mechanisms.unit_response import PerRowResponse, RowShare
 from tulle.labels.unit_rows import UnitRows, group_rows, single_rows

@@ -35,7 +35,7 @@ from tulle.lab.markets.sweeps import (
     gamma_sweep,
 )
 from tulle.lab.markets.synthetic_market import DISPLAY, SEARCH, SMALL_DISPLAY, SyntheticMarket
-from tulle.lab.reproduction.judging import Findings, OwnFigure
+from tulle.lab.reproduction.published import Findings, OwnFigure
 from tulle.lab.reproduction.reproducing import ReproductionSettings
 from tulle.select.billing.prices import PricingRule
 

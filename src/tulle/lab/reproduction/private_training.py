@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tulle.errors import DataError
-from tulle.lab.reproduction.judging import OwnFigure
 from tulle.lab.reproduction.log_rows import LogRows
+from tulle.lab.reproduction.published import OwnFigure
 from tulle.lab.reproduction.reproducing import ReproductionSettings
 
 if TYPE_CHECKING:

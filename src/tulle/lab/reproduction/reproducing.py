@@ -12,10 +12,14 @@ from pathlib import Path
 
 from tulle.errors import ConfigError, DataError
 from tulle.lab.markets.claims import Verdict
-from tulle.lab.reproduction.judging import Findings, Judgement, OwnFigure, figure_text, judge
 from tulle.lab.reproduction.published import (
+    Findings,
+    Judgement,
+    OwnFigure,
     PublishedFigure,
     PublishedTarget,
+    figure_text,
+    judge,
     published_target,
 )
 

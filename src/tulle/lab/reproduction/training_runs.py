@@ -6,7 +6,6 @@ Relative losses are 100 (AUC loss / AUC loss without privacy - 1), as both paper
 import dataclasses
 from typing import TYPE_CHECKING
 
-from tulle.lab.reproduction.judging import Findings, OwnFigure, clear_least, tied_text
 from tulle.lab.reproduction.log_rows import LogKind, LogRows, MinCounts, log_rows, paper_log
 from tulle.lab.reproduction.private_training import (
     PrivateTraining,
@@ -15,6 +14,7 @@ from tulle.lab.reproduction.private_training import (
     auc_loss,
     relative_loss,
 )
+from tulle.lab.reproduction.published import Findings, OwnFigure, clear_least, tied_text
 from tulle.lab.reproduction.reproducing import ReproductionSettings
 
 if TYPE_CHECKING:

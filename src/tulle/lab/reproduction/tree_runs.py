@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tulle.errors import DataError
-from tulle.lab.reproduction.judging import Findings, OwnFigure
+from tulle.lab.reproduction.published import Findings, OwnFigure
 from tulle.lab.reproduction.reproducing import ReproductionSettings
 from tulle.measure.trees.level_budgets import (
     LaplaceLevels,

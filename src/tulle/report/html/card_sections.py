@@ -4,9 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tulle.report.html.charts import Bar, BarChart
+from tulle.report.html.charts import Bar, BarChart, Table
 from tulle.report.html.page import Block, Bullets, Code, Figure, Page, Paragraph, Section
-from tulle.report.html.tables import Table
 from tulle.runs.card import Card
 
 _NUMBERS_OF_CLAIM = ("epsilon", "delta", "unit", "adjacency", "scope")

@@ -18,9 +18,10 @@ from tulle.report.html.charts import (
     Chart,
     CurveChart,
     MatrixChart,
+    common_decimals,
+    number_text,
 )
 from tulle.report.html.curve_svg import drawn_curves
-from tulle.report.html.scales import Scale, scale_of, tick_text, ticks
 from tulle.report.html.svg_marks import (
     AXIS,
     FAINT,
@@ -30,14 +31,17 @@ from tulle.report.html.svg_marks import (
     ON_SHADE,
     SERIES,
     WIDTH,
+    Scale,
     box,
     escape_html,
     line,
+    scale_of,
     shortened,
     svg_document,
     text,
+    tick_text,
+    ticks,
 )
-from tulle.report.html.tables import common_decimals, number_text
 
 _COLUMNS = 2
 """Charts side by side in a file."""

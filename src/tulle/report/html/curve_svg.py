@@ -4,7 +4,6 @@ import itertools
 import math
 
 from tulle.report.html.charts import Axis, Curve, CurveChart
-from tulle.report.html.scales import Scale, scale_of, tick_text, ticks
 from tulle.report.html.svg_marks import (
     AXIS,
     FAINT,
@@ -12,11 +11,15 @@ from tulle.report.html.svg_marks import (
     LETTER_WIDTH,
     SERIES,
     WIDTH,
+    Scale,
     dot,
     line,
     path,
+    scale_of,
     shortened,
     text,
+    tick_text,
+    ticks,
 )
 
 _TOP, _HEIGHT, _RIGHT = 28.0, 220.0, 14.0

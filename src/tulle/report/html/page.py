@@ -8,8 +8,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from tulle.errors import ConfigError
-from tulle.report.html.charts import Chart
-from tulle.report.html.tables import Table
+from tulle.report.html.charts import Chart, Table
 from tulle.runs.card_text import NOT_PRIVATE
 
 _SUM = (

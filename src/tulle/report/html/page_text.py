@@ -8,11 +8,10 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from tulle.report.html.chart_svg import chart_svg
-from tulle.report.html.charts import MOST_BARS, BarChart, CurveChart
+from tulle.report.html.charts import MOST_BARS, BarChart, CurveChart, Table, is_number, shown_column
 from tulle.report.html.curve_svg import is_cut
 from tulle.report.html.page import Block, Bullets, Code, Figure, Page, Paragraph, Section
 from tulle.report.html.svg_marks import escape_html
-from tulle.report.html.tables import Table, is_number, shown_column
 from tulle.runs.card_text import escape
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"

@@ -12,7 +12,6 @@ from tulle.lab.markets.experiments import ExperimentSettings, run_experiments
 from tulle.lab.markets.market_sample import MarketSample
 from tulle.lab.markets.synthetic_market import SMALL_DISPLAY
 from tulle.lab.reproduction import market_runs
-from tulle.lab.reproduction.judging import Findings, judge
 from tulle.lab.reproduction.market_runs import (
     run_epsilon_sweep,
     run_gamma_sweep,
@@ -20,7 +19,7 @@ from tulle.lab.reproduction.market_runs import (
     run_pricing,
     run_synthetic_scores,
 )
-from tulle.lab.reproduction.published import published_target
+from tulle.lab.reproduction.published import Findings, judge, published_target
 from tulle.lab.reproduction.reproducing import ReproductionSettings
 from tulle.select.billing.prices import PricingRule
 from unit.select.decisions.auction_tables import auction_table, write_table

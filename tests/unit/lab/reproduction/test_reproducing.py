@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tulle.errors import ConfigError, DataError
-from tulle.lab.reproduction.judging import Findings, OwnFigure
+from tulle.lab.reproduction.published import Findings, OwnFigure
 from tulle.lab.reproduction.reproducing import (
     Reproduction,
     ReproductionSettings,

@@ -13,7 +13,6 @@ from tulle.data.synth.write_logs import write_log
 from tulle.errors import DataError
 from tulle.lab.reproduction import label_runs, training_runs
 from tulle.lab.reproduction.experiments import EXPERIMENTS, TRAINED
-from tulle.lab.reproduction.judging import judge
 from tulle.lab.reproduction.log_rows import (
     LogKind,
     LogRows,
@@ -28,7 +27,7 @@ from tulle.lab.reproduction.private_training import (
     at_chance,
     relative_loss,
 )
-from tulle.lab.reproduction.published import published_target
+from tulle.lab.reproduction.published import judge, published_target
 from tulle.lab.reproduction.reproducing import ReproductionScale, ReproductionSettings
 from tulle.privacy.events import Composed, Gaussian
 from tulle.privacy.units import Owner

@@ -10,8 +10,7 @@ import pytest
 from tulle.errors import DataError
 from tulle.lab.markets.claims import Verdict
 from tulle.lab.reproduction import tree_runs
-from tulle.lab.reproduction.judging import judge
-from tulle.lab.reproduction.published import published_target
+from tulle.lab.reproduction.published import judge, published_target
 from tulle.lab.reproduction.reproducing import ReproductionSettings
 from tulle.lab.reproduction.tree_runs import full_tree, read_tree, run_hierarchy
 from tulle.measure.trees.slice_tree import SliceTree

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from tulle.report.html import page_text, svg_marks
-from tulle.report.html.charts import Bar, BarChart
+from tulle.report.html.charts import Bar, BarChart, Table
 from tulle.report.html.page import Bullets, Code, Figure, Page, Paragraph, Section
 from tulle.report.html.page_text import render_html, render_markdown
 from tulle.report.html.svg_marks import escape_html
-from tulle.report.html.tables import Table
 from unit.report.html.html_checks import faults_of, text_of
 from unit.report.html.sample_releases import HOSTILE, KINDS, RUN_FACT, pages
 

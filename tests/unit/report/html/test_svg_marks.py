@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tulle.report.html.charts import Axis
-from tulle.report.html.scales import scale_of, tick_text, ticks
-from tulle.report.html.tables import (
+from tulle.report.html.charts import (
     NOTHING,
+    Axis,
     common_decimals,
     short_number,
     shown,
     shown_column,
 )
+from tulle.report.html.svg_marks import scale_of, tick_text, ticks
 
 _VALUES = st.lists(st.floats(min_value=1e-6, max_value=1e9), min_size=1, max_size=8)
 
