@@ -261,7 +261,7 @@ def test_counts_of_cells_at_posted_prices_need_no_single_choice() -> None:
     by_choice = bill_impressions(
         opened.offer.finalists, posted.prices(opened.offer.finalists, cells), answers
     )
-    assert bill_counts(counts_of(answers, cells), posted) == by_choice
+    assert bill_counts(posted, **counts_of(answers, cells)) == by_choice
 
 
 def test_answers_to_no_offer_are_refused() -> None:

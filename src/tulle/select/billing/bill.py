@@ -14,7 +14,6 @@ from tulle.errors import ConfigError, DataError
 from tulle.select.auctions import Auctions, BoolArray, FloatArray, IntArray
 from tulle.select.billing.prices import (
     AdPrices,
-    CellCounts,
     PaidEvent,
     PostedPrices,
     money_text,
@@ -146,26 +145,28 @@ def bill_clicks(
     )
 
 
-def bill_counts(counts: CellCounts, posted: PostedPrices) -> Bill:
+def bill_counts(
+    posted: PostedPrices, *, cells: IntArray, ads: IntArray, impressions: IntArray
+) -> Bill:
     """Bills counts of impressions at posted prices; nobody needs to see a single choice.
 
     Args:
-      counts: Impressions of each ad in each cell, as a shuffler may add them up.
       posted: One price for each ad and cell.
+      cells: [counts], cells as a shuffler may have added them up.
+      ads: [counts], the ad of each.
+      impressions: [counts], >= 0, how often the ad was chosen in the cell.
 
     Privacy:
       Unit: one decision. Post-processing of the counts with public prices: no event of its own.
     """
     _check_paid_event(posted.paid_event, PaidEvent.IMPRESSION, "post prices of impressions")
-    micros = posted.micros_of(counts.cells, counts.ads)
-    amounts = [
-        price * num for price, num in zip(micros.tolist(), counts.impressions.tolist(), strict=True)
-    ]
+    if np.any(impressions < 0):
+        raise DataError("impressions must be >= 0.")
+    micros = posted.micros_of(cells, ads).tolist()
+    # Whole numbers of Python: a product may not fit into 64 bits.
     lines = (
-        BillLine(ad=ad, impressions=num, clicks=None, amount_micros=amount)
-        for ad, num, amount in zip(
-            counts.ads.tolist(), counts.impressions.tolist(), amounts, strict=True
-        )
+        BillLine(ad=ad, impressions=num, clicks=None, amount_micros=price * num)
+        for ad, num, price in zip(ads.tolist(), impressions.tolist(), micros, strict=True)
     )
     return Bill(paid_event=PaidEvent.IMPRESSION, lines=_added_up(lines))
 

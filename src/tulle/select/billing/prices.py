@@ -94,22 +94,6 @@ def price_candidates(auctions: Auctions, rule: PricingRule, *, reserve: float) -
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class CellCounts:
-    """How often each ad was chosen in each cell."""
-
-    cells: IntArray
-    ads: IntArray
-    impressions: IntArray
-    """[rows], >= 0."""
-
-    def __post_init__(self) -> None:
-        if not self.cells.shape == self.ads.shape == self.impressions.shape:
-            raise DataError("counts need one cell, one ad and one number of impressions each.")
-        if np.any(self.impressions < 0):
-            raise DataError("impressions must be >= 0.")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class PostedPrices:
     """A price list. Public."""
 

@@ -20,7 +20,6 @@ from tulle.select.billing.bill import (
 )
 from tulle.select.billing.prices import (
     AdPrices,
-    CellCounts,
     PostedPrices,
     post_prices,
     price_candidates,
@@ -176,21 +175,16 @@ def candidate_prices(config: SelectionConfig, block: AuctionBlock) -> AdPrices:
       block: Auctions of the file; all of them, if prices are posted.
     """
     if config.pricing.is_posted:
-        return _posted(config, block).prices
+        return _posted(config, block)[2]
     return price_candidates(
         block.auctions, config.pricing.price_rule, reserve=config.pricing.reserve
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class _Posted:
-    cells: AuctionCells
-    price_list: PostedPrices
-    prices: AdPrices
-    """Prices of all candidates."""
-
-
-def _posted(config: SelectionConfig, block: AuctionBlock) -> _Posted:
+def _posted(
+    config: SelectionConfig, block: AuctionBlock
+) -> tuple[AuctionCells, PostedPrices, AdPrices]:
+    """Cells of equal finalists, their price list, and the prices of all candidates by it."""
     auctions = block.auctions
     prices = price_candidates(auctions, config.pricing.price_rule, reserve=config.pricing.reserve)
     sizes = shortlist_sizes(config.mechanism, auctions)
@@ -204,11 +198,7 @@ def _posted(config: SelectionConfig, block: AuctionBlock) -> _Posted:
     amounts = np.zeros(auctions.num_candidates)
     posted = price_list.prices(finalists.auctions, cells.numbers)
     amounts[finalists.kept_candidates] = posted.amounts
-    return _Posted(
-        cells=cells,
-        price_list=price_list,
-        prices=AdPrices(amounts=amounts, paid_event=prices.paid_event),
-    )
+    return cells, price_list, AdPrices(amounts=amounts, paid_event=prices.paid_event)
 
 
 def _bill_of(auctions: Auctions, prices: AdPrices, found: FoundChoices) -> Bill:
@@ -225,29 +215,28 @@ def _names(block: AuctionBlock, ads: IntArray) -> dict[int, Any]:
 def _bill_counts(config: SelectionConfig, block: AuctionBlock, path: Path) -> FileBill:
     """Counts of cells times posted prices."""
     counts = read_cell_counts(path)
-    posted = _posted(config, block)
+    cells, price_list, _ = _posted(config, block)
     names = _names(block, block.auctions.ads)
     codes = {name: code for code, name in names.items()}
-    numbers = {key: number for number, key in enumerate(posted.cells.keys.tolist())}
-    ads = ids_like(counts.ads, block.rows.original_ads(block.rows.ads[:1]), path)
-    pairs = list(zip(counts.cells.tolist(), ads.tolist(), strict=True))
+    numbers = {key: number for number, key in enumerate(cells.keys.tolist())}
+    ads = ids_like(counts["ad"].to_numpy(), block.rows.original_ads(block.rows.ads[:1]), path)
+    pairs = list(zip(counts["cell"].to_list(), ads.tolist(), strict=True))
+    impressions = counts["impressions"].to_numpy()
     if any(cell not in numbers or ad not in codes for cell, ad in pairs):
         raise DataError(
             f"{path.name} has a cell or an ad that the auctions have not; bill counts with the "
             "auctions and settings that they were made by."
         )
-    if int(counts.impressions.sum()) != len(block.auctions):
+    if int(impressions.sum()) != len(block.auctions):
         raise DataError(
             f"{path.name} has not one impression for each auction; bill counts with the auctions "
             "that they were made of."
         )
     bill = bill_counts(
-        CellCounts(
-            cells=np.array([numbers[cell] for cell, _ in pairs], np.int64),
-            ads=np.array([codes[ad] for _, ad in pairs], np.int64),
-            impressions=counts.impressions,
-        ),
-        posted.price_list,
+        price_list,
+        cells=np.array([numbers[cell] for cell, _ in pairs], np.int64),
+        ads=np.array([codes[ad] for _, ad in pairs], np.int64),
+        impressions=impressions,
     )
     return FileBill(
         bill=bill, ads=tuple(names[line.ad] for line in bill.lines), num_without_choice=0

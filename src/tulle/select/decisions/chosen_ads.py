@@ -7,10 +7,11 @@ of decisions that public data gave, and a hash of the file. Everything in it is 
 import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from tulle.data.source_files import has_sha256
 from tulle.errors import ConfigError, DataError
@@ -22,10 +23,6 @@ from tulle.select.decisions.requests import AuctionBlock
 from tulle.select.files.choice_files import read_choices, read_clicks
 from tulle.select.selection_config import SelectionConfig
 from tulle.select.settings import parse_settings
-
-if TYPE_CHECKING:
-    import polars as pl
-
 
 IdArray = npt.NDArray[Any]
 _FIRST_FORMAT, _WITH_TYPES = "tulle selection 1", "tulle selection 2"
@@ -61,7 +58,7 @@ class SelectionRecord(TableRecord):
             data = data | {"types": {}}
         return super().read_fields(data)
 
-    def frame(self, path: Path | None, name: str | None = None) -> "pl.DataFrame":
+    def frame(self, path: Path | None, name: str | None = None) -> pl.DataFrame:
         """The released choices or counts, in the types that were written.
 
         Args:
@@ -136,14 +133,13 @@ class ChosenAds:
         parts = list(read_choices(choices))
         if not parts:
             raise DataError(f"{choices.name} has no choices.")
-        auction_ids = ids_like(
-            np.concatenate([part.auction_ids for part in parts]), like.rows.auction_ids, choices
-        )
+        rows = pl.concat(parts)
+        auction_ids = ids_like(rows["auction"].to_numpy(), like.rows.auction_ids, choices)
         own_ads = like.rows.original_ads(like.rows.ads[:1])
-        ads = ids_like(np.concatenate([part.ads for part in parts]), own_ads, choices)
-        slots = np.concatenate(
-            [np.zeros(len(p), np.int64) if p.slots is None else p.slots for p in parts]
-        )
+        ads = ids_like(rows["ad"].to_numpy(), own_ads, choices)
+        slots = np.zeros(len(rows), np.int64)
+        if "slot" in rows.columns:
+            slots = rows["slot"].to_numpy()
         clicked = None
         if clicks is not None:
             found = _clicked_pairs(clicks, auction_ids, ads)
@@ -214,11 +210,11 @@ def _clicked_pairs(path: Path, auction_ids: IdArray, ads: IdArray) -> set[tuple[
     """Auction and ad of each click; None for the ad where the file has none."""
     clicked: set[tuple[Any, Any]] = set()
     for part in read_clicks(path):
-        auctions = ids_like(part.auction_ids, auction_ids, path).tolist()
+        auctions = ids_like(part["auction"].to_numpy(), auction_ids, path).tolist()
         names = [None] * len(part)
-        if part.ads is not None:
-            names = ids_like(part.ads, ads, path).tolist()
-        pairs = zip(auctions, names, part.clicked.tolist(), strict=True)
+        if "ad" in part.columns:
+            names = ids_like(part["ad"].to_numpy(), ads, path).tolist()
+        pairs = zip(auctions, names, part["clicked"].to_list(), strict=True)
         clicked |= {(auction, ad) for auction, ad, is_clicked in pairs if is_clicked}
     return clicked
 

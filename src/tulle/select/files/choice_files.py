@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import polars as pl
 
@@ -25,10 +24,8 @@ from tulle.data.tables.rows import (
     whole_numbers_of,
 )
 from tulle.errors import ConfigError, DataError
-from tulle.select.auctions import BoolArray, IntArray
 from tulle.select.files.whole_auctions import (
     AUCTION,
-    IdArray,
     RowForm,
     SeenIds,
     refuse_repeats,
@@ -38,6 +35,7 @@ from tulle.select.files.whole_auctions import (
     write_row_tables,
 )
 
+_AUCTION_ID = "auction_id"
 CHOICE_COLUMNS = ("auction_id", "ad")
 RELEASED_COLUMNS = ("auction_id", "slot", "ad", "cell", "impressions")
 """All columns that may leave with a choice, or with counts of choices."""
@@ -47,47 +45,6 @@ _ROWS_AT_ONCE = 200_000
 """Rows that are read at once, to keep memory small."""
 _COUNTS = ("slot", "impressions")
 _TYPES: dict[Any, str] = {pl.Int64(): "integer", pl.String(): "text"}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ChoiceRows:
-    """Consecutive choices."""
-
-    auction_ids: IdArray
-    """[choices], whole numbers or texts as the file has them."""
-    ads: IdArray
-    slots: IntArray | None
-    """[choices], from 0; None if the file has no such column."""
-
-    def __len__(self) -> int:
-        return len(self.auction_ids)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ClickRows:
-    """Consecutive reports of clicks. They are not protected by the choice."""
-
-    auction_ids: IdArray
-    ads: IdArray | None
-    """[reports]; None if the file has no such column, as with one slot."""
-    clicked: BoolArray
-    """[reports]; all true if the file has no such column: it lists clicks then."""
-
-    def __len__(self) -> int:
-        return len(self.auction_ids)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class CellCountRows:
-    """How often each ad was chosen in each cell of auctions with the same candidates."""
-
-    cells: IdArray
-    ads: IdArray
-    impressions: IntArray
-    """[rows], >= 0."""
-
-    def __len__(self) -> int:
-        return len(self.cells)
 
 
 def write_choices(
@@ -153,64 +110,29 @@ def read_released(path: Path, types: Mapping[str, str | None]) -> pl.DataFrame:
     return pl.concat(parts)
 
 
-def read_choices(
-    path: Path,
-    *,
-    auction: str = "auction_id",
-    ad: str = "ad",
-    slot: str = "slot",
-    has_numeric_ids: bool = False,
-) -> Iterator[ChoiceRows]:
-    """Streams choices; the column of slots may be absent.
+def read_choices(path: Path) -> Iterator[pl.DataFrame]:
+    """Streams choices as columns auction, ad and, where the file has it, slot.
 
     Without slots each auction has one row. With them its rows are consecutive, and no two have
     the same slot or ad.
 
-    Args:
-      path: The file.
-      auction: Column of the auction.
-      ad: Column of the ad.
-      slot: Column of the slot.
-      has_numeric_ids: Whether ids in text files are whole numbers; else they are text.
-
     Raises:
       DataError: A column or value is missing, or an auction breaks these rules.
     """
-    roles, absent = _present(path, {AUCTION: auction, "ad": ad}, {"slot": slot})
-    ids = whole_numbers_of if has_numeric_ids else ids_of
-    readers = {AUCTION: ids, "ad": ids, "slot": whole_numbers_of}
-    for rows, auction_ids in _auctions(path, roles, absent, readers):
-        if "slot" in roles:
-            refuse_repeats(rows, "slot", slot)
-            refuse_repeats(rows, "ad", ad)
+    for rows in _auctions(path, {"ad": ids_of}, {"slot": whole_numbers_of}):
+        if "slot" in rows.table.columns:
+            refuse_repeats(rows, "slot", "slot")
+            refuse_repeats(rows, "ad", "ad")
         else:
-            refuse_several_rows(rows, f"with several slots, say which in a column {slot!r}")
-        yield ChoiceRows(
-            auction_ids=auction_ids,
-            ads=rows.table["ad"].to_numpy(),
-            slots=rows.table["slot"].to_numpy() if "slot" in roles else None,
-        )
+            refuse_several_rows(rows, "with several slots, say which in a column 'slot'")
+        yield rows.table
 
 
-def read_clicks(
-    path: Path,
-    *,
-    auction: str = "auction_id",
-    ad: str = "ad",
-    clicked: str = "clicked",
-    has_numeric_ids: bool = False,
-) -> Iterator[ClickRows]:
-    """Streams reports of clicks: on all impressions with `clicked`, or clicks alone without.
+def read_clicks(path: Path) -> Iterator[pl.DataFrame]:
+    """Streams reports of clicks as columns auction, clicked and, where the file has it, ad.
 
-    With a column of ads an auction may have several consecutive rows, one an ad; without it
-    has one.
-
-    Args:
-      path: The file.
-      auction: Column of the auction.
-      ad: Column of the ad.
-      clicked: Column that says whether the ad was clicked.
-      has_numeric_ids: Whether ids in text files are whole numbers; else they are text.
+    A file without `clicked` lists clicks alone. With a column of ads an auction may have several
+    consecutive rows, one an ad; without it has one.
 
     Privacy:
       Clicks are what users do with the ad that they see. No mechanism of selection protects
@@ -219,99 +141,64 @@ def read_clicks(
     Raises:
       DataError: A column or value is missing, or an auction breaks these rules.
     """
-    if _has_no_line(path):
+    if is_json(path) and path.is_file() and path.stat().st_size == 0:
         return  # JSON lines without a line: nobody clicked
-    roles, absent = _present(path, {AUCTION: auction}, {"ad": ad, "clicked": clicked})
-    ids = whole_numbers_of if has_numeric_ids else ids_of
-    readers = {AUCTION: ids, "ad": ids, "clicked": flags_of}
-    for rows, auction_ids in _auctions(path, roles, absent, readers):
-        if "ad" in roles:
-            refuse_repeats(rows, "ad", ad)
+    for rows in _auctions(path, {}, {"ad": ids_of, "clicked": flags_of}):
+        table = rows.table
+        if "ad" in table.columns:
+            refuse_repeats(rows, "ad", "ad")
         else:
-            refuse_several_rows(rows, f"with several slots, say which ad in a column {ad!r}")
-        yield ClickRows(
-            auction_ids=auction_ids,
-            ads=rows.table["ad"].to_numpy() if "ad" in roles else None,
-            clicked=rows.table["clicked"].to_numpy()
-            if "clicked" in roles
-            else np.ones(len(auction_ids), dtype=np.bool_),
-        )
+            refuse_several_rows(rows, "with several slots, say which ad in a column 'ad'")
+        yield table if "clicked" in table.columns else table.with_columns(clicked=pl.lit(True))
 
 
-def _has_no_line(path: Path) -> bool:
-    return is_json(path) and path.is_file() and path.stat().st_size == 0
-
-
-def read_cell_counts(
-    path: Path, *, cell: str = "cell", ad: str = "ad", impressions: str = "impressions"
-) -> CellCountRows:
-    """Reads counts of cells, which are what leaves a shuffler. They are held in memory.
-
-    Args:
-      path: The file.
-      cell: Column of the cell.
-      ad: Column of the ad.
-      impressions: Column of the counts.
+def read_cell_counts(path: Path) -> pl.DataFrame:
+    """Reads counts of cells, which are what leaves a shuffler: cell, ad and impressions >= 0.
 
     Raises:
       DataError: A column or value is missing, a count is negative, or a cell has an ad twice.
     """
-    tables = list(read_row_tables(path, (cell, ad, impressions), rows_per_table=_ROWS_AT_ONCE))
-    if not tables:
-        raise DataError(f"{path.name} has no counts; it needs at least one row.")
+    readers: dict[str, ColumnReader] = {
+        "cell": ids_of,
+        "ad": ids_of,
+        "impressions": whole_numbers_of,
+    }
     parts = [
-        pl.DataFrame(
-            {
-                "cell": ids_of(rows, cell),
-                "ad": ids_of(rows, ad),
-                "impressions": whole_numbers_of(rows, impressions),
-            }
-        )
-        for rows in tables
+        _typed(rows, readers).table
+        for rows in read_row_tables(path, tuple(readers), rows_per_table=_ROWS_AT_ONCE)
     ]
+    if not parts:
+        raise DataError(f"{path.name} has no counts; it needs at least one row.")
     if any(part.schema != parts[0].schema for part in parts):
         raise DataError(f"{path.name} has ids that are whole numbers and ids that are texts.")
     table = pl.concat(parts)
     if (table["impressions"] < 0).any():
-        raise DataError(f"{path.name}: column {impressions!r} must be >= 0.")
+        raise DataError(f"{path.name}: column 'impressions' must be >= 0.")
     if table.select("cell", "ad").n_unique() < len(table):
         raise DataError(f"{path.name} has an ad twice in one cell; add up its counts.")
-    return CellCountRows(
-        cells=table["cell"].to_numpy(),
-        ads=table["ad"].to_numpy(),
-        impressions=table["impressions"].to_numpy(),
-    )
-
-
-def _present(
-    path: Path, needed: dict[str, str], optional: Mapping[str, str]
-) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The columns to read by their role, and the optional ones that the file has not."""
-    names = column_names(path)
-    found = {role: name for role, name in optional.items() if name in names}
-    return needed | found, tuple(name for name in optional.values() if name not in names)
+    return table
 
 
 def _auctions(
-    path: Path,
-    roles: Mapping[str, str],
-    absent: tuple[str, ...],
-    readers: Mapping[str, ColumnReader],
-) -> Iterator[tuple[RowTable, IdArray]]:
-    """Typed rows of whole auctions with the auction of each row."""
-    tables = read_row_tables(
-        path, tuple(roles.values()), absent=absent, rows_per_table=_ROWS_AT_ONCE
-    )
+    path: Path, needed: Mapping[str, ColumnReader], optional: Mapping[str, ColumnReader]
+) -> Iterator[RowTable]:
+    """Typed rows of whole auctions; optional columns are there if the file has them."""
+    present = column_names(path)
+    absent = tuple(name for name in optional if name not in present)
+    readers = {_AUCTION_ID: ids_of, **needed, **optional}
+    read = {name: reader for name, reader in readers.items() if name not in absent}
+    tables = read_row_tables(path, tuple(read), absent=absent, rows_per_table=_ROWS_AT_ONCE)
     seen = SeenIds()
-    for rows in whole_auctions((_typed(table, roles, readers) for table in tables), _ROWS_AT_ONCE):
-        take_auction_ids(rows, roles[AUCTION], seen)
-        yield rows, rows.table[AUCTION].to_numpy()
+    for rows in whole_auctions((_typed(table, read) for table in tables), _ROWS_AT_ONCE):
+        take_auction_ids(rows, _AUCTION_ID, seen)
+        yield rows
 
 
-def _typed(
-    rows: RowTable, roles: Mapping[str, str], readers: Mapping[str, ColumnReader]
-) -> RowTable:
-    columns = [readers[role](rows, name).alias(role) for role, name in roles.items()]
+def _typed(rows: RowTable, readers: Mapping[str, ColumnReader]) -> RowTable:
+    columns = [
+        read(rows, name).alias(AUCTION if name == _AUCTION_ID else name)
+        for name, read in readers.items()
+    ]
     return dataclasses.replace(rows, table=pl.DataFrame(columns))
 
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from tulle.select.auctions import Auctions, DeviceClicks, FloatArray, IntArray
 from tulle.select.billing.bill import Choices
-from tulle.select.billing.prices import CellCounts
 
 
 def auctions_of(*auctions: list[tuple[int, float, float]]) -> Auctions:
@@ -75,13 +74,12 @@ def choices_at(auctions: Auctions, places: IntArray) -> Choices:
     return Choices(auctions=np.arange(len(auctions)), ads=auctions.ads[places])
 
 
-def counts_of(choices: Choices, cells: IntArray) -> CellCounts:
+def counts_of(choices: Choices, cells: IntArray) -> dict[str, IntArray]:
     """How often each ad was chosen in each cell, as a shuffler adds them up."""
     counts = Counter(zip(cells[choices.auctions].tolist(), choices.ads.tolist(), strict=True))
     pairs = np.array(list(counts), np.int64).reshape(-1, 2)
-    return CellCounts(
-        cells=pairs[:, 0], ads=pairs[:, 1], impressions=np.array(list(counts.values()), np.int64)
-    )
+    impressions = np.array(list(counts.values()), np.int64)
+    return {"cells": pairs[:, 0], "ads": pairs[:, 1], "impressions": impressions}
 
 
 def _chance(logits: FloatArray) -> FloatArray:

@@ -22,7 +22,6 @@ from tulle.select.billing.bill import (
 )
 from tulle.select.billing.prices import (
     AdPrices,
-    CellCounts,
     PaidEvent,
     PostedPrices,
     PricingRule,
@@ -154,12 +153,12 @@ def test_a_bill_of_counts_is_exact_beyond_64_bits() -> None:
         ads=np.array([1, 2, 1]),
         micros=np.array([10**14 - 1, 5, 7]),
     )
-    counts = CellCounts(
+    bill = bill_counts(
+        posted,
         cells=np.array([1, 0, 0]),
         ads=np.array([1, 1, 2]),
         impressions=np.array([3, 10**9 + 7, 0]),
     )
-    bill = bill_counts(counts, posted)
     assert bill.lines == (
         BillLine(
             ad=1,

@@ -16,7 +16,6 @@ from tulle.select.billing.prices import (
     MAX_PRICE,
     MICROS_PER_UNIT,
     AdPrices,
-    CellCounts,
     PaidEvent,
     PostedPrices,
     PricingRule,
@@ -191,9 +190,9 @@ def test_counts_at_posted_prices_give_the_bill_of_the_choices() -> None:
     rng = np.random.default_rng(4)
     choices = choices_at(auctions, auctions.offsets[:-1] + rng.integers(0, auctions.sizes))
     counts = counts_of(choices, cells)
-    assert counts.impressions.sum() == 500
+    assert counts["impressions"].sum() == 500
     by_choice = bill_impressions(auctions, posted.prices(auctions, cells), choices)
-    assert bill_counts(counts, posted) == by_choice
+    assert bill_counts(posted, **counts) == by_choice
 
 
 def explained_totals(micros: IntArray) -> dict[tuple[int, ...], int]:
@@ -286,7 +285,12 @@ def test_counts_and_cells_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ConfigError, match="same candidates"):
         post_prices(auctions, AdPrices(amounts=np.ones(1), paid_event=PaidEvent.IMPRESSION), cells)
     with pytest.raises(DataError, match="impressions"):
-        CellCounts(cells=np.array([1]), ads=np.array([1]), impressions=np.array([-1]))
+        bill_counts(
+            post_prices(auctions, second_prices(auctions), cells),
+            cells=np.array([1]),
+            ads=np.array([1]),
+            impressions=np.array([-1]),
+        )
 
 
 LARGEST = MAX_PRICE * MICROS_PER_UNIT
