@@ -25,7 +25,7 @@ from tulle.errors import ConfigError, DataError
 from tulle.privacy import events
 from tulle.privacy.fields import check_count
 from tulle.privacy.guarantee import Guarantee
-from tulle.privacy.units import Adjacency, Scope, TrustModel, Unit
+from tulle.privacy.units import Adjacency, Scope, Unit
 from tulle.select.auctions import Auctions, BoolArray, IntArray, server_ranks
 from tulle.select.mechanisms.floors import FloorMechanism
 from tulle.select.mechanisms.mechanism import SelectionMechanism
@@ -109,11 +109,6 @@ class DecisionAccounting:
             raise ConfigError(f"shuffle={self.shuffle!r} must be a Shuffle with a cell size.")
         if self.shuffle is not None:
             _check_shuffled(self.mechanism)
-
-    @property
-    def trust_model(self) -> TrustModel:
-        """The parties that users must trust."""
-        return TrustModel.LOCAL if self.shuffle is None else TrustModel.SHUFFLE
 
     def decision_event(self) -> events.Event:
         """What one personalised decision costs at most.

@@ -4,18 +4,13 @@ Type I data are what a choice follows from: a user's features and history. Type 
 a user does with the chosen ad. (Laro et al. 2024, sections 2.1 and 2.2.)
 """
 
-import dataclasses
-import enum
-
 from tulle.accounting.accountant import privacy_curve
-from tulle.errors import ConfigError
 from tulle.privacy.events import Event
 from tulle.privacy.fields import Scalar
 from tulle.privacy.guarantee import Claim, Guarantee
 from tulle.privacy.plan import Assumption, Bound, ColumnRoles, Plan, Status
 from tulle.privacy.units import Adjacency, Scope, TrustModel, Unit
 from tulle.runs.charging import ReleaseTerms, release_plan
-from tulle.select.billing.prices import PaidEvent, PricingRule
 from tulle.select.files.auction_files import AuctionColumns
 from tulle.select.selection_config import Consent, SelectionConfig
 from tulle.select.settings import mechanism_table
@@ -53,55 +48,6 @@ def make_selection_plan(
         assumptions=_assumptions(config),
     )
     return release_plan(draft, terms or ReleaseTerms(), what="selection", noise_word="draws")
-
-
-class UserData(enum.Enum):
-    """Which data of a user something may reveal."""
-
-    TYPE_I = "Type I"
-    TYPE_II = "Type II"
-    BOTH = "Type I and Type II"
-    NONE = "none"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Observation:
-    """One thing that a server sees."""
-
-    what: str
-    user_data: UserData
-    is_protected: bool
-    """Whether the selection itself protects it."""
-    protection: str
-
-
-def what_the_server_observes(
-    rule: PricingRule, trust_model: TrustModel, *, is_posted: bool
-) -> tuple[Observation, ...]:
-    """All that reaches the server, in the order of Laro et al. 2024, section 2.2.
-
-    Args:
-      rule: How prices follow from public data.
-      trust_model: LOCAL if the server sees each choice, SHUFFLE if it sees counts of each cell.
-      is_posted: True for one price for each ad and cell.
-    """
-    if trust_model is TrustModel.CENTRAL:
-        raise ConfigError(
-            "trust_model=central: a device chooses here and no server sees private data; "
-            "use local or shuffle."
-        )
-    if trust_model is TrustModel.SHUFFLE and not is_posted:
-        raise ConfigError(
-            "trust_model=shuffle needs posted prices: a price that differs between auctions of a "
-            "cell tells which of them an ad has won. Use post_prices()."
-        )
-    return (
-        _MODEL,
-        _choice(trust_model),
-        _payment(is_posted),
-        _engagement(rule.paid_event),
-        _CONSENT,
-    )
 
 
 def _claim(event: Event, unit: Unit, delta: float) -> Claim:
@@ -150,14 +96,32 @@ def _settings(config: SelectionConfig) -> dict[str, Scalar]:
     }
     if config.privacy.min_cell_size is not None:
         settings["smallest cell"] = config.privacy.min_cell_size
-    for seen in what_the_server_observes(
-        config.pricing.price_rule,
-        TrustModel.LOCAL if config.privacy.shuffle is None else TrustModel.SHUFFLE,
-        is_posted=config.pricing.is_posted,
-    ):
-        kind = "" if seen.user_data is UserData.NONE else f"{seen.user_data.value} data; "
-        settings[f"server sees {seen.what}"] = f"{kind}{seen.protection}"
-    return settings
+    return settings | {f"server sees {what}": how for what, how in _seen(config).items()}
+
+
+def _seen(config: SelectionConfig) -> dict[str, str]:
+    """All that reaches the server and what protects it (Laro et al. 2024, section 2.2)."""
+    choice = "the chosen ad of every request"
+    protection = "epsilon of the mechanism, on the device, before the choice leaves it"
+    if config.privacy.shuffle is not None:
+        choice = "how often each ad was chosen in each cell of auctions with the same candidates"
+        protection = "epsilon of the mechanism, amplified by the other choices of the cell"
+    price = "public bids and scores"
+    if config.pricing.is_posted:
+        price = "the posted price of the ad in its cell"
+    clicks, known = "clicks and what follows, if reported", "; billing does not need them"
+    if config.pricing.is_paid_by_click:
+        clicks, known = "clicks, exactly, to bill them", ": every paid click is known"
+    return {
+        "parameters of the click models": "Type I and Type II data; not by the selection: train "
+        "with differential privacy, under a budget of its own",
+        choice: f"Type I data; {protection}",
+        "the amount to pay": f"Type I data; follows from the choice and {price}: no more is "
+        "revealed than by the choice",
+        clicks: f"Type II data; none by the selection{known}",
+        "whether the user agreed to personalised ads": "none: without consent the server's winner "
+        "is shown and no private data are read",
+    }
 
 
 def _bounds(config: SelectionConfig) -> tuple[Bound, ...]:
@@ -212,53 +176,3 @@ def _assumptions(config: SelectionConfig) -> tuple[Assumption, ...]:
             )
         )
     return tuple(made)
-
-
-_MODEL = Observation(
-    what="parameters of the click models",
-    user_data=UserData.BOTH,
-    is_protected=False,
-    protection="not by the selection: train with differential privacy, under a budget of its own",
-)
-
-
-_CONSENT = Observation(
-    what="whether the user agreed to personalised ads",
-    user_data=UserData.NONE,
-    is_protected=False,
-    protection="none: without consent the server's winner is shown and no private data are read",
-)
-
-
-def _choice(trust_model: TrustModel) -> Observation:
-    if trust_model is TrustModel.SHUFFLE:
-        what = "how often each ad was chosen in each cell of auctions with the same candidates"
-        protection = "epsilon of the mechanism, amplified by the other choices of the cell"
-    else:
-        what = "the chosen ad of every request"
-        protection = "epsilon of the mechanism, on the device, before the choice leaves it"
-    return Observation(
-        what=what, user_data=UserData.TYPE_I, is_protected=True, protection=protection
-    )
-
-
-def _payment(is_posted: bool) -> Observation:
-    source = "the posted price of the ad in its cell" if is_posted else "public bids and scores"
-    return Observation(
-        what="the amount to pay",
-        user_data=UserData.TYPE_I,
-        is_protected=True,
-        protection=f"follows from the choice and {source}: no more is revealed than by the choice",
-    )
-
-
-def _engagement(paid_event: PaidEvent) -> Observation:
-    is_needed = paid_event is PaidEvent.CLICK
-    what = "clicks, exactly, to bill them" if is_needed else "clicks and what follows, if reported"
-    return Observation(
-        what=what,
-        user_data=UserData.TYPE_II,
-        is_protected=False,
-        protection="none by the selection"
-        + (": every paid click is known" if is_needed else "; billing does not need them"),
-    )

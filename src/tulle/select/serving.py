@@ -21,15 +21,14 @@ from tulle.select.auctions import (
     above_reserve,
     check_reserve,
     keep_candidates,
-    server_ranks,
 )
 from tulle.select.billing.bill import Bill, Choices, bill_clicks, bill_impressions
 from tulle.select.billing.prices import AdPrices, PaidEvent, PricingRule, price_candidates
 from tulle.select.inputs import Selection, selection_of
 from tulle.select.mechanisms.floors import FloorMechanism
-from tulle.select.mechanisms.mechanism import SelectionMechanism
+from tulle.select.mechanisms.mechanism import SelectionMechanism, favourites
 from tulle.select.mechanisms.noisy_max import NoisyMax
-from tulle.select.mechanisms.shortlists import AllCandidates, Shortlist
+from tulle.select.mechanisms.shortlists import AllCandidates, FinalistAuctions, Shortlist
 from tulle.select.mechanisms.slots import SlotMechanism
 from tulle.select.selection_config import SelectionConfig
 
@@ -101,14 +100,10 @@ class Server:
         """
         eligible = above_reserve(auctions, self.reserve)
         prices = price_candidates(eligible.auctions, self.rule, reserve=self.reserve)
-        finalists = keep_candidates(
-            eligible.auctions, _is_finalist(eligible.auctions, self.shortlist)
-        )
+        finalists = FinalistAuctions.of_shortlist(eligible.auctions, self.shortlist)
         return OpenRequests(
             offer=Offer(requests=eligible.kept_auctions, finalists=finalists.auctions),
-            prices=AdPrices(
-                amounts=prices.amounts[finalists.kept_candidates], paid_event=prices.paid_event
-            ),
+            prices=AdPrices(amounts=prices.amounts[finalists.places], paid_event=prices.paid_event),
         )
 
     def bill(
@@ -198,7 +193,7 @@ class Devices:
         if has_consent.shape != offer.requests.shape:
             raise ConfigError("has_consent must have one entry for each of the offers.")
         finalists = offer.finalists
-        ads = finalists.ads[server_winners(finalists)]
+        ads = finalists.ads[favourites(finalists, finalists.server_scores)]
         is_asked = has_consent & (finalists.sizes >= self.least_finalists)
         agreed = keep_candidates(finalists, np.repeat(is_asked, finalists.sizes))
         if len(agreed.auctions):
@@ -225,14 +220,3 @@ def _served(selection: Selection) -> tuple[SelectionConfig, SelectionMechanism]:
     if isinstance(config.mechanism, SlotMechanism):
         raise ConfigError("several slots are decided in batches, with decide(); serve one slot.")
     return config, config.mechanism
-
-
-def server_winners(auctions: Auctions) -> IntArray:
-    """[auctions], the place of the best server score, the first among equals."""
-    return np.flatnonzero(server_ranks(auctions) == 0)
-
-
-def _is_finalist(auctions: Auctions, shortlist: Shortlist) -> BoolArray:
-    num_finalists = shortlist.sizes(auctions)
-    is_finalist: BoolArray = server_ranks(auctions) < np.repeat(num_finalists, auctions.sizes)
-    return is_finalist

@@ -16,7 +16,7 @@ from tulle.accounting.accountant import privacy_curve
 from tulle.accounting.shuffling import blanket_delta
 from tulle.errors import ConfigError
 from tulle.privacy import events
-from tulle.privacy.units import Adjacency, Scope, TrustModel, Unit
+from tulle.privacy.units import Adjacency, Scope, Unit
 from tulle.select.auctions import Auctions
 from tulle.select.decision_accounting import (
     DecisionAccounting,
@@ -129,11 +129,6 @@ def test_a_cell_of_one_is_not_amplified() -> None:
     assert accounting(3.0, cell=1).decision_guarantee(0.0).epsilon == pytest.approx(3.0)
     alone = accounting(3.0).decision_guarantee(DELTA).epsilon
     assert accounting(3.0, cell=1).decision_guarantee(DELTA).epsilon == pytest.approx(alone)
-
-
-def test_who_is_trusted_follows_from_the_shuffle() -> None:
-    assert accounting().trust_model is TrustModel.LOCAL
-    assert accounting(cell=9).trust_model is TrustModel.SHUFFLE
 
 
 def test_decisions_without_personalisation_cost_nothing_and_greedy_ones_everything() -> None:

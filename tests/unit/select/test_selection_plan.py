@@ -7,10 +7,10 @@ import pytest
 from scipy import optimize
 
 from tulle.accounting.accountant import privacy_curve
-from tulle.errors import ConfigError, TulleError
+from tulle.errors import TulleError
 from tulle.privacy import events
 from tulle.privacy.plan import Plan, Status
-from tulle.privacy.units import Adjacency, Scope, TrustModel, Unit
+from tulle.privacy.units import Adjacency, Scope, Unit
 from tulle.runs.charging import ReleaseTerms
 from tulle.select import selection_plan
 from tulle.select.billing.prices import PricingRule
@@ -18,7 +18,7 @@ from tulle.select.files.auction_files import AuctionColumns
 from tulle.select.mechanisms.floors import FloorMechanism
 from tulle.select.mechanisms.mechanism import NonPersonalised
 from tulle.select.selection_config import Consent, Pricing, SelectionConfig
-from tulle.select.selection_plan import UserData, make_selection_plan, what_the_server_observes
+from tulle.select.selection_plan import make_selection_plan
 from unit.select.decisions.auction_tables import COLUMNS, by_user, selection
 
 SHUFFLED: dict[str, Any] = {
@@ -201,23 +201,26 @@ def test_a_plan_is_read_back_from_plain_data() -> None:
     assert Plan.from_dict(plan.to_dict()) == plan
 
 
-LOCAL, SHUFFLE = TrustModel.LOCAL, TrustModel.SHUFFLE
+def seen_by_the_server(config: SelectionConfig) -> dict[str, str]:
+    return {
+        name.removeprefix("server sees "): str(value)
+        for name, value in plan_of(config).settings.items()
+        if name.startswith("server sees ")
+    }
 
 
 @pytest.mark.parametrize("rule", PricingRule)
-@pytest.mark.parametrize("trust_model", [LOCAL, SHUFFLE])
-def test_only_what_follows_from_the_choice_is_protected(
-    rule: PricingRule, trust_model: TrustModel
-) -> None:
-    seen = what_the_server_observes(rule, trust_model, is_posted=True)
-    assert {row.user_data for row in seen if row.is_protected} == {UserData.TYPE_I}
-    assert [row.user_data for row in seen] == [
-        UserData.BOTH,
-        UserData.TYPE_I,
-        UserData.TYPE_I,
-        UserData.TYPE_II,
-        UserData.NONE,
-    ]
+def test_only_what_follows_from_the_choice_is_protected(rule: PricingRule) -> None:
+    for config in (selection(pricing=Pricing(rule=rule)), selection(**SHUFFLED)):
+        seen = seen_by_the_server(config)
+        assert seen["parameters of the click models"].startswith("Type I and Type II data; not by")
+        assert seen["the amount to pay"].startswith("Type I data; follows from the choice")
+        assert seen["whether the user agreed to personalised ads"].startswith("none: ")
+        (choice,) = (how for what, how in seen.items() if "chosen" in what)
+        assert choice.startswith("Type I data; epsilon of the mechanism")
+        (clicks,) = (how for what, how in seen.items() if what.startswith("clicks"))
+        assert clicks.startswith("Type II data; none by the selection")
+        assert len(seen) == 5
 
 
 def test_paid_clicks_are_said_to_be_seen() -> None:
@@ -225,24 +228,11 @@ def test_paid_clicks_are_said_to_be_seen() -> None:
         (PricingRule.SECOND_PRICE, False),
         (PricingRule.SECOND_PRICE_PER_CLICK, True),
     ):
-        seen = what_the_server_observes(rule, LOCAL, is_posted=False)
-        clicks = next(row for row in seen if row.user_data is UserData.TYPE_II)
-        assert not clicks.is_protected
-        assert ("every paid click is known" in clicks.protection) == is_needed
+        seen = seen_by_the_server(selection(pricing=Pricing(rule=rule)))
+        (how,) = (how for what, how in seen.items() if what.startswith("clicks"))
+        assert ("every paid click is known" in how) == is_needed
 
 
 def test_a_shuffler_leaves_counts_of_cells() -> None:
-    choice = what_the_server_observes(PricingRule.SECOND_PRICE, SHUFFLE, is_posted=True)[1]
-    assert "how often" in choice.what
-    choice = what_the_server_observes(PricingRule.SECOND_PRICE, LOCAL, is_posted=True)[1]
-    assert "every request" in choice.what
-
-
-def test_shuffling_needs_posted_prices() -> None:
-    with pytest.raises(ConfigError, match="posted prices"):
-        what_the_server_observes(PricingRule.SECOND_PRICE, SHUFFLE, is_posted=False)
-
-
-def test_a_central_server_is_refused() -> None:
-    with pytest.raises(ConfigError, match="central"):
-        what_the_server_observes(PricingRule.SECOND_PRICE, TrustModel.CENTRAL, is_posted=True)
+    assert any("how often" in what for what in seen_by_the_server(selection(**SHUFFLED)))
+    assert any("every request" in what for what in seen_by_the_server(selection()))

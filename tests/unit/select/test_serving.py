@@ -23,8 +23,9 @@ from tulle.select.billing.prices import (
     to_micros,
 )
 from tulle.select.mechanisms.floors import FloorMechanism
+from tulle.select.mechanisms.mechanism import favourites
 from tulle.select.mechanisms.shortlists import Cutoff, TopCandidates
-from tulle.select.serving import Devices, Offer, OpenRequests, Server, server_winners
+from tulle.select.serving import Devices, Offer, OpenRequests, Server
 from unit.select.billing.small_auctions import (
     auctions_of,
     counts_of,
@@ -310,7 +311,7 @@ def test_a_served_selection_has_the_law_of_its_mechanism() -> None:
     choices = devices.choose(opened.offer, has_consent=consents)
     few = offered.sizes < 3
     assert 0 < few.sum() < len(few)
-    assert (choices.ads[few] == offered.ads[server_winners(offered)][few]).all()
+    assert (choices.ads[few] == offered.ads[favourites(offered, offered.server_scores)][few]).all()
     assert sorted(devices.click_model.asked) == np.flatnonzero(~few).tolist()  # type: ignore[attr-defined]
 
 

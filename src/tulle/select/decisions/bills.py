@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tulle.errors import ConfigError, DataError
-from tulle.select.auctions import Auctions, IntArray, keep_candidates, server_ranks
+from tulle.select.auctions import Auctions, IntArray
 from tulle.select.billing.bill import (
     Bill,
     bill_clicks,
@@ -30,10 +30,10 @@ from tulle.select.decisions.requests import (
     AuctionBlock,
     read_blocks,
     read_whole_batch,
-    shortlist_sizes,
 )
 from tulle.select.files.auction_files import AuctionColumns
 from tulle.select.files.choice_files import read_cell_counts
+from tulle.select.mechanisms.shortlists import FinalistAuctions
 from tulle.select.selection_config import SelectionConfig
 
 if TYPE_CHECKING:
@@ -187,17 +187,14 @@ def _posted(
     """Cells of equal finalists, their price list, and the prices of all candidates by it."""
     auctions = block.auctions
     prices = price_candidates(auctions, config.pricing.price_rule, reserve=config.pricing.reserve)
-    sizes = shortlist_sizes(config.mechanism, auctions)
-    finalists = keep_candidates(auctions, server_ranks(auctions) < np.repeat(sizes, auctions.sizes))
-    cells = finalist_cells(auctions, sizes, ad_names=block.ad_names)
-    listed = AdPrices(
-        amounts=prices.amounts[finalists.kept_candidates], paid_event=prices.paid_event
-    )
+    finalists = FinalistAuctions.of_shortlist(auctions, config.mechanism.shortlist)
+    cells = finalist_cells(auctions, finalists.auctions.sizes, ad_names=block.ad_names)
+    listed = AdPrices(amounts=prices.amounts[finalists.places], paid_event=prices.paid_event)
     price_list = post_prices(finalists.auctions, listed, cells.numbers)
     # Others can not be chosen: what they would pay does not matter.
     amounts = np.zeros(auctions.num_candidates)
     posted = price_list.prices(finalists.auctions, cells.numbers)
-    amounts[finalists.kept_candidates] = posted.amounts
+    amounts[finalists.places] = posted.amounts
     return cells, price_list, AdPrices(amounts=amounts, paid_event=prices.paid_event)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tulle.data.source_files import SourceFile, content_sha256, inspect_sources
-from tulle.errors import ConfigError, DataError
+from tulle.errors import DataError
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
 from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency
@@ -152,7 +152,9 @@ class _ChoiceDraw:
             types = write_choices(files.hidden_table, self._choices(), names, form=form)
         else:
             names = ("cell", "ad", "impressions")
-            types = write_choices(files.hidden_table, [self._counts()], names, form=form)
+            types = write_choices(
+                files.hidden_table, [self._counts(self.requests.cells)], names, form=form
+            )
         if inspect_sources([self.path]) != self.sources:
             raise DataError(f"{self.path.name} changed while it was read; start again.")
         record = SelectionRecord(
@@ -199,14 +201,19 @@ class _ChoiceDraw:
                 "ad": block.rows.original_ads(ads),
             }
 
-    def _counts(self) -> Mapping[str, npt.NDArray[Any]]:
-        if self.requests.cells is None:
-            raise ConfigError("counts of cells need cells.")
-        tally = CellTally(self.requests.cells)
+    def _counts(self, cells: AuctionCells) -> Mapping[str, npt.NDArray[Any]]:
+        """One row for each cell and ad, in the order of their names: not in that of the choices."""
+        counts: collections.Counter[tuple[str, Any]] = collections.Counter()
         for block, part, places in self._drawn():
-            ads = block.auctions.ads[places[:, 0]]
-            tally.add(part, block.rows.original_ads(ads))
-        return tally.table()
+            ads = block.rows.original_ads(block.auctions.ads[places[:, 0]])
+            keys = cells.keys[cells.numbers[part]]
+            counts.update(zip(keys.tolist(), ads.tolist(), strict=True))
+        rows = sorted(counts.items())
+        return {
+            "cell": np.array([cell for (cell, _), _ in rows], dtype=np.str_),
+            "ad": np.array([ad for (_, ad), _ in rows]),
+            "impressions": np.array([count for _, count in rows], np.int64),
+        }
 
 
 def draw_places(
@@ -271,34 +278,3 @@ def _server_winners(block: AuctionBlock, mechanism: DecidingMechanism, num_slots
     owners = np.searchsorted(auctions.offsets, places, side="right") - 1
     chosen[owners, ranks[places]] = places
     return chosen
-
-
-class CellTally:
-    """Adds up choices, block by block.
-
-    Privacy:
-      Unit: one decision. Post-processing of choices. The order of choices is not kept.
-    """
-
-    def __init__(self, cells: AuctionCells) -> None:
-        self._cells = cells
-        self._counts: collections.Counter[tuple[str, Any]] = collections.Counter()
-
-    def add(self, part: slice, ads: npt.NDArray[Any]) -> None:
-        """Counts the chosen ads of consecutive auctions.
-
-        Args:
-          part: Which auctions of all.
-          ads: [auctions of the part].
-        """
-        keys = self._cells.keys[self._cells.numbers[part]]
-        self._counts.update(zip(keys.tolist(), ads.tolist(), strict=True))
-
-    def table(self) -> Mapping[str, npt.NDArray[Any]]:
-        """One row for each cell and ad, in the order of their names."""
-        rows = sorted(self._counts.items())
-        return {
-            "cell": np.array([cell for (cell, _), _ in rows], dtype=np.str_),
-            "ad": np.array([ad for (_, ad), _ in rows]),
-            "impressions": np.array([count for _, count in rows], np.int64),
-        }

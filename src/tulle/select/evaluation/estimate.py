@@ -151,24 +151,24 @@ def release_estimate(
     log.check(auctions)
     click_values = _checked_values(auctions, values)
     counted = _counted(log, evaluation.max_decisions_per_user)
-    weights = _supported_weights(auctions, evaluation, click_values, counted)
+    max_weight, is_cut, limits = _supported_weights(auctions, evaluation, click_values, counted)
     raw_terms = device_terms(
         auctions,
         log,
         (evaluation.logging, evaluation.target),
         estimator=evaluation.estimator,
         values=click_values,
-        max_weight=weights.max_weight,
+        max_weight=max_weight,
     )
-    sums = _release_sums(raw_terms[counted], log.users[counted], evaluation, weights.limits, rng)
+    sums = _release_sums(raw_terms[counted], log.users[counted], evaluation, limits, rng)
     return EvaluationResult(
         estimate=sums.estimate(confidence),
         sampling_stddev=sums.sampling_stddev(confidence),
         interval=sums.interval(confidence),
         num_decisions=sums.num_decisions,
         num_users=sums.num_users,
-        max_weight=weights.max_weight,
-        is_weight_cut=weights.is_cut,
+        max_weight=max_weight,
+        is_weight_cut=is_cut,
     )
 
 
@@ -202,11 +202,9 @@ class TermSums:
     """Noisy sum of the terms, in steps."""
     noisy_squares: int
     """Noisy sum of users' squared totals, in steps."""
-    sum_noise: DiscreteLaplaceConfig
-    square_noise: DiscreteLaplaceConfig
     num_decisions: int
     num_users: int
-    max_decisions_per_user: int
+    evaluation: OnDeviceEvaluation
     limits: TermRange
 
     def estimate(self, confidence: float) -> Release:
@@ -216,21 +214,20 @@ class TermSums:
         half_width = self._noise_half_width(confidence)
         return Release(
             value=value,
-            noise_stddev=step * self.sum_noise.noise_stddev / self.num_decisions,
+            noise_stddev=step * self.evaluation.sum_noise.noise_stddev / self.num_decisions,
             interval=Interval(
                 low=value - half_width, high=value + half_width, confidence=confidence
             ),
-            event=Composed((self.sum_noise.event(), self.square_noise.event())),
+            event=self.evaluation.event(),
         )
 
     def sampling_stddev(self, confidence: float) -> float:
         """What the standard deviation by draws, clicks and users is not above."""
         miss = (1 - confidence) / 4
         # One-sided: noise that makes the squares too small.
-        square_error = self.square_noise.half_width(1 - 2 * miss)
-        squares = (self.noisy_squares + square_error) * square_step(
-            self.limits, self.max_decisions_per_user
-        )
+        square_error = self.evaluation.square_noise.half_width(1 - 2 * miss)
+        step = square_step(self.limits, self.evaluation.max_decisions_per_user)
+        squares = (self.noisy_squares + square_error) * step
         mean_error = self._noise_half_width(1 - miss)
         least_mean = max(abs(self.estimate(confidence).value) - mean_error, 0.0)
         least_square = (least_mean * self.num_decisions) ** 2 / self.num_users
@@ -250,20 +247,13 @@ class TermSums:
 
     def _noise_half_width(self, confidence: float) -> float:
         step = term_step(self.limits)
-        return step * (self.sum_noise.half_width(confidence) / self.num_decisions + 0.5)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Weights:
-    max_weight: float
-    is_cut: bool
-    limits: TermRange
+        return step * (self.evaluation.sum_noise.half_width(confidence) / self.num_decisions + 0.5)
 
 
 def _supported_weights(
     auctions: Auctions, evaluation: OnDeviceEvaluation, values: FloatArray, counted: BoolArray
-) -> _Weights:
-    """The largest weight and the range that follows, from public data."""
+) -> tuple[float, bool, TermRange]:
+    """The largest weight, whether it cuts others, and the range of terms, from public data."""
     check_support(evaluation.logging, evaluation.target, auctions, counted)
     own_limits = weight_limits(evaluation.logging, evaluation.target, auctions)
     max_weight = evaluation.max_weight
@@ -278,11 +268,8 @@ def _supported_weights(
     max_weight = largest if max_weight is None else min(max_weight, largest)
     max_values = np.maximum.reduceat(values, auctions.offsets[:-1])[counted]
     weighted = np.minimum(own_limits[counted], max_weight) * max_values
-    return _Weights(
-        max_weight=max_weight,
-        is_cut=max_weight < largest,
-        limits=term_range(evaluation.estimator, float(weighted.max()), float(max_values.max())),
-    )
+    limits = term_range(evaluation.estimator, float(weighted.max()), float(max_values.max()))
+    return max_weight, max_weight < largest, limits
 
 
 def _counted(log: DecisionLog, max_decisions_per_user: int) -> BoolArray:
@@ -314,17 +301,16 @@ def _release_sums(
 ) -> TermSums:
     raw_steps = terms_on_grid(raw_terms, limits)
     distinct, user_numbers = np.unique(users, return_inverse=True)
-    max_decisions = evaluation.max_decisions_per_user
-    raw_squares = squares_on_grid(raw_steps, user_numbers, limits, max_decisions)
+    raw_squares = squares_on_grid(
+        raw_steps, user_numbers, limits, evaluation.max_decisions_per_user
+    )
     return TermSums(
         noisy_sum=int(release_discrete_laplace(raw_steps.sum(), evaluation.sum_noise, rng=rng)),
         noisy_squares=int(
             release_discrete_laplace(raw_squares.sum(), evaluation.square_noise, rng=rng)
         ),
-        sum_noise=evaluation.sum_noise,
-        square_noise=evaluation.square_noise,
         num_decisions=len(users),
         num_users=len(distinct),
-        max_decisions_per_user=max_decisions,
+        evaluation=evaluation,
         limits=limits,
     )

@@ -13,10 +13,9 @@ what is recommended is never below not personalising.
 import dataclasses
 import enum
 import functools
-import json
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -140,10 +139,6 @@ class SelectionOutlook:
             ],
         }
 
-    def to_json(self) -> str:
-        """The same as text."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptionGrid:
@@ -195,10 +190,21 @@ def plan_selection(
       With `device` none: the outlook is not noised and as sensitive as the predictions. Use
       those of a panel. With `prior` alone everything is public.
     """
-    expectations = _expectations(auctions, prices, prior, device)
-    grid = grid or OptionGrid()
+    if not len(auctions):
+        raise ConfigError("there are no auctions to plan for; give at least one.")
     if not epsilons:
         raise ConfigError("epsilons is empty; give at least one, e.g. (1.0, 3.0).")
+    expectations: SampleOfDevices | ModelOfDevices
+    if device is not None:
+        expectations = SampleOfDevices(auctions=auctions, prices=prices, device=device)
+    elif prior is not None:
+        expectations = ModelOfDevices(auctions=auctions, prices=prices, prior=prior)
+    else:
+        raise ConfigError(
+            "a plan needs to know what devices may find: give prior=LogitNormalPrior(...), or "
+            "device= with predictions of a panel."
+        )
+    grid = grid or OptionGrid()
     baseline, ideal = (expectations.metrics(end) for end in (NonPersonalised(), Greedy()))
     mechanisms = [
         mechanism for epsilon in epsilons for mechanism in grid.of_epsilon(epsilon, prior)
@@ -219,13 +225,6 @@ def plan_selection(
         ideal=ideal,
         options=tuple(options),
     )
-
-
-class Expectations(Protocol):
-    """Auctions with something that stands for devices."""
-
-    def metrics(self, mechanism: SelectionMechanism) -> MarketMetrics:
-        """Exact means of a mechanism."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -286,21 +285,3 @@ class ModelOfDevices:
                 "sample of devices' predictions."
             )
         return outcomes.metrics(self.auctions, self.prices)
-
-
-def _expectations(
-    auctions: Auctions,
-    prices: AdPrices,
-    prior: LogitNormalPrior | None,
-    device: DeviceClicks | None,
-) -> Expectations:
-    if not len(auctions):
-        raise ConfigError("there are no auctions to plan for; give at least one.")
-    if device is not None:
-        return SampleOfDevices(auctions=auctions, prices=prices, device=device)
-    if prior is not None:
-        return ModelOfDevices(auctions=auctions, prices=prices, prior=prior)
-    raise ConfigError(
-        "a plan needs to know what devices may find: give prior=LogitNormalPrior(...), or device= "
-        "with predictions of a panel."
-    )

@@ -186,7 +186,7 @@ def test_a_sample_of_devices_takes_the_place_of_the_prior() -> None:
 def test_an_outlook_is_plain_data() -> None:
     grid = OptionGrid(gammas=(0.5,), nums_finalists=(3,), mechanisms=(Greedy(),))
     auctions = ragged_auctions(30, seed=32, sizes=(2, 5))
-    data = json.loads(sampled_outlook(auctions, grid).to_json())
+    data = json.loads(json.dumps(sampled_outlook(auctions, grid).to_dict(), allow_nan=False))
     assert data["num_auctions"] == 30
     assert data["objective"] == "welfare"
     assert [option["gamma"] for option in data["options"][:3]] == [0.0, 0.5, None]
