@@ -324,8 +324,7 @@ def smooth_error(
     Privacy:
       Reads nothing but the history.
     """
-    shares = np.exp(logits - logits.max())
-    shares /= shares.sum()
+    shares = _softmax(logits)
     num_columns = len(history.names)
     total, by_clip, by_share = 0.0, np.zeros(num_columns), np.zeros(num_columns)
     for place in range(num_columns):

@@ -6,7 +6,7 @@ Counts of one table are in `count_verbs`, what-ifs of browsers in `w3c.verbs`.
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tulle.accounting.budget import Moment
@@ -336,15 +336,9 @@ def _options(histories: Mapping[str, History]) -> MeasureOptions:
     )
 
 
-@contextlib.contextmanager
-def _opened(engine: Engine | str) -> Iterator[Engine]:
-    if isinstance(engine, str):
-        with open_engine(engine) as opened:
-            yield opened
-    else:
-        yield engine
+def _opened(engine: Engine | str) -> contextlib.AbstractContextManager[Engine]:
+    return open_engine(engine) if isinstance(engine, str) else contextlib.nullcontext(engine)
 
 
-@contextlib.contextmanager
-def _exported(folder: FilePath) -> Iterator[ExportedTotals]:
-    yield ExportedTotals(Path(folder))
+def _exported(folder: FilePath) -> contextlib.AbstractContextManager[ExportedTotals]:
+    return contextlib.nullcontext(ExportedTotals(Path(folder)))

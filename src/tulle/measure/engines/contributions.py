@@ -56,7 +56,7 @@ class Contributions:
             found = self._conversion_rows()
         return [
             Step(f"{self.prefix}_found", found),
-            *wanted_steps(
+            *_wanted_steps(
                 self.prefix,
                 self.job,
                 carried=(*unit_columns(self.unit), "num", *self.amount_columns),
@@ -75,7 +75,7 @@ class Contributions:
             "1 AS num",
             *self._amounts("CAST(1 AS DOUBLE)", ""),
         ]
-        kinds = kind_condition(self.job, table="i")
+        kinds = _kind_condition(self.job, table="i")
         return (
             f"SELECT {', '.join(selected)} FROM imp i WHERE {has_unit(self.unit, table='i')}{kinds}"
         )
@@ -274,14 +274,8 @@ def slice_texts(job: SliceJob, *, table: str) -> list[str]:
     return [f"{value_text(f'{table}.{name}')} AS {name}" for name in names]
 
 
-def wanted_steps(prefix: str, job: SliceJob, *, carried: tuple[str, ...]) -> list[Step]:
-    """Keeps rows of wanted slices, with the number of each slice in place of its texts.
-
-    Args:
-      prefix: What the names of the steps begin with.
-      job: Job, whose keys say which slices are wanted.
-      carried: Columns that go along.
-    """
+def _wanted_steps(prefix: str, job: SliceJob, *, carried: tuple[str, ...]) -> list[Step]:
+    """Keeps rows of wanted slices, with the number of each slice in place of its texts."""
     names = column_list((*carried, *(f"s{index}" for index in range(len(job.slices)))))
     if job.keys is None or not job.slices:
         return [Step(f"{prefix}_rows", f"SELECT {names} FROM {prefix}_found")]
@@ -295,7 +289,7 @@ def wanted_steps(prefix: str, job: SliceJob, *, carried: tuple[str, ...]) -> lis
     ]
 
 
-def kind_condition(job: SliceJob, *, table: str) -> str:
+def _kind_condition(job: SliceJob, *, table: str) -> str:
     """Keeps impressions of the wanted kinds."""
     if not job.only_kinds:
         return ""

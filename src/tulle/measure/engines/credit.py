@@ -47,6 +47,8 @@ def all_credit_steps(
 ) -> list[Step]:
     """Steps from the log to `credited`, by the fastest way that is right.
 
+    It has the touches with a share of a moment's conversions by any rule, which is r0, r1, ….
+
     Args:
       matching: Who matches.
       rules: One credit column each.
@@ -56,30 +58,19 @@ def all_credit_steps(
     before = [*matching.moment_steps(), *matching.near_steps()]
     has_one_lookback = not matching.attribution.kind_lookback_seconds
     if has_asof_join and has_one_lookback and list(rules) == [LastTouch()]:
-        return [*before, *last_touch_steps(matching)]
-    return [*before, *credited_steps(matching, rules, keeps_steps=keeps_steps)]
-
-
-def credited_steps(matching: Matching, rules: Sequence[Rule], *, keeps_steps: bool) -> list[Step]:
-    """Touches that have a share of a moment's conversions by any rule: r0, r1, … of each rule.
-
-    Args:
-      matching: Who matches.
-      rules: One credit column each.
-      keeps_steps: Whether the engine runs a step once that is read several times.
-    """
+        return [*before, *_last_touch_steps(matching)]
     shares = ", ".join(f"{_credit(rule, index)} AS r{index}" for index, rule in enumerate(rules))
     kept = column_list((*matching.moment_keys, "num", "it", *matching.carried))
-    names = [f"r{index}" for index in range(len(rules))]
+    any_credit = " OR ".join(f"r{index} > 0" for index in range(len(rules)))
     shared = f"SELECT {kept}, {shares} FROM positions"
-    any_credit = " OR ".join(f"{name} > 0" for name in names)
     return [
-        *position_steps(matching, rules, keeps_steps=keeps_steps),
+        *before,
+        *_position_steps(matching, rules, keeps_steps=keeps_steps),
         Step("credited", f"SELECT * FROM ({shared}) AS shared WHERE {any_credit}"),
     ]
 
 
-def last_touch_steps(matching: Matching) -> list[Step]:
+def _last_touch_steps(matching: Matching) -> list[Step]:
     """Steps of the last touch alone, by the join that finds the latest row before another.
 
     That join finds a time. Few times have more than one impression; which of them it is follows
@@ -122,18 +113,13 @@ def last_touch_steps(matching: Matching) -> list[Step]:
     ]
 
 
-def position_steps(matching: Matching, rules: Sequence[Rule], *, keeps_steps: bool) -> list[Step]:
+def _position_steps(matching: Matching, rules: Sequence[Rule], *, keeps_steps: bool) -> list[Step]:
     """Steps from `moments` and `imp` to `positions`.
 
     Its columns beside those of touches: front (1 is the first), touches (how many), and by the
     number of the rule weight0, weights0 (their sum), place0 (1 is the most important).
     Where front is neither 1 nor touches it may be any number between, unless a rule asks.
     Sums read the touches several times, which pays only where an engine keeps them.
-
-    Args:
-      matching: Who matches.
-      rules: What positions are for.
-      keeps_steps: Whether the engine runs a step once that is read several times.
     """
     if keeps_steps and _can_be_summed(matching, rules):
         return _summed(matching, rules)

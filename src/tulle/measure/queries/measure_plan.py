@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import polars as pl
 
 from tulle.measure.queries.answers import units_to_be_found
-from tulle.measure.queries.query import MeasureConfig, Quantity, Query
+from tulle.measure.queries.query import MeasureConfig, Quantity
 from tulle.measure.queries.query_plans import PlannedQuery, plan_queries
 from tulle.measure.queries.slice_queries import ReachQuery
-from tulle.measure.slice_jobs import Bounds, SliceColumn, SliceJob
+from tulle.measure.slice_jobs import SliceColumn, SliceJob
 from tulle.privacy.events import Composed, Event
 from tulle.privacy.fields import Scalar
 from tulle.privacy.guarantee import Guarantee
@@ -238,10 +238,20 @@ def _columns(config: MeasureConfig) -> ColumnRoles:
 def _bounds(config: MeasureConfig) -> tuple[Bound, ...]:
     found: list[Bound] = []
     for query in config.queries:
-        found += _bounds_of(query, query.bounds, "")
-        found += _bounds_of(query, query.base_bounds, " to impressions")
+        limits: dict[str, float | None] = {}
+        for bounds, to in ((query.bounds, ""), (query.base_bounds, " to impressions")):
+            if bounds is not None:
+                limits[f"contributions per unit and slice{to}"] = bounds.max_per_slice
+                limits[f"slices per unit{to}"] = bounds.max_slices_per_unit
+                limits[f"contributions per unit{to}"] = bounds.max_per_unit
         if query.max_slices_per_unit is not None:
-            found.append(_bound(query, "slices per unit", query.max_slices_per_unit))
+            limits["slices per unit"] = query.max_slices_per_unit
+        where = "after attribution, before totals"
+        found += [
+            Bound(what=f"{what} ({query.name})", limit=limit, where=where)
+            for what, limit in limits.items()
+            if limit is not None
+        ]
     attribution = config.attribution
     if attribution is not None and attribution.max_conversions_per_user is not None:
         found.append(
@@ -252,23 +262,6 @@ def _bounds(config: MeasureConfig) -> tuple[Bound, ...]:
             )
         )
     return tuple(found)
-
-
-def _bounds_of(query: Query, bounds: Bounds | None, to: str) -> list[Bound]:
-    if bounds is None:
-        return []
-    found = [_bound(query, f"contributions per unit and slice{to}", bounds.max_per_slice)]
-    if bounds.max_slices_per_unit is not None:
-        found.append(_bound(query, f"slices per unit{to}", bounds.max_slices_per_unit))
-    if bounds.max_per_unit is not None:
-        found.append(_bound(query, f"contributions per unit{to}", bounds.max_per_unit))
-    return found
-
-
-def _bound(query: Query, what: str, limit: float) -> Bound:
-    return Bound(
-        what=f"{what} ({query.name})", limit=limit, where="after attribution, before totals"
-    )
 
 
 def _assumptions(config: MeasureConfig) -> tuple[Assumption, ...]:

@@ -10,9 +10,13 @@ from collections.abc import Mapping
 import polars as pl
 
 from tulle.errors import ConfigError
-from tulle.measure.attribution.sensitivity import l2_sensitivity_steps, sensitivity_steps
+from tulle.measure.attribution.sensitivity import (
+    check_unit,
+    l2_sensitivity_steps,
+    sensitivity_steps,
+)
 from tulle.measure.queries.query import MeasureConfig, Quantity, Query
-from tulle.measure.queries.query_noise import BudgetShares, NoiseBudget, Sensitivity, StepNoise
+from tulle.measure.queries.query_noise import BudgetShares, Sensitivity
 from tulle.measure.queries.slice_queries import FlatQuery, NoisyJob, ReachQuery
 from tulle.measure.queries.tree_query import TreeQuery, level_shares, tree_budget
 from tulle.measure.reach import FrequencyConfig
@@ -127,8 +131,6 @@ class _Planner:
                 f"query {query.name!r}: reach counts users; protect the unit user, or one of "
                 f"its kinds, not '{self._config.unit}'."
             )
-        _check_owner_columns(self._config)
-        check_reach_unit(self._config, query)
         limit = query.max_slices_per_unit
         job = frequency_job(
             query.name,
@@ -138,6 +140,9 @@ class _Planner:
             keys=query.keys,
             only_kinds=query.base_kinds,
         )
+        config = self._config
+        check_unit(job, unit=config.unit, attribution=None, columns=config.log.columns)
+        check_reach_unit(config, query)
         frequency = FrequencyConfig(
             epsilon=self._shares.noise_epsilon(query),
             max_frequency=query.max_frequency,
@@ -154,12 +159,12 @@ class _Planner:
         deciding = query.bounds
         if query.quantity is Quantity.RATE:
             base_job = self._impression_job(query.base_bounds)
-            base = NoisyJob(job=base_job, noise=self._noise(base_job, budget.part(0.5)))
+            base = NoisyJob(job=base_job, noise=budget.part(0.5).noise(self._sensitivity(base_job)))
             budget, deciding = budget.part(0.5), query.base_bounds
         limit = None if deciding is None else deciding.max_slices_per_unit
         return FlatQuery(
             query=query,
-            main=NoisyJob(job=main, noise=self._noise(main, budget)),
+            main=NoisyJob(job=main, noise=budget.noise(self._sensitivity(main))),
             base=base,
             selection=self._shares.selection(query, limit),
         )
@@ -222,9 +227,6 @@ class _Planner:
         is_whole = attribution is not None and attribution.rule.has_whole_credit
         return is_whole and _keeps_whole_numbers(bounds)
 
-    def _noise(self, job: SliceJob, budget: NoiseBudget) -> StepNoise:
-        return budget.noise(self._sensitivity(job))
-
     def _sensitivity(self, job: SliceJob, *, is_leaf: bool = True) -> Sensitivity:
         config = self._config
         unit, attribution, columns = config.unit, config.attribution, config.log.columns
@@ -249,12 +251,6 @@ def _keeps_whole_numbers(bounds: Bounds | None) -> bool:
     if bounds is None:
         return True
     return bounds.max_per_unit is None and float(bounds.max_per_slice).is_integer()
-
-
-def _check_owner_columns(config: MeasureConfig) -> None:
-    for key in ("advertiser", "publisher"):
-        if key in config.unit.owner.keys and getattr(config.log.columns, key) is None:
-            raise ConfigError(f"unit='{config.unit}' needs the log's {key} column; name it.")
 
 
 def _check(query: Query, bounds: Bounds | None, unit: Unit, on: str, settings: str) -> None:
