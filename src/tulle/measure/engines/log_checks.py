@@ -5,7 +5,7 @@ Messages name columns and limits, never rows: they end up in logs.
 
 # ruff: noqa: S608 (names are quoted, values travel as tables or literals)
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tulle.data.row_arrays import DOUBTFUL_TIME, MOST_DOUBTFUL_TIME
 from tulle.data.schema import Kind
@@ -75,13 +75,9 @@ def check_log(
     _check_columns(log, types, jobs, attributions)
     tables = LogTables(log=log, types=types)
     sides = [Side.IMPRESSION] if log.conversions is None else list(Side)
-    values = {amount.column for job in jobs for amount in job.amounts}
-    values |= {log.columns.value}
     spans = {}
     for side in sides:
-        used = values - {None} if side is Side.CONVERSION else set()
-        checks = _checks(tables, side, sorted(name for name in used if name is not None))
-        checks += _day_checks(tables, side, jobs) + _flag_checks(tables, side, jobs)
+        checks = [*_row_checks(tables, side, jobs), *_slice_checks(tables, side, jobs)]
         spans[side] = _checked(engine, tables, side, checks)
     if len(spans) == 2:
         _check_overlap(spans[Side.IMPRESSION], spans[Side.CONVERSION], attributions)
@@ -161,149 +157,114 @@ def _roles(log: AdLog, attributions: Sequence[Attribution]) -> Iterable[tuple[Si
             yield Side.IMPRESSION, "channel", attribution.rule.column
 
 
-def _checks(tables: LogTables, side: Side, values: Sequence[str]) -> list[_Check]:
+def _row_checks(tables: LogTables, side: Side, jobs: Sequence[SliceJob]) -> Iterator[_Check]:
+    """Users, times, ids and numbers: each row needs those that it is asked for."""
     columns = tables.log.columns
     types = tables.types.of(side)
-    is_impression = side is Side.IMPRESSION
     what = f"{side.value}s ({source_name(log_sources(tables.log)[_table(side)])})"
     time = columns.time(side)
-    keys = [("user", columns.user), ("advertiser", columns.advertiser)]
-    if is_impression:
-        keys += [("publisher", columns.publisher)]
-    checks = []
-    for role, column in (*keys, ("time", time), *_ids(tables, side)):
+    roles = [("user", columns.user), ("advertiser", columns.advertiser)]
+    if side is Side.IMPRESSION:
+        roles += [("publisher", columns.publisher)]
+    for role, column in (*roles, ("time", time), *_ids(tables, side)):
         if column is not None:
             family = require_column(types, column, what=what)
             named = f"{what}: {role} column {column!r}"
-            checks += _missing_checks(named, column, family, is_time=role == "time")
+            yield from _missing_checks(named, column, family, is_time=role == "time")
     if time is not None:
-        checks += _time_checks(tables, side, time, what=what)
-    for column in values:
-        checks += _number_checks(
-            f"{what}: value column {column!r}", column, types, least="0", rest="must be >= 0"
-        )
-    if is_impression and columns.priority is not None:
-        role = f"{what}: priority column {columns.priority!r}"
-        checks += _number_checks(
-            role, columns.priority, types, least="-1e300", rest="must be finite"
-        )
-    return checks
+        yield from _time_checks(tables, side, time, what=f"{what}: time column {time!r}")
+    if side is Side.CONVERSION:
+        used = {columns.value, *(amount.column for job in jobs for amount in job.amounts)}
+        for column in sorted(name for name in used if name is not None):
+            named = f"{what}: value column {column!r}"
+            yield from _number_checks(named, column, types, least="0", rest="must be >= 0")
+    elif columns.priority is not None:
+        named = f"{what}: priority column {columns.priority!r}"
+        rest = "must be finite"
+        yield from _number_checks(named, columns.priority, types, least="-1e300", rest=rest)
 
 
-def _time_checks(tables: LogTables, side: Side, time: str, *, what: str) -> list[_Check]:
-    family = require_column(tables.types.of(side), time, what=what)
+def _time_checks(tables: LogTables, side: Side, time: str, *, what: str) -> Iterator[_Check]:
     micros = f"({tables.micros(time, side)})"
     counted, smaller = "seconds", "Milliseconds? Divide them by 1000 in all rows"
     if tables.log.columns.kind_of(time) is Kind.INTEGER:
         counted, smaller = "days", "Seconds? Declare them as kind timestamp"
-    range_check = (
+    if family_of(tables.types.of(side)[time]) is Family.TEXT:
+        yield (
+            f"{identifier(time)} IS NOT NULL AND {micros} IS NULL",
+            f"{what} has text that is no time; it needs {counted} since 1970 (not milliseconds), "
+            "or dates and timestamps such as 2026-01-14 23:30:00+00:00.",
+        )
+    yield (
         _seconds_range(tables, time, side, micros),
-        f"{what}: time column {time!r} has times outside of the years 1970 to 5138 when read as "
-        f"{counted}. {smaller}, or store timestamps.",
+        f"{what} has times outside of the years 1970 to 5138 when read as {counted}. {smaller}, or "
+        "store timestamps.",
     )
-    checks = [range_check, *_doubt_checks(tables, side, time, f"{what}: time column {time!r}")]
-    if family is not Family.TEXT:
-        return checks
-    unread = (
-        f"{identifier(time)} IS NOT NULL AND {micros} IS NULL",
-        f"{what}: time column {time!r} has text that is no time; it needs {counted} since 1970 "
-        "(not milliseconds), or dates and timestamps such as 2026-01-14 23:30:00+00:00.",
-    )
-    return [unread, *checks]
+    yield from _doubt_checks(tables, side, time, what)
 
 
-def _doubt_checks(tables: LogTables, side: Side, time: str, what: str) -> list[_Check]:
+def _doubt_checks(tables: LogTables, side: Side, time: str, what: str) -> Iterator[_Check]:
     """Numbers that may count days, where nothing says what they count."""
     family = family_of(tables.types.of(side)[time])
-    if family is Family.TIME or tables.log.columns.kind_of(time) is not None:
-        return []
-    number = number_or_null(identifier(time), family)
-    return [
-        (
-            f"ABS({number}) <= {MOST_DOUBTFUL_TIME}",
+    if family is not Family.TIME and tables.log.columns.kind_of(time) is None:
+        yield (
+            f"ABS({number_or_null(identifier(time), family)}) <= {MOST_DOUBTFUL_TIME}",
             f'{what} {DOUBTFUL_TIME}; say which by kinds = {{{time} = "integer"}} for days, '
             '"timestamp" for seconds ([columns] kinds, or --column-kind).',
         )
-    ]
 
 
-def _flag_checks(tables: LogTables, side: Side, jobs: Sequence[SliceJob]) -> list[_Check]:
-    """Slices that are declared boolean: each value must be one of the words, or be empty."""
-    slices = {column.column: column for job in jobs for column in job.slices if not column.is_day}
-    return [
-        (
-            f"{identifier(name)} IS NOT NULL AND ({flag_text(identifier(name))}) IS NULL",
-            f"{side.value}s (slice {column.name!r}): column {name!r} {NO_FLAG} in some row; "
-            f"{_MEND}.",
-        )
-        for name, column in slices.items()
-        if column.side is side and tables.log.columns.kind_of(name) is Kind.BOOLEAN
-    ]
+def _slice_checks(tables: LogTables, side: Side, jobs: Sequence[SliceJob]) -> Iterator[_Check]:
+    """Days must be read as times without a doubt, and booleans as their words, or be empty."""
+    slices = [column for job in jobs for column in job.slices if column.side is side]
+    for column in {(each.column, each.is_day): each for each in slices}.values():
+        what, quoted = f"{side.value}s (slice {column.name!r})", identifier(column.column)
+        named = f"{what}: column {column.column!r}"
+        if column.is_day:
+            yield from _doubt_checks(tables, side, column.column, named)
+            if family_of(tables.types.of(side)[column.column]) is Family.TEXT:
+                yield (
+                    f"{quoted} IS NOT NULL AND ({tables.micros(column.column, side)}) IS NULL",
+                    f"{what}: days need a time, but there is text that is none; use seconds since "
+                    "1970, or dates such as 2026-01-14.",
+                )
+        elif tables.log.columns.kind_of(column.column) is Kind.BOOLEAN:
+            yield (
+                f"{quoted} IS NOT NULL AND ({flag_text(quoted)}) IS NULL",
+                f"{named} {NO_FLAG} in some row; {_MEND}.",
+            )
 
 
 def _number_checks(
     what: str, column: str, types: Mapping[str, str], *, least: str, rest: str
-) -> list[_Check]:
+) -> Iterator[_Check]:
     quoted = identifier(column)
     family = require_column(types, column, what=what)
     number = number_or_null(quoted, family)
     is_right = f"{number} >= {least} AND {number} <= 1e300 AND {is_finite(number)}"
-    checks = []
     if family is Family.TEXT:
-        checks.append(
-            (
-                f"{quoted} IS NOT NULL AND {number} IS NULL",
-                f"{what} has text that is not numbers; write e.g. 12.5.",
-            )
+        yield (
+            f"{quoted} IS NOT NULL AND {number} IS NULL",
+            f"{what} has text that is not numbers; write e.g. 12.5.",
         )
-    message = (
+    yield (
+        f"{number} IS NOT NULL AND NOT ({is_right})",
         f"{what} has negative, infinite or NaN values; they {rest}. Drop or correct those rows "
-        "first."
+        "first.",
     )
-    checks.append((f"{number} IS NOT NULL AND NOT ({is_right})", message))
-    return checks
 
 
-def _day_checks(tables: LogTables, side: Side, jobs: Sequence[SliceJob]) -> list[_Check]:
-    """Days: each row must be read as a time, without a doubt, or be empty."""
-    checks = []
-    slices = {column.column: column for job in jobs for column in job.slices if column.is_day}
-    for column in slices.values():
-        if column.side is not side:
-            continue
-        what = f"{side.value}s (slice {column.name!r})"
-        checks += _doubt_checks(tables, side, column.column, f"{what}: column {column.column!r}")
-        if family_of(tables.types.of(side)[column.column]) is not Family.TEXT:
-            continue
-        micros = tables.micros(column.column, side)
-        checks.append(
-            (
-                f"{identifier(column.column)} IS NOT NULL AND ({micros}) IS NULL",
-                f"{what}: days need a time, but there is text that is none; use seconds since "
-                "1970, or dates such as 2026-01-14.",
-            )
-        )
-    return checks
-
-
-def _missing_checks(what: str, column: str, family: Family, *, is_time: bool) -> list[_Check]:
+def _missing_checks(what: str, column: str, family: Family, *, is_time: bool) -> Iterator[_Check]:
     quoted = identifier(column)
-    checks = [
-        (f"{quoted} IS NULL", f"{what} has nulls; drop those rows first, each row needs one.")
-    ]
+    yield f"{quoted} IS NULL", f"{what} has nulls; drop those rows first, each row needs one."
     if family is Family.FRACTION:
         number = f"CAST({quoted} AS DOUBLE)"
-        is_whole = f"{number} >= -9e15 AND {number} <= 9e15 AND {number} = FLOOR({number}) AND "
-        problem = "has infinite values or NaN; drop those rows first"
+        is_right, problem = is_finite(number), "has infinite values or NaN; drop those rows first"
         if not is_time:
+            is_whole = f"{number} >= -9e15 AND {number} <= 9e15 AND {number} = FLOOR({number})"
+            is_right = f"{is_whole} AND {is_right}"
             problem = "has fractions or NaN; cast it to whole numbers first"
-        checks.append(
-            (
-                f"{quoted} IS NOT NULL AND NOT ({'' if is_time else is_whole}{is_finite(number)})",
-                f"{what} {problem}.",
-            )
-        )
-    return checks
+        yield f"{quoted} IS NOT NULL AND NOT ({is_right})", f"{what} {problem}."
 
 
 def _seconds_range(tables: LogTables, time: str, side: Side, micros: str) -> str:

@@ -273,6 +273,20 @@ def test_a_slice_that_is_declared_boolean_holds_truth_values(engine: DuckDBEngin
         check_log(engine, log_with(columns=times), jobs=[job])
 
 
+def test_a_column_that_both_tables_have_is_checked_in_each(engine: DuckDBEngine) -> None:
+    columns = dataclasses.replace(COLUMNS, kinds={**COLUMNS.kinds, "campaign": "boolean"})
+    sold = SliceColumn(name="sold", side=Side.CONVERSION, column="campaign")
+    jobs = [job_of(CAMPAIGN), job_of(sold)]
+    right, wrong = ["yes", "no"], ["yes", "secret"]
+    check_log(
+        engine, log_with({"campaign": [*right, "no"]}, {"campaign": right}, columns), jobs=jobs
+    )
+    for shown, bought in ((wrong, right), (right, wrong)):
+        log = log_with({"campaign": [*shown, "no"]}, {"campaign": bought}, columns)
+        with pytest.raises(DataError, match="'campaign' holds no truth value"):
+            check_log(engine, log, jobs=jobs)
+
+
 @pytest.mark.parametrize("column", ["user", "timestamp", "priority", "value"])
 def test_statistics_of_parquet_do_not_hide_nan(
     engine: DuckDBEngine, column: str, tmp_path: Path
