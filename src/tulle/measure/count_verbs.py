@@ -202,11 +202,6 @@ def _key_table(keys: object) -> object:
 def _count_columns(
     unit: Unit, user: str | None, time: str | None, *, needs_time: bool
 ) -> LogColumns:
-    if user is None and not unit.owner.is_one_row:
-        raise ConfigError(
-            f"user is needed with unit='{unit}': the column that says whose a row is, e.g. "
-            "user='user_id'."
-        )
     if time is None and (needs_time or unit.window_seconds is not None):
         raise ConfigError(
             "time is needed for days, for a unit with a window and for at: the column with the "
