@@ -15,13 +15,20 @@ from tulle.errors import ConfigError
 from tulle.measure.ad_log import AdLog, LogColumns, table_source
 from tulle.measure.attribution.rules import Attribution, Rule
 from tulle.measure.clipping import ClipPlan, optimise_clips, read_value_history
-from tulle.measure.config_file import ConfigFile, read_config, read_rule
+from tulle.measure.config_file import (
+    ConfigFile,
+    History,
+    read_config,
+    read_histories,
+    read_history,
+    read_past,
+    read_rule,
+)
 from tulle.measure.engines import emitted_sql
 from tulle.measure.engines.credit_tables import ExactCredit, exact_credit
 from tulle.measure.engines.emitted_sql import ExportedTotals
 from tulle.measure.engines.engine import Engine, open_engine
 from tulle.measure.engines.log_checks import check_log
-from tulle.measure.history import History, read_histories, read_history, read_past
 from tulle.measure.queries import what_if
 from tulle.measure.queries.measure_plan import MeasurePlan, make_measure_plan
 from tulle.measure.queries.measure_record import MeasureRecord, check_form, write_tables

@@ -8,8 +8,7 @@ import pytest
 from tulle import measure
 from tulle.errors import ConfigError, DataError, TulleError
 from tulle.measure.ad_log import DatabaseTable, FileTable, Side
-from tulle.measure.config_file import read_config
-from tulle.measure.history import read_history, read_past
+from tulle.measure.config_file import read_config, read_history, read_past
 from tulle.measure.queries.measure_plan import make_measure_plan
 from tulle.measure.queries.query import LevelSplit
 from unit.measure.queries.small_measurements import (
