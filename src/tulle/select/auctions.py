@@ -117,6 +117,13 @@ class Auctions:
                     auctions=rows, places=self.offsets[rows, np.newaxis] + np.arange(size)
                 )
 
+    def ranked_groups(self, scores: FloatArray, max_rows: int | None = None) -> Iterator[SizeGroup]:
+        """The same rectangles, each auction from its largest score down; ties by their order."""
+        for group in self.size_groups(max_rows):
+            order = np.argsort(-scores[group.places], axis=1, kind="stable")
+            places = np.take_along_axis(group.places, order, axis=1)
+            yield SizeGroup(auctions=group.auctions, places=places)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class DeviceClicks:
@@ -184,10 +191,8 @@ def server_ranks(auctions: Auctions) -> IntArray:
 def ranks_of(auctions: Auctions, scores: FloatArray) -> IntArray:
     """[candidates], from 0 for the largest score of the auction; ties by their order."""
     ranks = np.empty(auctions.num_candidates, np.int64)
-    for group in auctions.size_groups():
-        order = np.argsort(-scores[group.places], axis=1, kind="stable")
-        size = group.places.shape[1]
-        ranks[np.take_along_axis(group.places, order, axis=1)] = np.arange(size)
+    for group in auctions.ranked_groups(scores):
+        ranks[group.places] = np.arange(group.places.shape[1])
     return ranks
 
 

@@ -223,11 +223,9 @@ def _amounts(auctions: Auctions, rule: PricingRule, reserve: float) -> FloatArra
 def _next_scores(auctions: Auctions, reserve: float) -> FloatArray:
     scores = auctions.server_scores
     next_scores = np.empty_like(scores)
-    for group in auctions.size_groups():
-        order = np.argsort(-scores[group.places], axis=1, kind="stable")
-        ranked_places = np.take_along_axis(group.places, order, axis=1)
-        next_scores[ranked_places[:, :-1]] = scores[ranked_places[:, 1:]]
-        next_scores[ranked_places[:, -1]] = reserve
+    for group in auctions.ranked_groups(scores):
+        next_scores[group.places[:, :-1]] = scores[group.places[:, 1:]]
+        next_scores[group.places[:, -1]] = reserve
     return next_scores
 
 

@@ -103,9 +103,8 @@ class PriorChoice:
     def _kept(self, auctions: Auctions) -> Iterator[SizeGroup]:
         """Auctions of equally many kept candidates, from the likeliest winner down."""
         prior = self._prior(auctions)
-        for group in auctions.size_groups():
-            order = np.argsort(-prior[group.places], axis=1, kind="stable")
-            places = np.take_along_axis(group.places, order, axis=1)
+        for group in auctions.ranked_groups(prior):
+            places = group.places
             kept_probs = np.cumsum(prior[places], axis=1)
             # The probability that the report is the truth, over e^epsilon.
             others = np.arange(places.shape[1])

@@ -123,16 +123,11 @@ def finalist_groups(auctions: Auctions, sizes: IntArray) -> Iterator[SizeGroup]:
     Yields:
       The places of the finalists, from the best server score down; ties by their order.
     """
-    if len(auctions) == 0:
-        return
-    server_scores = auctions.server_scores
-    for group in auctions.size_groups():
-        order = np.argsort(-server_scores[group.places], axis=1, kind="stable")
-        places = np.take_along_axis(group.places, order, axis=1)
+    for group in auctions.ranked_groups(auctions.server_scores):
         group_sizes = sizes[group.auctions]
         for size in np.flatnonzero(np.bincount(group_sizes)):
             rows = np.flatnonzero(group_sizes == size)
-            yield SizeGroup(auctions=group.auctions[rows], places=places[rows, :size])
+            yield SizeGroup(auctions=group.auctions[rows], places=group.places[rows, :size])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

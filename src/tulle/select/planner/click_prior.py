@@ -231,12 +231,9 @@ def map_ranked_rows(
         cache.
     """
     logits = prior.public_logits(auctions.server_click_probs)
-    scores = auctions.server_scores
 
     def ranked(group: SizeGroup) -> tuple[RankedRows, Result]:
         places = group.places
-        order = np.argsort(-scores[places], axis=1, kind="stable")
-        places = np.take_along_axis(places, order, axis=1)
         rows = RankedRows(
             auctions=group.auctions,
             places=places,
@@ -246,7 +243,7 @@ def map_ranked_rows(
         )
         return rows, function(rows)
 
-    return map_in_order(ranked, auctions.size_groups(rows_per_chunk))
+    return map_in_order(ranked, auctions.ranked_groups(auctions.server_scores, rows_per_chunk))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
