@@ -7,6 +7,7 @@ reached yet. Noise is for single labels (here), learns a prior first (`mechanism
 or is for all labels of a unit together (`mechanisms/unit_response.py`).
 """
 
+import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
@@ -40,41 +41,51 @@ class LabelDraw(Protocol):
         """
 
 
-@runtime_checkable
-class LabelNoise(Protocol):
-    """A mechanism with its epsilon, for the labels of a whole table."""
+ONE_LABEL_A_ROW = (Bound(what="labels per row", limit=1, where="one noisy label a row"),)
+"""The bound of all noise on single labels."""
+
+
+class LabelNoise(abc.ABC):
+    """A mechanism with its epsilon, for the labels of a whole table; by default row by row."""
+
+    is_for_units: ClassVar[bool] = False
+    """True if the rows of a unit share one budget, so that the unit may own several."""
 
     @property
+    @abc.abstractmethod
     def name(self) -> str:
         """The word for it on the command line and on cards."""
 
     @property
+    @abc.abstractmethod
     def epsilon(self) -> float:
         """What the noisy labels of one unit cost."""
 
-    @property
-    def is_for_units(self) -> bool:
-        """True if the rows of a unit share one budget, so that the unit may own several."""
-
-    def event(self, unit_rows: UnitRows | None) -> Event:
+    @abc.abstractmethod
+    def event(self, unit_rows: UnitRows | None = None) -> Event:
         """What the release costs one unit.
 
         Args:
           unit_rows: The rows of each unit, where units may own several.
         """
 
+    @abc.abstractmethod
     def sentence(self, unit: Unit) -> str:
         """How the labels are randomized, as the beginning of a sentence."""
 
+    @abc.abstractmethod
     def settings(self) -> dict[str, Scalar]:
         """Public settings by name, for the plan."""
 
     def bounds(self) -> tuple[Bound, ...]:
         """What is bounded before the noise, for the plan."""
+        return ONE_LABEL_A_ROW
 
     def assumptions(self) -> tuple[Assumption, ...]:
         """What the guarantee rests on that is true of this noise alone."""
+        return ()
 
+    @abc.abstractmethod
     def check_labels(self, raw_labels: NDArray[Any]) -> None:
         """Refuses labels that the mechanism cannot take, without showing them.
 
@@ -88,7 +99,10 @@ class LabelNoise(Protocol):
         Privacy:
           Releases nothing.
         """
+        del raw_labels
+        return None
 
+    @abc.abstractmethod
     def start(
         self,
         raw_summaries: Sequence[NDArray[Any] | None],
@@ -129,12 +143,10 @@ class LabelSettings(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RowNoise:
+class RowNoise(LabelNoise):
     """Noise on each label by itself, by a mechanism that is fixed before a label is read."""
 
     mechanism: RowMechanism
-
-    is_for_units: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         # Only prior-rr can have a matrix of priors: for releases in stages, row by row.
@@ -168,10 +180,6 @@ class RowNoise:
         """The settings of the mechanism."""
         return single_values(self.mechanism.describe())
 
-    def bounds(self) -> tuple[Bound, ...]:
-        """One label a row."""
-        return ONE_LABEL_A_ROW
-
     def assumptions(self) -> tuple[Assumption, ...]:
         """A prior that somebody gives must not come from these labels."""
         if not self.mechanism.rests_on_prior:
@@ -186,13 +194,6 @@ class RowNoise:
           Releases nothing: the error shows none of the labels.
         """
         self.mechanism.check_labels(raw_labels)
-
-    def summary(self, raw_labels: NDArray[Any]) -> None:
-        """Nothing: each label is drawn by itself.
-
-        Privacy:
-          Releases nothing and keeps nothing.
-        """
 
     def start(
         self,
@@ -230,10 +231,6 @@ class RowDraw:
           Unit: one row, replace. Event: that of the mechanism. Relies on: each row comes once.
         """
         return self.mechanism.release(raw_labels, rng=self.rng)
-
-
-ONE_LABEL_A_ROW = (Bound(what="labels per row", limit=1, where="one noisy label a row"),)
-"""The bound of all noise on single labels."""
 
 
 def single_values(described: Mapping[str, Any]) -> dict[str, Scalar]:

@@ -300,7 +300,7 @@ class TestLearntPrior:
             prior=LabelPriorConfig(epsilon=0.5, labels=2),
             build=raising(error),
             fallback=ClassResponse(epsilon=1.0, num_classes=2),
-            name="prior-rr",
+            word="prior-rr",
         )
         result = release(clicks, tmp_path / "noisy.parquet", ledger, noise=noise)
         assert result.record.plan.guarantee.epsilon == 1.5
@@ -314,7 +314,7 @@ class TestLearntPrior:
             prior=LabelPriorConfig(epsilon=0.5, labels=2),
             build=lambda _weights: BinaryResponse(epsilon=1.01),
             fallback=BinaryResponse(epsilon=1.0),
-            name="prior-rr",
+            word="prior-rr",
         )
         result = release(clicks, tmp_path / "noisy.parquet", None, noise=noise)
         assert result.record.mechanism["epsilon"] == 1.0

@@ -22,14 +22,13 @@ from numpy.typing import NDArray
 from tulle.errors import ConfigError, DataError
 from tulle.labels.label_grid import LabelGrid, NumberRange, Prior, as_prior, prior_weights
 from tulle.labels.label_mechanism import RowMechanism
-from tulle.labels.label_noise import ONE_LABEL_A_ROW, RowDraw, RowNoise, single_values
+from tulle.labels.label_noise import LabelNoise, RowDraw, RowNoise, single_values
 from tulle.labels.mechanisms.class_response import checked_classes
 from tulle.labels.unit_rows import UnitRows
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_discrete_laplace
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.privacy.events import Composed, DiscreteLaplace, Event, RandomizedResponse
 from tulle.privacy.fields import Scalar, check_count, check_finite
-from tulle.privacy.plan import Assumption, Bound
 from tulle.privacy.units import Adjacency, Unit
 
 FloatArray = NDArray[np.float64]
@@ -155,7 +154,7 @@ def raw_cell_counts(raw_labels: NDArray[Any], config: LabelPriorConfig) -> IntAr
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LearntPriorNoise:
+class LearntPriorNoise(LabelNoise):
     """Noise that first draws a histogram of all labels, then uses the mechanism best for it."""
 
     prior: LabelPriorConfig
@@ -164,10 +163,13 @@ class LearntPriorNoise:
     fallback: RowMechanism
     """What is used where the prior gives none. Once a prior is drawn the release must not
     fail: to try again would look at the labels again."""
-    name: str
-    """The word for it on the command line and on cards."""
+    word: str
+    """Its name on the command line and on cards."""
 
-    is_for_units: ClassVar[bool] = False
+    @property
+    def name(self) -> str:
+        """The word for it on the command line and on cards."""
+        return self.word
 
     @property
     def label_epsilon(self) -> float:
@@ -203,14 +205,6 @@ class LearntPriorNoise:
             "prior_num_cells": self.prior.num_cells,
             "label_epsilon": self.label_epsilon,
         }
-
-    def bounds(self) -> tuple[Bound, ...]:
-        """One label a row."""
-        return ONE_LABEL_A_ROW
-
-    def assumptions(self) -> tuple[Assumption, ...]:
-        """Assumptions of its own: none, as the prior comes from these labels and is paid for."""
-        return ()
 
     def check_labels(self, raw_labels: NDArray[Any]) -> None:
         """Refuses labels outside of the declared values, without showing them.
@@ -291,7 +285,7 @@ class PriorSettings:
             build=functools.partial(self._built, label_epsilon),
             # Made first, so that no setting fails once the prior is drawn.
             fallback=self._without_prior(label_epsilon),
-            name=self.kind,
+            word=self.kind,
         )
 
     @property

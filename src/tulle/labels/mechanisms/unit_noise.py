@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tulle.errors import ConfigError, RunStateError
 from tulle.labels.label_mechanism import DescribedMechanism, NoisyLabels
-from tulle.labels.label_noise import single_values
+from tulle.labels.label_noise import LabelNoise, single_values
 from tulle.labels.mechanisms.unit_response import (
     JointResponse,
     PerRowResponse,
@@ -22,7 +22,7 @@ from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.noisy_reports import BinaryChannel
 from tulle.privacy.events import Event
 from tulle.privacy.fields import Scalar, check_choice, check_prob
-from tulle.privacy.plan import Assumption, Bound
+from tulle.privacy.plan import Bound
 from tulle.privacy.units import Unit
 
 _KEY_BYTES = 32
@@ -30,7 +30,7 @@ _KEY_BYTES = 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class UnitNoise:
+class UnitNoise(LabelNoise):
     """Noise on binary labels of all rows of a unit under one budget."""
 
     mechanism: UnitResponse
@@ -52,7 +52,7 @@ class UnitNoise:
         """What all noisy labels of one unit cost."""
         return self.mechanism.epsilon
 
-    def event(self, unit_rows: UnitRows | None) -> Event:
+    def event(self, unit_rows: UnitRows | None = None) -> Event:
         """What the release costs one unit, by the numbers of rows that units have."""
         return self.mechanism.event(sorted(self._grouped(unit_rows).length_counts()))
 
@@ -67,10 +67,6 @@ class UnitNoise:
     def bounds(self) -> tuple[Bound, ...]:
         """The caps of the mechanism."""
         return self.mechanism.bounds()
-
-    def assumptions(self) -> tuple[Assumption, ...]:
-        """Assumptions of its own: none."""
-        return ()
 
     def check_labels(self, raw_labels: NDArray[Any]) -> None:
         """Refuses labels other than 0 and 1, without showing them.
