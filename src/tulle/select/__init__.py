@@ -7,8 +7,7 @@ from tulle.lazy_names import lazy_names
 if TYPE_CHECKING:
     from tulle.select.auctions import Auctions, DeviceClicks
     from tulle.select.files.auction_files import AuctionColumns
-    from tulle.select.inputs import selection_of
-    from tulle.select.recommending import SelectionPlan
+    from tulle.select.recommending import SelectionPlan, selection_of
     from tulle.select.selection_config import SelectionConfig
     from tulle.select.serving import Devices, Server
     from tulle.select.verbs import (

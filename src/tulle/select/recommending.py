@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import itertools
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,7 @@ from tulle.select.selection_config import (
     shows_one_ad,
 )
 from tulle.select.selection_plan import make_selection_plan
-from tulle.select.settings import settings_text
+from tulle.select.settings import read_settings, settings_of, settings_text
 
 _INCENTIVE_AUCTIONS = 2000
 """Auctions that incentives are judged on; they are simulated one by one and take longest."""
@@ -127,6 +129,36 @@ class SelectionPlan:
         if self.personalised_share is not None:
             facts["personalised_share"] = self.personalised_share
         return facts
+
+
+FilePath = str | os.PathLike[str]
+Selection = SelectionConfig | SelectionPlan | Mapping[str, Any] | FilePath
+"""A selection: what `plan` gave, a config, the tables of a settings file, or its path."""
+Columns = AuctionColumns | Mapping[str, Any] | None
+"""Names of the columns of auctions; None: those of the plan, or the usual ones."""
+
+
+def selection_of(given: Selection) -> SelectionConfig:
+    """The selection, whichever way it was given.
+
+    Raises:
+      ConfigError: A setting is unknown, missing or wrong, or two do not go together.
+      DataError: The file cannot be read.
+    """
+    if isinstance(given, SelectionPlan):
+        return given.config
+    if isinstance(given, SelectionConfig):
+        return given
+    if isinstance(given, Mapping):
+        return settings_of(given, name="selection")
+    return read_settings(Path(given))
+
+
+def auction_columns(given: Columns, selection: Selection | None = None) -> AuctionColumns:
+    """Names of the columns: as given, else those that the selection was planned with."""
+    if given is None:
+        return selection.columns if isinstance(selection, SelectionPlan) else AuctionColumns()
+    return given if isinstance(given, AuctionColumns) else AuctionColumns(**given)
 
 
 def recommend_selection(

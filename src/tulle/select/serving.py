@@ -24,12 +24,12 @@ from tulle.select.auctions import (
 )
 from tulle.select.billing.bill import Bill, Choices, bill_clicks, bill_impressions
 from tulle.select.billing.prices import AdPrices, PaidEvent, PricingRule, price_candidates
-from tulle.select.inputs import Selection, selection_of
 from tulle.select.mechanisms.floors import FloorMechanism
 from tulle.select.mechanisms.mechanism import SelectionMechanism, favourites
 from tulle.select.mechanisms.noisy_max import NoisyMax
 from tulle.select.mechanisms.shortlists import AllCandidates, FinalistAuctions, Shortlist
 from tulle.select.mechanisms.slots import SlotMechanism
+from tulle.select.recommending import Selection, selection_of
 from tulle.select.selection_config import SelectionConfig
 
 

@@ -31,24 +31,25 @@ from tulle.select.evaluation.evaluation_plan import (
     EvaluationRecord,
     estimate_frame,
 )
+from tulle.select.files.auction_files import auctions_file
 from tulle.select.files.auctions_from_log import (
     AuctionLogConfig,
     AuctionLogFacts,
     write_auctions_from_log,
 )
+from tulle.select.files.choice_files import choices_file, clicks_file
 from tulle.select.files.log_rows import AuctionLogColumns, LogSources, log_columns
-from tulle.select.inputs import (
+from tulle.select.planner.outlook import Objective
+from tulle.select.recommending import (
     Columns,
     FilePath,
+    PlanSettings,
     Selection,
+    SelectionPlan,
     auction_columns,
-    auctions_file,
-    choices_file,
-    clicks_file,
+    recommend_selection,
     selection_of,
 )
-from tulle.select.planner.outlook import Objective
-from tulle.select.recommending import PlanSettings, SelectionPlan, recommend_selection
 from tulle.select.selection_config import Consent, Pricing, SelectionConfig, SelectionPrivacy
 from tulle.select.settings import settings_of
 

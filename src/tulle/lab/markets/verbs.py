@@ -26,9 +26,9 @@ from tulle.report.html.chart_svg import write_charts
 from tulle.select.auctions import Auctions, DeviceClicks, above_reserve
 from tulle.select.billing.prices import PricingRule
 from tulle.select.decisions.requests import first_auctions
-from tulle.select.files.auction_files import AuctionColumns
-from tulle.select.inputs import auction_columns, auctions_file
+from tulle.select.files.auction_files import AuctionColumns, auctions_file
 from tulle.select.planner.click_prior import LogitNormalPrior, private_stddev_of_sample
+from tulle.select.recommending import auction_columns
 
 MARKETS = {
     "search": "search, 15 candidates",

@@ -6,9 +6,11 @@ never held in memory: only the auctions of one block, the ids of all auctions, a
 are text.
 """
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Container, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ import polars as pl
 
 from tulle.data.tables import rows as table_rows
 from tulle.data.tables.rows import RowSource, RowTable, column_names, read_row_tables, source_name
+from tulle.data.tables.scratch import as_file
 from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import check_text, did_you_mean
 from tulle.select.auctions import (
@@ -150,6 +153,20 @@ class AuctionRows:
     def original_ads(self, ads: IntArray) -> IdArray:
         """Ads as the file has them, for entries of `ads`."""
         return ads if self.ad_codes is None else self.ad_codes.names(ads)
+
+
+def auctions_file(
+    auctions: object, columns: AuctionColumns, *, with_device: bool
+) -> contextlib.AbstractContextManager[Path]:
+    """The file of auctions; of a table in memory, with no column that is not needed.
+
+    Args:
+      auctions: A path or a table.
+      columns: Names of its columns.
+      with_device: Whether predictions of devices are needed. If not, they stay in memory.
+    """
+    needed = columns.needed(with_device=with_device)
+    return as_file(auctions, name="auctions.parquet", columns=needed)
 
 
 def read_auctions(

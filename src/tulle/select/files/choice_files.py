@@ -5,6 +5,7 @@ exact probability of the choice says whether it was the ad that the device liked
 randomness is there to hide; so such a column is refused beside a choice.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +24,10 @@ from tulle.data.tables.rows import (
     read_row_tables,
     whole_numbers_of,
 )
+from tulle.data.tables.scratch import as_file
 from tulle.errors import ConfigError, DataError
+from tulle.runs.record import Result
+from tulle.runs.release_files import released_file
 from tulle.select.files.whole_auctions import (
     AUCTION,
     RowForm,
@@ -108,6 +112,18 @@ def read_released(path: Path, types: Mapping[str, str | None]) -> pl.DataFrame:
     if not parts:
         raise DataError(f"{path.name} has no rows; restore the file that was released.")
     return pl.concat(parts)
+
+
+def choices_file(choices: object) -> contextlib.AbstractContextManager[Path]:
+    """The file of choices: of a release, with its record, or of a path or a table."""
+    if isinstance(choices, Result):
+        return released_file(choices)
+    return as_file(choices, name="choices.parquet", columns=RELEASED_COLUMNS)
+
+
+def clicks_file(clicks: object) -> contextlib.AbstractContextManager[Path]:
+    """The file of clicks; of a table in memory, with the columns that are read."""
+    return as_file(clicks, name="clicks.parquet", columns=CLICK_COLUMNS)
 
 
 def read_choices(path: Path) -> Iterator[pl.DataFrame]:
