@@ -117,18 +117,18 @@ def attack_by_reconstruction(config: ReconstructionConfig | None = None) -> Reco
     config = config or ReconstructionConfig()
 
     def row(num_queries: int, noise_scale: float | None) -> ReconstructionRow:
-        trials = [
+        trials = (
             _one_trial(config, num_queries, noise_scale, np.random.default_rng([config.seed, t]))
             for t in range(config.num_trials)
-        ]
-        # Another draw of groups may need a little more epsilon; the largest is true of all.
-        epsilon = max(trial.epsilon for trial in trials)
+        )
+        epsilons, scales, shares = zip(*trials, strict=True)
         return ReconstructionRow(
             num_queries=num_queries,
-            noise_scale=max(trial.noise_scale for trial in trials),
-            epsilon=epsilon,
-            share_right=float(np.mean([trial.share_right for trial in trials])),
-            ceiling=guess_ceiling(epsilon),
+            noise_scale=max(scales),
+            # Another draw of groups may need a little more epsilon; the largest is true of all.
+            epsilon=max(epsilons),
+            share_right=float(np.mean(shares)),
+            ceiling=guess_ceiling(max(epsilons)),
         )
 
     return ReconstructionResult(
@@ -196,35 +196,28 @@ def answer_queries(
     return release_discrete_laplace(queries @ raw_bits, noise, rng=rng)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Trial:
-    epsilon: float
-    noise_scale: float
-    share_right: float
-
-
 def _one_trial(
     config: ReconstructionConfig,
     num_queries: int,
     noise_scale: float | None,
     rng: np.random.Generator,
-) -> _Trial:
-    """One attack, with a noise scale or with one that spends config.epsilon on all queries."""
+) -> tuple[float, float, float]:
+    """Epsilon, noise scale and share of right bits of one attack.
+
+    The noise has a given scale, or the one that spends config.epsilon on all queries.
+    """
     raw_bits = rng.integers(0, 2, size=config.num_users)
     queries = rng.integers(0, 2, size=(num_queries, config.num_users))
     if noise_scale == 0:
         guesses = reconstruct_bits(queries, queries @ raw_bits)
         right = float(np.mean(guesses == raw_bits))
-        return _Trial(epsilon=math.inf, noise_scale=0.0, share_right=right)
+        return math.inf, 0.0, right
     noise = _noise(int(max(queries.sum(axis=0).max(), 1)), noise_scale, config.epsilon)
     source = SeededNoise(int(rng.integers(2**62)))
     answers = answer_queries(queries, raw_bits, noise, rng=source)
     guesses = reconstruct_bits(queries, answers, noise_stddev=noise.noise_stddev)
-    return _Trial(
-        epsilon=pld_epsilon(noise.event(), 0.0, Adjacency.REPLACE),
-        noise_scale=noise.scale,
-        share_right=float(np.mean(guesses == raw_bits)),
-    )
+    epsilon = pld_epsilon(noise.event(), 0.0, Adjacency.REPLACE)
+    return epsilon, noise.scale, float(np.mean(guesses == raw_bits))
 
 
 def _noise(most: int, noise_scale: float | None, epsilon: float) -> DiscreteLaplaceConfig:

@@ -6,7 +6,7 @@ Relative losses are 100 (AUC loss / AUC loss without privacy - 1), as both paper
 import dataclasses
 from typing import TYPE_CHECKING
 
-from tulle.lab.reproduction.log_rows import LogKind, LogRows, MinCounts, log_rows, paper_log
+from tulle.lab.reproduction.log_rows import LogRows, MinCounts, log_rows, paper_log
 from tulle.lab.reproduction.private_training import (
     PrivateTraining,
     TrainingSize,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tulle.train.settings.models import AnyModel
 
 _REDUCED = TrainingSize(private_epochs=4.0, private_batch=1_024, plain_batch=256)
-_REDUCED_LONG = dataclasses.replace(_REDUCED, private_epochs=16.0)
+REDUCED_LONG = dataclasses.replace(_REDUCED, private_epochs=16.0)
 _TABLE_EPSILONS, _PAPER_TABLE_EPSILONS = (1.0, 3.0, 10.0), (1.0, 3.0, 5.0, 10.0, 20.0, 30.0, 50.0)
 _CAP_EPSILONS, _CAPS, _PAPER_CAPS = (1.0, 5.0), (1, 5), (1, 2, 5, 10)
 _FIGURE_EPSILONS, _PAPER_FIGURE_EPSILONS = (1.0, 4.0, 8.0, 12.0), (1.0, 2.0, 4.0, 8.0, 12.0)
@@ -32,45 +32,47 @@ _MIN_COUNTS, _PAPER_MIN_COUNTS, _PUBLIC_MIN_COUNT = (256, 1024), (256, 1024, 409
 _PARTS = {"full size": 1, "a tenth": 10, "a fiftieth": 50}
 
 
-def run_display_table(settings: ReproductionSettings) -> Findings:
-    """Three methods on the Display log with few epochs of private steps.
+def run_table(
+    settings: ReproductionSettings,
+    *,
+    log: str,
+    paper: TrainingSize,
+    reduced: TrainingSize = _REDUCED,
+) -> Findings:
+    """Three methods over epsilon on one log: randomized labels, DP-SGD and the papers' Hybrid.
+
+    Args:
+      settings: Data, scale and seed of the run.
+      log: Name of the log, "display" or "attribution".
+      paper: Epochs and batches of the paper.
+      reduced: Epochs and batches of a reduced run.
 
     Privacy:
       Not a private release: noise is from a fixed seed.
     """
-    size = TrainingSize(private_epochs=3.0, plain_epochs=3.0) if settings.is_paper else _REDUCED
-    return _table(
-        settings, paper_log("display", is_paper=settings.is_paper), _display_model(settings), size
-    )
-
-
-def run_long_display_table(settings: ReproductionSettings) -> Findings:
-    """The same with many epochs of private steps.
-
-    Privacy:
-      Not a private release: noise is from a fixed seed.
-    """
-    paper = TrainingSize(private_epochs=64.0, plain_epochs=3.0)
-    size = paper if settings.is_paper else _REDUCED_LONG
-    return _table(
-        settings, paper_log("display", is_paper=settings.is_paper), _display_model(settings), size
-    )
-
-
-def run_attribution_table(settings: ReproductionSettings) -> Findings:
-    """Three methods on the Attribution log.
-
-    Privacy:
-      Not a private release: noise is from a fixed seed.
-    """
-    paper = TrainingSize(private_epochs=3.0, plain_epochs=5.0, plain_batch=8_192)
-    size = paper if settings.is_paper else _REDUCED
-    return _table(
-        settings,
-        paper_log("attribution", is_paper=settings.is_paper),
-        _attribution_model(settings),
-        size,
-    )
+    runs: dict[str, QualityMetrics] = {}
+    with log_rows(paper_log(log, is_paper=settings.is_paper), settings) as rows:
+        training = PrivateTraining(
+            rows=rows,
+            settings=settings,
+            model=_perceptron(log, settings),
+            size=paper if settings.is_paper else reduced,
+        )
+        settings.say("train without privacy")
+        baseline = training.without_privacy()
+        for epsilon in _PAPER_TABLE_EPSILONS if settings.is_paper else _TABLE_EPSILONS:
+            settings.say(f"train with three methods, epsilon {epsilon:g}")
+            runs |= {
+                f"rr, epsilon {epsilon:g}": training.randomized_labels(epsilon),
+                f"dp-sgd, epsilon {epsilon:g}": training.dp_sgd(epsilon),
+                f"hybrid, epsilon {epsilon:g}": training.two_phase(epsilon),
+            }
+        losses = {name: relative_loss(metrics, baseline) for name, metrics in runs.items()}
+        return Findings(
+            figures={"AUC loss without privacy": auc_loss(baseline), **losses},
+            missing=at_chance(runs),
+            setting=rows.described(),
+        )
 
 
 def run_user_table(settings: ReproductionSettings) -> Findings:
@@ -85,7 +87,7 @@ def run_user_table(settings: ReproductionSettings) -> Findings:
     runs: dict[str, QualityMetrics] = {}
     kind = paper_log("attribution", is_paper=settings.is_paper)
     with log_rows(kind, settings, by_user=True) as rows:
-        training = _training(rows, settings, _attribution_model(settings), paper)
+        training = _training(rows, settings, _perceptron("attribution", settings), paper)
         settings.say("train without privacy")
         baseline = training.without_privacy()
         for epsilon in _PAPER_TABLE_EPSILONS if settings.is_paper else _CAP_EPSILONS:
@@ -106,30 +108,29 @@ def run_user_table(settings: ReproductionSettings) -> Findings:
         )
 
 
-def run_display_figure(settings: ReproductionSettings) -> Findings:
-    """Perceptron and factorization machine on the Display log; both forms of the papers' Hybrid.
+def run_figure(settings: ReproductionSettings, *, log: str, paper: TrainingSize) -> Findings:
+    """Perceptron and factorization machine on one log; at paper scale both forms of Hybrid.
+
+    Args:
+      settings: Data, scale and seed of the run.
+      log: Name of the log, "display" or "search".
+      paper: Epochs and batches of the paper.
 
     Privacy:
       Not a private release: noise is from a fixed seed.
     """
-    from tulle.train import MLP
-
-    size = TrainingSize(private_epochs=50.0, plain_epochs=10.0)
-    kind = paper_log("display", is_paper=settings.is_paper)
-    return _figure(settings, kind, MLP.semi_sensitive_display(), size)
-
-
-def run_search_figure(settings: ReproductionSettings) -> Findings:
-    """The same on the Sponsored Search log.
-
-    Privacy:
-      Not a private release: noise is from a fixed seed.
-    """
-    from tulle.train import MLP
-
-    size = TrainingSize(private_epochs=64.0, plain_epochs=16.0)
-    kind = paper_log("search", is_paper=settings.is_paper)
-    return _figure(settings, kind, MLP.semi_sensitive_search(), size)
+    figures: dict[str, OwnFigure] = {}
+    missing: dict[str, str] = {}
+    models = {
+        "MLP": _perceptron(f"semi-sensitive {log}", settings),
+        "FM": _factorization_machine(settings),
+    }
+    with log_rows(paper_log(log, is_paper=settings.is_paper), settings) as rows:
+        for name, model in models.items():
+            curves = _curves(name, _training(rows, settings, model, paper))
+            figures |= curves.figures
+            missing |= curves.missing
+        return Findings(figures=figures, missing=missing, setting=rows.described())
 
 
 def run_budget_ratio(settings: ReproductionSettings) -> Findings:
@@ -248,48 +249,6 @@ def _display_machine(rows: LogRows, settings: ReproductionSettings) -> PrivateTr
     return _training(rows, settings, _factorization_machine(settings), paper)
 
 
-def _table(
-    settings: ReproductionSettings, kind: LogKind, model: "AnyModel", size: TrainingSize
-) -> Findings:
-    runs: dict[str, QualityMetrics] = {}
-    with log_rows(kind, settings) as rows:
-        training = PrivateTraining(rows=rows, settings=settings, model=model, size=size)
-        settings.say("train without privacy")
-        baseline = training.without_privacy()
-        for epsilon in _PAPER_TABLE_EPSILONS if settings.is_paper else _TABLE_EPSILONS:
-            settings.say(f"train with three methods, epsilon {epsilon:g}")
-            runs |= {
-                f"rr, epsilon {epsilon:g}": training.randomized_labels(epsilon),
-                f"dp-sgd, epsilon {epsilon:g}": training.dp_sgd(epsilon),
-                f"hybrid, epsilon {epsilon:g}": training.two_phase(epsilon),
-            }
-        losses = {name: relative_loss(metrics, baseline) for name, metrics in runs.items()}
-        return Findings(
-            figures={"AUC loss without privacy": auc_loss(baseline), **losses},
-            missing=at_chance(runs),
-            setting=rows.described(),
-        )
-
-
-def _figure(
-    settings: ReproductionSettings, kind: LogKind, perceptron: "AnyModel", size: TrainingSize
-) -> Findings:
-    if not settings.is_paper:
-        perceptron, size = _small_perceptron(), _REDUCED
-    with log_rows(kind, settings) as rows:
-        figures: dict[str, OwnFigure] = {}
-        missing: dict[str, str] = {}
-        for name, model in (
-            ("MLP", perceptron),
-            ("FM", _factorization_machine(settings)),
-        ):
-            training = PrivateTraining(rows=rows, settings=settings, model=model, size=size)
-            curves = _curves(name, training)
-            figures |= curves.figures
-            missing |= curves.missing
-        return Findings(figures=figures, missing=missing, setting=rows.described())
-
-
 def _curves(name: str, training: PrivateTraining) -> Findings:
     """One model: the loss without privacy, and relative losses over epsilon."""
     from tulle.train import PublicTower, RatioSplit
@@ -320,22 +279,18 @@ def _curves(name: str, training: PrivateTraining) -> Findings:
     )
 
 
-def _display_model(settings: ReproductionSettings) -> "AnyModel":
+def _perceptron(paper_form: str, settings: ReproductionSettings) -> "AnyModel":
+    """The perceptron of a paper, or a small one for a reduced run."""
     from tulle.train import MLP
 
-    return MLP.hybrid_display() if settings.is_paper else _small_perceptron()
-
-
-def _attribution_model(settings: ReproductionSettings) -> "AnyModel":
-    from tulle.train import MLP
-
-    return MLP.hybrid_attribution() if settings.is_paper else _small_perceptron()
-
-
-def _small_perceptron() -> "AnyModel":
-    from tulle.train import MLP
-
-    return MLP(embedding_dim=8, public_hidden=(32,), common_hidden=(32, 32))
+    if not settings.is_paper:
+        return MLP(embedding_dim=8, public_hidden=(32,), common_hidden=(32, 32))
+    return {
+        "display": MLP.hybrid_display,
+        "attribution": MLP.hybrid_attribution,
+        "semi-sensitive display": MLP.semi_sensitive_display,
+        "semi-sensitive search": MLP.semi_sensitive_search,
+    }[paper_form]()
 
 
 def _factorization_machine(settings: ReproductionSettings) -> "AnyModel":

@@ -12,17 +12,17 @@ from typing import TypeGuard
 from tulle.errors import DataError
 
 _LEAST_PLAIN, _MOST_PLAIN = 1e-4, 1e15
+"""Sizes between which a number is written without an exponent."""
 _DIGITS = 5
+"""Digits of a number in a table."""
 _MOST_SPREAD = 1e4
 """Largest ratio of sizes in a column whose numbers all have the same number of decimals."""
-
 NOTHING = "–"
 """Text in a column of numbers where there is none."""
-
 MOST_BARS = 30
 """Most bars of one chart; more do not fit a phone."""
-
 _MOST_ROWS = 200
+"""Most rows of the table below a chart."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -26,8 +26,9 @@ LETTER_WIDTH = 7.0
 """Approximate width of a small letter."""
 
 _NICE_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
-
+"""Steps between numbers on an axis, each times a power of ten."""
 _FEW_DECADES = 2
+"""Most powers of ten on a logarithmic axis that also has numbers at 2 and 5."""
 
 
 def svg_document(name: str, height: float, marks: list[str]) -> str:
