@@ -359,7 +359,7 @@ def _log_moments(part: LossDistribution, orders: FloatArray) -> FloatArray:
 
 
 def _log_sum_exp(values: FloatArray) -> float:
-    """Logarithm of the sum of e^values: scipy.special.logsumexp in a fifth of the time."""
+    """Logarithm of the sum of e^values, as scipy.special.logsumexp, in a fifth of the time."""
     largest = float(values.max())
     if not math.isfinite(largest):
         return largest
