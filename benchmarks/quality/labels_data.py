@@ -143,7 +143,7 @@ def prepare_public(log: Path, source: str, work: Path) -> PreparedDataset:
     from method_jobs import CLICKS_SCHEMA
 
     from tulle.data.features.feature_plan import FeaturePlan, HashedFeature, LogFeature, hash_all
-    from tulle.data.formats.attribution import ATTRIBUTION
+    from tulle.data.formats.public import ATTRIBUTION
     from tulle.data.preparation import prepare_log
     from tulle.data.schema import Schema
     from tulle.data.tables.layout import layout_for

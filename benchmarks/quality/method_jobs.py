@@ -39,9 +39,7 @@ from tulle.data.features.feature_plan import (
     LogFeature,
     hash_all,
 )
-from tulle.data.formats.attribution import ATTRIBUTION
-from tulle.data.formats.display import DISPLAY
-from tulle.data.formats.search import SEARCH
+from tulle.data.formats.public import ATTRIBUTION, DISPLAY, SEARCH
 from tulle.data.preparation import prepare_log
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.data.schema import Kind, Schema

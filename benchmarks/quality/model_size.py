@@ -38,7 +38,7 @@ from tulle.data.features.encoder import Encoder
 from tulle.data.features.feature_plan import FeaturePlan, LogFeature, VocabularyFeature
 from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
 from tulle.data.features.vocabulary import PURPOSE as VOCABULARY
-from tulle.data.formats.display import DISPLAY
+from tulle.data.formats.public import DISPLAY
 from tulle.data.preparation import VocabularyPayment, prepare_log
 from tulle.data.schema import Kind
 from tulle.data.splits import split_at_random

@@ -19,8 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from record import PUBLISHED, print_table, write_record
 from tulle.data.synth.clicks import SynthBlock, generate_blocks, world_of
-from tulle.data.synth.shape import SynthShape
-from tulle.data.synth.shapes import ATTRIBUTION, DISPLAY, SEARCH, TAOBAO
+from tulle.data.synth.shapes import ATTRIBUTION, DISPLAY, SEARCH, TAOBAO, SynthShape
 
 PAPER = "Chua et al., AdKDD 2024 and PPAI 2024"
 DLRM = "table sizes of the DLRM and DCN benchmarks, 45,840,617 rows"

@@ -28,7 +28,7 @@ LONG = 10_000_000
 
 PREPARE = """
 from tulle.data.features.feature_plan import hash_all
-from tulle.data.formats.display import DISPLAY
+from tulle.data.formats.public import DISPLAY
 from tulle.data.tables.sources import LogFiles
 from tulle.data.preparation import prepare_log
 log = LogFiles(paths=(source,), layout=DISPLAY)

@@ -21,8 +21,7 @@ from record import PUBLISHED, print_table, versions, write_record
 from tulle.data.synth.auctions import AuctionConfig, generate_auction_blocks
 from tulle.data.synth.clicks import generate_blocks, world_of
 from tulle.data.synth.impressions import ImpressionConfig, generate_impression_blocks
-from tulle.data.synth.shape import SynthShape
-from tulle.data.synth.shapes import ATTRIBUTION, DISPLAY, SEARCH, TAOBAO
+from tulle.data.synth.shapes import ATTRIBUTION, DISPLAY, SEARCH, TAOBAO, SynthShape
 from tulle.data.synth.write_logs import write_log
 
 NUM_REPEATS = 3

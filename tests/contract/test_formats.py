@@ -21,8 +21,7 @@ from contract.log_files import (
 )
 from tulle.data.formats.public import LAYOUTS
 from tulle.data.schema import Schema
-from tulle.data.tables.blocks import BadLines, Block, Position
-from tulle.data.tables.layout import Layout, layout_for
+from tulle.data.tables.layout import BadLines, Block, Layout, Position, layout_for
 from tulle.data.tables.sources import read_blocks
 from tulle.errors import DataError
 

@@ -17,7 +17,7 @@ PREPARE = """
 import resource, sys
 from pathlib import Path
 from tulle.data.features.feature_plan import hash_all
-from tulle.data.formats.display import DISPLAY
+from tulle.data.formats.public import DISPLAY
 from tulle.data.tables.sources import LogFiles
 from tulle.data.preparation import prepare_log
 

@@ -20,7 +20,7 @@ PREPARE = f"""
 import os, sys
 from pathlib import Path
 from tulle.data.features.feature_plan import hash_all
-from tulle.data.formats.attribution import ATTRIBUTION
+from tulle.data.formats.public import ATTRIBUTION
 from tulle.data.tables.sources import LogFiles
 from tulle.data.preparation import prepare_log
 

@@ -14,11 +14,9 @@ import zstandard
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tulle.data.formats.display import DISPLAY
-from tulle.data.schema import Schema
-from tulle.data.schema_file import read_schema
-from tulle.data.tables.blocks import BadLines
-from tulle.data.tables.layout import Layout
+from tulle.data.formats.public import DISPLAY
+from tulle.data.schema import Schema, read_schema
+from tulle.data.tables.layout import BadLines, Layout
 from tulle.data.tables.sources import read_blocks
 from tulle.errors import TulleError
 

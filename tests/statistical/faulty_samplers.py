@@ -8,11 +8,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tulle.data.samplers.batch import Batch, padded_batch, unpadded_batch
-from tulle.data.samplers.bernoulli_rows import sample_rows
+from tulle.data.samplers.batch import Batch, SamplingStream, padded_batch, unpadded_batch
 from tulle.data.samplers.cyclic_poisson import CyclicPoisson
-from tulle.data.samplers.poisson import Poisson
-from tulle.data.samplers.sampling_rng import SamplingStream
+from tulle.data.samplers.poisson import Poisson, sample_rows
 from tulle.data.samplers.shuffled import ShuffledBatches
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.data.samplers.user_sampling import UserBatch, UserRows, UserSampling

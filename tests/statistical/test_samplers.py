@@ -11,10 +11,10 @@ from statistical.sampler_checks import (
     assert_truncated_poisson,
     inclusion_table,
 )
+from tulle.data.samplers.batch import SamplingStream
 from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.data.samplers.fixed_size import FixedSize
 from tulle.data.samplers.poisson import Poisson
-from tulle.data.samplers.sampling_rng import SamplingStream
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson, truncate
 from tulle.data.samplers.user_sampling import UserSampling, group_rows
 from tulle.mechanisms.entropy import SeededNoise

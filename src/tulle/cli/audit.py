@@ -21,13 +21,14 @@ from tulle.cli.options import (
 )
 from tulle.cli.terminal import (
     Report,
+    plan_line,
     showing_progress,
     showing_steps,
     showing_training,
     stopping_cleanly,
 )
-from tulle.cli.train import output_folder, plan_line
-from tulle.cli.train_options import TrainingOptions, read_settings
+from tulle.cli.train import output_folder, read_settings
+from tulle.cli.train_options import TrainingOptions
 from tulle.errors import RunInterruptedError, RunStateError
 
 if TYPE_CHECKING:
@@ -215,7 +216,6 @@ _ANEW = (
     "or none. What a ledger was charged stays spent."
 )
 _STOPPED = f"stopped as asked. {_ANEW}"
-_AUDIT = "Audit"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

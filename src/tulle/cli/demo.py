@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tulle.cli.terminal import showing_progress, showing_steps, showing_training
-from tulle.cli.train import plan_line
+from tulle.cli.terminal import plan_line, showing_progress, showing_steps, showing_training
 from tulle.errors import DataError, RunInterruptedError, RunStateError
 
 if TYPE_CHECKING:
@@ -175,7 +174,7 @@ class _Demo:
         """Carries out one run from plan to card, in a folder of its own."""
         import tulle
         from tulle.data.features.feature_plan import default_features
-        from tulle.data.formats.search import SEARCH
+        from tulle.data.formats.public import SEARCH
 
         def show(made: "TrainPlan") -> None:
             if not quiet:

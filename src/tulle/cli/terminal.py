@@ -10,16 +10,19 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 import typer
 
-from tulle.errors import RunInterruptedError
+from tulle.errors import RunInterruptedError, TulleError
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
+    from tulle.train.fitting import FitResult
+    from tulle.train.methods.train_plan import TrainPlan
     from tulle.train.run_context import Progress
 
 _SECONDS_BETWEEN_LINES = 5.0
@@ -202,3 +205,127 @@ def print_facts(facts: Mapping[str, object], *, as_json: bool, width: int = 16) 
         if isinstance(value, list):
             shown = ", ".join(map(str, value))
         typer.echo(f"{name.replace('_', ' '):<{width}}{shown}")
+
+
+def plan_line(plan: "TrainPlan") -> str:
+    """Guarantee, noise, steps and batches of a plan in one line."""
+    from tulle.privacy.guarantee import BINARY_NOISE, round_up
+
+    parts = [str(plan.privacy.guarantee)]
+    if (epsilon := plan.method.label_epsilon) is not None:
+        parts.append(f"labels epsilon={round_up(epsilon, 4, slack=BINARY_NOISE):.4g}")
+    if plan.private_phase is not None:
+        parts += [
+            f"noise multiplier {plan.noise_multiplier:.4g}",
+            f"{plan.num_private_steps:,} steps",
+            f"batch size {plan.private_phase.batch_size:,}",
+        ]
+    elif plan.noise_multiplier is not None:
+        parts.append(f"noise multiplier {plan.noise_multiplier:.4g}")
+    return f"plan: {', '.join(parts)}"
+
+
+def print_plan(plan: "TrainPlan", *, seed: int | None, output: Path | None, as_json: bool) -> None:
+    """Prints a plan as JSON, or as a table of facts.
+
+    Args:
+      plan: The plan.
+      seed: Seed of the run, whose noise could then be repeated.
+      output: File that the plan was written to.
+      as_json: Whether JSON is printed.
+    """
+    from tulle.privacy.units import Adjacency
+
+    made = plan.privacy
+    if as_json:
+        typer.echo(made.to_json())
+        return
+    facts = [("plan", made.name), ("guarantee", str(made.guarantee))]
+    facts += [("", str(claim.guarantee)) for claim in made.variants]
+    facts.append(("what will run", made.mechanism))
+    facts += [
+        (name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
+        for name, value in made.settings.items()
+    ]
+    if made.guarantee.adjacency is not Adjacency.REPLACE:
+        facts.append(("accounting", "as in the papers, for reproduction only: not private"))
+    if seed is not None:
+        facts.append(("seed", f"{seed}: the noise can be repeated, so nothing is promised"))
+    if output is not None:
+        facts.append(("saved as", str(output)))
+    for name, value in facts:
+        typer.echo(f"{name:<22}{value}")
+
+
+def print_result(result: "FitResult", run: Path, *, as_json: bool) -> None:
+    """Prints a finished run as one JSON object, or as a short table.
+
+    Args:
+      result: The finished run.
+      run: Folder of the run.
+      as_json: Whether JSON is printed.
+    """
+    facts = _run_facts(result, run)
+    if as_json:
+        lines = [json.dumps(facts, allow_nan=False)]
+    else:
+        lines = [
+            f"{name.replace('_', ' '):<26}{_shown(name, value, result)}"
+            for name, value in facts.items()
+            if (value is not None or name == "epsilon")
+            and not (name in ("steps", "steps_lost") and value == 0)
+        ]
+    try:
+        typer.echo("\n".join(lines))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise TulleError(
+            f"the result cannot be printed: {error.strerror}; the run is whole, see {run}."
+        ) from None
+
+
+def _run_facts(result: "FitResult", run: Path) -> dict[str, object]:
+    from tulle.privacy.fields import null_if_infinite
+
+    plan, metrics = result.plan, result.metrics
+    return {
+        "method": plan.privacy.settings["method"],
+        "model": result.model.kind,
+        "auc": None if metrics is None else metrics.auc,
+        "auc_loss": None if metrics is None else metrics.auc_loss,
+        "auc_loss_interval": None if metrics is None else list(metrics.auc_loss_interval),
+        "relative_auc_loss": result.relative_auc_loss,
+        "log_loss": None if metrics is None else metrics.log_loss,
+        "calibration": None if metrics is None else metrics.calibration,
+        "normalised_cross_entropy": None if metrics is None else metrics.normalised_cross_entropy,
+        "relative_log_likelihood": None if metrics is None else metrics.relative_log_likelihood,
+        "bidding_over_constant": None if metrics is None else metrics.bidding_over_constant,
+        "epsilon": null_if_infinite(plan.privacy.guarantee.epsilon),
+        "delta": plan.privacy.guarantee.delta,
+        "label_epsilon": plan.method.label_epsilon,
+        "noise_multiplier": plan.noise_multiplier,
+        "steps": plan.num_private_steps,
+        "steps_lost": result.num_steps_lost,
+        "seconds": result.seconds,
+        "run": str(run),
+        "card": str(run / "card.json"),
+        "verdict": result.card.verdict,
+    }
+
+
+def _shown(name: str, value: object, result: "FitResult") -> str:
+    from tulle.privacy.guarantee import BINARY_NOISE, round_up
+
+    if value is None:
+        return "none: no privacy"
+    if name in ("epsilon", "delta", "label_epsilon") and isinstance(value, float):
+        return f"{round_up(value, 4, slack=BINARY_NOISE):.4g}"
+    if name == "relative_auc_loss":
+        return f"{value:+.2f}%"
+    if name == "auc_loss_interval" and result.metrics is not None:
+        low, high = result.metrics.auc_loss_interval
+        return f"low {low:.4f}, high {high:.4f} (95%)"
+    if name == "seconds":
+        return f"{value:.1f}"
+    return f"{value:.4f}" if isinstance(value, float) else f"{value}"

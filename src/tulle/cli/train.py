@@ -1,7 +1,6 @@
 """`tulle train` and `tulle plan`: one run from data to card, and what it would promise."""
 
 import contextlib
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -11,21 +10,22 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tulle.cli.options import taking_options
-from tulle.cli.terminal import showing_progress, showing_training, stopping_cleanly
-from tulle.cli.train_options import (
-    PlanOptions,
-    TrainOptions,
-    data_choice,
-    data_keywords,
-    read_settings,
+from tulle.cli.terminal import (
+    plan_line,
+    print_plan,
+    print_result,
+    showing_progress,
+    showing_training,
+    stopping_cleanly,
 )
+from tulle.cli.train_options import PlanOptions, SettingOptions, TrainOptions
 from tulle.errors import ConfigError, RunStateError, TulleError
 
 if TYPE_CHECKING:
-    from tulle.train.fitting import FitResult
     from tulle.train.methods.method import Method
     from tulle.train.methods.train_plan import TrainPlan
     from tulle.train.steps.processes.processes import Processes
+    from tulle.train.training_data import DataChoice
 
 TRAIN_EPILOG = (
     "Example: tulle train own.csv --label bought --public campaign --sensitive age --epsilon 3 "
@@ -45,6 +45,9 @@ PLAN_EPILOG = (
     "\n\nExample: tulle plan own.csv --schema schema.toml --unit example --epsilon 3"
     "\n\nExample: tulle plan synth:search --rows 20000 --method mosaic --epsilon 3"
     "\n\nExample: tulle plan prepared --config run.toml --output plan.json"
+)
+_DATA_KEYS = (
+    *("source", "schema", "layout", "allow_public", "rows", "synth_seed", "test", "test_fraction"),
 )
 RUNS = Path("runs")
 """Folder of runs whose own folder nobody named."""
@@ -171,6 +174,85 @@ def _newest_unfinished(base: str) -> Path:
     return max(unfinished, key=lambda path: (path / _BEGUN).stat().st_mtime_ns)
 
 
+def read_settings(options: SettingOptions, given: "Mapping[str, Any]") -> dict[str, Any]:
+    """Keywords of the verbs of `tulle.train`: the settings file, and the options over it.
+
+    Args:
+      options: Options of the command.
+      given: Options that are settings of a method.
+    """
+    from tulle.privacy.options import word_of
+    from tulle.privacy.toml_files import read_toml
+    from tulle.train.methods.catalogue import configured_method
+    from tulle.train.settings.units import unit_level
+    from tulle.train.verbs import check_unit
+
+    file = {} if options.config is None else read_toml(options.config)
+    rest = {name: value for name, value in file.items() if name not in ("data", "target")}
+    data = data_keywords(options, file)
+    check_unit(options.unit, data_choice(data))
+    if options.unit is not None:
+        # A column that says whose each row is stands for its users.
+        given = {**given, "unit": word_of(type(unit_level(options.unit)))}
+    method = configured_method(rest, word=options.method, given=given)
+    # A file may serve several methods, also one without a guarantee.
+    target = _table(file, "target", ("epsilon", "delta")) if method.is_private else {}
+    return data | {
+        "method": method,
+        "epsilon": target.get("epsilon") if options.epsilon is None else options.epsilon,
+        "delta": target.get("delta") if options.delta is None else options.delta,
+    }
+
+
+def data_keywords(options: SettingOptions, file: "Mapping[str, Any]") -> dict[str, Any]:
+    """The keywords of `tulle.train.plan` and `fit` that say which rows.
+
+    Args:
+      options: Options of the command.
+      file: Tables of the settings file.
+    """
+    table = _table(file, "data", _DATA_KEYS)
+    if options.source and options.data is not None:
+        raise ConfigError(
+            f"--data {options.data} and {options.source[0]} both name the data; leave out --data."
+        )
+    sources = options.source or ([options.data] if options.data is not None else None)
+    source = table.get("source") if sources is None else sources
+    if source is None:
+        raise ConfigError(
+            "the data are missing: name files of a log, the folder of a prepared dataset, or e.g. "
+            "synth:search."
+        )
+    if options.test is not None and options.test_fraction is not None:
+        raise ConfigError("--test and --test-fraction exclude each other; give one.")
+    test = options.test_fraction if options.test is None else options.test
+    if test is None:
+        test = table.get("test", table.get("test_fraction"))
+    words = {name: getattr(options, name) for name in ("schema", "layout", "rows", "synth_seed")}
+    words["schema"] = options.inline_schema() or options.schema
+    return {
+        "data": source[0] if isinstance(source, list) and len(source) == 1 else source,
+        **{name: table.get(name) if word is None else word for name, word in words.items()},
+        "allow_public": options.allow_public or table.get("allow_public", ()),
+        "test": test,
+        "cache": options.cache,
+    }
+
+
+def data_choice(given: "Mapping[str, Any]") -> "DataChoice":
+    """The rows that keywords of a verb name."""
+    from tulle.train.training_data import DataChoice
+
+    names = {"schema", "layout", "allow_public", "test", "rows", "synth_seed", "cache"}
+    return DataChoice(source=given["data"], **{name: given[name] for name in names})
+
+
+def _table(file: "Mapping[str, Any]", name: str, keys: tuple[str, ...]) -> "Mapping[str, Any]":
+    from tulle.privacy.fields import check_fields
+
+    return check_fields(f"[{name}]", file.get(name, {}), (), keys)
+
+
 def _settings_of(options: TrainOptions, settings: Mapping[str, Any]) -> dict[str, Any]:
     if options.plan is None:
         return read_settings(options, settings)
@@ -247,130 +329,3 @@ def _follow_quietly(chosen: Mapping[str, Any], processes: "Processes", device: s
         follow(data_choice(chosen), processes, device=device)
     except TulleError:
         raise typer.Exit(1) from None
-
-
-_SECONDS_BETWEEN_LINES = 5.0
-
-
-def plan_line(plan: "TrainPlan") -> str:
-    """Guarantee, noise, steps and batches of a plan in one line."""
-    from tulle.privacy.guarantee import BINARY_NOISE, round_up
-
-    parts = [str(plan.privacy.guarantee)]
-    if (epsilon := plan.method.label_epsilon) is not None:
-        parts.append(f"labels epsilon={round_up(epsilon, 4, slack=BINARY_NOISE):.4g}")
-    if plan.private_phase is not None:
-        parts += [
-            f"noise multiplier {plan.noise_multiplier:.4g}",
-            f"{plan.num_private_steps:,} steps",
-            f"batch size {plan.private_phase.batch_size:,}",
-        ]
-    elif plan.noise_multiplier is not None:
-        parts.append(f"noise multiplier {plan.noise_multiplier:.4g}")
-    return f"plan: {', '.join(parts)}"
-
-
-def print_plan(plan: "TrainPlan", *, seed: int | None, output: Path | None, as_json: bool) -> None:
-    """Prints a plan as JSON, or as a table of facts.
-
-    Args:
-      plan: The plan.
-      seed: Seed of the run, whose noise could then be repeated.
-      output: File that the plan was written to.
-      as_json: Whether JSON is printed.
-    """
-    from tulle.privacy.units import Adjacency
-
-    made = plan.privacy
-    if as_json:
-        typer.echo(made.to_json())
-        return
-    facts = [("plan", made.name), ("guarantee", str(made.guarantee))]
-    facts += [("", str(claim.guarantee)) for claim in made.variants]
-    facts.append(("what will run", made.mechanism))
-    facts += [
-        (name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
-        for name, value in made.settings.items()
-    ]
-    if made.guarantee.adjacency is not Adjacency.REPLACE:
-        facts.append(("accounting", "as in the papers, for reproduction only: not private"))
-    if seed is not None:
-        facts.append(("seed", f"{seed}: the noise can be repeated, so nothing is promised"))
-    if output is not None:
-        facts.append(("saved as", str(output)))
-    for name, value in facts:
-        typer.echo(f"{name:<22}{value}")
-
-
-def print_result(result: "FitResult", run: Path, *, as_json: bool) -> None:
-    """Prints a finished run as one JSON object, or as a short table.
-
-    Args:
-      result: The finished run.
-      run: Folder of the run.
-      as_json: Whether JSON is printed.
-    """
-    facts = _facts(result, run)
-    if as_json:
-        lines = [json.dumps(facts, allow_nan=False)]
-    else:
-        lines = [
-            f"{name.replace('_', ' '):<26}{_shown(name, value, result)}"
-            for name, value in facts.items()
-            if (value is not None or name == "epsilon")
-            and not (name in ("steps", "steps_lost") and value == 0)
-        ]
-    try:
-        typer.echo("\n".join(lines))
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise TulleError(
-            f"the result cannot be printed: {error.strerror}; the run is whole, see {run}."
-        ) from None
-
-
-def _facts(result: "FitResult", run: Path) -> dict[str, object]:
-    from tulle.privacy.fields import null_if_infinite
-
-    plan, metrics = result.plan, result.metrics
-    return {
-        "method": plan.privacy.settings["method"],
-        "model": result.model.kind,
-        "auc": None if metrics is None else metrics.auc,
-        "auc_loss": None if metrics is None else metrics.auc_loss,
-        "auc_loss_interval": None if metrics is None else list(metrics.auc_loss_interval),
-        "relative_auc_loss": result.relative_auc_loss,
-        "log_loss": None if metrics is None else metrics.log_loss,
-        "calibration": None if metrics is None else metrics.calibration,
-        "normalised_cross_entropy": None if metrics is None else metrics.normalised_cross_entropy,
-        "relative_log_likelihood": None if metrics is None else metrics.relative_log_likelihood,
-        "bidding_over_constant": None if metrics is None else metrics.bidding_over_constant,
-        "epsilon": null_if_infinite(plan.privacy.guarantee.epsilon),
-        "delta": plan.privacy.guarantee.delta,
-        "label_epsilon": plan.method.label_epsilon,
-        "noise_multiplier": plan.noise_multiplier,
-        "steps": plan.num_private_steps,
-        "steps_lost": result.num_steps_lost,
-        "seconds": result.seconds,
-        "run": str(run),
-        "card": str(run / "card.json"),
-        "verdict": result.card.verdict,
-    }
-
-
-def _shown(name: str, value: object, result: "FitResult") -> str:
-    from tulle.privacy.guarantee import BINARY_NOISE, round_up
-
-    if value is None:
-        return "none: no privacy"
-    if name in ("epsilon", "delta", "label_epsilon") and isinstance(value, float):
-        return f"{round_up(value, 4, slack=BINARY_NOISE):.4g}"
-    if name == "relative_auc_loss":
-        return f"{value:+.2f}%"
-    if name == "auc_loss_interval" and result.metrics is not None:
-        low, high = result.metrics.auc_loss_interval
-        return f"low {low:.4f}, high {high:.4f} (95%)"
-    if name == "seconds":
-        return f"{value:.1f}"
-    return f"{value:.4f}" if isinstance(value, float) else f"{value}"

@@ -24,14 +24,9 @@ from tulle.cli.options import (
 from tulle.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tulle.train.training_data import DataChoice
+    pass
 
 _RUN = "Run"
-_DATA_KEYS = (
-    *("source", "schema", "layout", "allow_public", "rows", "synth_seed", "test", "test_fraction"),
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -163,6 +158,38 @@ class SettingOptions:
         ),
     ] = None
 
+    def inline_schema(self) -> dict[str, Any] | None:
+        """The schema that --label, --public and --sensitive make; None without them."""
+        named = ("label", "public", "sensitive", "time", "kind")
+        given = [name for name in named if getattr(self, name)]
+        if not given:
+            return None
+        if self.schema is not None:
+            raise ConfigError(f"--schema and --{given[0]} exclude each other; give one.")
+        if self.label is None:
+            raise ConfigError(
+                f"--{given[0]} is given without --label; name the column of the label."
+            )
+        kinds = {}
+        for text in self.kind or ():
+            column, is_there, kind = text.partition("=")
+            if not is_there:
+                raise ConfigError(f"--kind {text} must be COLUMN=KIND, e.g. --kind age=integer.")
+            kinds[column] = kind
+        schema: dict[str, Any] = {
+            "label": self.label,
+            "public": self.public or [],
+            "sensitive": self.sensitive or [],
+            "kinds": kinds,
+        }
+        if self.time is not None:
+            schema["time"] = self.time
+        # A word for one row names no column; anything else is the column that says whose each row
+        # is, and `check_unit` refuses what is none.
+        if self.unit is not None and self.unit not in ("example", "row", "impression"):
+            schema["unit"] = self.unit
+        return schema
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlanOptions(SettingOptions):
@@ -251,113 +278,3 @@ class TrainOptions(TrainingOptions):
             least=1,
         ),
     ] = None
-
-
-def read_settings(options: SettingOptions, given: "Mapping[str, Any]") -> dict[str, Any]:
-    """Keywords of the verbs of `tulle.train`: the settings file, and the options over it.
-
-    Args:
-      options: Options of the command.
-      given: Options that are settings of a method.
-    """
-    from tulle.privacy.options import word_of
-    from tulle.privacy.toml_files import read_toml
-    from tulle.train.methods.catalogue import configured_method
-    from tulle.train.settings.units import unit_level
-    from tulle.train.verbs import check_unit
-
-    file = {} if options.config is None else read_toml(options.config)
-    rest = {name: value for name, value in file.items() if name not in ("data", "target")}
-    data = data_keywords(options, file)
-    check_unit(options.unit, data_choice(data))
-    if options.unit is not None:
-        # A column that says whose each row is stands for its users.
-        given = {**given, "unit": word_of(type(unit_level(options.unit)))}
-    method = configured_method(rest, word=options.method, given=given)
-    # A file may serve several methods, also one without a guarantee.
-    target = _table(file, "target", ("epsilon", "delta")) if method.is_private else {}
-    return data | {
-        "method": method,
-        "epsilon": target.get("epsilon") if options.epsilon is None else options.epsilon,
-        "delta": target.get("delta") if options.delta is None else options.delta,
-    }
-
-
-def data_keywords(options: SettingOptions, file: "Mapping[str, Any]") -> dict[str, Any]:
-    """The keywords of `tulle.train.plan` and `fit` that say which rows.
-
-    Args:
-      options: Options of the command.
-      file: Tables of the settings file.
-    """
-    table = _table(file, "data", _DATA_KEYS)
-    if options.source and options.data is not None:
-        raise ConfigError(
-            f"--data {options.data} and {options.source[0]} both name the data; leave out --data."
-        )
-    sources = options.source or ([options.data] if options.data is not None else None)
-    source = table.get("source") if sources is None else sources
-    if source is None:
-        raise ConfigError(
-            "the data are missing: name files of a log, the folder of a prepared dataset, or e.g. "
-            "synth:search."
-        )
-    if options.test is not None and options.test_fraction is not None:
-        raise ConfigError("--test and --test-fraction exclude each other; give one.")
-    test = options.test_fraction if options.test is None else options.test
-    if test is None:
-        test = table.get("test", table.get("test_fraction"))
-    words = {name: getattr(options, name) for name in ("schema", "layout", "rows", "synth_seed")}
-    words["schema"] = _inline_schema(options) or options.schema
-    return {
-        "data": source[0] if isinstance(source, list) and len(source) == 1 else source,
-        **{name: table.get(name) if word is None else word for name, word in words.items()},
-        "allow_public": options.allow_public or table.get("allow_public", ()),
-        "test": test,
-        "cache": options.cache,
-    }
-
-
-def data_choice(given: "Mapping[str, Any]") -> "DataChoice":
-    """The rows that keywords of a verb name."""
-    from tulle.train.training_data import DataChoice
-
-    names = {"schema", "layout", "allow_public", "test", "rows", "synth_seed", "cache"}
-    return DataChoice(source=given["data"], **{name: given[name] for name in names})
-
-
-def _inline_schema(options: SettingOptions) -> dict[str, Any] | None:
-    """The schema that --label, --public and --sensitive make; None without them."""
-    named = ("label", "public", "sensitive", "time", "kind")
-    given = [name for name in named if getattr(options, name)]
-    if not given:
-        return None
-    if options.schema is not None:
-        raise ConfigError(f"--schema and --{given[0]} exclude each other; give one.")
-    if options.label is None:
-        raise ConfigError(f"--{given[0]} is given without --label; name the column of the label.")
-    kinds = {}
-    for text in options.kind or ():
-        column, is_there, kind = text.partition("=")
-        if not is_there:
-            raise ConfigError(f"--kind {text} must be COLUMN=KIND, e.g. --kind age=integer.")
-        kinds[column] = kind
-    schema: dict[str, Any] = {
-        "label": options.label,
-        "public": options.public or [],
-        "sensitive": options.sensitive or [],
-        "kinds": kinds,
-    }
-    if options.time is not None:
-        schema["time"] = options.time
-    # A word for one row names no column; anything else is the column that says whose each row is,
-    # and `check_unit` refuses what is none.
-    if options.unit is not None and options.unit not in ("example", "row", "impression"):
-        schema["unit"] = options.unit
-    return schema
-
-
-def _table(file: "Mapping[str, Any]", name: str, keys: tuple[str, ...]) -> "Mapping[str, Any]":
-    from tulle.privacy.fields import check_fields
-
-    return check_fields(f"[{name}]", file.get(name, {}), (), keys)

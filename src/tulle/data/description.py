@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.data.source_files import refuse_copies
-from tulle.data.tables.blocks import BadLines
 from tulle.data.tables.kinds import FLAG_WORDS, label_numbers, typed_columns
+from tulle.data.tables.layout import BadLines
 from tulle.data.tables.refusals import Place, refuse_values
 from tulle.data.tables.sources import Log, block_place, placed_blocks
 from tulle.errors import DataError

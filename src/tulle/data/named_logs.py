@@ -12,10 +12,8 @@ from typing import Any
 from tulle.data.formats.known_roles import check_known_roles
 from tulle.data.formats.public import LAYOUTS
 from tulle.data.formats.taobao_tables import TaobaoTables
-from tulle.data.schema import Schema
-from tulle.data.schema_file import read_schema
-from tulle.data.tables.blocks import BadLines
-from tulle.data.tables.layout import Layout
+from tulle.data.schema import Schema, read_schema
+from tulle.data.tables.layout import BadLines, Layout
 from tulle.data.tables.sources import Log, open_log
 from tulle.errors import ConfigError
 from tulle.privacy.fields import did_you_mean

@@ -26,16 +26,14 @@ from tulle.data.features.feature_plan import FeaturePlan
 from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
 from tulle.data.features.vocabulary import fit_vocabularies
 from tulle.data.prepared.dataset import ENCODER_FILE, Contents, PreparedDataset
-from tulle.data.prepared.partial import PartialFolder, begun_settings, hold_partial
-from tulle.data.prepared.writer import DatasetWriter
-from tulle.data.row_arrays import RowArrays
+from tulle.data.prepared.writer import DatasetWriter, PartialFolder, begun_settings, hold_partial
+from tulle.data.row_arrays import RowArrays, check_units, drop_rows_without_unit
 from tulle.data.schema import Schema
 from tulle.data.source_files import SourceFile, inspect_sources, refuse_copies
 from tulle.data.tables.archives import FileForm, form_by_name
-from tulle.data.tables.blocks import Block, Position
 from tulle.data.tables.kinds import typed_columns
+from tulle.data.tables.layout import Block, Position
 from tulle.data.tables.sources import Log, block_place, placed_blocks
-from tulle.data.units import check_units, drop_rows_without_unit
 from tulle.errors import BudgetExceededError, ConfigError, DataError
 from tulle.privacy.events import event_to_dict
 from tulle.privacy.units import Owner
@@ -199,7 +197,7 @@ class _Work:
     def contents(self) -> Contents:
         return Contents(
             schema=self.encoder.plan.schema,
-            features=self.encoder.prepared_features,
+            features=self.encoder.features,
             num_classes=self.config.num_classes,
             encoder_fingerprint=self.encoder.fingerprint(),
             vocabulary_event=self.encoder.vocabulary_event,

@@ -1,10 +1,12 @@
-"""Label, unit and time of each row as numbers.
+"""Label, unit and time of each row as numbers, and how many rows there are.
 
 A row without one of them is refused: nobody would notice a guess. Messages name
-the column and the place of the first such row, never its value.
+the column and the place of the first such row, never its value. Rows that name no
+unit may be dropped instead, if somebody asks for it.
 """
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
@@ -13,7 +15,9 @@ from numpy.typing import NDArray
 from tulle.data.features.hashing import ValueHasher
 from tulle.data.schema import Kind, Schema
 from tulle.data.tables.kinds import FLAG_WORDS, as_numbers, as_text, label_numbers
+from tulle.data.tables.layout import Block, Position
 from tulle.data.tables.refusals import Place, refuse_missing, refuse_values
+from tulle.data.tables.sources import Log, LogFiles, block_place, read_blocks
 from tulle.errors import DataError
 
 _SECONDS_PER_DAY = 86_400
@@ -132,3 +136,110 @@ def _refuse_doubtful(values: pl.Series, times: pl.Series, place: Place) -> None:
         f'say which in the schema: kinds = {{{values.name} = "integer"}} for days, "timestamp" '
         "for seconds",
     )
+
+
+def check_units(table: pl.DataFrame, schema: Schema) -> None:
+    """Refuses a table in which a row names no unit.
+
+    Without a unit column each row is its own unit and there is nothing to check.
+    """
+    if schema.unit is not None and _lacks_unit(table, schema.unit).any():
+        raise DataError(
+            f"column {schema.unit!r} has nulls; every row needs a unit. "
+            "Drop them first with drop_rows_without_unit()."
+        )
+
+
+def drop_rows_without_unit(table: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+    """The rows that name their unit, in their order.
+
+    Privacy:
+      Unit: that of the schema. Every row is kept or dropped by its own unit
+      column alone, so what is kept of one unit does not depend on another.
+      How many rows were dropped is exact and must not be released.
+    """
+    return table if schema.unit is None else table.filter(~_lacks_unit(table, schema.unit))
+
+
+def _lacks_unit(table: pl.DataFrame, unit: str) -> pl.Series:
+    if unit not in table.columns:
+        raise DataError(f"column {unit!r} of role unit is not in the table; read it as well.")
+    column = table[unit]
+    if column.dtype.is_float():
+        column = column.fill_nan(None)
+    return column.is_null()
+
+
+_ANY_NUMBER_OF_CLASSES = 2
+"""Labels are not looked at here."""
+
+
+def count_rows(log: Log, schema: Schema, *, at_most: int | None = None) -> int:
+    """Counts the rows of a log.
+
+    Args:
+      log: The rows.
+      schema: Roles of the columns; a public one is read where one must be.
+      at_most: Number at which counting stops; None: all rows are counted.
+
+    Privacy:
+      The number of rows is public under replace. No sensitive value is looked at.
+    """
+    num_rows = 0
+    for block, _ in _narrow_blocks(log, (_cheapest(schema),)):
+        num_rows += len(block.table)
+        if at_most is not None and num_rows >= at_most:
+            return at_most
+    return num_rows
+
+
+def count_rows_and_units(
+    log: Log, schema: Schema, salt: bytes
+) -> tuple[int, NDArray[np.int64] | None]:
+    """Counts rows, and says whose each is.
+
+    Args:
+      log: The rows.
+      schema: Roles of the columns.
+      salt: Salt of the hash that makes a unit's id from text.
+
+    Returns:
+      The number of rows, and one id a row, equal for rows of one unit; None without a unit column.
+
+    Privacy:
+      Looks at the unit column alone, which is public under replace. Ids are as sensitive as that
+      column.
+
+    Raises:
+      DataError: A row names no unit, or a file cannot be read.
+    """
+    if schema.unit is None:
+        return count_rows(log, schema), None
+    maker = RowArrays(schema=schema, num_classes=_ANY_NUMBER_OF_CLASSES, salt=salt)
+    parts = []
+    for block, start in _narrow_blocks(log, (schema.unit,)):
+        check_units(block.table, schema)
+        place = block_place(log, block, start, len(block.table))
+        units = maker.ids(block.table[schema.unit], place, reason="every row needs a unit")
+        parts.append(units)
+    units = np.concatenate(parts) if parts else np.empty(0, np.int64)
+    return len(units), units
+
+
+def _cheapest(schema: Schema) -> str:
+    """A column to count rows by: a public one, or else any that has a role."""
+    return next(iter((*schema.public, *schema.used)))
+
+
+def _narrow_blocks(log: Log, columns: tuple[str, ...]) -> Iterator[tuple[Block, Position]]:
+    """Blocks of some columns, each with the position before it."""
+    start = Position(0, 0, 0, 0)
+    if isinstance(log, LogFiles):
+        blocks = read_blocks(log.paths, log.layout, bad_lines=log.bad_lines, columns=columns)
+    else:
+        blocks = log.blocks()
+    for block in blocks:
+        if block.next.file_index != start.file_index:
+            start = Position(block.next.file_index, 0, 0, 0)
+        yield block, start
+        start = block.next

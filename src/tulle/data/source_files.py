@@ -5,9 +5,8 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from tulle.data.tables.archives import detect_form
+from tulle.data.tables.archives import LineSource, detect_form
 from tulle.data.tables.columnar import count_rows
-from tulle.data.tables.lines import LineSource
 from tulle.errors import DataError
 
 _EDGE_BYTES = 1 << 20

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from tulle.data.features.encoder import Encoder
 from tulle.data.prepared.dataset import PreparedFeature
-from tulle.data.row_arrays import RowArrays
+from tulle.data.row_arrays import RowArrays, check_units
 from tulle.data.schema import Schema
 from tulle.data.tables.kinds import typed_columns
 from tulle.data.tables.memory import as_polars
-from tulle.data.units import check_units
 from tulle.errors import ConfigError, DataError
 
 _NUM_CLASSES = 2
@@ -88,7 +87,7 @@ def encode_table(table: object, encoder: Encoder, *, with_label: bool) -> TableA
     num_public = sum(feature.role == "public" for feature in encoder.features)
     return TableArrays(
         schema=schema,
-        features=encoder.prepared_features,
+        features=encoder.features,
         public_features=np.ascontiguousarray(ids[:, :num_public]),
         sensitive_features=np.ascontiguousarray(ids[:, num_public:]),
         labels=rows.get("labels"),

@@ -2,14 +2,24 @@
 
 import dataclasses
 import os
+import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tulle.accounting.ledger import Ledger
 from tulle.data.description import Description, describe_log, describe_prepared
 from tulle.data.features.encoder import Encoder
-from tulle.data.features.feature_options import FeatureOptions
-from tulle.data.features.feature_plan import FeaturePlan
+from tulle.data.features.feature_plan import (
+    PUBLIC_BINS,
+    SENSITIVE_BINS,
+    DayOfWeekFeature,
+    FeaturePlan,
+    FeatureSettings,
+    HashedFeature,
+    HourFeature,
+    LogFeature,
+    VocabularyFeature,
+)
 from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
 from tulle.data.named_logs import FilePath, SchemaLike, log_as_said, log_of
 from tulle.data.preparation import (
@@ -21,6 +31,7 @@ from tulle.data.preparation import (
     prepare_log,
 )
 from tulle.data.prepared.dataset import PreparedDataset
+from tulle.data.schema import Schema
 from tulle.errors import ConfigError, DataError
 from tulle.privacy.units import Unit
 
@@ -143,7 +154,7 @@ def prepare(
     source = log_of(
         data, schema, layout=layout, allow_public=allow_public, skip_bad_lines=skip_bad_lines
     )
-    options = FeatureOptions(
+    options = _FeatureOptions(
         hash_bins_public=hash_bins_public,
         hash_bins_sensitive=hash_bins_sensitive,
         min_count_public=min_count_public,
@@ -154,7 +165,7 @@ def prepare(
         salt=_salt_of(salt),
     )
     folder = Path(output)
-    is_alone = options == FeatureOptions()
+    is_alone = options == _FeatureOptions()
     chosen: FeaturePlan | Encoder
     if like is not None:
         chosen = _encoder_of(Path(like), is_alone=is_alone and features is None)
@@ -178,6 +189,78 @@ def prepare(
         resume=resume,
         progress=watch,
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _FeatureOptions:
+    """What becomes of the columns. Every field is public information."""
+
+    hash_bins_public: int | None = None
+    """Number of ids that public values are hashed into; None: 100,000."""
+    hash_bins_sensitive: int | None = None
+    """Number of ids that sensitive values are hashed into; None: 50,000."""
+    min_count_public: int | None = None
+    """Least number of rows of a public value with an id of its own; None: values are hashed."""
+    min_count_sensitive: int | None = None
+    """Least noisy number of rows of a sensitive value with an id; None: values are hashed."""
+    log: tuple[str, ...] = ()
+    """Columns of numbers that become buckets of their logarithm."""
+    hour: bool = False
+    """Whether the hour of the time is a feature."""
+    day_of_week: bool = False
+    """Whether the day of the week of the time is a feature."""
+    salt: bytes | None = None
+    """Salt of the hashes; None: a new one for each plan."""
+
+    def plan(self, schema: Schema) -> FeaturePlan:
+        """Makes features of all public and sensitive columns, in one table for each role.
+
+        Raises:
+          ConfigError: Two fields contradict each other, or a column is missing.
+        """
+        times: list[FeatureSettings] = []
+        for asked, is_wanted, feature in (
+            ("hour=True needs", self.hour, HourFeature),
+            ("day_of_week=True needs", self.day_of_week, DayOfWeekFeature),
+        ):
+            if is_wanted and schema.time is None:
+                raise ConfigError(f"{asked} a column of role time; name it in the schema.")
+            if is_wanted:
+                times.append(feature(column=str(schema.time)))
+        for column in self.log:
+            if column not in schema.features:
+                raise ConfigError(f"log={column!r} must name a public or sensitive column.")
+        return FeaturePlan(
+            schema=schema,
+            features=(
+                *self._columns(schema.public, "public", PUBLIC_BINS),
+                *times,
+                *self._columns(schema.sensitive, "sensitive", SENSITIVE_BINS),
+            ),
+            salt=self.salt or secrets.token_bytes(16),
+            shared_tables=True,
+        )
+
+    def _columns(
+        self, columns: tuple[str, ...], role: str, default_bins: int
+    ) -> list[FeatureSettings]:
+        num_bins = getattr(self, f"hash_bins_{role}")
+        min_count = getattr(self, f"min_count_{role}")
+        if num_bins is not None and min_count is not None:
+            raise ConfigError(
+                f"hash_bins_{role}={num_bins} and min_count_{role}={min_count} exclude each "
+                "other: values are hashed or have a vocabulary. Give one."
+            )
+        made: list[FeatureSettings] = []
+        for column in columns:
+            if column in self.log:
+                made.append(LogFeature(column=column))
+            elif min_count is not None:
+                made.append(VocabularyFeature(column=column, min_count=min_count))
+            else:
+                bins = default_bins if num_bins is None else num_bins
+                made.append(HashedFeature(column=column, num_bins=bins))
+        return made
 
 
 def _salt_of(given: bytes | str | None) -> bytes | None:

@@ -27,8 +27,8 @@ from tulle.data.tables.archives import detect_form
 from tulle.data.tables.columnar import stored_columns
 from tulle.data.tables.kinds import FLAG_WORDS, label_numbers
 from tulle.data.tables.layout import Layout, layout_for
+from tulle.data.tables.memory import as_file
 from tulle.data.tables.refusals import Place, refuse_values
-from tulle.data.tables.scratch import as_file
 from tulle.data.tables.sources import LogFiles, block_place, placed_blocks
 from tulle.errors import ConfigError, DataError
 from tulle.labels.unit_rows import PARTNERS, UnitRows, group_rows

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from polars.exceptions import PolarsError
 
-from tulle.data.parquet_stream import sink_tables
+from tulle.data.tables.columnar import sink_tables
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.labels.label_mechanism import NoisyLabels
 

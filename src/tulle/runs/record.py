@@ -148,7 +148,7 @@ class TableRecord(Record):
 
     def frame(self, path: Path | None, name: str | None = None) -> "pl.DataFrame":
         """The released table, read from its file; its name may be left out."""
-        from tulle.data.tables.scratch import read_row_table
+        from tulle.data.tables.memory import read_row_table
 
         if name not in (None, self.table):
             raise ConfigError(f"there is no table {name!r}; there is {self.table!r}.")

@@ -25,7 +25,7 @@ from tulle.atomic_files import (
     sync_folder,
 )
 from tulle.data.source_files import content_sha256, has_sha256
-from tulle.data.tables.scratch import read_parquet_bytes
+from tulle.data.tables.memory import read_parquet_bytes
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.runs.card import write_card
 from tulle.runs.charging import ReleaseCharge

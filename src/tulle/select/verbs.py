@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tulle.accounting.budget import Moment
 from tulle.accounting.ledger import Ledger
 from tulle.atomic_files import reporting_disk_errors, write_text
-from tulle.data.tables.scratch import as_file
+from tulle.data.tables.memory import as_file
 from tulle.errors import ConfigError, RunStateError
 from tulle.mechanisms.entropy import noise_source
 from tulle.privacy.codec import settings_from

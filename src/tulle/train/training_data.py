@@ -362,12 +362,12 @@ class _Log(_Source):
         return self._encoder
 
     def planned(self) -> PlannedRows:
-        from tulle.data.row_counts import count_rows_and_units
+        from tulle.data.row_arrays import count_rows_and_units
 
         encoder = self._encoder
         num_rows, units = count_rows_and_units(self._log, encoder.plan.schema, encoder.plan.salt)
         return PlannedRows(
-            features=encoder.prepared_features,
+            features=encoder.features,
             columns=encoder.plan.schema.roles,
             num_rows=num_rows,
             units=units,
@@ -454,7 +454,7 @@ def _opened(choice: DataChoice) -> _Log:
 
 def _features(log: "Log", choice: DataChoice, *, salt: bytes) -> "FeaturePlan":
     from tulle.data.features.feature_plan import ROWS_FOR_ALL_BINS, default_features
-    from tulle.data.row_counts import count_rows
+    from tulle.data.row_arrays import count_rows
 
     schema, features = log.layout.schema, choice.features
     if features is None:

@@ -15,8 +15,7 @@ import pytest
 from tulle.accounting.budget import Budget
 from tulle.accounting.ledger import Ledger
 from tulle.cli.terminal import stopping_cleanly
-from tulle.data.prepared.partial import hold_partial
-from tulle.data.prepared.writer import DatasetWriter
+from tulle.data.prepared.writer import DatasetWriter, hold_partial
 from tulle.errors import RunInterruptedError
 from tulle.privacy.units import Adjacency, Unit
 from tulle.runs.card import read_card

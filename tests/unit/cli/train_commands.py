@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tulle.cli import main
-from tulle.data.prepared.partial import hold_partial
-from tulle.data.prepared.writer import DatasetWriter
+from tulle.data.prepared.writer import DatasetWriter, hold_partial
 from unit.data.prepared.small_dataset import CONTENTS, SETTINGS, block
 
 SYNTH = "synth:search --rows 600 --quiet"

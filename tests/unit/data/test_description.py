@@ -6,7 +6,7 @@ import pytest
 
 from tulle.data.description import Description, describe_log, describe_prepared
 from tulle.data.preparation import prepare_log
-from tulle.data.tables.blocks import BadLines
+from tulle.data.tables.layout import BadLines
 from tulle.errors import DataError
 from unit.data.small_log import lines, small_log, small_plan, write_log
 

@@ -12,11 +12,11 @@ from tulle.accounting.ledger import Ledger
 from tulle.data.features.encoder import Encoder, build_encoder
 from tulle.data.features.feature_plan import FeaturePlan, hash_all, vocabulary_all
 from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
-from tulle.data.formats.display import DISPLAY
+from tulle.data.formats.public import DISPLAY
 from tulle.data.formats.taobao_tables import TaobaoTables
 from tulle.data.preparation import PrepareConfig, VocabularyPayment, begun_plan, prepare_log
 from tulle.data.prepared.writer import DatasetWriter
-from tulle.data.tables.blocks import BadLines
+from tulle.data.tables.layout import BadLines
 from tulle.data.tables.sources import LogFiles
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.privacy.units import Adjacency, Unit

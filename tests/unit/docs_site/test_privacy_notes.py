@@ -30,7 +30,7 @@ DRAWS_NOISE_ALONE = {
 }
 """Samplers: no data go in, and whoever adds the noise to data has the note."""
 DRAWS_A_KEY = {
-    "tulle.data.samplers.sampling_rng.sampling_generator",
+    "tulle.data.samplers.batch.sampling_generator",
     "tulle.measure.queries.measuring.fresh_salt",
     "tulle.train.steps.gpu.device_keys.device_key",
 }

@@ -123,7 +123,7 @@ def test_missing_words_are_named(data: object, schema: Any, message: str) -> Non
 
 
 def test_a_column_of_a_known_log_is_not_made_public_by_mistake(tmp_path: Path) -> None:
-    layout = tulle.data.formats.attribution.ATTRIBUTION
+    layout = tulle.data.formats.public.ATTRIBUTION
     with pytest.raises(ConfigError, match="layout='atribution' is unknown"):
         tulle.labels.plan(tmp_path / "log.tsv", layout="atribution", epsilon=1)
     exposed = {"label": "conversion", "public": [layout.schema.unit, *layout.schema.public]}

@@ -22,7 +22,7 @@ from tulle.data.features.feature_plan import (
     VocabularyFeature,
     hash_all,
 )
-from tulle.data.formats.search import SEARCH
+from tulle.data.formats.public import SEARCH
 from tulle.data.schema import Schema
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.privacy.units import Adjacency, Unit

@@ -70,29 +70,12 @@ class ValueLookup:
 _MOST_IDS = 2**31 - 1
 
 
-@dataclasses.dataclass(frozen=True)
-class Feature:
-    """One feature of an encoded data set: a column of ids."""
-
-    name: str
-    role: Role
-    num_ids: int
-    """Size of its table: all its ids lie in [0, num_ids)."""
-    table: str
-    """Which table its ids belong to; features with the same table share it."""
-
-    @property
-    def embedding_size(self) -> int:
-        """The rule int(2 V^0.25) of the hybrid paper for a table of V ids."""
-        return int(2 * self.num_ids**0.25)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlacedFeature:
     """A feature and where its ids are."""
 
     settings: FeatureSettings
-    feature: Feature
+    feature: PreparedFeature
     first_id: int
     """First id of the feature's bins, kept values or buckets."""
     unknown_id: int = 0
@@ -139,7 +122,7 @@ def _place_in_table(
     return [
         PlacedFeature(
             settings=feature,
-            feature=Feature(feature.name, role, next_id, table),
+            feature=PreparedFeature(name=feature.name, role=role, num_ids=next_id, table=table),
             first_id=first_ids[feature.name],
             unknown_id=unknown_id,
         )
@@ -168,18 +151,10 @@ class Encoder:
         self.plan = plan
         self.vocabularies = vocabularies
         placed = place_features(plan, vocabularies.num_kept)
-        self.features: tuple[Feature, ...] = tuple(place.feature for place in placed)
-        """What the columns of the ids are, public ones first."""
+        self.features: tuple[PreparedFeature, ...] = tuple(place.feature for place in placed)
+        """What the columns of the ids are, as datasets and models know them, public ones first."""
         self._columns = tuple(place.settings.column for place in placed)
         self._encode_columns = tuple(_column_encoder(place, self) for place in placed)
-
-    @property
-    def prepared_features(self) -> tuple[PreparedFeature, ...]:
-        """The features as a dataset and a model know them, public ones first."""
-        return tuple(
-            PreparedFeature(name=f.name, role=f.role, num_ids=f.num_ids, table=f.table)
-            for f in self.features
-        )
 
     @property
     def vocabulary_event(self) -> Event | None:

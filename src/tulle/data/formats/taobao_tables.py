@@ -9,9 +9,8 @@ from pathlib import Path
 
 import polars as pl
 
-from tulle.data.formats.taobao import AD_FEATURES, CLICKS, MISSING, TAOBAO, USER_FEATURES
-from tulle.data.tables.blocks import BadLines, Block, Position, Reading
-from tulle.data.tables.layout import Layout, TextForm
+from tulle.data.formats.public import AD_FEATURES, CLICKS, MISSING, TAOBAO, USER_FEATURES
+from tulle.data.tables.layout import BadLines, Block, Layout, Position, Reading, TextForm
 from tulle.data.tables.sources import read_files
 from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import did_you_mean

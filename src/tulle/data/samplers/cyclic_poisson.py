@@ -10,16 +10,17 @@ import dataclasses
 from collections.abc import Iterator
 from typing import ClassVar
 
-from tulle.data.samplers.batch import Batch, unpadded_batch
-from tulle.data.samplers.bernoulli_rows import accounted_prob, sample_rows
-from tulle.data.samplers.row_order import RowGroups
-from tulle.data.samplers.sampler_settings import (
+from tulle.data.samplers.batch import (
+    Batch,
+    SamplingStream,
     check_at_most,
     check_first_step,
     check_noise,
     check_sampling_prob,
+    unpadded_batch,
 )
-from tulle.data.samplers.sampling_rng import SamplingStream
+from tulle.data.samplers.poisson import accounted_prob, sample_rows
+from tulle.data.samplers.shuffled import RowGroups
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.privacy.events import Event, FixedSizeSampled, PoissonSampled, Repeated

@@ -8,13 +8,14 @@ import dataclasses
 from collections.abc import Iterator
 from typing import ClassVar
 
-from tulle.data.samplers.batch import Batch, unpadded_batch
-from tulle.data.samplers.sampler_settings import (
+from tulle.data.samplers.batch import (
+    Batch,
+    SamplingStream,
     check_at_most,
     check_first_step,
     check_noise,
+    unpadded_batch,
 )
-from tulle.data.samplers.sampling_rng import SamplingStream
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.privacy.events import Event, FixedSizeSampled, Repeated
 from tulle.privacy.fields import check_count

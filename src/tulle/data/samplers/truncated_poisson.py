@@ -17,15 +17,17 @@ import math
 from collections.abc import Iterator
 from typing import ClassVar
 
-from tulle.data.samplers.batch import Batch, padded_batch
-from tulle.data.samplers.bernoulli_rows import accounted_prob, sample_rows
-from tulle.data.samplers.sampler_settings import (
+from tulle.data.samplers.batch import (
+    Batch,
+    IntArray,
+    SamplingStream,
     check_at_most,
     check_first_step,
     check_noise,
     check_sampling_prob,
+    padded_batch,
 )
-from tulle.data.samplers.sampling_rng import IntArray, SamplingStream
+from tulle.data.samplers.poisson import accounted_prob, sample_rows
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.privacy.cut_batches import cut_prob_bound

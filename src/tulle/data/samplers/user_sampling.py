@@ -13,14 +13,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tulle.data.contribution import checked_unit_ids
-from tulle.data.samplers.batch import IntArray, WeightArray
-from tulle.data.samplers.bernoulli_rows import accounted_prob, sample_rows
-from tulle.data.samplers.sampler_settings import (
+from tulle.data.samplers.batch import (
+    IntArray,
+    SamplingStream,
+    WeightArray,
     check_first_step,
     check_noise,
     check_sampling_prob,
 )
-from tulle.data.samplers.sampling_rng import SamplingStream
+from tulle.data.samplers.poisson import accounted_prob, sample_rows
 from tulle.errors import DataError
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.privacy.events import Event, PoissonSampled, Repeated

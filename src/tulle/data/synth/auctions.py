@@ -12,9 +12,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tulle.data.synth.hashing import normal_deviates, salt_of
-from tulle.data.synth.table_files import TableForm, write_table
-from tulle.data.synth.text import decimal_text, integer_text, join_lines
+from tulle.data.synth.table_files import (
+    TableForm,
+    decimal_text,
+    integer_text,
+    join_lines,
+    write_table,
+)
+from tulle.data.synth.zipf import normal_deviates, salt_of
 from tulle.data.threads import map_in_order
 from tulle.errors import ConfigError
 

@@ -12,9 +12,15 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from tulle.data.synth.effects import EffectTable
-from tulle.data.synth.shape import USER, SynthShape
-from tulle.data.synth.truth import Truth, entity_words, find_truth, hour_logits, hour_volumes
+from tulle.data.synth.shapes import USER, SynthShape
+from tulle.data.synth.truth import (
+    EffectTable,
+    Truth,
+    entity_words,
+    find_truth,
+    hour_logits,
+    hour_volumes,
+)
 from tulle.data.synth.zipf import CodeArray, CodeTable
 from tulle.data.threads import map_in_order
 from tulle.errors import ConfigError

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from tulle.data.synth.hashing import normal_deviates, salt_of, scramble
-from tulle.data.synth.zipf import CodeArray, CodeTable, ZipfLaw
+from tulle.data.synth.zipf import CodeArray, CodeTable, ZipfLaw, normal_deviates, salt_of, scramble
 from tulle.data.threads import map_in_order
 from tulle.errors import ConfigError
 

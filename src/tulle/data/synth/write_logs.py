@@ -12,16 +12,12 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from tulle.data.formats.attribution import ATTRIBUTION
-from tulle.data.formats.display import DISPLAY
-from tulle.data.formats.search import SEARCH
-from tulle.data.formats.taobao import TAOBAO as TAOBAO_LAYOUT
+from tulle.data.formats.public import ATTRIBUTION, DISPLAY, SEARCH
+from tulle.data.formats.public import TAOBAO as TAOBAO_LAYOUT
 from tulle.data.synth.clicks import CHUNK_ROWS, SynthBlock, World, generate_blocks, world_of
-from tulle.data.synth.hashing import salt_of, scramble, uniforms
-from tulle.data.synth.shape import USER, SynthShape
-from tulle.data.synth.shapes import TAOBAO
-from tulle.data.synth.table_files import TableForm, write_table
-from tulle.data.synth.text import (
+from tulle.data.synth.shapes import TAOBAO, USER, SynthShape
+from tulle.data.synth.table_files import (
+    TableForm,
     TextMatrix,
     blank_where,
     choose_text,
@@ -30,9 +26,10 @@ from tulle.data.synth.text import (
     hex_text,
     integer_text,
     join_lines,
+    write_table,
 )
 from tulle.data.synth.truth import entity_words
-from tulle.data.synth.zipf import CodeArray
+from tulle.data.synth.zipf import CodeArray, salt_of, scramble, uniforms
 from tulle.data.tables.layout import Layout
 from tulle.data.threads import map_in_order
 from tulle.errors import ConfigError

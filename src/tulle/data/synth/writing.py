@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tulle.data.formats.browser import CONVERSIONS, IMPRESSIONS
+from tulle.data.formats.public import CONVERSIONS, IMPRESSIONS
 from tulle.data.synth import shapes
 from tulle.data.synth.auctions import AuctionConfig, write_auction_log
-from tulle.data.synth.hashing import salt_of, scramble
 from tulle.data.synth.impressions import (
     ImpressionBlock,
     ImpressionConfig,
@@ -23,16 +22,18 @@ from tulle.data.synth.impressions import (
     generate_impression_blocks,
     region_of,
 )
-from tulle.data.synth.table_files import TableForm, write_table
-from tulle.data.synth.text import (
+from tulle.data.synth.table_files import (
+    TableForm,
     TextMatrix,
     choose_text,
     constant_text,
     decimal_text,
     integer_text,
     join_lines,
+    write_table,
 )
 from tulle.data.synth.write_logs import write_log, write_taobao_tables
+from tulle.data.synth.zipf import salt_of, scramble
 from tulle.errors import ConfigError
 from tulle.privacy.fields import check_count, did_you_mean
 

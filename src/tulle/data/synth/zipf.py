@@ -1,4 +1,4 @@
-"""Zipf-Mandelbrot laws with missing values, drawn at a few nanoseconds a value.
+"""Zipf-Mandelbrot laws with missing values, drawn at a few nanoseconds a value, and scrambles.
 
 Code 0 means missing, codes 1, 2, … are the values from the most frequent one on, and
 P(code r) is proportional to (r + shift) ** -exponent. A 32-bit word becomes a code by
@@ -6,19 +6,59 @@ inverting the cumulative law with a table: its high bits name one of 4,096 equal
 buckets, its low bits place it inside. A bucket that holds one border between two
 codes is exact to 2**-32; one that holds more treats its inner codes as equally
 likely, which moves the probability of a code by a fraction of a per cent at most.
+
+Scrambles give names and effects to values. They are pure functions of their arguments,
+so that a value means the same in every log of a shape. They are not cryptographic and
+hide nothing.
 """
 
 import dataclasses
 import functools
+import zlib
 
 import numpy as np
 import numpy.typing as npt
 
 from tulle.errors import ConfigError
 
+WordArray = npt.NDArray[np.uint32]
+
+_LEVELS = 1 << 12
+
+
+def salt_of(name: str) -> int:
+    """A fixed 32-bit number for a name."""
+    return zlib.crc32(name.encode())
+
+
+def scramble(numbers: npt.NDArray[np.integer], salt: int) -> WordArray:
+    """Maps 32-bit integers one-to-one to words that look random."""
+    words = numbers.astype(np.uint32)
+    # The finaliser of MurmurHash3 (public domain), a bijection of 32-bit words.
+    words ^= np.uint32(salt & 0xFFFFFFFF)
+    words ^= words >> np.uint32(16)
+    words *= np.uint32(0x85EBCA6B)
+    words ^= words >> np.uint32(13)
+    words *= np.uint32(0xC2B2AE35)
+    words ^= words >> np.uint32(16)
+    return words
+
+
+def normal_deviates(numbers: npt.NDArray[np.integer], salt: int) -> npt.NDArray[np.float64]:
+    """One normal deviate for each integer, from 4,096 equally likely levels."""
+    from scipy.special import ndtri
+
+    levels = ndtri((np.arange(_LEVELS) + 0.5) / _LEVELS)
+    return np.asarray(levels[scramble(numbers, salt) >> np.uint32(20)], dtype=np.float64)
+
+
+def uniforms(words: WordArray) -> npt.NDArray[np.float64]:
+    """Words as numbers strictly between 0 and 1."""
+    return (words.astype(np.float64) + 0.5) * 2.0**-32
+
+
 FloatArray = npt.NDArray[np.float64]
 CodeArray = npt.NDArray[np.int32]
-WordArray = npt.NDArray[np.uint32]
 
 MAX_VALUES = 2**31 - 2
 _HEAD = 1 << 16

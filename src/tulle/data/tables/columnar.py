@@ -1,14 +1,15 @@
-"""Blocks of rows from one Parquet or Arrow file, with the types it stores."""
+"""Parquet and Arrow files: read in blocks of rows with their types, and written in a stream."""
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
 from tulle.data.tables.archives import FileForm
-from tulle.data.tables.blocks import Block, Position, Reading
+from tulle.data.tables.layout import Block, Position, Reading
 from tulle.data.tables.refusals import check_names
 from tulle.data.tables.text import without_markers
 from tulle.errors import DataError
@@ -143,3 +144,27 @@ def _damaged(path: Path, row: int) -> DataError:
         f"{path.name} is cut off or damaged somewhere after row {row}; fetch or write it again. "
         "Such a file is never read in part."
     )
+
+
+def sink_tables(
+    path: Path, types: Mapping[str, pl.DataType] | pl.Schema, tables: Iterator[pl.DataFrame]
+) -> None:
+    """Writes tables of one schema into one file, in their order.
+
+    Args:
+      path: Parquet file to write.
+      types: Type of each column.
+      tables: Tables, of which one at a time is held in memory.
+    """
+
+    def pieces(
+        with_columns: list[str] | None,
+        predicate: pl.Expr | None,
+        num_rows: int | None,
+        batch_size: int | None,
+    ) -> Iterator[pl.DataFrame]:
+        # A sink asks for everything: there is no projection and no filter to apply.
+        del with_columns, predicate, num_rows, batch_size
+        yield from tables
+
+    register_io_source(pieces, schema=pl.Schema(types)).sink_parquet(path)

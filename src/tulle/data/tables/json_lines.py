@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tulle.data.tables.archives import FileForm
-from tulle.data.tables.blocks import BadLines, Block, Position, Reading
-from tulle.data.tables.lines import Lines, LineSource
+from tulle.data.tables.archives import FileForm, Lines, LineSource
+from tulle.data.tables.layout import BadLines, Block, Position, Reading
 from tulle.data.tables.refusals import check_names
 from tulle.data.tables.text import SKIPPING, line_problem, without_markers
 from tulle.errors import DataError

@@ -15,13 +15,11 @@ import numpy.typing as npt
 import polars as pl
 
 from tulle.data.schema import Kind
-from tulle.data.tables.archives import detect_form
-from tulle.data.tables.blocks import BadLines, Block, Reading
+from tulle.data.tables.archives import LineSource, detect_form
 from tulle.data.tables.columnar import stored_columns
 from tulle.data.tables.json_lines import first_keys, read_json_rows
 from tulle.data.tables.kinds import as_flags, as_numbers
-from tulle.data.tables.layout import is_json_lines, text_form
-from tulle.data.tables.lines import LineSource
+from tulle.data.tables.layout import BadLines, Block, Reading, is_json_lines, text_form
 from tulle.data.tables.memory import as_polars
 from tulle.data.tables.refusals import check_names, refuse_values
 from tulle.data.tables.sources import TABLE_NAME, read_files

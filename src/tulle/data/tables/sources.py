@@ -15,10 +15,17 @@ import polars as pl
 
 from tulle.data.schema import Schema
 from tulle.data.tables.archives import FileForm, detect_form
-from tulle.data.tables.blocks import BadLines, Block, Position, Reading
 from tulle.data.tables.columnar import read_column_blocks
 from tulle.data.tables.json_lines import read_json_blocks
-from tulle.data.tables.layout import Layout, is_json_lines, layout_for
+from tulle.data.tables.layout import (
+    BadLines,
+    Block,
+    Layout,
+    Position,
+    Reading,
+    is_json_lines,
+    layout_for,
+)
 from tulle.data.tables.memory import as_polars
 from tulle.data.tables.refusals import Place, check_names
 from tulle.data.tables.text import read_text_blocks

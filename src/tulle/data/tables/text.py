@@ -13,10 +13,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tulle.data.tables.archives import FileForm
-from tulle.data.tables.blocks import BadLines, Block, Position, Reading
-from tulle.data.tables.layout import QUOTE, TextForm
-from tulle.data.tables.lines import MAX_LINE_BYTES, Lines, LineSource
+from tulle.data.tables.archives import MAX_LINE_BYTES, FileForm, Lines, LineSource
+from tulle.data.tables.layout import QUOTE, BadLines, Block, Position, Reading, TextForm
 from tulle.data.tables.refusals import MOST_NAMES_SHOWN, check_names
 from tulle.errors import DataError
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tulle.data.features.encoder import Encoder
     from tulle.data.features.feature_plan import FeaturePlan
     from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
-    from tulle.data.synth.shape import SynthShape
+    from tulle.data.synth.shapes import SynthShape
     from tulle.data.tables.layout import Layout
     from tulle.data.tables.sources import LogFiles
     from tulle.train.examples import ExampleSet
@@ -235,7 +235,7 @@ def paper_log(name: str, *, is_paper: bool) -> LogKind:
 
 def public_attribution_log() -> LogKind:
     """The attribution log with every feature public, as label DP has it."""
-    from tulle.data.formats.attribution import ATTRIBUTION
+    from tulle.data.formats.public import ATTRIBUTION
     from tulle.data.synth import shapes
 
     schema = ATTRIBUTION.schema

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import polars as pl
 
-from tulle.data.parquet_stream import sink_tables
 from tulle.data.schema import Kind
 from tulle.data.source_files import refuse_copies
 from tulle.data.tables.archives import FileForm, detect_form, form_by_name
+from tulle.data.tables.columnar import sink_tables
 from tulle.data.tables.kinds import as_text
 from tulle.data.tables.layout import text_form, text_suffix
 from tulle.data.tables.rows import column_names, is_json, read_row_tables

@@ -18,8 +18,8 @@ import numpy.typing as npt
 import polars as pl
 
 from tulle.data.tables import rows as table_rows
+from tulle.data.tables.memory import as_file
 from tulle.data.tables.rows import RowSource, RowTable, column_names, read_row_tables, source_name
-from tulle.data.tables.scratch import as_file
 from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import check_text, did_you_mean
 from tulle.select.auctions import (

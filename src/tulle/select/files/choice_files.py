@@ -14,6 +14,7 @@ from typing import Any
 import numpy.typing as npt
 import polars as pl
 
+from tulle.data.tables.memory import as_file
 from tulle.data.tables.rows import (
     ColumnReader,
     RowTable,
@@ -24,7 +25,6 @@ from tulle.data.tables.rows import (
     read_row_tables,
     whole_numbers_of,
 )
-from tulle.data.tables.scratch import as_file
 from tulle.errors import ConfigError, DataError
 from tulle.runs.record import Result
 from tulle.runs.release_files import released_file

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tulle.data.formats.taobao import MISSING
+from tulle.data.formats.public import MISSING
 from tulle.data.prediction_file import read_predictions
 from tulle.data.tables import rows as table_rows
 from tulle.data.tables.rows import RowSource, RowTable, read_row_tables, source_name

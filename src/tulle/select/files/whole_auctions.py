@@ -16,7 +16,7 @@ import numpy.typing as npt
 import polars as pl
 from polars.exceptions import PanicException, PolarsError
 
-from tulle.data.parquet_stream import sink_tables
+from tulle.data.tables.columnar import sink_tables
 from tulle.data.tables.rows import RowTable
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.select.auctions import IntArray

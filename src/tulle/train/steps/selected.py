@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from tulle.data.samplers.bernoulli_rows import sample_rows
+from tulle.data.samplers.poisson import sample_rows
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.lattice import rounded_up

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tulle.data.features.encoder import Feature, place_features
+from tulle.data.features.encoder import place_features
 from tulle.data.features.feature_plan import (
     FeaturePlan,
     HashedFeature,
@@ -10,6 +10,7 @@ from tulle.data.features.feature_plan import (
     LogFeature,
     VocabularyFeature,
 )
+from tulle.data.prepared.dataset import PreparedFeature
 from tulle.data.schema import Kind, Schema
 from tulle.errors import ConfigError
 
@@ -42,16 +43,20 @@ def plan(*, shared: bool, num_bins: int = 100) -> FeaturePlan:
 KEPT = {"v": 30, "w": 5}
 
 
+def feature(name: str, role: str, num_ids: int) -> PreparedFeature:
+    return PreparedFeature(name=name, role=role, num_ids=num_ids, table=name)
+
+
 def test_without_sharing_each_feature_has_its_own_table() -> None:
     placed = place_features(plan(shared=False), KEPT)
     assert [place.feature for place in placed] == [
-        Feature("n", "public", 10, "n"),
-        Feature("a", "public", 1000, "a"),
-        Feature("t hour", "public", 25, "t hour"),
-        Feature("b", "public", 1000, "b"),
-        Feature("s", "sensitive", 100, "s"),
-        Feature("v", "sensitive", 32, "v"),
-        Feature("w", "sensitive", 7, "w"),
+        feature("n", "public", 10),
+        feature("a", "public", 1000),
+        feature("t hour", "public", 25),
+        feature("b", "public", 1000),
+        feature("s", "sensitive", 100),
+        feature("v", "sensitive", 32),
+        feature("w", "sensitive", 7),
     ]
     assert [place.first_id for place in placed] == [0, 0, 0, 0, 0, 1, 1]
     assert all(place.unknown_id == 0 for place in placed if place.feature.name in KEPT)
@@ -72,13 +77,6 @@ def test_with_sharing_each_role_has_one_table() -> None:
     assert (placed["n"].first_id, placed["t hour"].first_id) == (1000, 1010)
     assert (placed["v"].unknown_id, placed["w"].unknown_id) == (100, 100)
     assert (placed["v"].first_id, placed["w"].first_id) == (101, 132)
-
-
-@pytest.mark.parametrize(
-    ("num_ids", "size"), [(1, 2), (16, 4), (50_000, 29), (100_000, 35), (1_000_000, 63)]
-)
-def test_the_embedding_size_follows_the_papers_rule(num_ids: int, size: int) -> None:
-    assert Feature("a", "public", num_ids, "a").embedding_size == size
 
 
 def test_a_table_with_more_ids_than_an_id_can_say_is_refused() -> None:

@@ -5,15 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tulle.data.formats.attribution import ATTRIBUTION
-from tulle.data.formats.browser import IMPRESSIONS
-from tulle.data.formats.display import DISPLAY
 from tulle.data.formats.known_roles import _COMMON_NAMES, check_known_roles
-from tulle.data.formats.public import LAYOUTS
-from tulle.data.formats.search import SEARCH
-from tulle.data.formats.taobao import TAOBAO
-from tulle.data.schema import Schema
-from tulle.data.schema_file import read_schema
+from tulle.data.formats.public import ATTRIBUTION, DISPLAY, IMPRESSIONS, LAYOUTS, SEARCH, TAOBAO
+from tulle.data.schema import Schema, read_schema
 from tulle.errors import ConfigError
 from waiting import HANG_S
 

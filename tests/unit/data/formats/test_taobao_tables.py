@@ -3,9 +3,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tulle.data.formats.taobao import TAOBAO
+from tulle.data.formats.public import TAOBAO
 from tulle.data.formats.taobao_tables import read_taobao_blocks
-from tulle.data.tables.blocks import BadLines, Position
+from tulle.data.tables.layout import BadLines, Position
 from tulle.errors import ConfigError, DataError
 
 # The real header of user_profile ends with a space.

@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tulle.data.prepared.dataset import Contents, PreparedDataset, PreparedFeature
-from tulle.data.prepared.partial import hold_partial
-from tulle.data.prepared.writer import DatasetWriter
+from tulle.data.prepared.writer import DatasetWriter, hold_partial
 from tulle.data.schema import Schema
 
 SCHEMA = Schema(

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from tulle.data.prepared.dataset import PreparedDataset
-from tulle.data.prepared.partial import hold_partial
-from tulle.data.prepared.writer import DatasetWriter
+from tulle.data.prepared.writer import DatasetWriter, hold_partial
 from tulle.errors import ConfigError, DataError, RunStateError
 from unit.data.prepared.small_dataset import (
     CONTENTS,

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from tulle.accounting.accountant import pld_epsilon
-from tulle.data.samplers.bernoulli_rows import accounted_prob
 from tulle.data.samplers.cyclic_poisson import CyclicPoisson
-from tulle.data.samplers.poisson import Poisson
+from tulle.data.samplers.poisson import Poisson, accounted_prob
 from tulle.errors import ConfigError, UnsupportedEventError
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.privacy.events import FixedSizeSampled, Gaussian, PoissonSampled, Repeated

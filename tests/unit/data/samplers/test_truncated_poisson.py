@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tulle.accounting.accountant import pld_epsilon
 from tulle.accounting.sampling import truncation_profile
-from tulle.data.samplers.bernoulli_rows import accounted_prob
-from tulle.data.samplers.sampling_rng import SamplingStream
+from tulle.data.samplers.batch import SamplingStream
+from tulle.data.samplers.poisson import accounted_prob
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson, truncate
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import SeededNoise

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tulle.accounting.accountant import pld_epsilon
-from tulle.data.samplers.bernoulli_rows import accounted_prob
+from tulle.data.samplers.poisson import accounted_prob
 from tulle.data.samplers.user_sampling import UserSampling, batch_of_users, group_rows
 from tulle.errors import ConfigError, DataError
 from tulle.mechanisms.entropy import SeededNoise

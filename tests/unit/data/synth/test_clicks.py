@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from tulle.data.synth.clicks import CHUNK_ROWS, SynthBlock, generate_blocks
-from tulle.data.synth.shape import USER, SynthFeature, SynthShape, TimeLaw, UserLaw
-from tulle.data.synth.shapes import TAOBAO
+from tulle.data.synth.shapes import TAOBAO, USER, SynthFeature, SynthShape, TimeLaw, UserLaw
 from tulle.data.synth.zipf import ZipfLaw
 from tulle.errors import ConfigError
 

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tulle.data.formats.browser import CONVERSIONS, IMPRESSIONS
+from tulle.data.formats.public import CONVERSIONS, IMPRESSIONS
 from tulle.data.synth.impressions import (
     ImpressionBlock,
     ImpressionConfig,

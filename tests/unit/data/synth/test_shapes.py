@@ -7,9 +7,8 @@ import pytest
 
 from tulle.data.formats.public import LAYOUTS
 from tulle.data.synth.clicks import SynthBlock, generate_blocks, world_of
-from tulle.data.synth.effects import EffectTable
-from tulle.data.synth.shape import SynthShape
-from tulle.data.synth.shapes import ATTRIBUTION, DISPLAY, SEARCH, TAOBAO
+from tulle.data.synth.shapes import ATTRIBUTION, DISPLAY, SEARCH, TAOBAO, SynthShape
+from tulle.data.synth.truth import EffectTable
 
 SHAPES = [DISPLAY, ATTRIBUTION, SEARCH, TAOBAO]
 NUM_ROWS = 200_000

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tulle.data.synth.clicks import World
-from tulle.data.synth.shape import SynthFeature, SynthKind, SynthShape, TimeLaw
+from tulle.data.synth.shapes import SynthFeature, SynthKind, SynthShape, TimeLaw
 from tulle.data.synth.zipf import ZipfLaw
 
 SHAPE = SynthShape(

@@ -10,10 +10,9 @@ import zstandard
 
 from tulle.data.formats.public import LAYOUTS
 from tulle.data.synth.clicks import SynthBlock, generate_blocks
-from tulle.data.synth.hashing import salt_of, scramble
-from tulle.data.synth.shape import SynthShape
-from tulle.data.synth.shapes import ATTRIBUTION, DISPLAY, SEARCH, TAOBAO
+from tulle.data.synth.shapes import ATTRIBUTION, DISPLAY, SEARCH, TAOBAO, SynthShape
 from tulle.data.synth.write_logs import write_log, write_taobao_tables
+from tulle.data.synth.zipf import salt_of, scramble
 from tulle.errors import ConfigError
 
 SHAPES = [DISPLAY, ATTRIBUTION, SEARCH, TAOBAO]

@@ -5,8 +5,7 @@ import polars as pl
 import pytest
 
 from tulle.data.schema import Schema
-from tulle.data.tables.blocks import Position
-from tulle.data.tables.layout import Layout
+from tulle.data.tables.layout import Layout, Position
 from tulle.data.tables.sources import read_blocks
 from tulle.errors import DataError
 

@@ -6,8 +6,7 @@ import polars as pl
 import pytest
 
 from tulle.data.schema import Schema
-from tulle.data.tables.blocks import BadLines
-from tulle.data.tables.layout import layout_for
+from tulle.data.tables.layout import BadLines, layout_for
 from tulle.data.tables.sources import read_blocks
 from tulle.errors import DataError
 

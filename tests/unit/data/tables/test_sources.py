@@ -6,8 +6,7 @@ import pytest
 import zstandard
 
 from tulle.data.schema import Schema
-from tulle.data.tables.blocks import BadLines, Position
-from tulle.data.tables.layout import Layout, layout_for
+from tulle.data.tables.layout import BadLines, Layout, Position, layout_for
 from tulle.data.tables.sources import read_blocks
 from tulle.errors import ConfigError, DataError
 

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tulle.data.samplers.batch import Batch
-from tulle.data.samplers.sampling_rng import sampling_generator
+from tulle.data.samplers.batch import Batch, sampling_generator
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.errors import ConfigError, DataError
 from tulle.train.examples import ExampleSet

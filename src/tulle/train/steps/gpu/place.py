@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tulle.data.samplers.bernoulli_rows import skip_scale
+from tulle.data.samplers.poisson import skip_scale
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.errors import ConfigError, DataError
 from tulle.mechanisms.entropy import NoiseSource

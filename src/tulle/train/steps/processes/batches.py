@@ -9,11 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tulle.data.samplers.batch import Batch, IntArray, unpadded_batch
-from tulle.data.samplers.bernoulli_rows import sample_rows
+from tulle.data.samplers.batch import Batch, IntArray, SamplingStream, unpadded_batch
 from tulle.data.samplers.cyclic_poisson import CyclicPoisson
-from tulle.data.samplers.poisson import Poisson
-from tulle.data.samplers.sampling_rng import SamplingStream
+from tulle.data.samplers.poisson import Poisson, sample_rows
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.data.samplers.user_sampling import (
     UserBatch,

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from tulle.data.samplers.batch import Batch
+from tulle.data.samplers.batch import Batch, SamplingStream
 from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.data.samplers.fixed_size import FixedSize
 from tulle.data.samplers.poisson import Poisson
-from tulle.data.samplers.sampling_rng import SamplingStream
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.data.samplers.user_sampling import UserBatch, UserSampling
 from tulle.errors import ConfigError, DataError
