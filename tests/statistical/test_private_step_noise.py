@@ -70,8 +70,17 @@ def many_steps(model: ModelSettings) -> dict[str, Values]:
 
 @pytest.mark.parametrize(
     "model",
-    [MLP(embedding_dim=1, public_hidden=(2,), common_hidden=()), LogisticRegression()],
-    ids=["mlp", "logistic regression"],
+    [
+        pytest.param(MLP(embedding_dim=1, public_hidden=(2,), common_hidden=()), id="mlp"),
+        pytest.param(
+            LogisticRegression(),
+            id="logistic regression",
+            marks=pytest.mark.long(
+                "the same noise on fewer parameters; make test has it on those of the mlp, and "
+                "this model's noise beside a batch"
+            ),
+        ),
+    ],
 )
 def test_noise_of_every_parameter_is_as_stated_and_independent(model: ModelSettings) -> None:
     samples = many_steps(model)

@@ -185,6 +185,17 @@ def test_group_privacy_that_promises_nothing_is_infinite(
 EXTREMES = ("5e-324", "1e-320", "1e-300", "1e-160", "1e160", "1e300", "1.7e308")
 
 
+SHUFFLE_FOR = "shuffle --epsilon {} --num-reports 1000 --delta 0.999 --num-values 15"
+
+
+# A search over shuffles takes longest, and the same way to every epsilon that is next to nothing.
+@pytest.mark.parametrize("number", ["5e-324", "1.7e308"])
+def test_extreme_epsilons_of_a_shuffle_are_answered_or_refused_in_a_line(
+    number: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    test_extreme_numbers_are_answered_or_refused_in_a_line(SHUFFLE_FOR, number, capsys)
+
+
 @pytest.mark.parametrize("number", EXTREMES)
 @pytest.mark.parametrize(
     "command",
@@ -208,7 +219,6 @@ EXTREMES = ("5e-324", "1e-320", "1e-300", "1e-160", "1e160", "1e300", "1.7e308")
         "--max-rows-per-user 3",
         "shuffle --local-epsilon {} --num-reports 99 --delta 1e-7",
         "shuffle --local-epsilon {} --num-reports 99 --delta 1e-7 --num-values 2",
-        "shuffle --epsilon {} --num-reports 1000 --delta 0.999 --num-values 15",
     ],
 )
 def test_extreme_numbers_are_answered_or_refused_in_a_line(
