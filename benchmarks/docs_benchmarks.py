@@ -19,11 +19,12 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 GROUPS = {"Speed": SPEED, "Quality": QUALITY}
 INTRODUCTION = """# Benchmarks
 
-Every measured figure that these pages quote comes from a record in `benchmarks/published`, or is
-printed by the command beside it. This page has all records: what each measures, the command that
-measures it again, where it ran, and its main figures. Timings are ratios to a peer or to a limit
-where there is one, measured in the same run. AUC loss is 1 - AUC. Commands run in the repository,
-in an environment made by `make test`; `make bench` runs those that need no other data and no GPU.
+Every measured figure on these pages comes from a record in `benchmarks/published`, or is printed
+by the command beside it. This page lists all records, for those who want to check or repeat a
+measurement: what each record measures, the command that repeats it, the machine, and the main
+figures. Timings are ratios to a peer or to a limit where there is one, measured in the same run.
+AUC loss is 1 - AUC. Run the commands in the repository, in an environment made by `make test`;
+`make bench` runs those that need neither other data nor a GPU.
 """
 
 

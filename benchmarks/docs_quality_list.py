@@ -44,9 +44,10 @@ QUALITY = {
         script="quality/method_runs.py",
         options="FOLDER --device cuda --processes 16 --seeds 3 "
         "--output benchmarks/published/hybrid_real.json",
-        measures="AUC loss of Mosaic, randomized labels, DP-SGD and Hybrid against training "
-        "without privacy. FOLDER is made by `python benchmarks/quality/method_jobs.py` from a copy "
-        "of the Criteo Sponsored Search Conversion Log. Rows of epsilon 3 are shown.",
+        measures="The AUC loss of Mosaic, randomized labels, DP-SGD and Hybrid, compared with "
+        "training without privacy. `python benchmarks/quality/method_jobs.py` makes "
+        "FOLDER from a copy of the Criteo Sponsored Search Conversion Log. Rows of "
+        "epsilon 3 are shown.",
         columns={key: TRAINING[key] for key in TRAINING if key != "log"},
         rows="summary",
         keep=lambda row, _: row["epsilon"] in (None, 3.0),
@@ -56,7 +57,7 @@ QUALITY = {
         script="quality/method_runs.py",
         options="FOLDER FOLDER FOLDER --device cuda --processes 16 --seeds 3 "
         "--output benchmarks/published/hybrid_synth.json",
-        measures="The same on synthetic logs in three shapes, one FOLDER for each.",
+        measures="The same on synthetic logs in three layouts, with one FOLDER for each.",
         columns=TRAINING,
         rows="summary",
         keep=lambda row, _: row["epsilon"] in (None, 3.0),
@@ -65,8 +66,9 @@ QUALITY = {
         title="Parts of Mosaic",
         script="quality/mosaic_ablations.py",
         options="FOLDER FOLDER --processes 16",
-        measures="What changing one part of Mosaic does to its losses, on a tenth of the training "
-        "rows that the models have not seen. Each FOLDER is as above. Rows of epsilon 3 are shown.",
+        measures="The change of the losses if one part of Mosaic is changed, on a tenth of the "
+        "training rows that the models have not seen. Each FOLDER is as above. Rows "
+        "of epsilon 3 are shown.",
         columns={
             "log": ("source", "s"),
             "Mosaic": ("variant", "s"),
@@ -82,8 +84,8 @@ QUALITY = {
         title="Size of the private model",
         script="quality/model_size.py",
         options="--models fm mlp",
-        measures="What a smaller vocabulary of the sensitive tower costs, with the counts that "
-        "choose it paid from the same budget.",
+        measures="The loss of quality with a smaller vocabulary of the sensitive tower. The "
+        "counts that choose the vocabulary are charged to the same budget.",
         columns={
             "model": ("model", "s"),
             "public tower": ("public_tower", "s"),
@@ -98,8 +100,9 @@ QUALITY = {
     "banded_noise": Benchmark(
         title="Correlated noise",
         script="quality/banded_noise.py",
-        measures="Error of sums of steps under banded noise over that of independent noise, both "
-        "at the least noise for the same epsilon. Rows of epsilon 1 or the nearest above.",
+        measures="The error of sums of steps with banded noise, divided by that with "
+        "independent noise; both have the least noise for the same epsilon. Rows of "
+        "epsilon 1, or of the next larger epsilon, are shown.",
         columns={
             "epochs": ("epochs", "d"),
             "epsilon": ("epsilon", "g"),
@@ -117,9 +120,10 @@ QUALITY = {
         title="Label privacy on a public log",
         script="quality/labels.py",
         options="FOLDER --output benchmarks/published/labels_real.json",
-        measures="Models trained on noisy labels, by noise, correction and unit. FOLDER is made "
-        "by `python benchmarks/quality/labels_data.py` from a copy of the Criteo Sponsored "
-        "Search Conversion Log. Rows of epsilon 1 are shown.",
+        measures="The quality of models that were trained on noisy labels, by noise, "
+        "correction and unit. `python benchmarks/quality/labels_data.py` makes FOLDER "
+        "from a copy of the Criteo Sponsored Search Conversion Log. Rows of epsilon 1 "
+        "are shown.",
         columns=LABELS,
         rows="summary",
         keep=lambda row, _: row["epsilon"] in (None, 1.0),
@@ -140,9 +144,9 @@ QUALITY = {
         title="Sale values with noise",
         script="quality/labels_values.py",
         options="CLICKS",
-        measures="Which mechanism on numeric labels trains the best linear model. CLICKS is an "
-        "extract of the Criteo Sponsored Search Conversion Log; without it the synthetic table "
-        "alone is used.",
+        measures="The test error of linear models that were trained on noisy numeric labels, "
+        "by mechanism. CLICKS is an extract of the Criteo Sponsored Search Conversion "
+        "Log; without it only the synthetic table is used.",
         columns={
             "log": ("source", "s"),
             "mechanism": ("mechanism", "s"),
@@ -157,7 +161,7 @@ QUALITY = {
     "level_budgets": Benchmark(
         title="Budgets of the levels of a tree",
         script="quality/level_budgets.py",
-        measures="Expected relative error of trees by the split of epsilon between levels.",
+        measures="The expected relative error of trees, by the split of epsilon among levels.",
         columns={
             "tree": ("tree", "s"),
             "conversions": ("conversions", ",d"),
@@ -170,8 +174,9 @@ QUALITY = {
     "clip_shares": Benchmark(
         title="Clips and budget shares",
         script="quality/clip_shares.py",
-        measures="Relative error of optimised clips and shares over that of the better of two "
-        "usual quantiles, beside the paper's ratio where it gives one.",
+        measures="The relative error of optimised clips and shares, divided by that of the "
+        "better of two usual quantiles. The last column is the paper's ratio, where "
+        "it gives one.",
         columns={
             "set": ("set", "s"),
             "epsilon": ("epsilon", "g"),
@@ -183,8 +188,8 @@ QUALITY = {
     "reach": Benchmark(
         title="Reach and frequency",
         script="quality/reach.py",
-        measures="Share of runs within the errors that cross-media teams ask for, by method and "
-        "size. Rows of the largest reach are shown.",
+        measures="The share of runs within the errors that cross-media teams ask for, by "
+        "method and size. Rows of the largest reach are shown.",
         columns={
             "method": ("method", "s"),
             "reach": ("reach", ",d"),
@@ -200,8 +205,8 @@ QUALITY = {
     "trust_models": Benchmark(
         title="Trust models",
         script="quality/trust_models.py",
-        measures="Standard deviation of one count by trust model. Rows of the most users are "
-        "shown.",
+        measures="The standard deviation of one count, by trust model. Rows of the largest "
+        "number of users are shown.",
         columns={
             "trust": ("trust", "s"),
             "method": ("method", "s"),
@@ -219,8 +224,9 @@ QUALITY = {
     "selection": Benchmark(
         title="Ad selection by market",
         script="quality/selection.py",
-        measures="Share of the gain of personalisation that each private rule keeps, on three "
-        "synthetic markets. Rows of epsilon 3 are shown, without clips of fixed widths.",
+        measures="The share of the gain of personalisation that each private rule keeps, on "
+        "three synthetic markets. Rows of epsilon 3 are shown, without clips of fixed "
+        "widths.",
         columns={
             "market": ("market", "s"),
             "rule": ("mechanism", "s"),
@@ -234,9 +240,9 @@ QUALITY = {
     "synth_shapes": Benchmark(
         title="Synthetic logs beside the public ones",
         script="quality/synth_shapes.py",
-        measures="Statistics of the synthetic logs beside those of the logs that they imitate. "
-        "Rows whose real figure was checked against its source and that concern AUC or the "
-        "label rate are shown.",
+        measures="Statistics of the synthetic logs, compared with those of the logs that they "
+        "imitate. Shown are rows about AUC or the label rate whose real figure was "
+        "checked against its source.",
         columns={
             "shape": ("shape", "s"),
             "statistic": ("statistic", "s"),
@@ -254,8 +260,8 @@ QUALITY = {
         script="quality/mutants.py",
         options="--again benchmarks/published/mutants.json",
         measures="Random changes of one operator, constant or statement at a time in the code "
-        "that guarantees rest on, and whether a test fails that guards it. A run that does not end "
-        "counts as noticed.",
+        "on which guarantees rest, and whether a test of this code fails. A run that "
+        "does not end counts as noticed.",
         columns={
             "area": ("area", "s"),
             "mutants": ("mutants", "d"),

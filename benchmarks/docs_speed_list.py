@@ -63,8 +63,9 @@ SPEED = {
     "calibration": Benchmark(
         title="Calibration of DP-SGD's noise",
         script="speed/calibration.py",
-        measures="CPU time to find the least noise for a guarantee, against dp-accounting's own "
-        "PLD accountant, and the noise found over the peer's.",
+        measures="The CPU time to find the least noise for a guarantee, compared with "
+        "dp-accounting's own PLD accountant. The last column is the noise that tulle "
+        "finds divided by that of the peer.",
         columns={
             "steps": ("steps", ",d"),
             "CPU seconds": ("cpu_seconds", ".2f"),
@@ -77,9 +78,9 @@ SPEED = {
         title="A private step on a CPU",
         script="speed/dpsgd.py",
         options="--peer-python PEER",
-        measures="Time of a step of DP-SGD on models with embedding tables, over the limit: "
-        "tulle's own step without clipping, noise and momentum of its tables. PEER is a Python "
-        "with torch and Opacus.",
+        measures="The time of a step of DP-SGD on models with embedding tables, divided by the "
+        "limit: the time of tulle's own step without clipping, noise and momentum of "
+        "its tables. PEER is the path of a Python with torch and Opacus.",
         columns=STEP,
         keep=lambda row, _: row["num_rows"] == 2_400_000 and row["batch_size"] == 16384,
         note=_step_targets,
@@ -99,8 +100,8 @@ SPEED = {
     "dpsgd_gpu": Benchmark(
         title="A private step on a GPU",
         script="speed/dpsgd_gpu.py",
-        measures="Time of a step over tulle's own step without privacy, and the time that its "
-        "bytes and operations cannot go below.",
+        measures="The time of a step divided by that of tulle's own step without privacy. The "
+        "floor is the least time that the bytes and operations of a step can take.",
         columns={
             "rows": ("num_rows", ",d"),
             "step": ("step", "s"),
@@ -115,8 +116,9 @@ SPEED = {
     "samplers": Benchmark(
         title="Exact samplers",
         script="speed/samplers.py",
-        measures="Draws a second of exact noise, over numpy's sampler of the nearest law, which "
-        "is neither exact nor secure, and over the rate of the operating system's entropy.",
+        measures="The number of exact draws per second, divided by that of numpy's sampler of "
+        "the nearest distribution, which is neither exact nor secure, and by the rate "
+        "of the operating system's entropy.",
         columns={
             "noise": ("law", "s"),
             "million draws a second": ("draws_per_second", "M"),
@@ -129,8 +131,8 @@ SPEED = {
     "index_drawing": Benchmark(
         title="Drawing the rows of a batch",
         script="speed/index_drawing.py",
-        measures="CPU time of each sampler for one batch, over numpy's choice of as many rows "
-        "and as a share of a reference step.",
+        measures="The CPU time of each sampler for one batch, divided by the time in which "
+        "numpy chooses as many rows, and as a share of a reference step.",
         columns={
             "sampler": ("sampler", "s"),
             "CPU ms": ("milliseconds", ".2f"),
@@ -142,8 +144,8 @@ SPEED = {
     "encoding": Benchmark(
         title="Feature encoding",
         script="speed/encoding.py",
-        measures="Text columns to feature ids on one thread, over polars' own hash, which is not "
-        "stable between versions.",
+        measures="The speed of turning text columns into feature ids on one thread, divided by "
+        "that of polars' own hash, which is not stable between versions.",
         columns={
             "what": ("what", "s"),
             "a second": ("per_second", ",d"),
@@ -155,8 +157,8 @@ SPEED = {
         title="Preparing a log",
         script="speed/prepare.py",
         options="--rows 1000000 --rows 4000000 --rows 40000000",
-        measures="A log in the layout of Criteo Display to a prepared dataset, over a plain "
-        "conversion to Parquet by polars.",
+        measures="The speed of turning a log in the layout of Criteo Display into a prepared "
+        "dataset, divided by that of a plain conversion to Parquet by polars.",
         columns={
             "rows": ("num_rows", ",d"),
             "rows a second": ("rows_per_second", ",d"),
@@ -168,8 +170,8 @@ SPEED = {
     "synth_speed": Benchmark(
         title="Synthetic logs",
         script="speed/synth.py",
-        measures="Rows a second of each synthetic log, as arrays and as files, over the rate of "
-        "numpy's random words.",
+        measures="The rows per second of each synthetic log, as arrays and as files, and the "
+        "rate divided by that of numpy's random words.",
         columns={
             "shape": ("shape", "s"),
             "rows a second": ("rows_per_second", ",.0f"),
@@ -182,8 +184,8 @@ SPEED = {
     "label_release": Benchmark(
         title="Release of labels",
         script="speed/label_release.py",
-        measures="Rows a second from a table to its noisy labels, over a copy of the table by "
-        "polars.",
+        measures="The rows per second of a release of noisy labels, divided by those of a copy "
+        "of the table by polars.",
         columns={
             "case": ("case", "s"),
             "columns": ("num_columns", "d"),
@@ -196,8 +198,8 @@ SPEED = {
     "label_solvers": Benchmark(
         title="Design of label mechanisms",
         script="speed/label_solvers.py",
-        measures="CPU time to design bins and unbiased randomizers and to draw from them, "
-        "against limits that were set before. The slowest are shown.",
+        measures="The CPU time to design bins and unbiased randomizers and to draw from them, "
+        "as a share of limits that were set beforehand. The slowest cases are shown.",
         columns={
             "task": ("task", "s"),
             "size": ("size", ",d"),
@@ -212,8 +214,9 @@ SPEED = {
         title="Measurement",
         script="speed/measure.py",
         options="--peer-python PEER --output benchmarks/published/measure.json",
-        measures="Attribution against SQL written by hand for the same totals, and bounded slice "
-        "counts against PipelineDP on one machine. PEER is a Python with PipelineDP.",
+        measures="The time of attribution divided by that of hand-written SQL for the same "
+        "totals, and the time of bounded slice counts divided by that of PipelineDP "
+        "on one machine. PEER is the path of a Python with PipelineDP.",
         columns=MEASURE,
         note=_measure_targets,
     ),
@@ -221,15 +224,16 @@ SPEED = {
         title="Measurement under a limit on memory",
         script="speed/measure.py",
         options="--large 100000000 --output benchmarks/published/measure_large.json",
-        measures="Attribution and bounded counts of a long log, once, with DuckDB held to a limit.",
+        measures="The time of attribution and of bounded counts on a long log, measured once, "
+        "with a limit on the memory of DuckDB.",
         columns={key: MEASURE[key] for key in ("work", "impressions", "seconds", "peak, GB")},
     ),
     "select_speed": Benchmark(
         title="Selection",
         script="speed/select_speed.py",
         options="--opendp-python PEER --diffprivlib-python PEER",
-        measures="Auctions decided a second. Peers choose one auction at a time; `one at a time` "
-        "is tulle used in that way.",
+        measures="The number of auctions decided per second. The peers decide one auction per "
+        "call; `one at a time` is tulle used in the same way.",
         columns={
             "choice": ("choice", "s"),
             "peer": ("peer", "s"),
