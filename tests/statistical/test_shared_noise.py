@@ -23,7 +23,7 @@ from tulle.train.settings.optimizers import SGD
 from tulle.train.steps.gradient_noise import IndependentGradientNoise
 from tulle.train.steps.private_step import StepRelease
 from tulle.train.steps.processes.sharded import ShardedStep
-from tulle.train.steps.processes.shared_steps import ReplicatedStep, SharedModelStep, SharedStep
+from tulle.train.steps.processes.shared_steps import ReplicatedStep, SharedStep
 from tulle.train.steps.step_settings import StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
 from unit.train.models.reference_models import Settings
@@ -51,13 +51,13 @@ BATCH = ExampleBatch(
     labels=torch.zeros(0),
 )
 
-Start = Callable[[TowerModel, StepSettings, TrainingNoise, ThreadProcesses], SharedModelStep]
+Start = Callable[[TowerModel, StepSettings, TrainingNoise, ThreadProcesses], SharedStep]
 Values = NDArray[np.float64]
 
 
 def sharded(
     model: TowerModel, settings: StepSettings, noise: TrainingNoise, processes: ThreadProcesses
-) -> SharedModelStep:
+) -> SharedStep:
     return ShardedStep(
         model, settings, SGD(learning_rate=RATE, momentum=MOMENTUM), noise, processes
     )
@@ -65,7 +65,7 @@ def sharded(
 
 def replicated(
     model: TowerModel, settings: StepSettings, noise: TrainingNoise, processes: ThreadProcesses
-) -> SharedModelStep:
+) -> SharedStep:
     sgd, of_sums = SGD(learning_rate=RATE, momentum=MOMENTUM), IndependentGradientNoise(noise)
     return ReplicatedStep(model, settings, sgd, of_sums, processes)
 

@@ -69,7 +69,7 @@ class ParameterUpdates:
                 f"have not{did_you_mean(unknown[0], own)}; resume with the run's own settings."
             )
         for name, tensor in own.items():
-            _check_entry(name, state.get(name), tensor)
+            check_entry(name, state.get(name), tensor)
         num_steps = int(state[_NUM_STEPS])
         if num_steps < 0:
             raise RunStateError(f"optimizer state has num_steps={num_steps}; it must be >= 0.")
@@ -118,7 +118,14 @@ def _check_gradient(gradient: Gradient, parameters: Mapping[str, Tensor]) -> Non
         )
 
 
-def _check_entry(name: str, found: Tensor | None, own: Tensor) -> None:
+def check_entry(name: str, found: Tensor | None, own: Tensor) -> None:
+    """Refuses an entry of a stored state that is missing, or of another shape or type.
+
+    Args:
+      name: Name of the entry, for messages.
+      found: The stored entry; None if there is none.
+      own: What it is to be copied to.
+    """
     if found is None:
         raise RunStateError(
             f"optimizer state has no entry {name!r}; resume with the run's own settings."

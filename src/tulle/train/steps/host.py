@@ -5,8 +5,8 @@ with momentum only, and costs what the rows of the batch cost; other optimizers 
 linear in the noise and need it on every row in every step.
 """
 
+import abc
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -30,8 +30,13 @@ from tulle.train.steps.step_settings import Monitored, StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
 
 
-class ModelStep(Protocol):
-    """What a private step does to a model, batch after batch."""
+class ModelStep(PrivateStep, abc.ABC):
+    """A private step that moves the weights of its model, batch after batch."""
+
+    settled: list[Tensor]
+    """Parameters whose weights are private right after every step."""
+    noise_description: str
+    """Source of the noise, in words for the card."""
 
     def take(
         self, batch: ExampleBatch, weights: Tensor, units: BatchUnits | None, rate: float
@@ -46,33 +51,32 @@ class ModelStep(Protocol):
 
         Returns:
           The noisy monitor, which may be shown; None if nothing is monitored.
-        """
-        ...
 
+        Privacy:
+          The same as for `PrivateStep`; with several processes, for the batch of all of them.
+        """
+        released = self.release(batch, weights, units)
+        self._update(released.gradients, rate)
+        return released.monitored
+
+    @abc.abstractmethod
+    def _update(self, gradients: list[Gradient], rate: float) -> None:
+        """Moves the weights by noisy gradients, and ends the step."""
+
+    @abc.abstractmethod
     def state(self) -> dict[str, Tensor]:
         """What a run needs to go on, besides the weights; settles these first.
 
         Privacy:
           After this call the weights of the model, and what is returned, are private.
         """
-        ...
 
+    @abc.abstractmethod
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Goes on from what `state` returned, with the weights that belong to it."""
-        ...
-
-    @property
-    def settled(self) -> list[Tensor]:
-        """Parameters whose weights are private right after every step."""
-        ...
-
-    @property
-    def noise_description(self) -> str:
-        """Source of the noise, in words for the card."""
-        ...
 
 
-class DenseStep(PrivateStep):
+class DenseStep(ModelStep):
     """Noise on every parameter in every step; for any optimizer and any noise of sums.
 
     A state holds no noise: where it is loaded, correlated noise starts again.
@@ -99,20 +103,8 @@ class DenseStep(PrivateStep):
         self.noise_description = noise.description
         self.settled = list(trained.values())
 
-    def take(
-        self, batch: ExampleBatch, weights: Tensor, units: BatchUnits | None, rate: float
-    ) -> Monitored | None:
-        """Takes one step: clip, sum, add noise, update.
-
-        Args:
-          batch: Rows of the batch and of its padding. May be empty.
-          weights: [rows]: 1 for a row of the batch, 0 for padding.
-          units: Units of the rows if users are clipped; None if each row is a unit.
-          rate: Learning rate of the step.
-        """
-        released = self.release(batch, weights, units)
-        self._optimizer.update(released.gradients, rate=rate)
-        return released.monitored
+    def _update(self, gradients: list[Gradient], rate: float) -> None:
+        self._optimizer.update(gradients, rate=rate)
 
     def state(self) -> dict[str, Tensor]:
         """The optimizer's state."""
@@ -124,7 +116,7 @@ class DenseStep(PrivateStep):
         self._noise.restart()
 
 
-class LazyStep(PrivateStep):
+class LazyStep(ModelStep):
     """Tables get their noise when rows are read; SGD with momentum and any schedule.
 
     The clipped gradient of a table goes into its `LazyRows`, which add the noise of every step
@@ -160,21 +152,9 @@ class LazyStep(PrivateStep):
         self.noise_description = noise.description
         self._begin(step=0)
 
-    def take(
-        self, batch: ExampleBatch, weights: Tensor, units: BatchUnits | None, rate: float
-    ) -> Monitored | None:
-        """Takes one step: clip, sum, add noise where it is seen, update.
-
-        Args:
-          batch: Rows of the batch and of its padding. May be empty.
-          weights: [rows]: 1 for a row of the batch, 0 for padding.
-          units: Units of the rows if users are clipped; None if each row is a unit.
-          rate: Learning rate of the step.
-        """
-        released = self.release(batch, weights, units)
-        self._dense.update(released.gradients, rate=rate)
+    def _update(self, gradients: list[Gradient], rate: float) -> None:
+        self._dense.update(gradients, rate=rate)
         self._ages.end_step(rate)
-        return released.monitored
 
     def state(self) -> dict[str, Tensor]:
         """Flushes all rows and draws their momentum: the state of the dense optimizer."""

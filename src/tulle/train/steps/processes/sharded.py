@@ -9,11 +9,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from tulle.errors import ConfigError, RunStateError
+from tulle.errors import ConfigError
 from tulle.train.models.batches import ExampleBatch
 from tulle.train.models.contributions import Gradient, RowGradient
 from tulle.train.models.tower_model import TowerModel, zeros_like_table
-from tulle.train.parameter_updates import ParameterUpdates
+from tulle.train.parameter_updates import ParameterUpdates, check_entry
 from tulle.train.settings.optimizers import SGD
 from tulle.train.steps.age_table import AgeTable
 from tulle.train.steps.gradient_noise import IndependentGradientNoise
@@ -28,7 +28,7 @@ from tulle.train.steps.processes.tables import (
     num_own_rows,
     share_out,
 )
-from tulle.train.steps.step_settings import Monitored, StepSettings
+from tulle.train.steps.step_settings import StepSettings
 from tulle.train.steps.training_noise import TrainingNoise
 
 _NUM_STEPS = "num_steps"
@@ -61,7 +61,8 @@ class ShardedStep(SharedStep):
         self._row_sums: dict[str, Tensor] = {}
         self._sgd, self._row_noise = optimizer, noise
         self.noise_description = noise.description
-        self._optimizer = ParameterUpdates(self._dense, optimizer) if self._leads else None
+        if self._leads:
+            self._optimizer = ParameterUpdates(self._dense, optimizer)
         self._momentum: dict[str, Tensor] = {}
         self._num_steps = 0
         self._num_rows = {name: len(values) for name, values in self._tables.items()}
@@ -75,7 +76,7 @@ class ShardedStep(SharedStep):
         """Goes on from a state, at the leader. Nothing changes if anything in it is wrong."""
         own = {f"{MOMENTUM}.{name}": name for name in self._tables} if self._sgd.momentum else {}
         for key, name in own.items():
-            _check_momentum(key, state.get(key), self._tables[name])
+            check_entry(key, state.get(key), self._tables[name])
         if self._optimizer is not None:
             self._optimizer.load_state({key: state[key] for key in state if key not in own})
         self._momentum = {name: state[key] for key, name in own.items()}
@@ -99,27 +100,10 @@ class ShardedStep(SharedStep):
                 self._rows[name].load_momentum(momentum)
         self._momentum = {}
 
-    def take(
-        self, batch: ExampleBatch, weights: Tensor, units: BatchUnits | None, rate: float
-    ) -> Monitored | None:
-        """Takes one step: fetch rows, clip, sum, add noise where it is seen, update.
-
-        Args:
-          batch: Rows of this process and of its padding. May be empty.
-          weights: [rows]: 1 for a row of the batch, 0 for padding.
-          units: Units of the rows if users are clipped; None if each row is a unit.
-          rate: Learning rate of the step.
-
-        Privacy:
-          The same as for `LazyStep.take`, for the batch of all processes together.
-        """
-        released = self.release(batch, weights, units)
-        if self._optimizer is not None:
-            self._optimizer.update(released.gradients, rate=rate)
-        spread_all(self.settled, self._processes)
+    def _update(self, gradients: list[Gradient], rate: float) -> None:
+        super()._update(gradients, rate)
         self._ages.end_step(rate)
         self._num_steps += 1
-        return released.monitored
 
     def state(self) -> dict[str, Tensor]:
         """The state of one process, at the leader, with all weights of the model in place."""
@@ -211,16 +195,3 @@ class ShardedStep(SharedStep):
             super()._accumulate(gradient)
             return
         sums.index_add_(0, gradient.rows, gradient.values)
-
-
-def _check_momentum(key: str, found: Tensor | None, table: Tensor) -> None:
-    if found is None:
-        raise RunStateError(
-            f"optimizer state has no entry {key!r}; resume with the run's own settings."
-        )
-    if found.shape != table.shape or found.dtype != table.dtype:
-        raise RunStateError(
-            f"optimizer state {key!r} is {found.dtype} of shape {tuple(found.shape)}; the model "
-            f"needs {table.dtype} of shape {tuple(table.shape)}. Resume with the run's own "
-            "settings."
-        )

@@ -1,20 +1,21 @@
 """Private steps of several processes: the part of each, and how one of them leads all."""
 
+import abc
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from tulle.errors import ConfigError
 from tulle.train.examples import ExampleSet
-from tulle.train.models.batches import ExampleBatch, batch_source
+from tulle.train.models.batches import batch_source
+from tulle.train.models.contributions import Gradient
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.parameter_updates import ParameterUpdates
 from tulle.train.settings.optimizers import Optimizer
 from tulle.train.steps.gradient_noise import GradientNoise
 from tulle.train.steps.host import ModelStep, take_batch
-from tulle.train.steps.private_step import BatchUnits, PrivateStep, StepRelease, trained_parameters
+from tulle.train.steps.private_step import StepRelease, trained_parameters
 from tulle.train.steps.processes.batches import SharedBatches
 from tulle.train.steps.processes.processes import (
     LEADER,
@@ -30,23 +31,13 @@ from tulle.train.steps.step_context import Surroundings
 from tulle.train.steps.step_settings import Monitored, StepSettings
 
 
-class SharedModelStep(ModelStep, Protocol):
-    """One process's part in the private steps of all. All call `share`, `take` and `state`.
-
-    A state is loaded at the leader, before `share`, and may be of any number of processes; what
-    `take` and `state` return is for the leader, whose weights alone are private then.
-    """
-
-    def share(self) -> None:
-        """The leader's weights and state come to all."""
-        ...
-
-
-class SharedStep(PrivateStep):
-    """A `PrivateStep` of several processes: the leader alone gets all sums and adds the noise.
+class SharedStep(ModelStep):
+    """A private step of several processes: the leader alone gets all sums and adds the noise.
 
     If each process added noise to its own sums, there would be too much noise or, with one key,
-    the same noise several times.
+    the same noise several times. All call `share`, `take` and `state` together. A state is loaded
+    at the leader, before `share`, and may be of any number of processes; what `take` and `state`
+    return is for the leader, whose weights alone are private then.
 
     Privacy:
       The same as for `PrivateStep`, for the batch of all processes together. A follower releases
@@ -59,6 +50,16 @@ class SharedStep(PrivateStep):
         """Takes the noise of whole sums; a follower never uses its own."""
         super().__init__(model, settings, noise)
         self._processes = processes
+        self._optimizer: ParameterUpdates | None = None
+
+    @abc.abstractmethod
+    def share(self) -> None:
+        """The leader's weights and state come to all."""
+
+    def _update(self, gradients: list[Gradient], rate: float) -> None:
+        if self._optimizer is not None:
+            self._optimizer.update(gradients, rate=rate)
+        spread_all(self.settled, self._processes)
 
     def _noisy(self) -> StepRelease:
         sum_all_at_leader([*self._sums.values(), self._monitor_sums], self._processes)
@@ -93,7 +94,8 @@ class ReplicatedStep(SharedStep):
         """
         super().__init__(model, settings, noise, processes)
         trained = trained_parameters(model, settings.towers)
-        self._optimizer = ParameterUpdates(trained, optimizer) if processes.rank == LEADER else None
+        if processes.rank == LEADER:
+            self._optimizer = ParameterUpdates(trained, optimizer)
         self.settled = list(trained.values())
         self.noise_description = noise.description
 
@@ -106,26 +108,6 @@ class ReplicatedStep(SharedStep):
     def share(self) -> None:
         """The leader's weights come to all. Its state stays where it is used."""
         spread_all(self._model.parameters.values(), self._processes)
-
-    def take(
-        self, batch: ExampleBatch, weights: Tensor, units: BatchUnits | None, rate: float
-    ) -> Monitored | None:
-        """Takes one step: clip, sum, add noise, update.
-
-        Args:
-          batch: Rows of this process and of its padding. May be empty.
-          weights: [rows]: 1 for a row of the batch, 0 for padding.
-          units: Units of the rows if users are clipped; None if each row is a unit.
-          rate: Learning rate of the step.
-
-        Privacy:
-          The same as for `PrivateStep`, for the batch of all processes together.
-        """
-        released = self.release(batch, weights, units)
-        if self._optimizer is not None:
-            self._optimizer.update(released.gradients, rate=rate)
-        spread_all(self.settled, self._processes)
-        return released.monitored
 
     def state(self) -> dict[str, Tensor]:
         """The optimizer's state, at the leader; others have none."""
@@ -145,7 +127,7 @@ class RankSteps:
         self,
         own_rows: ExampleSet,
         batches: SharedBatches,
-        step: SharedModelStep,
+        step: SharedStep,
         device: torch.device,
     ) -> None:
         """Takes the part of this process.

@@ -12,7 +12,7 @@ from tulle.train.settings.phases import CosineDecay
 from tulle.train.steps.private_step import BatchUnits
 from tulle.train.steps.processes.processes import Processes
 from tulle.train.steps.processes.sharded import ShardedStep
-from tulle.train.steps.processes.shared_steps import ReplicatedStep, SharedModelStep
+from tulle.train.steps.processes.shared_steps import ReplicatedStep, SharedStep
 from unit.train.steps.noiseless_updates import Trained, Training
 from unit.train.steps.processes.thread_processes import run_together
 from unit.train.steps.step_reference import NoNoise, step_settings
@@ -20,7 +20,7 @@ from unit.train.steps.step_reference import NoNoise, step_settings
 REPLICATED, SHARDED = "replicated", "sharded"
 
 
-def start(training: Training, model: TowerModel, processes: Processes, way: str) -> SharedModelStep:
+def start(training: Training, model: TowerModel, processes: Processes, way: str) -> SharedStep:
     """Fresh updates without noise."""
     steps = step_settings(
         clip_norm=0.8, towers=training.towers, rows_at_a_time=training.rows_at_a_time
@@ -81,7 +81,7 @@ def train_with(
 
 def take_part(
     training: Training,
-    updates: SharedModelStep,
+    updates: SharedStep,
     step: int,
     batch: ExampleBatch,
     processes: Processes,
