@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -214,7 +215,7 @@ def _open_run(
     if not options.resume:
         # Before the folder is made: a budget that is too small should leave nothing behind.
         check_charge(plan, options.charge, examples)
-    folder = _folder(options, plan, examples)
+    folder = _folder(options.folder, options, plan, examples)
     with folder.hold():
         charge_run(plan, options.charge, examples, folder=folder)
         if options.seed is None:
@@ -272,18 +273,16 @@ def _run(
     )
 
 
-def _folder(options: RunOptions, plan: TrainPlan, examples: ExampleSet) -> RunFolder:
+def _folder(path: Path, options: RunOptions, plan: TrainPlan, examples: ExampleSet) -> RunFolder:
     settings = method_data(plan.method)
     facts: dict[str, Scalar] = {
         "data_fingerprint": content_fingerprint(seen_part(examples, plan)),
         "num_rows": examples.num_rows,
         "seed": options.seed,
     }
-    if options.folder is None:
-        raise ConfigError("folder=None: there is no run to open.")
     if not options.resume:
-        return RunFolder.create(options.folder, settings=settings, plan=plan.privacy, facts=facts)
-    folder = RunFolder.open(options.folder)
+        return RunFolder.create(path, settings=settings, plan=plan.privacy, facts=facts)
+    folder = RunFolder.open(path)
     folder.check_same(settings=settings, plan=plan.privacy, facts=facts)
     return folder
 

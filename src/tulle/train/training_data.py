@@ -5,7 +5,6 @@ synthetic log such as "synth:search". Files are prepared once, in a cache. Until
 nothing is looked at but numbers of rows and whose each row is; both are public under replace.
 """
 
-import abc
 import dataclasses
 import os
 from collections.abc import Callable, Sequence
@@ -209,56 +208,14 @@ def check_files(choice: DataChoice) -> None:
             )
 
 
-class _Source(abc.ABC):
-    """Rows that can be counted before they are read."""
-
-    name: str
-
-    @property
-    @abc.abstractmethod
-    def encoder(self) -> "Encoder | Path | None":
-        """What makes ids of columns, or the folder of its files; None if the rows are ids."""
-
-    @abc.abstractmethod
-    def planned(self) -> PlannedRows:
-        """What a plan may know of all rows."""
-
-    @abc.abstractmethod
-    def examples(self, watch: Watch | None) -> ExampleSet:
-        """All rows."""
-
-    @abc.abstractmethod
-    def files(self) -> dict[tuple[object, object], str]:
-        """The files that rows are from: size and digest of both ends, with their names."""
-
-    @abc.abstractmethod
-    def like(self, test: object) -> "_Source":
-        """Rows to test on, with the same ids and of other files."""
-
-    def _checked(self, test: "_Source") -> "_Source":
-        """Refuses a log that is trained and tested on: figures of test rows are exact."""
-        trained_on = self.files()
-        for known, name in test.files().items():
-            if known in trained_on:
-                raise DataError(
-                    f"the test rows of {test.name} are from {name}, which is a file of the "
-                    "training rows too, and figures of test rows are exact; test on files of "
-                    "their own, or hold out a share of the rows, e.g. test=0.2."
-                )
-        return test
-
-
-class _Examples(_Source):
+class _Examples:
     """Rows as ids, which somebody else has encoded."""
 
     name = "examples"
+    encoder = None
 
     def __init__(self, rows: ExampleSet) -> None:
         self._rows = rows
-
-    @property
-    def encoder(self) -> None:
-        return None
 
     def planned(self) -> PlannedRows:
         rows = self._rows
@@ -274,10 +231,7 @@ class _Examples(_Source):
         del watch
         return self._rows
 
-    def files(self) -> dict[tuple[object, object], str]:
-        return {}
-
-    def like(self, test: object) -> _Source:
+    def like(self, test: object) -> "_Source":
         if not isinstance(test, ExampleSet):
             raise ConfigError(
                 f"test of type {type(test).__name__} must be an ExampleSet, as the training rows "
@@ -286,7 +240,7 @@ class _Examples(_Source):
         return _Examples(test)
 
 
-class _Prepared(_Source):
+class _Prepared:
     """A prepared dataset."""
 
     def __init__(self, dataset: PreparedDataset, choice: DataChoice) -> None:
@@ -322,6 +276,7 @@ class _Prepared(_Source):
         return ExampleSet.of(self._dataset)
 
     def files(self) -> dict[tuple[object, object], str]:
+        """Size and digest of both ends of each file that the rows are from, with its name."""
         sources = self._dataset.head.provenance.get("sources")
         return {
             (source["num_bytes"], source["edges_sha256"]): str(source.get("name"))
@@ -329,15 +284,15 @@ class _Prepared(_Source):
             if isinstance(source, dict) and {"num_bytes", "edges_sha256"} <= source.keys()
         }
 
-    def like(self, test: object) -> _Source:
+    def like(self, test: object) -> "_Source":
         if isinstance(test, PreparedDataset):
-            return self._checked(self._with_same_ids(test))
+            return _of_other_files(self, self._with_same_ids(test))
         if isinstance(test, str | os.PathLike) and _is_prepared(Path(test)):
-            return self._checked(self._with_same_ids(PreparedDataset.open(Path(test))))
+            return _of_other_files(self, self._with_same_ids(PreparedDataset.open(Path(test))))
         from tulle.data.features.encoder import Encoder
 
         encoder = Encoder.from_files(self._dataset.folder)
-        return self._checked(_encoded(test, encoder, self._choice))
+        return _of_other_files(self, _encoded(test, encoder, self._choice))
 
     def _with_same_ids(self, test: PreparedDataset) -> "_Prepared":
         contents, others = self._dataset.head.contents, test.head.contents
@@ -350,7 +305,7 @@ class _Prepared(_Source):
         return _Prepared(test, DataChoice(source=test, allow_public=self._choice.allow_public))
 
 
-class _Log(_Source):
+class _Log:
     """Files, which are prepared when they are read, or a table in memory."""
 
     def __init__(self, log: "Log", encoder: "Encoder", choice: DataChoice, *, name: str) -> None:
@@ -390,8 +345,25 @@ class _Log(_Source):
         sources = inspect_sources(self._log.paths) if self._log.paths else ()
         return {(source.num_bytes, source.edges_sha256): source.name for source in sources}
 
-    def like(self, test: object) -> _Source:
-        return self._checked(_encoded(test, self._encoder, self._choice))
+    def like(self, test: object) -> "_Source":
+        return _of_other_files(self, _encoded(test, self._encoder, self._choice))
+
+
+_Source = _Examples | _Prepared | _Log
+"""Rows that can be counted before they are read."""
+
+
+def _of_other_files(trained: _Prepared | _Log, test: _Prepared | _Log) -> _Prepared | _Log:
+    """Refuses a log that is trained and tested on: figures of test rows are exact."""
+    trained_on = trained.files()
+    for known, name in test.files().items():
+        if known in trained_on:
+            raise DataError(
+                f"the test rows of {test.name} are from {name}, which is a file of the "
+                "training rows too, and figures of test rows are exact; test on files of "
+                "their own, or hold out a share of the rows, e.g. test=0.2."
+            )
+    return test
 
 
 def _synthetic(choice: DataChoice) -> _Log:

@@ -184,13 +184,9 @@ def method_from(data: object) -> Method:
         word = MosaicConfig.kind
     chosen = method_of(word)
     _refuse_settings_of_others(chosen, data)
-    made = settings_from(chosen, data | {"method": chosen.kind}, what=f"method {chosen.kind}")
-    return _checked(made)
-
-
-def _checked(made: Any) -> Method:
-    if not isinstance(made, Method):
-        raise ConfigError(f"settings of type {type(made).__name__} are of no method.")
+    made: Method = settings_from(
+        chosen, data | {"method": chosen.kind}, what=f"method {chosen.kind}"
+    )
     return made
 
 

@@ -86,13 +86,11 @@ def train_privately(
 
 def step_settings(plan: TrainPlan) -> StepSettings:
     """What one step of a plan does."""
-    phase, sampler = plan.private_phase, plan.sampler
-    if phase is None or sampler is None or plan.noise_multiplier is None:
-        raise ConfigError(f"plan {plan.privacy.name!r} has no private steps.")
+    sampler, phase, noise_multiplier = _parts(plan)
     size = sampler.expected_users if isinstance(sampler, UserSampling) else sampler.expected_size
     return StepSettings(
         clip_norm=phase.clip_norm,
-        noise_multiplier=plan.noise_multiplier,
+        noise_multiplier=noise_multiplier,
         expected_size=size,
         monitor_share=phase.monitor_share,
         towers=_private_towers(plan, phase),
@@ -113,7 +111,7 @@ class _PrivateTraining:
         self, model: TowerModel, examples: ExampleSet, plan: TrainPlan, context: StepContext
     ) -> None:
         self._model, self._plan, self._context = model, plan, context
-        self._sampler, self._phase = _parts(plan)
+        self._sampler, self._phase, _ = _parts(plan)
         settings = step_settings(plan)
         self._expected_size = settings.expected_size
         self._engine = steps_method(plan).start_steps(model, examples, plan, settings, context)
@@ -211,10 +209,11 @@ class _PrivateTraining:
         return state.step
 
 
-def _parts(plan: TrainPlan) -> tuple[StepSampler, PrivatePhase]:
-    if plan.sampler is None or plan.private_phase is None:
+def _parts(plan: TrainPlan) -> tuple[StepSampler, PrivatePhase, float]:
+    sampler, phase, noise_multiplier = plan.sampler, plan.private_phase, plan.noise_multiplier
+    if sampler is None or phase is None or noise_multiplier is None:
         raise ConfigError(f"plan {plan.privacy.name!r} has no private steps.")
-    return plan.sampler, plan.private_phase
+    return sampler, phase, noise_multiplier
 
 
 def follow_fit(
@@ -261,9 +260,7 @@ def _opened(
         raise RunStateError(f"the leader began with {message.kind.name}; begin the run anew.")
     opening = Opening.of_message(message)
     plan = TrainPlan.from_json(opening.plan)
-    method, sampler = steps_method(plan), plan.sampler
-    if sampler is None:
-        raise ConfigError(f"plan {plan.privacy.name!r} has no private steps.")
+    method, (sampler, phase, _) = steps_method(plan), _parts(plan)
     model = build_model(method.model, plan.shape.features, seed=method.initial_seed, device=device)
     around = Surroundings(
         device=device,
@@ -272,7 +269,7 @@ def _opened(
         noise_placement=opening.placement,
         processes=processes,
     )
-    examples, optimizer = opening.examples_of(data), method.private_phase.optimizer
+    examples, optimizer = opening.examples_of(data), phase.optimizer
     return start_rank(model, examples, sampler, optimizer, step_settings(plan), around)
 
 

@@ -31,6 +31,14 @@ class ExampleBatch:
     report_probs: Tensor | None = None
     """[rows, 2]: see `ExampleSet.report_probs`."""
 
+    def part(self, rows: slice | Tensor) -> "ExampleBatch":
+        """Some of the rows, for a step, which needs no probabilities of reports."""
+        return ExampleBatch(
+            public_ids=self.public_ids[rows],
+            sensitive_ids=None if self.sensitive_ids is None else self.sensitive_ids[rows],
+            labels=None if self.labels is None else self.labels[rows],
+        )
+
 
 def batch_source(examples: ExampleSet, device: torch.device) -> "BatchSource":
     """A source of batches: it gathers rows as they come on a CPU, and holds all on a device."""

@@ -1,15 +1,14 @@
 """What a private step does with its noise, as one object that owns all of it.
 
-A mechanism is public settings of a plan: fresh normals (`independent`), sums on a grid
-(`lattice`), noise that is correlated from step to step (`banded`), or noise in few table rows
-(`row_selection`). Each says what it is in the words of a plan, what it costs, how much of the clip
-norm it needs, and which noise it adds to the sums of a step. Where steps run is no part of it:
-see `places`. Adding a mechanism is a class like these and one entry in `step_noise`.
+A mechanism is public settings of a plan: fresh normals, sums on a grid, noise that is correlated
+from step to step, or noise in few table rows. Each says what it is in the words of a plan, what it
+costs, and how much of the clip norm it needs. Where steps run is no part of it: see `steps.places`.
+Adding a mechanism is a class in `step_noise`, and what draws its noise.
 """
 
 import abc
 import dataclasses
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.data.samplers.poisson import Poisson
@@ -18,10 +17,6 @@ from tulle.data.samplers.user_sampling import UserSampling
 from tulle.privacy.events import Event
 from tulle.privacy.fields import Scalar
 from tulle.privacy.plan import Assumption, Bound, Status
-
-if TYPE_CHECKING:
-    pass
-
 
 RowSampler = TruncatedPoisson | Poisson | CyclicPoisson
 StepSampler = RowSampler | UserSampling

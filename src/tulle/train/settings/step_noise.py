@@ -3,8 +3,8 @@
 Whatever is chosen, a step costs one Gaussian with the plan's noise_multiplier on a sampled batch.
 The kinds differ in where that noise goes: fresh into every entry, on a grid, correlated from step
 to step, or into few rows of the tables. Each says what it is in the words of a plan, what it costs
-and how much of the clip norm it needs. How its noise is drawn is in `independent`, `lattice`,
-`banded` and `row_selection`, which need PyTorch; a plan does not.
+and how much of the clip norm it needs. How its noise is drawn is in `steps.gradient_noise`,
+`steps.banded` and `steps.selected`, which need PyTorch; a plan does not.
 """
 
 import dataclasses

@@ -1,11 +1,10 @@
-"""The noise of the sums of private steps, made from the settings that a plan names.
+"""The noise of the sums of private steps: fresh normals, or normals on a lattice.
 
 Where steps run is no part of it: see `places`. Adding a kind of noise is a class of settings in
-`settings.step_noise`, what draws it, and a line in `start_noise`.
+`settings.step_noise`, what draws it, and a line in `places.sum_noise`.
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,11 +14,7 @@ from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.exact import MAX_SCALE
 from tulle.mechanisms.gaussian import sample_rounded_normal
 from tulle.privacy.fields import check_finite
-from tulle.train.run_context import NoiseMemory
-from tulle.train.settings.band_matrix import BandMatrix
-from tulle.train.settings.step_mechanism import StepMechanism
-from tulle.train.settings.step_noise import BandedNoise, IndependentNoise, LatticeNoise
-from tulle.train.steps.banded import BandedGradientNoise, fitting_memory
+from tulle.train.steps.banded import BandedGradientNoise
 from tulle.train.steps.training_noise import TrainingNoise, check_noisy_tensor
 
 
@@ -185,44 +180,3 @@ GradientNoise = IndependentGradientNoise | LatticeGradientNoise | BandedGradient
 the standard deviation of the Gaussian that is accounted, the same in every step. The event is one
 Gaussian with noise_multiplier = stddev / L2 sensitivity of all sums of a step together.
 """
-
-
-class SumNeeds(NamedTuple):
-    """What the noise of the sums of a run is made from."""
-
-    clip_norm: float
-    num_steps: int
-    """Steps of the whole run; correlated noise is tuned for them."""
-    model_bytes: int
-    """Size of all trained parameters; it decides what of correlated noise is kept."""
-    noise: TrainingNoise
-    """Source of fresh normals."""
-    rng: NoiseSource
-    """Source of all other noise. Sensitive: never log or save its state."""
-    memory: NoiseMemory
-
-
-def start_noise(mechanism: StepMechanism, needs: SumNeeds) -> GradientNoise:
-    """Starts the noise of dense sums of a run, step after step.
-
-    Args:
-      mechanism: The kind of noise.
-      needs: What it is made from.
-
-    Privacy:
-      Event: that of the mechanism, on sums that clipping bounded. Relies on: added once a step;
-      with several processes the leader adds it to the whole sums.
-
-    Raises:
-      ConfigError: The noise is not added to sums.
-    """
-    if isinstance(mechanism, IndependentNoise):
-        return IndependentGradientNoise(needs.noise)
-    if isinstance(mechanism, LatticeNoise):
-        return LatticeGradientNoise(needs.rng, grid=mechanism.grid(needs.clip_norm))
-    if isinstance(mechanism, BandedNoise):
-        matrix = BandMatrix(num_bands=mechanism.num_bands, num_steps=needs.num_steps)
-        memory = fitting_memory(needs.memory, mechanism.num_bands, needs.model_bytes)
-        return BandedGradientNoise(matrix, needs.rng, memory)
-    # Rows that are selected get theirs before anything is summed, see `selected`.
-    raise ConfigError(f"{mechanism} is not added to sums; choose another noise.")

@@ -23,12 +23,19 @@ from tulle.mechanisms.entropy import NoiseSource
 from tulle.train.examples import ExampleSet
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.run_context import NoiseMemory, NoisePlacement
+from tulle.train.settings.band_matrix import BandMatrix
 from tulle.train.settings.optimizers import SGD, Optimizer
 from tulle.train.settings.step_mechanism import StepMechanism, StepSampler
+from tulle.train.settings.step_noise import BandedNoise, IndependentNoise, LatticeNoise
+from tulle.train.steps.banded import BandedGradientNoise, fitting_memory
 from tulle.train.steps.gpu.device_keys import has_kernels
 from tulle.train.steps.gpu.device_step import DeviceStep
 from tulle.train.steps.gpu.place import GpuPlace
-from tulle.train.steps.gradient_noise import GradientNoise, SumNeeds, start_noise
+from tulle.train.steps.gradient_noise import (
+    GradientNoise,
+    IndependentGradientNoise,
+    LatticeGradientNoise,
+)
 from tulle.train.steps.host import DenseStep, HostPlace, LazyStep, ModelStep
 from tulle.train.steps.private_step import trained_parameters
 from tulle.train.steps.processes.batches import SharedBatches, own_shard
@@ -295,16 +302,19 @@ def sum_noise(
     Raises:
       ConfigError: The noise is not added to sums.
     """
-    trained = trained_parameters(model, settings.towers).values()
-    needs = SumNeeds(
-        clip_norm=settings.clip_norm,
-        num_steps=settings.num_steps,
-        model_bytes=sum(values.nbytes for values in trained),
-        noise=noise,
-        rng=rng,
-        memory=memory,
-    )
-    return start_noise(settings.mechanism, needs)
+    mechanism = settings.mechanism
+    if isinstance(mechanism, IndependentNoise):
+        return IndependentGradientNoise(noise)
+    if isinstance(mechanism, LatticeNoise):
+        return LatticeGradientNoise(rng, grid=mechanism.grid(settings.clip_norm))
+    if isinstance(mechanism, BandedNoise):
+        matrix = BandMatrix(num_bands=mechanism.num_bands, num_steps=settings.num_steps)
+        trained = trained_parameters(model, settings.towers).values()
+        model_bytes = sum(values.nbytes for values in trained)
+        kept = fitting_memory(memory, mechanism.num_bands, model_bytes)
+        return BandedGradientNoise(matrix, rng, kept)
+    # Rows that are selected get theirs before anything is summed, see `selected`.
+    raise ConfigError(f"{mechanism} is not added to sums; choose another noise.")
 
 
 def _on_gpu(

@@ -96,7 +96,7 @@ class PrivateStep:
             size = self._settings.rows_at_a_time or rows_that_suit(self._model, weights.device)
             for start in range(0, len(weights), size):
                 rows = slice(start, start + size)
-                self._add_rows(_part(batch, rows), weights[rows])
+                self._add_rows(batch.part(rows), weights[rows])
         return self._noisy()
 
     def _add_rows(self, batch: ExampleBatch, weights: Tensor) -> None:
@@ -146,7 +146,7 @@ class PrivateStep:
             places = torch.arange(len(weights), device=weights.device)
             places = torch.where(is_finite, places, places[is_finite][0])
             weights = torch.where(is_finite, weights, 0)
-            _, contributions = self._passes(_part(batch, places))
+            _, contributions = self._passes(batch.part(places))
         for contribution in contributions:
             for gradient in contribution.weighted_sum(weights):
                 self._accumulate(gradient)
@@ -240,14 +240,6 @@ def _segment_norms(contributions: list[Contribution], units: BatchUnits, like: T
     # Where the gradients of a user's rows cancel, the sum is small and its rounding error is not:
     # the error of the terms is added, so that a norm is never too small to be clipped.
     return (squares.clamp_(min=0) + CLIP_SLACK * sizes).sqrt_().to(like.dtype)
-
-
-def _part(batch: ExampleBatch, rows: slice | Tensor) -> ExampleBatch:
-    return ExampleBatch(
-        public_ids=batch.public_ids[rows],
-        sensitive_ids=None if batch.sensitive_ids is None else batch.sensitive_ids[rows],
-        labels=None if batch.labels is None else batch.labels[rows],
-    )
 
 
 def largest_weight(parameters: Iterable[Tensor]) -> float:

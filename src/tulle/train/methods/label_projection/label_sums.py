@@ -144,7 +144,7 @@ class LabelSums:
         size = settings.rows_at_a_time or rows_that_suit(self._model, weights.device)
         for start in range(0, len(weights), size):
             some = slice(start, start + size)
-            part = _part(batch, some)
+            part = batch.part(some)
             logit_sum += self._add_part(part, weights[some], sums, rows, settings)
         for values in sums.values():
             self._noise.add_to(values, settings.noise_stddev)
@@ -176,7 +176,7 @@ class LabelSums:
             places = torch.arange(len(weights), device=weights.device)
             places = torch.where(is_finite, places, places[is_finite][0])
             switched = torch.where(is_finite, switched, 0)
-            found = logit_pass(self._model, _part(batch, places), settings.towers)
+            found = logit_pass(self._model, batch.part(places), settings.towers)
         factors = switched * found.factors(settings.gradient_limit(0))
         for contribution in found.contributions:
             for gradient in contribution.weighted_sum(factors):
@@ -202,12 +202,3 @@ def _accumulate(sums: Tensor, rows: Tensor | None, gradient: Gradient) -> None:
     is_touched = rows[places] == gradient.rows
     # Rows are distinct, so this adds each once.
     sums.index_add_(0, places[is_touched], gradient.values[is_touched])
-
-
-def _part(batch: ExampleBatch, rows: slice | Tensor) -> ExampleBatch:
-    return dataclasses.replace(
-        batch,
-        public_ids=batch.public_ids[rows],
-        sensitive_ids=None,
-        labels=None if batch.labels is None else batch.labels[rows],
-    )
