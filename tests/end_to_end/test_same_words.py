@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ).write_parquet(folder / "clicks.parquet")
     (folder / "schema.json").write_text(json.dumps(SCHEMA))
     (folder / "amounts.json").write_text('{"label": "amount", "public": ["campaign"]}')
-    write_auction_log(AuctionConfig(num_auctions=300), folder / "auctions.parquet", seed=1)
+    write_auction_log(AuctionConfig(num_auctions=60), folder / "auctions.parquet", seed=1)
     return folder
 
 
