@@ -67,25 +67,27 @@ class PrepareOptions:
         ),
     ] = None
     hash_bins_public: Annotated[
-        int | None, typer.Option(help="Hash public values into this many ids [default: 100000].")
+        int | None, typer.Option(help="Number of hash bins for public columns [default: 100000].")
     ] = None
     hash_bins_sensitive: Annotated[
-        int | None, typer.Option(help="Hash sensitive values into as many [default: 50000].")
+        int | None, typer.Option(help="Number of hash bins for sensitive columns [default: 50000].")
     ] = None
     min_count_public: Annotated[
-        int | None, typer.Option(help="Or: an id for each public value with so many rows.")
+        int | None,
+        typer.Option(help="Or: one id for each public value with at least this many rows."),
     ] = None
     min_count_sensitive: Annotated[
-        int | None, typer.Option(help="Or: an id for each sensitive value with so many noisy rows.")
+        int | None,
+        typer.Option(help="Or: one id for each sensitive value with such a noisy count."),
     ] = None
     vocabulary_epsilon: Annotated[
-        float | None, typer.Option(help="What the noisy counts of one row cost together.")
+        float | None, typer.Option(help="Epsilon of the noisy counts of sensitive values.")
     ] = None
     vocabulary_delta: Annotated[
         float | None, typer.Option(help="Probability that a value of one row alone is kept.")
     ] = None
     ledger: Annotated[
-        Path | None, typer.Option(help="Is charged for the noisy counts, purpose 'vocabulary'.")
+        Path | None, typer.Option(help="Ledger to charge for the counts, purpose 'vocabulary'.")
     ] = None
     log: Annotated[
         list[str] | None, typer.Option(help="Column that becomes buckets of its logarithm.")
@@ -100,7 +102,7 @@ class PrepareOptions:
     salt: Annotated[
         str | None, typer.Option(help="Salt of the hashes in hexadecimal [default: random].")
     ] = None
-    num_classes: Annotated[int, typer.Option(help="Labels are 0 to this less one.")] = 2
+    num_classes: Annotated[int, typer.Option(help="Number of classes n: labels 0 to n - 1.")] = 2
     drop_rows_without_unit: Annotated[
         bool, typer.Option("--drop-rows-without-unit", help="Leave out rows that name no unit.")
     ] = False

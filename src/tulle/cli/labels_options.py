@@ -56,7 +56,7 @@ class LabelOptions:
         str | None,
         option(
             DATA,
-            "Name of a public log that the file is: display, attribution, search, "
+            "Name of the public log that the file comes from: display, attribution, search, "
             "search-by-user, taobao, browser-impressions or browser-conversions.",
             words=layout_words,
         ),
@@ -78,7 +78,7 @@ class LabelOptions:
         ),
     ] = None
     num_classes: Annotated[
-        int | None, option(DATA, "Number of classes: labels are 0 to this less one.", least=2)
+        int | None, option(DATA, "Number of classes n; labels are 0 to n - 1.", least=2)
     ] = None
     label_low: Annotated[
         float | None, option(DATA, "Least label, for labels that are numbers.")
@@ -137,7 +137,7 @@ class LabelOptions:
         float | None,
         option(
             _PRIOR,
-            "Part of epsilon that pays for a prior learnt from the labels, in place of --prior.",
+            "Part of epsilon spent on learning a prior from the labels, in place of --prior.",
         ),
     ] = None
     prior_cells: Annotated[
@@ -195,7 +195,8 @@ class ReleaseCommandOptions(LabelOptions, LedgerOptions):
         str | None,
         option(
             PRIVACY,
-            f"How labels are noised: {_MECHANISMS}. [default: what tulle labels plan recommends]",
+            f"Mechanism that randomizes the labels: {_MECHANISMS}. [default: what tulle labels "
+            "plan recommends]",
             words=mechanism_words,
         ),
     ] = None

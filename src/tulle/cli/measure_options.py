@@ -57,7 +57,7 @@ class EngineOptions:
     """Options of the engine that adds a log up."""
 
     engine: Annotated[
-        str, option(ENGINE, 'Engine that adds up: duckdb, "local[2]" or the URL of a Spark master.')
+        str, option(ENGINE, 'Engine of the sums: duckdb, "local[2]" or the URL of a Spark master.')
     ] = "duckdb"
     memory_limit: Annotated[
         str | None, option(ENGINE, "Memory of DuckDB, e.g. 4GB; above it DuckDB spills to disk.")
@@ -71,7 +71,7 @@ class EngineOptions:
 class MeasureRelease(LedgerOptions, EngineOptions):
     """Options of every command that measures with noise."""
 
-    form: Annotated[str, option(OUTPUT, "Form of the tables: parquet or csv.", "--format")] = (
+    form: Annotated[str, option(OUTPUT, "Format of the tables: parquet or csv.", "--format")] = (
         "parquet"
     )
     seed: Annotated[

@@ -106,15 +106,20 @@ class LedgerOptions:
         str | None,
         option(
             LEDGER,
-            "Name of the purpose in the ledger [default: measure, labels or select, by command].",
+            "Name of the purpose in the ledger [default: the name of the command, e.g. measure].",
         ),
     ] = None
     at: Annotated[
-        str | None, option(LEDGER, "Date or time that the data are from, where a budget renews.")
+        str | None, option(LEDGER, "Date or time of the data. Needed if a budget renews.")
     ] = None
     until: Annotated[str | None, option(LEDGER, "Last date or time of the data.")] = None
     again: Annotated[
-        bool, option(LEDGER, "Pay for a second release of the same data.", "--again")
+        bool,
+        option(
+            LEDGER,
+            "Charge the ledger for a second release of the same data, with new noise.",
+            "--again",
+        ),
     ] = False
 
     def charge(self) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class PlanSelectionOptions(ColumnOptions):
     auctions: AuctionsFile
     epsilon: Annotated[
         list[float],
-        option(PRIVACY, "Privacy that one decision may cost; may be given again to compare."),
+        option(PRIVACY, "Epsilon of one decision; may be repeated to compare several."),
     ]
     delta: Annotated[
         float, option(PRIVACY, "The delta of the guarantee; 0 for a pure epsilon.")
@@ -104,7 +104,7 @@ class PlanSelectionOptions(ColumnOptions):
         ),
     ] = False
     objective: Annotated[
-        str, option(_PLANNING, "What is made large: welfare, click_rate, revenue or surplus.")
+        str, option(_PLANNING, "What the plan maximises: welfare, click_rate, revenue or surplus.")
     ] = "welfare"
     baselines: Annotated[
         bool, option(_PLANNING, "Compare noisy maxima and others too.", "--baselines")

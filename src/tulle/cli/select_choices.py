@@ -67,9 +67,14 @@ class ColumnOptions:
     device_column: Annotated[
         str, option(DATA, "Column with the probability of a click by private data.")
     ] = "p_device"
-    user_column: Annotated[str, option(DATA, "Column with who asked; may be absent.")] = "user_id"
+    user_column: Annotated[
+        str, option(DATA, "Column with the user of each auction; may be absent.")
+    ] = "user_id"
     consent_column: Annotated[
-        str, option(DATA, "Column with whether they agreed to personalised ads; may be absent.")
+        str,
+        option(
+            DATA, "Column that says whether the user agreed to personalised ads; may be absent."
+        ),
     ] = "consent"
 
     def columns(self) -> "AuctionColumns":

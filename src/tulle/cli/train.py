@@ -84,8 +84,9 @@ def train(options: TrainOptions, settings: Mapping[str, Any]) -> None:
     """Train a model under a guarantee; leave model, records and card in a folder.
 
     The plan comes first; the ledger is charged before a label is randomized, a step is taken
-    or a cell is summed. SIGTERM and SIGINT stop the run at a whole step. The same command with
-    --resume goes on, also after a kill; mosaic begins anew then, and is not charged again.
+    or a cell is summed. SIGTERM and SIGINT stop the run after a whole step. The same command
+    with --resume continues it, also after a kill: mosaic then starts again from the beginning,
+    and is not charged again.
     """
     from tulle.train import fit
 

@@ -82,7 +82,7 @@ class SettingOptions:
         str | None,
         option(
             DATA,
-            "Name of a public log that the file is: display, attribution, search, "
+            "Name of the public log that the file comes from: display, attribution, search, "
             "search-by-user, taobao or taobao-tables.",
             words=layout_words,
         ),
@@ -99,7 +99,7 @@ class SettingOptions:
         float | None,
         option(
             DATA,
-            "Share to test on, chosen by a public key: of the users if the data name them, "
+            "Fraction of the data to test on: of the users if the data name them, "
             "else of the rows; 0 for no test [default: 0.2].",
         ),
     ] = None
@@ -247,7 +247,7 @@ class TrainOptions(TrainingOptions):
         ),
     ] = False
     at: Annotated[
-        str | None, option(LEDGER, "Date or time that the data are from, where a budget renews.")
+        str | None, option(LEDGER, "Date or time of the data. Needed if a budget renews.")
     ] = None
     until: Annotated[str | None, option(LEDGER, "Last date or time of the data.")] = None
     predictions: Annotated[

@@ -119,7 +119,7 @@ def prepare(
       features: What becomes of each column, in place of the settings of features below.
       hash_bins_public: Number of ids that public values are hashed into; None: 100,000.
       hash_bins_sensitive: Number of ids that sensitive values are hashed into; None: 50,000.
-      min_count_public: In place of hashing, an id for each public value with so many rows.
+      min_count_public: In place of hashing, one id for each public value that has this many rows.
       min_count_sensitive: The same for sensitive values, by noisy numbers of rows.
       vocabulary_epsilon: What the noisy numbers of one row cost together.
       vocabulary_delta: Probability that a value of one row alone is kept.
@@ -129,7 +129,7 @@ def prepare(
       day_of_week: Whether the day of the week of the time is a feature.
       like: Folder of a prepared dataset whose ids are used, e.g. for a test set.
       salt: Salt of the hashes, in bytes or in hexadecimal; None: a new one.
-      num_classes: Labels are whole numbers from 0 to this less one.
+      num_classes: Number of classes n; labels are whole numbers from 0 to n - 1.
       drop_rows_without_unit: Leave out rows that name no unit; else they are refused.
       skip_bad_lines: Count and leave out lines that cannot be read; else they are refused.
       resume: Continue what was begun in this folder; False: throw it away, vocabularies included.

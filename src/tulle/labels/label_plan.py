@@ -65,7 +65,7 @@ class BestMechanism:
     """Lets the planner choose the mechanism, from what the labels are. All fields are public."""
 
     num_classes: int | None = None
-    """Number of classes, for labels that are classes: 0 to this less one."""
+    """Number of classes n, for labels that are classes from 0 to n - 1."""
     label_low: float | None = None
     """Least label, for labels that are numbers."""
     label_high: float | None = None

@@ -67,7 +67,7 @@ class PlanSettings:
     from_devices: bool = False
     """Evaluate on predictions of devices, of a panel. Then the outlook is not private."""
     objective: Objective = Objective.WELFARE
-    """What is made large."""
+    """What the plan maximises."""
     baselines: bool = False
     """Compare noisy maxima and others too."""
     privacy: SelectionPrivacy

@@ -40,7 +40,7 @@ class ResponseTable:
     kind: ClassVar[str] = "randomized-response"
 
     epsilon: float
-    """Privacy that one decision may cost."""
+    """Epsilon of one decision."""
     num_slots: int | None = None
     """Number of ads on a page."""
     num_boosted: int | None = None
@@ -74,7 +74,7 @@ class NoisyMaxTable:
     kind: ClassVar[str] = "noisy-max"
 
     epsilon: float
-    """Privacy that one decision may cost."""
+    """Epsilon of one decision."""
     noise: NoiseKind = NoiseKind.EXPONENTIAL
     """Law of the noise."""
     calibration: Calibration = Calibration.STANDARD

@@ -103,7 +103,7 @@ def plan(
       private_stddev: How much more devices know: standard deviation of the private part of the
         logit of a click. Then predictions of devices are not read.
       from_devices: Evaluate on predictions of devices, of a panel. The outlook is not private.
-      objective: What is made large: "welfare", "click_rate", "revenue" or "surplus".
+      objective: What the plan maximises: "welfare", "click_rate", "revenue" or "surplus".
       baselines: Compare noisy maxima and others too.
       pricing: "second-price", "second-price-per-click", "first-price",
         "first-price-per-click" or "posted".

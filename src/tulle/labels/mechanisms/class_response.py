@@ -246,7 +246,7 @@ class ClassRr:
     """Randomized response on each label of several classes."""
 
     num_classes: int
-    """Number of classes, which are 0 to this less one. Public."""
+    """Number of classes n; labels are 0 to n - 1. Public."""
 
     kind: ClassVar[str] = ClassResponse.name
     mechanism_class: ClassVar[type[DescribedMechanism]] = ClassResponse

@@ -241,7 +241,7 @@ class PriorRr(PriorSettings):
     """Randomized response among the classes that a prior thinks likely."""
 
     num_classes: int
-    """Number of classes, which are 0 to this less one. Public."""
+    """Number of classes n; labels are 0 to n - 1. Public."""
 
     kind: ClassVar[str] = PriorResponse.name
     mechanism_class: ClassVar[type[DescribedMechanism]] = PriorResponse
