@@ -22,7 +22,7 @@ from job_folders import open_development_rows, read_jobs, unpacked
 from record import PUBLISHED, earlier_rows, print_table, write_record
 from tulle.train import ExampleLevel, MosaicConfig, RunOptions
 from tulle.train.fitting import fit, make_plan
-from tulle.train.methods.mosaic.cell_settings import (
+from tulle.train.methods.mosaic.method import (
     STAGES,
     CellSettings,
     ScreeningParts,

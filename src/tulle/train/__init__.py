@@ -22,8 +22,7 @@ if TYPE_CHECKING:
         SmoothingPrior,
     )
     from tulle.train.methods.method import Accounting
-    from tulle.train.methods.mosaic.cell_settings import CellSettings, StageShares
-    from tulle.train.methods.mosaic.method import MosaicConfig
+    from tulle.train.methods.mosaic.method import CellSettings, MosaicConfig, StageShares
     from tulle.train.methods.randomized_labels import RandomizedLabelsConfig
     from tulle.train.run_context import NoiseMemory, NoisePlacement, Products, RunOptions
     from tulle.train.settings.models import MLP, FactorizationMachine, LogisticRegression

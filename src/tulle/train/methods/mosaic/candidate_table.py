@@ -1,9 +1,14 @@
-"""Tables of cells: which ones may be measured, what they are expected to gain, and what was learnt.
+"""Columns and tables of cells: which tables may be measured, and what they are expected to gain.
 
 A table groups the training rows by one to three columns. Its cells are the combinations of values
 of these columns, and every row is in exactly one of them. The file holds three things:
 
-- `FittedTable`: what noisy sums have shown about the cells of one table so far.
+- `ColumnValues`: the values of a column that tables tell apart: the frequent ones, and all others
+  as one. How frequent the values of a public column are is public. Values of a sensitive column are
+  counted with noise, and a value whose count does not stand out of the noise is merged with the
+  others. A sensitive column with many values also gets a coarse form, which groups values by how
+  frequent they are: rare values, each too rare for a cell of its own, then still tell something
+  together.
 - `CandidateTable` and `CellSizes`: how many rows each cell has, about, how far the log odds of the
   cells are thought to spread, and so how many nats of log loss a measurement would gain.
 - `TableStages`: all tables that were considered so far, and which come next: single columns, then
@@ -23,60 +28,133 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tulle.train.methods.mosaic.cell_model import CellPart
-from tulle.train.methods.mosaic.cell_settings import CellSettings
 from tulle.train.methods.mosaic.cell_sums import sum_by_cell
-from tulle.train.methods.mosaic.column_values import ColumnValues
+from tulle.train.methods.mosaic.method import CellSettings
 
 FloatArray = NDArray[np.float64]
 
-_LEAST_SHARE = 1e-15
-"""Share that stands in for 0 where a cell has no rows, so that nothing is divided by 0. The sum of
-such a cell then has noise so large that shrinkage ignores it."""
+_CLASS_EDGES = (30, 60, 125, 250, 500, 1_000, 4_000, 20_000, 100_000, 500_000)
+"""Numbers of rows that separate the frequency classes of a coarse form."""
+_CLEAR_DEVIATIONS = 3.0
+"""Class edges below this many standard deviations of the noise on a count are dropped: noise would
+scatter values across them at random."""
+_KEPT_DEVIATIONS = 4.0
+"""Standard deviations of noise that a noisy count must exceed for its value to be kept. Of 50,000
+values that no row has, one or two are kept by mistake: 50,000 * P(N(0, 1) > 4) = 1.6."""
+_FEW_VALUES = 64
+"""Number of values up to which all values of a sensitive column are kept, whatever their noisy
+counts: so few cells cost little even if some are empty."""
+_LEAST_ROWS = 0.5
+"""Values with fewer rows than this, by exact or noisy counts, are taken as not occurring."""
 
 
-@dataclasses.dataclass(eq=False, repr=False)
-class FittedTable:
-    """What is known about the cells of one table. All of it is post-processing of noisy sums."""
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ColumnValues:
+    """A column, or a coarse form of it, as tables see it. Nothing in it is raw."""
 
-    weights: FloatArray
-    """Change of log odds that the model adds for each cell."""
-    variances: FloatArray
-    """Posterior variance of the log odds of each cell: what is still unknown about it."""
-    label_sums: FloatArray
-    """Noisy sums of labels: the mean of all releases, as if rows had a weight of 1."""
-    label_shares: FloatArray
-    """Share of the noise budget that rows of each cell spent on these sums."""
+    name: str
+    """Name of the column, in words."""
+    role: str
+    """'public' or 'sensitive'."""
+    column: int
+    """Place of the column among the features of that role."""
+    ranks: NDArray[np.int32]
+    """Rank of each id: 0 for the others, 1 for the most frequent value, and so on; in a coarse
+    form the frequency class."""
+    counts: FloatArray
+    """Number of rows of each rank: exact for a public column, noisy for a sensitive one."""
+    is_coarse: bool = False
+    """True if ranks are frequency classes rather than single values."""
 
-    @classmethod
-    def empty(cls, num_cells: int) -> "FittedTable":
-        """A table of which nothing is known yet."""
-        weights, variances, label_sums, label_shares = np.zeros((4, num_cells))
-        return cls(
-            weights=weights, variances=variances, label_sums=label_sums, label_shares=label_shares
-        )
+    @property
+    def num_values(self) -> int:
+        """Number of values that are told apart, the others among them as one."""
+        return len(self.counts)
 
-    def add_label_sums(self, noisy_sums: FloatArray, mean_weights: FloatArray) -> None:
-        """Averages in one more release of sums of the same cells, by inverse noise variance.
+    @property
+    def num_occurring(self) -> int:
+        """Number of values that rows have, as far as it is known."""
+        return int((self.counts >= _LEAST_ROWS).sum())
 
-        Args:
-          noisy_sums: [cells]: noisy sums of labels, in which each row had its weight.
-          mean_weights: [cells]: mean weight of the rows of each cell in that release.
-        """
-        # A release with weight a shows a * sum + noise, so noisy / a estimates the sum with noise
-        # variance proportional to 1 / a^2. The inverse-variance mean weighs it by a^2, which makes
-        # a^2 * noisy / a = a * noisy the term below, and the squares add up like shares.
-        total = self.label_shares * self.label_sums + mean_weights * noisy_sums
-        self.label_shares = self.label_shares + mean_weights**2
-        self.label_sums = total / self.known_label_shares()
+    @property
+    def source(self) -> tuple[str, int]:
+        """Role and place of the column; a coarse form has those of the column it is made of."""
+        return self.role, self.column
 
-    def known_label_shares(self) -> FloatArray:
-        """The shares, with a tiny positive number for cells that no row is in."""
-        return np.maximum(self.label_shares, _LEAST_SHARE)
+    @property
+    def identity(self) -> tuple[str, int, bool]:
+        """Key that tells a column from others and from its coarse form, whatever their names."""
+        return self.role, self.column, self.is_coarse
 
-    def noise_factors(self) -> FloatArray:
-        """Factor by which the noise on each mean exceeds the noise of the whole budget."""
-        factors: FloatArray = 1 / np.sqrt(self.known_label_shares())
-        return factors
+    def limited_counts(self, size: int) -> FloatArray:
+        """Number of rows of each value, if only the `size` first ranks are told apart."""
+        kept = self.counts[:size].copy()
+        kept[0] += self.counts[size:].sum()
+        return kept
+
+    def part(self, size: int) -> CellPart:
+        """The column as a part of a table that tells only the `size` first ranks apart."""
+        lookup = np.where(self.ranks < size, self.ranks, 0).astype(np.int32)
+        return CellPart(role=self.role, column=self.column, lookup=lookup, size=size)
+
+
+def public_values(name: str, column: int, raw_counts: NDArray[np.int64]) -> ColumnValues:
+    """Values of a public column: every value that occurs has its own rank.
+
+    Args:
+      name: Name of the column.
+      column: Place of the column among the public features.
+      raw_counts: [ids]: exact number of rows that have each id.
+
+    Privacy:
+      Counts of a public column are public; nothing else may be given here.
+    """
+    return _ranked(name, "public", column, raw_counts.astype(np.float64), least=_LEAST_ROWS)
+
+
+def sensitive_values(
+    name: str, column: int, noisy_counts: FloatArray, count_stddev: float
+) -> list[ColumnValues]:
+    """Values of a sensitive column by noisy counts and, if it has many, its coarse form.
+
+    Args:
+      name: Name of the column.
+      column: Place of the column among the sensitive features.
+      noisy_counts: [ids]: number of rows that have each id, with noise.
+      count_stddev: Standard deviation of the noise on each count.
+    """
+    if len(noisy_counts) <= _FEW_VALUES:
+        return [_ranked(name, "sensitive", column, noisy_counts, least=-np.inf)]
+    values = _ranked(name, "sensitive", column, noisy_counts, least=_KEPT_DEVIATIONS * count_stddev)
+    edges = [edge for edge in _CLASS_EDGES if edge > _CLEAR_DEVIATIONS * count_stddev]
+    classes = np.digitize(noisy_counts, edges).astype(np.int32)
+    rows = sum_by_cell(classes, np.maximum(noisy_counts, 0), len(edges) + 1)
+    coarse = ColumnValues(
+        name=f"frequency of {name}",
+        role="sensitive",
+        column=column,
+        ranks=classes,
+        counts=rows,
+        is_coarse=True,
+    )
+    return [values, coarse]
+
+
+def _ranked(name: str, role: str, column: int, counts: FloatArray, *, least: float) -> ColumnValues:
+    """Ranks the values whose counts exceed `least`; all others get rank 0."""
+    # A stable sort: equal counts keep the order of their ids on every machine.
+    order = np.argsort(-counts, kind="stable")
+    kept = order[counts[order] > least]
+    ranks = np.zeros(len(counts), np.int32)
+    ranks[kept] = np.arange(1, len(kept) + 1)
+    others = max(counts.sum() - counts[kept].sum(), 0.0)
+    return ColumnValues(
+        name=name,
+        role=role,
+        column=column,
+        ranks=ranks,
+        counts=np.maximum(np.concatenate([[others], counts[kept]]), 0.0),
+    )
 
 
 TableIdentity = tuple[tuple[str, int, bool], ...]
@@ -84,8 +162,6 @@ TableIdentity = tuple[tuple[str, int, bool], ...]
 _BINS_PER_E_FOLD = 4
 """Bins for each factor e of a size: cells whose sizes differ by less than about 28% are taken as
 alike, so that an expected gain is a sum over groups of cells and not over up to 2^18 of them."""
-_LEAST_ROWS = 0.5
-"""Values with fewer rows than this, by exact or noisy counts, are taken as not occurring."""
 _LEAST_NUMBER = 1e-12
 """Positive number that stands in for 0 before a logarithm or a division."""
 _CLEAR_EVIDENCE = 6.0

@@ -32,12 +32,13 @@ from tulle.errors import ConfigError
 from tulle.train.examples import ExampleSet
 from tulle.train.methods.mosaic.candidate_table import (
     CandidateTable,
-    FittedTable,
+    ColumnValues,
     TableIdentity,
     TableStages,
+    public_values,
+    sensitive_values,
 )
 from tulle.train.methods.mosaic.cell_model import CellModel, CellTable
-from tulle.train.methods.mosaic.cell_settings import STAGES, CellSettings
 from tulle.train.methods.mosaic.cell_sums import (
     LABEL_SENSITIVITY,
     ROW_SENSITIVITY,
@@ -45,10 +46,15 @@ from tulle.train.methods.mosaic.cell_sums import (
     PredictedRows,
     sum_by_cell,
 )
-from tulle.train.methods.mosaic.column_values import ColumnValues, public_values, sensitive_values
-from tulle.train.methods.mosaic.noise_shares import NoiseShares
-from tulle.train.methods.mosaic.share_allocation import RowRound, allocate_shares, wishes_of_tables
+from tulle.train.methods.mosaic.method import STAGES, CellSettings
+from tulle.train.methods.mosaic.noise_shares import (
+    NoiseShares,
+    RowRound,
+    allocate_shares,
+    wishes_of_tables,
+)
 from tulle.train.methods.mosaic.shrinkage import (
+    FittedTable,
     NoisyCells,
     further_changes,
     posterior_changes,

@@ -12,6 +12,7 @@ in b, and a normal approximation would be wrong for cells of few labels.
 
 A table that is known to tell something is fitted again from what is still unknown about each of
 its cells: `further_changes` starts from a normal prior with its own variance for each cell.
+`FittedTable` keeps what the sums of one table have shown so far.
 
 All of it is post-processing of noisy sums, so nothing here can cost privacy.
 """
@@ -74,6 +75,56 @@ _NORMAL_PART = 0.02
 """Weight of the normal prior in the learnt one, which keeps the tails from vanishing."""
 _CELLS_AT_A_TIME = 1 << 15
 """Cells that are handled together: a [cells, grid] array of float64 then takes 32 MB."""
+
+
+_LEAST_SHARE = 1e-15
+"""Share that stands in for 0 where a cell has no rows, so that nothing is divided by 0. The sum of
+such a cell then has noise so large that shrinkage ignores it."""
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class FittedTable:
+    """What is known about the cells of one table. All of it is post-processing of noisy sums."""
+
+    weights: FloatArray
+    """Change of log odds that the model adds for each cell."""
+    variances: FloatArray
+    """Posterior variance of the log odds of each cell: what is still unknown about it."""
+    label_sums: FloatArray
+    """Noisy sums of labels: the mean of all releases, as if rows had a weight of 1."""
+    label_shares: FloatArray
+    """Share of the noise budget that rows of each cell spent on these sums."""
+
+    @classmethod
+    def empty(cls, num_cells: int) -> "FittedTable":
+        """A table of which nothing is known yet."""
+        weights, variances, label_sums, label_shares = np.zeros((4, num_cells))
+        return cls(
+            weights=weights, variances=variances, label_sums=label_sums, label_shares=label_shares
+        )
+
+    def add_label_sums(self, noisy_sums: FloatArray, mean_weights: FloatArray) -> None:
+        """Averages in one more release of sums of the same cells, by inverse noise variance.
+
+        Args:
+          noisy_sums: [cells]: noisy sums of labels, in which each row had its weight.
+          mean_weights: [cells]: mean weight of the rows of each cell in that release.
+        """
+        # A release with weight a shows a * sum + noise, so noisy / a estimates the sum with noise
+        # variance proportional to 1 / a^2. The inverse-variance mean weighs it by a^2, which makes
+        # a^2 * noisy / a = a * noisy the term below, and the squares add up like shares.
+        total = self.label_shares * self.label_sums + mean_weights * noisy_sums
+        self.label_shares = self.label_shares + mean_weights**2
+        self.label_sums = total / self.known_label_shares()
+
+    def known_label_shares(self) -> FloatArray:
+        """The shares, with a tiny positive number for cells that no row is in."""
+        return np.maximum(self.label_shares, _LEAST_SHARE)
+
+    def noise_factors(self) -> FloatArray:
+        """Factor by which the noise on each mean exceeds the noise of the whole budget."""
+        factors: FloatArray = 1 / np.sqrt(self.known_label_shares())
+        return factors
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -16,10 +16,14 @@ from tulle.train.examples import ExampleSet, TrainingRows, shape_of
 from tulle.train.methods.dp_sgd import DpSgdConfig
 from tulle.train.methods.mosaic import cell_training
 from tulle.train.methods.mosaic.cell_model import CellModel
-from tulle.train.methods.mosaic.cell_settings import CellSettings, ScreeningParts, StageShares
 from tulle.train.methods.mosaic.cell_sums import RowColumns
 from tulle.train.methods.mosaic.cell_training import train_on_cells
-from tulle.train.methods.mosaic.method import MosaicConfig
+from tulle.train.methods.mosaic.method import (
+    CellSettings,
+    MosaicConfig,
+    ScreeningParts,
+    StageShares,
+)
 from tulle.train.methods.mosaic.noise_shares import NoiseShares
 from tulle.train.methods.mosaic.trained_cells import TrainedCells
 from tulle.train.run_context import Progress, RunContext

@@ -16,8 +16,7 @@ from tulle.privacy.plan import Status
 from tulle.privacy.toml_files import toml_text
 from tulle.privacy.units import Adjacency, Scope
 from tulle.train.methods.catalogue import method_data, method_from
-from tulle.train.methods.mosaic.cell_settings import CellSettings, StageShares
-from tulle.train.methods.mosaic.method import MosaicConfig
+from tulle.train.methods.mosaic.method import CellSettings, MosaicConfig, StageShares
 from tulle.train.methods.private_steps import check_shareable, tower_method
 from tulle.train.methods.train_plan import TrainPlan
 from tulle.train.settings.units import ExampleLevel, UserLevel
