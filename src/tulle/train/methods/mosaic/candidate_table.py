@@ -28,7 +28,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tulle.train.methods.mosaic.cell_model import CellPart
-from tulle.train.methods.mosaic.cell_sums import sum_by_cell
 from tulle.train.methods.mosaic.method import CellSettings
 
 FloatArray = NDArray[np.float64]
@@ -128,7 +127,7 @@ def sensitive_values(
     values = _ranked(name, "sensitive", column, noisy_counts, least=_KEPT_DEVIATIONS * count_stddev)
     edges = [edge for edge in _CLASS_EDGES if edge > _CLEAR_DEVIATIONS * count_stddev]
     classes = np.digitize(noisy_counts, edges).astype(np.int32)
-    rows = sum_by_cell(classes, np.maximum(noisy_counts, 0), len(edges) + 1)
+    rows = _sums(classes, np.maximum(noisy_counts, 0), len(edges) + 1)
     coarse = ColumnValues(
         name=f"frequency of {name}",
         role="sensitive",
@@ -364,19 +363,24 @@ def _binned(values: FloatArray, times: FloatArray) -> tuple[FloatArray, FloatArr
     if values.size == 0:
         return np.zeros(1), np.zeros(1)
     places = _alike(values)
-    numbers = sum_by_cell(places, times)
-    return sum_by_cell(places, values * times) / np.maximum(numbers, _LEAST_NUMBER), numbers
+    numbers = _sums(places, times)
+    return _sums(places, values * times) / np.maximum(numbers, _LEAST_NUMBER), numbers
 
 
 def _grouped(cells: CellSizes) -> CellSizes:
     """Merges cells of about the same size and variance into one entry."""
     places = _alike(cells.rows, cells.variances)
-    numbers = sum_by_cell(places, cells.numbers)
+    numbers = _sums(places, cells.numbers)
     return CellSizes(
-        rows=sum_by_cell(places, cells.rows) / numbers,
-        variances=sum_by_cell(places, cells.variances) / numbers,
+        rows=_sums(places, cells.rows) / numbers,
+        variances=_sums(places, cells.variances) / numbers,
         numbers=numbers,
     )
+
+
+def _sums(places: NDArray[np.integer], values: FloatArray, num_places: int = 0) -> FloatArray:
+    """The sum of the values of each place. All of them are public or noisy."""
+    return np.bincount(places, values, minlength=num_places).astype(np.float64)
 
 
 def _alike(*values: FloatArray) -> NDArray[np.int64]:

@@ -1,31 +1,32 @@
-"""The sensitive rows of a run, and their raw sums over the cells of a table with its sensitivity.
+"""The sensitive rows of a run, and their exact sums over the cells of a table.
 
 `RowColumns` and `PredictedRows` hold the columns, labels and present predictions of the training
 rows. `label_sums` and `row_sums` add them up by cell, each row with a weight. Nothing here is
 released: noise is added by `noise_shares`.
 
+All of it is whole numbers, so that a sum is the same in whatever order its rows come, in one piece
+or in many, and in every engine that adds whole numbers:
+
+- Log odds are steps of 2^-12. So are the bias and the weights of the model: the log odds of a row
+  are a sum of steps, and its probability is looked up in one public table (`probabilities`).
+- Probabilities are parts of 2^30.
+- Weights of rows are steps of the noise (`noise_shares`), at most 2^30 of them.
+- A row adds (weight * probability) >> 30 steps: the product rounded down.
+
 While only public columns have been used, cells, weights and predictions are public, and the unit
 is one label. A label that changes moves one sum of labels in each table, by the weight of its row.
 
 Afterwards the unit is a row with its sensitive columns, and its cell and its prediction p change
-with it. A row of weight a and label y adds a v to its cell, with v = (w (y - p), w p) and
-w = min(1, c / p). The proof that c = (sqrt(3) - 1) / 2 bounds the distance by sqrt(2):
-
-- For y = 1 the norm of v is at most 1: sqrt((1 - p)^2 + p^2) up to p = c, and no more beyond.
-- For y = 0 the norm of v is at most c sqrt(2), since w p is at most c.
-- The product of v and v' of two rows with equal labels is not negative. With different labels it
-  is at least -c.
-- Say the squares of the weights of a row in all tables of a round add up to at most 1, and so do
-  those of the row that takes its place. With equal labels the squared distance over all tables
-  together is at most the sum of a^2 + a'^2, which is 2. With different labels it is at most the
-  sum of a^2 + 2 c^2 a'^2 + 2 c a a', which by Cauchy and Schwarz is at most 1 + 2 c^2 + 2 c = 2.
-
-Without w, a row with y = 0 and p = 1 that takes the place of one with y = 1 and p = 0 would be
-sqrt(5) away. See docs/theory/mosaic.md.
+with it. A row of weight a and label y adds (y U - Q, Q) to its cell, with U = floor(a u),
+Q = floor(a min(p, c)) and u = min(1, c / p). Let c be at most (sqrt(3) - 1) / 2. The distance of
+two such rows is then at most sqrt(2) times their weight, over all tables of a round together. The
+proof (docs/theory/mosaic.md) needs nothing of the roundings but 0 <= Q <= U <= a and Q <= c a.
 """
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,10 @@ from tulle.train.examples import ExampleSet
 from tulle.train.methods.mosaic.cell_model import CellPart, cells_of_rows
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+Cells = NDArray[np.int64]
+Weights = IntArray | np.int64
+"""Weight of each row in steps of the noise, or the one weight that all rows have."""
 
 LABEL_SENSITIVITY = 1.0
 """L2 sensitivity of sums of labels over all tables of a round of share 1, if a label is replaced
@@ -42,43 +47,99 @@ and cells, weights and predictions are public."""
 ROW_SENSITIVITY = math.sqrt(2.0)
 """L2 sensitivity of sums of residuals and predictions over all tables of a round of share 1, if a
 row is replaced. The same bounds counts of one column's values: one count falls, one rises."""
-MOST_PREDICTED = (math.sqrt(3.0) - 1.0) / 2.0
-"""The c of the proof: rows that are predicted to have label 1 with a higher probability than this
-count less. It is the positive root of 1 + 2 c^2 + 2 c = 2, the largest c that the bound allows."""
+
+MAX_ROWS = 1 << 30
+"""Most rows of a run. A sum of so many terms of at most `_MAX_TERM` is at most 2^62, which with its
+noise fits 64 bits; more rows are refused before anything is summed."""
+PROBABILITY_BITS = 30
+"""Probabilities are parts of 2^30: one part in a billion. Times a weight they stay below 2^62."""
+MOST_PREDICTED = (math.isqrt(3 << 2 * PROBABILITY_BITS) - (1 << PROBABILITY_BITS)) // 2
+"""The c of the proof in parts of 2^30, rounded down: rows that are predicted to have label 1 with a
+higher probability count less. c is the positive root of 1 + 2 c^2 + 2 c = 2, the largest number
+that the bound allows."""
+LOG_ODDS_BITS = 12
+"""Log odds are steps of 2^-12 = 0.00024. A cell whose log odds are known that well has more than a
+hundred million rows."""
+_MOST_LOG_ODDS = 16 << LOG_ODDS_BITS
+"""Largest absolute log odds of a prediction, in steps: probabilities stay 1e-7 from
+0 and 1."""
+_SQUARE_BITS = 10
+"""Bits of a typical weight that its square is computed of: enough for the variance of a sum."""
+_MAX_TERM = 1 << 32
+"""Largest absolute number that one row adds to a sum."""
+_LEAST_PIECE = 1 << 16
+"""Rows that are worked on together, so that what is computed for them stays in the cache."""
+_ROWS_AT_A_TIME = 1 << 21
+"""Rows that are added up as floats: 2^21 whole numbers of at most 2^32 stay within 2^53, below
+which floats add whole numbers exactly. Pieces are added up as 64-bit integers."""
+
+
+class Probabilities(NamedTuple):
+    """What predictions look up by log odds, in parts of 2^30; the place is steps + `most`."""
+
+    predicted: IntArray
+    """Probability p of label 1."""
+    capped: IntArray
+    """min(p, c): what a row adds to the sum of predictions."""
+    factors: IntArray
+    """u = min(1, c / p), rounded down: what a row of label 1 adds to the sum of labels."""
+    most: int = _MOST_LOG_ODDS
+    """Largest steps of log odds; those beyond count as this many."""
+
+
+@functools.cache
+def probabilities() -> Probabilities:
+    """The public table of all probabilities that a prediction can have."""
+    steps = np.arange(-_MOST_LOG_ODDS, _MOST_LOG_ODDS + 1)
+    chances = 1 / (1 + np.exp(-np.ldexp(steps.astype(np.float64), -LOG_ODDS_BITS)))
+    predicted = np.rint(np.ldexp(chances, PROBABILITY_BITS)).astype(np.int64)
+    capped = np.minimum(predicted, MOST_PREDICTED)
+    # 2^30 up to p = c, rounded down beyond; never below `capped`, as the proof needs Q <= U.
+    factors = (capped << PROBABILITY_BITS) // predicted
+    return Probabilities(predicted, capped, factors)
+
+
+def log_odds_steps(log_odds: FloatArray | float) -> NDArray[np.int32]:
+    """The nearest whole number of steps of each log odds."""
+    steps: NDArray[np.int32] = np.rint(np.ldexp(log_odds, LOG_ODDS_BITS)).astype(np.int32)
+    return steps
 
 
 def label_sums(
-    cells: NDArray[np.int64], labels: FloatArray, weights: FloatArray, num_cells: int
-) -> FloatArray:
-    """Raw sums of the labels of each cell, of weighted rows.
+    cells: Cells, labels: NDArray[np.int8], weights: Weights, num_cells: int
+) -> IntArray:
+    """Raw sums of the labels of each cell, of weighted rows, in steps.
 
     Args:
       cells: [rows]: cell of each row.
       labels: [rows]: labels, each 0 or 1.
-      weights: [rows]: weight of each row.
+      weights: Weights of the rows, in steps.
       num_cells: Number of cells of the table.
 
     Privacy:
       Unit: the label of one row, replaced; cells and weights are public. L2 sensitivity: the
       weight of the row. Nothing is released here.
     """
-    return sum_by_cell(cells, weights * labels, num_cells)
+    sums = np.zeros(num_cells, np.int64)
+    for rows in pieces_of_rows(len(cells), num_cells):
+        sums += exact_sums(cells[rows], _of_rows(weights, rows) * labels[rows], num_cells)
+    return sums
 
 
 def row_sums(
-    cells: NDArray[np.int64],
-    labels: FloatArray,
-    predictions: FloatArray,
-    weights: FloatArray,
+    cells: Cells,
+    labels: NDArray[np.int8],
+    log_odds: NDArray[np.int32],
+    weights: Weights,
     num_cells: int,
-) -> FloatArray:
-    """Raw residuals and raw predictions of each cell, of weighted rows, as [2, cells].
+) -> IntArray:
+    """Raw residuals and raw predictions of each cell, of weighted rows, as [2, cells] in steps.
 
     Args:
       cells: [rows]: cell of each row.
       labels: [rows]: labels, each 0 or 1.
-      predictions: [rows]: predicted probability of label 1.
-      weights: [rows]: weight of each row.
+      log_odds: [rows]: predicted log odds of label 1, in steps.
+      weights: Weights of the rows, in steps.
       num_cells: Number of cells of the table.
 
     Privacy:
@@ -87,31 +148,69 @@ def row_sums(
       whatever is predicted. Over several tables: sqrt(2), if squares of the weights of each row
       add up to at most 1. Nothing is released here.
     """
-    # The sensitivity holds for probabilities. NaN or a number outside [0, 1] would show through
-    # any noise, so it is made a probability here rather than trusted.
-    chances = np.clip(np.nan_to_num(predictions, nan=0.0), 0.0, 1.0)
-    likely = weights * likely_row_weights(chances)
-    weighted = likely * chances
-    residuals = sum_by_cell(cells, likely * labels - weighted, num_cells)
-    return np.stack([residuals, sum_by_cell(cells, weighted, num_cells)])
+    table, sums = probabilities(), np.zeros((2, num_cells), np.int64)
+    for rows in pieces_of_rows(len(cells), num_cells):
+        places, own = _places(log_odds[rows]), _of_rows(weights, rows)
+        predicted = own * table.capped[places]
+        predicted >>= PROBABILITY_BITS
+        residuals = own * table.factors[places]
+        residuals >>= PROBABILITY_BITS
+        residuals *= labels[rows]
+        residuals -= predicted
+        sums[0] += exact_sums(cells[rows], residuals, num_cells)
+        sums[1] += exact_sums(cells[rows], predicted, num_cells)
+    return sums
 
 
-def likely_row_weights(predictions: FloatArray) -> FloatArray:
-    """Factor w = min(1, c / p) of each row, for predictions p."""
-    # 1e-300 stands in for p = 0: the quotient is then far above 1 and the minimum is 1.
-    return np.minimum(1.0, MOST_PREDICTED / np.maximum(predictions, 1e-300))
-
-
-def sum_by_cell(cells: NDArray[np.integer], values: FloatArray, num_cells: int = 0) -> FloatArray:
-    """The sum of the values of each cell.
+def exact_sums(cells: Cells, terms: IntArray, num_cells: int) -> IntArray:
+    """The exact sum of the terms of each cell, whatever the order of the rows.
 
     Args:
       cells: [rows]: cell of each row.
-      values: [rows]: what is added up.
-      num_cells: Least length of the result. Cells beyond the last one that occurs have a sum of 0.
+      terms: [rows]: whole numbers, none beyond 2^32 in size.
+      num_cells: Number of cells of the table.
+
+    Raises:
+      DataError: There are terms that floats would round or 64 bits could not hold.
     """
-    sums: FloatArray = np.bincount(cells, values, minlength=num_cells).astype(np.float64)
+    if terms.dtype != np.int64 or not (
+        len(terms) <= MAX_ROWS
+        and terms.min(initial=0) >= -_MAX_TERM
+        and terms.max(initial=0) <= _MAX_TERM
+    ):
+        raise DataError(
+            f"exact sums are of at most {MAX_ROWS:,} whole numbers of at most 2^32; "
+            "train on fewer rows."
+        )
+    sums = np.zeros(num_cells, np.int64)
+    for start in range(0, len(terms), _ROWS_AT_A_TIME):
+        rows = slice(start, start + _ROWS_AT_A_TIME)
+        sums += np.bincount(cells[rows], terms[rows], minlength=num_cells).astype(np.int64)
     return sums
+
+
+def pieces_of_rows(num_rows: int, num_cells: int = 0) -> Iterator[slice]:
+    """Pieces of the rows that are small enough for the cache and no smaller than the table.
+
+    Args:
+      num_rows: Number of all rows.
+      num_cells: Number of cells that are added up after each piece.
+    """
+    size = min(max(_LEAST_PIECE, num_cells), _ROWS_AT_A_TIME)
+    for start in range(0, num_rows, size):
+        yield slice(start, start + size)
+
+
+def _of_rows(weights: Weights, rows: slice) -> Weights:
+    """The weights of some rows."""
+    return weights[rows] if isinstance(weights, np.ndarray) else weights
+
+
+def _places(log_odds: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Places of log odds in the table of probabilities."""
+    places: NDArray[np.int32] = np.clip(log_odds, -_MOST_LOG_ODDS, _MOST_LOG_ODDS)
+    places += np.int32(_MOST_LOG_ODDS)
+    return places
 
 
 class RowColumns:
@@ -128,16 +227,6 @@ class RowColumns:
             self._columns[key] = self._read(role, column)
         return self._columns[key]
 
-    def raw_counts(self, role: str, column: int, num_ids: int) -> NDArray[np.int64]:
-        """Number of rows that have each id of a feature.
-
-        Args:
-          role: 'public' or 'sensitive'.
-          column: Place of the column among the features of that role.
-          num_ids: Number of ids of the feature.
-        """
-        return np.bincount(self.ids(role, column), minlength=num_ids)
-
     def _read(self, role: str, column: int) -> NDArray[np.int32]:
         examples = self._examples
         ids = examples.public_features if role == "public" else examples.sensitive_features
@@ -145,13 +234,6 @@ class RowColumns:
             raise DataError("the sensitive columns of these rows are out of reach.")
         chosen = ids[:, column] if examples.rows is None else ids[examples.rows, column]
         return np.ascontiguousarray(chosen)
-
-
-Cells = NDArray[np.int64]
-
-_MOST_LOG_ODDS = 30.0
-"""Largest absolute log odds of a row: probabilities stay about 1e-13 away from 0 and 1, and the
-exponential cannot overflow however many tables add to a row."""
 
 
 class PredictedRows:
@@ -164,10 +246,14 @@ class PredictedRows:
         # noise. An id beyond those of its feature would change how many cells there are, or fall
         # into the cell of another id.
         examples.check()
-        self._labels = examples.labels.astype(np.float64)
+        if examples.num_rows > MAX_ROWS:
+            raise DataError(
+                f"the training data have {examples.num_rows:,} rows; sums of 64 bits hold at most "
+                f"{MAX_ROWS:,}. Train on fewer rows."
+            )
+        self._labels = examples.labels.astype(np.int8)
         self._columns = RowColumns(examples)
-        self._log_odds = np.zeros(len(self._labels))
-        self._predictions = np.full(len(self._labels), 0.5)
+        self._log_odds = np.zeros(len(self._labels), np.int32)
 
     @property
     def num_rows(self) -> int:
@@ -195,14 +281,14 @@ class PredictedRows:
           Unit: one row, replaced. L2 sensitivity: sqrt(2) for a sensitive column; counts of a
           public column are public. Nothing is released here.
         """
-        return self._columns.raw_counts(role, column, num_ids)
+        return np.bincount(self._columns.ids(role, column), minlength=num_ids)
 
-    def raw_label_sums(self, cells: Cells, weights: FloatArray, num_cells: int) -> FloatArray:
-        """Raw sums of the labels of each cell, of weighted rows.
+    def raw_label_sums(self, cells: Cells, weights: Weights, num_cells: int) -> IntArray:
+        """Raw sums of the labels of each cell, of weighted rows, in steps.
 
         Args:
           cells: [rows]: cell of each row.
-          weights: [rows]: weight of each row.
+          weights: Weights of the rows, in steps.
           num_cells: Number of cells of the table.
 
         Privacy:
@@ -210,40 +296,55 @@ class PredictedRows:
         """
         return label_sums(cells, self._labels, weights, num_cells)
 
-    def raw_row_sums(self, cells: Cells, weights: FloatArray, num_cells: int) -> FloatArray:
+    def raw_row_sums(self, cells: Cells, weights: Weights, num_cells: int) -> IntArray:
         """Raw sums of residuals and of predictions of each cell, of weighted rows, as [2, cells].
 
         Args:
           cells: [rows]: cell of each row.
-          weights: [rows]: weight of each row.
+          weights: Weights of the rows, in steps.
           num_cells: Number of cells of the table.
 
         Privacy:
           The same as for `row_sums`.
         """
-        return row_sums(cells, self._labels, self._predictions, weights, num_cells)
+        return row_sums(cells, self._labels, self._log_odds, weights, num_cells)
 
     def predicted(
-        self, cells: Cells, weights: FloatArray, num_cells: int
-    ) -> tuple[FloatArray, FloatArray]:
+        self, cells: Cells, weights: Weights, typical_weights: FloatArray
+    ) -> tuple[IntArray, FloatArray]:
         """Sums of predictions over each cell: with the weights of rows, and with their squares.
 
         Args:
           cells: [rows]: cell of each row.
-          weights: [rows]: weight of each row.
-          num_cells: Number of cells of the table.
+          weights: Weights of the rows in steps, none of them above 2^31.
+          typical_weights: [cells]: mean weight of the rows of each cell in steps, about.
+
+        Returns:
+          The sums in steps and in squared steps. Those of squares are rounded to some 10 bits.
 
         Privacy:
           Public as long as the model has used public columns alone; raw and sensitive afterwards.
         """
-        weighted = weights * self._predictions
-        return (
-            sum_by_cell(cells, weighted, num_cells),
-            sum_by_cell(cells, weights * weighted, num_cells),
-        )
+        num_cells = len(typical_weights)
+        sums, squared_sums = np.zeros((2, num_cells), np.int64)
+        # Weights go over many powers of ten, but not within a cell: its typical one fixes the unit.
+        shifts = np.frexp(typical_weights)[1].astype(np.int64) - _SQUARE_BITS
+        down, up = np.maximum(shifts, 0), np.maximum(-shifts, 0)
+        for rows in pieces_of_rows(len(cells), num_cells):
+            own, its_cells = _of_rows(weights, rows), cells[rows]
+            # Nothing here is hidden by noise, so products may be rounded to the nearest step.
+            weighted = own * probabilities().predicted[_places(self._log_odds[rows])]
+            weighted += 1 << (PROBABILITY_BITS - 1)
+            weighted >>= PROBABILITY_BITS
+            sums += exact_sums(its_cells, weighted, num_cells)
+            squares = (own >> down[its_cells]) << up[its_cells]
+            np.minimum(squares, _MAX_TERM >> 1, out=squares)
+            squares *= weighted
+            squares >>= _SQUARE_BITS
+            np.minimum(squares, _MAX_TERM, out=squares)
+            squared_sums += exact_sums(its_cells, squares, num_cells)
+        return sums, np.ldexp(squared_sums.astype(np.float64), shifts + _SQUARE_BITS)
 
-    def add(self, change: FloatArray | float) -> None:
-        """Adds to the log odds of each row, or of all rows, and predicts anew."""
-        self._log_odds += change
-        np.clip(self._log_odds, -_MOST_LOG_ODDS, _MOST_LOG_ODDS, out=self._log_odds)
-        self._predictions = 1 / (1 + np.exp(-self._log_odds))
+    def add(self, steps: NDArray[np.int32] | int) -> None:
+        """Adds steps to the log odds of each row, or of all rows."""
+        self._log_odds += np.int32(steps) if isinstance(steps, int) else steps

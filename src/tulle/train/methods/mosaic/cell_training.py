@@ -21,6 +21,7 @@ Everything but the raw sums follows from what was released before, which the pri
 (docs/theory/mosaic.md).
 """
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -41,24 +42,30 @@ from tulle.train.methods.mosaic.candidate_table import (
 from tulle.train.methods.mosaic.cell_model import CellModel, CellTable
 from tulle.train.methods.mosaic.cell_sums import (
     LABEL_SENSITIVITY,
+    LOG_ODDS_BITS,
     ROW_SENSITIVITY,
     Cells,
     PredictedRows,
-    sum_by_cell,
+    exact_sums,
+    log_odds_steps,
 )
 from tulle.train.methods.mosaic.method import STAGES, CellSettings
-from tulle.train.methods.mosaic.noise_shares import (
-    NoiseShares,
+from tulle.train.methods.mosaic.noise_shares import NoiseShares
+from tulle.train.methods.mosaic.share_allocation import (
     RowRound,
     allocate_shares,
+    mixed_weights,
     wishes_of_tables,
 )
 from tulle.train.methods.mosaic.shrinkage import (
     FittedTable,
     NoisyCells,
     further_changes,
+    level_change,
+    likely_rows,
     posterior_changes,
     unknown_variances,
+    unweighted_variance,
 )
 from tulle.train.run_context import Progress, RunContext, SpeedMeter
 
@@ -74,19 +81,14 @@ _RATES = (1e-3, 0.6)
 make it negative or above 1, and the log odds would not be finite."""
 _TINY = 1e-12
 """Positive number that stands in for 0 in denominators."""
-_CLEAR_DEVIATIONS = 3.0
-"""Standard deviations of noise above which a cell's sum of predictions is trusted to tell how many
-rows the cell has."""
-_MOST_LEVEL_CHANGE = 1.0
-"""Largest change of all log odds by the last correction of the level."""
 _LEVEL_ERROR = 0.005
 """Standard deviation, at sensitivity 1, that a run aims at for the noise on the rate of labels."""
 _MOST_LEVEL_SHARE = 0.05
 """Largest share that one release of the level takes to reach `_LEVEL_ERROR`. Where rows are so few
 that it would need more, the level is less exact."""
 _WHOLE = 1 - 1e-8
-"""Fraction of the remaining budget that a stage may spend. The rest absorbs floating-point error
-and the reserve of 1e-9 that `NoiseShares.for_rows` takes, so that shares never exceed 1 in sum."""
+"""Fraction of the remaining budget that a stage may spend. The rest absorbs the rounding of float
+shares, so that none is refused for being more than is left."""
 
 
 def train_on_cells(examples: ExampleSet, plan: "TrainPlan", context: RunContext) -> CellModel:
@@ -145,7 +147,7 @@ class _CellTraining:
         self._public = self._public_columns()
         self._sensitive: list[ColumnValues] = []
         self._rate = self._first_rate()
-        self._bias = math.log(self._rate / (1 - self._rate))
+        self._bias = int(log_odds_steps(math.log(self._rate / (1 - self._rate))))
         self._rows.add(self._bias)
 
     def stages(self) -> list[str]:
@@ -204,25 +206,33 @@ class _CellTraining:
         """
         residuals, predicted = self._last_level()
         tables = tuple(
-            CellTable(parts=table.parts, weights=fitted.weights.astype(np.float32))
+            # Exact: steps of log odds are small whole numbers, and their size a power of two.
+            CellTable(
+                parts=table.parts,
+                weights=np.ldexp(fitted.weights.astype(np.float32), -LOG_ODDS_BITS),
+            )
             for table, fitted in self._fitted.values()
             if fitted.weights.any()
         )
         stddev = self._shares.stddev(self._level_share, self._sensitivity)
-        change = _level_change(residuals, stddev, max(predicted, 1.0) * (1 - self._rate))
-        return CellModel(bias=self._bias + change, tables=tables)
+        change = level_change(residuals, stddev, max(predicted, 1.0) * (1 - self._rate))
+        bias = math.ldexp(self._bias + int(log_odds_steps(change)), -LOG_ODDS_BITS)
+        return CellModel(bias=bias, tables=tables)
 
     def _last_level(self) -> tuple[float, float]:
         """Noisy sums of residuals and predictions of all rows; predictions are exact if public."""
-        cells, ones, share = self._rows.one_cell, np.ones(self._rows.num_rows), self._level_share
+        cells = self._rows.one_cell
         if self._reads_sensitive:
-            raw = self._rows.raw_row_sums(cells, ones, 1)
-            noisy = self._shares.release(raw, sensitivity=ROW_SENSITIVITY, share=share)
+            noisy = self._shares.release(
+                lambda weight: self._rows.raw_row_sums(cells, weight, 1),
+                sensitivity=ROW_SENSITIVITY,
+                share=self._level_share,
+            )
             return float(noisy[0, 0]), float(noisy[1, 0])
-        raw = self._rows.raw_label_sums(cells, ones, 1)
-        labels = self._shares.release(raw, sensitivity=LABEL_SENSITIVITY, share=share)
-        predicted, _ = self._rows.predicted(cells, ones, 1)
-        return float(labels[0] - predicted[0]), float(predicted[0])
+        one = 1 << self._shares.weight_bits
+        sums, _ = self._rows.predicted(cells, np.int64(one), np.array([float(one)]))
+        predicted = int(sums[0]) / one
+        return self._noisy_num_labels() - predicted, predicted
 
     def _fit_labels(
         self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
@@ -234,10 +244,10 @@ class _CellTraining:
             self._rows.add(-fitted.weights[cells])
         noisy = self._noisy_labels(table, fitted, cells, row_round)
         changes = posterior_changes(noisy, least_evidence=self._settings.least_evidence)
-        fitted.weights = changes.log_odds
+        fitted.weights = log_odds_steps(changes.log_odds)
         fitted.variances = unknown_variances(changes.spread**2, noisy)
         if changes.spread > 0:
-            self._rows.add(changes.log_odds[cells])
+            self._rows.add(fitted.weights[cells])
         variance = np.square(noisy.residual_stddev)
         rows = noisy.predicted / self._rate
         table.note_spread(changes.spread, variance, self._rate, rows=rows)
@@ -250,8 +260,8 @@ class _CellTraining:
         noisy = self._noisy_rows(table, cells, row_round)
         changes = posterior_changes(noisy, least_evidence=self._settings.least_evidence)
         fitted.variances = unknown_variances(changes.spread**2, noisy)
-        rows = _likely_rows(noisy, table.cells.rows)
-        table.note_spread(changes.spread, _unweighted_variance(noisy), self._rate, rows=rows)
+        rows = likely_rows(noisy, table.cells.rows)
+        table.note_spread(changes.spread, unweighted_variance(noisy), self._rate, rows=rows)
         self._add(table, fitted, cells, changes.log_odds)
 
     def _fit_further(
@@ -263,7 +273,7 @@ class _CellTraining:
         noisy = self._noisy_rows(table, cells, row_round)
         log_odds, scale = further_changes(noisy, fitted.variances)
         fitted.variances = unknown_variances(scale * fitted.variances, noisy)
-        table.note_again(scale, _unweighted_variance(noisy), self._rate)
+        table.note_again(scale, unweighted_variance(noisy), self._rate)
         self._add(table, fitted, cells, log_odds)
 
     def _add(
@@ -275,35 +285,41 @@ class _CellTraining:
     ) -> None:
         """Adds changes of log odds, one for each cell, to the table and to its rows."""
         if log_odds.any():
-            fitted.weights = fitted.weights + log_odds
-            self._rows.add(log_odds[cells])
+            steps = log_odds_steps(log_odds)
+            fitted.weights = fitted.weights + steps
+            self._rows.add(steps[cells])
             table.realised_gain += _gain(self._rate * table.cells.rows, log_odds)
 
     def _noisy_labels(
         self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
     ) -> NoisyCells:
         """Noisy sums of labels, averaged with earlier releases; predictions are public."""
-        size = table.num_cells
+        size, step = table.num_cells, self._shares.step
+        weights = row_round.weights(table, cells)
         released = row_round.release(
-            table,
-            cells,
-            lambda weights: self._rows.raw_label_sums(cells, weights, size),
+            lambda weights: self._rows.raw_label_sums(cells, weights, size), weights=weights
         )
         # Cells are public here, and so is how much their rows weigh.
         counts = np.maximum(np.bincount(cells, minlength=size), 1)
-        weights = row_round.weights(table, cells)
-        means = sum_by_cell(cells, weights, size) / counts
-        fitted.add_label_sums(released, means)
+        means = step * exact_sums(cells, weights, size) / counts
+        fitted.add_label_sums(step * released.astype(np.float64), means)
         # `add_label_sums` takes a mean over releases. The exact sum of predictions that is compared
         # with it must have each row at the same mean of its weights, which over the releases is
         # sum(means * weights) / sum(means^2).
-        weights *= means[cells]
         rounds = self._label_rounds.setdefault(table.identity, [])
-        for earlier, its_means in rounds:
-            weights += its_means[cells] * earlier.weights(table, cells)
         rounds.append((row_round, means))
-        weights /= fitted.known_label_shares()[cells]
-        predicted, squares = self._rows.predicted(cells, weights, size)
+        largest = np.maximum.reduce([its_means for _, its_means in rounds])
+        if len(rounds) > 1:
+            weights = mixed_weights(
+                cells,
+                (
+                    (its_means / np.maximum(largest, _TINY), one.weights(table, cells))
+                    for one, its_means in rounds
+                ),
+            )
+        sums, squares = self._rows.predicted(cells, weights, largest / step)
+        unit = step * largest / fitted.known_label_shares()
+        predicted, squares = unit * sums, unit**2 * squares
         return NoisyCells(
             residuals=fitted.label_sums - predicted,
             predicted=predicted,
@@ -315,10 +331,10 @@ class _CellTraining:
 
     def _noisy_rows(self, table: CandidateTable, cells: Cells, row_round: RowRound) -> NoisyCells:
         """Noisy sums of residuals and of predictions."""
-        residuals, predicted = row_round.release(
-            table,
-            cells,
+        step = self._shares.step
+        residuals, predicted = step * row_round.release(
             lambda weights: self._rows.raw_row_sums(cells, weights, table.num_cells),
+            weights=row_round.weights(table, cells),
         )
         # Weights of rows hold the share, so the noise is that of the whole budget. The true mean
         # weight of a cell is sensitive here; a guess from noisy numbers stands in for it.
@@ -328,7 +344,7 @@ class _CellTraining:
             predicted=predicted,
             residual_stddev=stddev,
             predicted_stddev=stddev,
-            row_weights=row_round.typical_weights(table),
+            row_weights=step * row_round.typical_steps(table),
             rate=self._rate,
         )
 
@@ -353,7 +369,7 @@ class _CellTraining:
             rate=self._rate,
             num_steps=self._settings.row_steps,
         )
-        totals = np.zeros(self._rows.num_rows)
+        totals = np.zeros(self._rows.num_rows, np.int64)
         for table in names:
             totals += wishes[table.identity].wanted[self._rows.cells(table.parts)]
         shares = self._shares.for_rows(
@@ -429,10 +445,16 @@ class _CellTraining:
 
     def _first_rate(self) -> float:
         """The overall rate of labels, released with noise."""
-        ones = np.ones(self._rows.num_rows)
-        raw = self._rows.raw_label_sums(self._rows.one_cell, ones, 1)
-        noisy = self._shares.release(raw, sensitivity=LABEL_SENSITIVITY, share=self._level_share)
-        return float(np.clip(noisy[0] / self._rows.num_rows, *_RATES))
+        return float(np.clip(self._noisy_num_labels() / self._rows.num_rows, *_RATES))
+
+    def _noisy_num_labels(self) -> float:
+        """Noisy number of rows with label 1."""
+        noisy = self._shares.release(
+            lambda weight: self._rows.raw_label_sums(self._rows.one_cell, weight, 1),
+            sensitivity=LABEL_SENSITIVITY,
+            share=self._level_share,
+        )
+        return float(noisy[0])
 
     def _public_columns(self) -> list[ColumnValues]:
         return [
@@ -449,8 +471,10 @@ class _CellTraining:
         share = self._count_share
         stddev = self._shares.stddev(share, ROW_SENSITIVITY)
         for column, (name, num_ids) in enumerate(self._named("sensitive")):
-            raw = self._rows.raw_counts("sensitive", column, num_ids).astype(np.float64)
-            noisy = self._shares.release(raw, sensitivity=ROW_SENSITIVITY, share=share)
+            raw = self._rows.raw_counts("sensitive", column, num_ids)
+            noisy = self._shares.release(
+                functools.partial(np.multiply, raw), sensitivity=ROW_SENSITIVITY, share=share
+            )
             self._sensitive += sensitive_values(name, column, noisy, stddev)
 
     def _named(self, role: str) -> list[tuple[str, int]]:
@@ -461,35 +485,3 @@ class _CellTraining:
 def _gain(predicted: FloatArray, log_odds: FloatArray) -> float:
     """Nats of log loss that changes of log odds are thought to gain, to second order."""
     return 0.5 * float(np.maximum(predicted, 0) @ log_odds**2)
-
-
-def _unweighted_variance(noisy: NoisyCells) -> FloatArray:
-    """Variance of the noise on each cell, as if its rows had a weight of 1."""
-    return np.square(noisy.residual_stddev / noisy.row_weights)
-
-
-def _likely_rows(noisy: NoisyCells, guessed: FloatArray) -> FloatArray:
-    """Number of rows of each cell: by its noisy sum if that is clear, else at most the guess.
-
-    Args:
-      noisy: Noisy sums of the cells.
-      guessed: [cells]: number of rows of each cell as it was guessed before.
-    """
-    # The largest of many noisy sums over empty cells would pass for cells full of rows, hence the
-    # limit.
-    found = np.maximum(noisy.predicted, 0) / noisy.row_weights / noisy.rate
-    is_clear = noisy.predicted > _CLEAR_DEVIATIONS * noisy.predicted_stddev
-    return np.where(is_clear, found, np.minimum(found, guessed))
-
-
-def _level_change(residual: float, stddev: float, slope: float) -> float:
-    """Change of all log odds that corrects the level, shrunk by positive-part James-Stein.
-
-    Args:
-      residual: Noisy sum of labels less predictions of all rows.
-      stddev: Standard deviation of the noise on it.
-      slope: Change of the sum of predictions for each unit of log odds.
-    """
-    change, error = residual / slope, stddev / slope
-    kept = max(0.0, 1 - (error / change) ** 2) if change else 0.0
-    return max(-_MOST_LEVEL_CHANGE, min(_MOST_LEVEL_CHANGE, kept * change))

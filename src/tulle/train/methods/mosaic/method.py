@@ -22,7 +22,7 @@ from tulle.privacy.fields import canonical_json, check_count, check_finite
 from tulle.privacy.plan import Bound
 from tulle.train.methods.method import Method, PlanWords, Target, Trained, check_kinds, enforced
 from tulle.train.methods.mosaic.cell_sums import LABEL_SENSITIVITY, ROW_SENSITIVITY
-from tulle.train.settings.step_mechanism import FLOATING_POINT, StepSampler
+from tulle.train.settings.step_mechanism import StepSampler
 from tulle.train.settings.units import DataShape, UnitLevel, UserLevel
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class MosaicConfig(Method):
                 "method": self.kind,
                 "cells": canonical_json(plain_data(self.cells)),
                 "noise": "shares of one gaussian",
-                "noise_arithmetic": FLOATING_POINT,
+                "noise_arithmetic": _ARITHMETIC,
                 "noise_multiplier": noise_multiplier,
                 "accounting": self.accounting.value,
             },
@@ -219,13 +219,12 @@ class MosaicConfig(Method):
         """Trains the model, or reads back the one that an earlier try of this run has kept."""
         from tulle.train.methods.mosaic.cell_training import train_on_cells
         from tulle.train.methods.mosaic.trained_cells import TrainedCells
-        from tulle.train.steps.normal_stream import expanded_description
 
         def train() -> TrainedCells:
             model = train_on_cells(run.seen, run.plan, run.context)
             return TrainedCells.of(model, run.plan.shape.features)
 
-        return Trained(run.keep_model(train), expanded_description(run.context.rng))
+        return Trained(run.keep_model(train), run.context.rng.description)
 
 
 _SENTENCE = (
@@ -235,6 +234,7 @@ _SENTENCE = (
     "first, with noise that hides labels; from the first sensitive column on the noise hides "
     "labels and sensitive columns together. There are no batches: every sum is over all rows."
 )
+_ARITHMETIC = "exact sums of whole numbers, noise on their lattice"
 _WEIGHTS = "squares of the weights of a row in all tables of a round add up to at most its share"
 _BOUNDS = (
     Bound(
@@ -260,8 +260,15 @@ _BOUNDS = (
 _ASSUMPTIONS = (
     enforced(
         "All noisy sums and counts together cost one Gaussian release.",
-        "each has a share of it, and more noise the smaller the share; one object counts the "
-        "shares and refuses to draw once they add up to 1",
+        "each has a share of it, and rows weigh less the smaller the share; one object counts "
+        "shares, and what each row spends of them, in whole numbers, and refuses to draw noise "
+        "beyond them",
+    ),
+    enforced(
+        "No low bit of a sum, of the bias or of a weight tells more than the noise allows.",
+        "labels, predictions and weights are whole numbers when they are summed, rounded so that "
+        "the bounds above hold for them; noise is the exactly rounded Gaussian, and nothing but "
+        "whole numbers is let through to it",
     ),
     enforced(
         "Which cells there are tells nothing about sensitive values but by noisy counts.",

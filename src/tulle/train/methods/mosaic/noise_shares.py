@@ -1,51 +1,80 @@
-"""One Gaussian noise budget, given out in shares, and how shares are divided.
+"""One Gaussian noise budget, given out in shares.
 
-A share is a fraction w of the budget. A release of sensitivity s with share w gets noise of
-standard deviation s * noise_multiplier / sqrt(w). Shares may be chosen by what was released
-before. As long as they add up to at most 1, all releases together tell no more than one number of
-sensitivity 1 with noise of standard deviation noise_multiplier. The reason: each release is what a
-Brownian motion with the data's drift shows over a time w, and all of them are its path up to time
-1 (the privacy filter of Smith and Thakurta 2022).
+A share is a fraction w of the budget. A release of sensitivity s with share w tells as much as one
+with noise of standard deviation s * noise_multiplier / sqrt(w). Shares may be chosen by what was
+released before. As long as they add up to at most 1, all releases together tell no more than one
+number of sensitivity 1 with noise of standard deviation noise_multiplier. The reason: each release
+is what a Brownian motion with the data's drift shows over a time w, and all of them are its path up
+to time 1 (the privacy filter of Smith and Thakurta 2022).
 
-Each row may also spend a share on its own. Releases then have weighted rows, and the squares of
-the weights of each row add up to at most the share. Rows divide the share differently, but none
-spends more than the others. The proof is in docs/theory/mosaic.md.
+The noise is the same for all shares. What a share decides is how much rows weigh: the squares of
+the weights of a row, over all releases that it spends the share on, add up to at most w. Rows may
+divide the share differently, but none spends more than the others.
 
-Shares are divided in two steps, both by expected gains that follow from public and noisy numbers
-alone:
-
-1. `allocate_shares` gives each table a part, in small pieces, always where the next piece gains
-   most. Many tables get nothing.
-2. `wishes_of_tables` then lets every row divide its share among its own cells. A large cell needs
-   little from each of its rows, and a tiny one cannot rise above the noise, so a row spends most
-   on its cells in between. A `RowRound` turns these wishes into the weights of rows and releases
-   the sums of its tables.
-
-Neither step can cost privacy: `RowShares` refuses a release in which a row would spend more than
-its share.
+Nothing of this is rounded in favour of a release. Weights are whole numbers of steps, a power of
+two that is small against the noise. A row is charged for the weight that it has in the sum, after
+rounding, and budget, shares and charges are counted in whole squared steps. Noise is rounded to
+whole steps by an exact sampler and added to sums of whole steps, so that no bit of a sum tells more
+than the noise allows (`mechanisms.lattice`). The proof is in docs/theory/mosaic.md.
 """
 
-import dataclasses
-import heapq
 import math
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tulle.errors import ConfigError
+from tulle.errors import ConfigError, RunStateError
 from tulle.mechanisms.entropy import NoiseSource
-from tulle.train.methods.mosaic.candidate_table import CandidateTable, CellSizes, TableIdentity
-from tulle.train.steps.normal_stream import NormalStream, SecretNoise
+from tulle.mechanisms.exact import check_scale
+from tulle.mechanisms.gaussian import sample_rounded_normal
+from tulle.mechanisms.lattice import rounded_up
+from tulle.train.methods.mosaic.cell_sums import ROW_SENSITIVITY, Cells, IntArray, pieces_of_rows
 
 FloatArray = NDArray[np.float64]
 
-_ROUNDING = 1e-9
-"""Fraction by which the parts that a row spends may exceed its share, because floats are rounded.
-This reserve is taken from the budget together with the share; beyond it a release is refused."""
+_NOISE_BITS = 27
+"""Noise on sums of rows has 2^26 to 2^27 steps. So rounding to steps adds nothing to speak of, and
+the exact sampler is as fast as it is for coarser noise; at 2^30 it takes twice as long."""
+_MOST_WEIGHT_BITS = 30
+"""A weight of 1 has at most 2^30 steps, so that its product with a probability fits 64 bits."""
+_LEAST_WEIGHT_BITS = 16
+"""A weight of 1 has at least 2^16 steps, however large the noise is: small weights need them."""
+_MAX_SUM = 1 << 62
+"""Largest sum in steps: with its noise, which has at most 2^45 steps, it fits 64 bits."""
 
 
-class NoiseShares(SecretNoise):
+class _OwnedBudget:
+    """A budget that one process spends once.
+
+    It cannot be copied, pickled or used in a forked process, which would spend it a second time,
+    and printing it says nothing.
+    """
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+
+    def check_own_process(self) -> None:
+        """Refuses a budget that came over by a fork. To be called before anything is drawn."""
+        if os.getpid() != self._process:
+            raise RunStateError(
+                "the noise budget is that of another process, which would spend it, too. Train "
+                "in one process."
+            )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    def __reduce__(self) -> NoReturn:
+        raise RunStateError(
+            "a noise budget must not be copied or saved: what is spent of one copy would not be "
+            "spent of the other."
+        )
+
+
+class NoiseShares(_OwnedBudget):
     """Draws noise and keeps count of what is left. Make one object for each run and process."""
 
     def __init__(self, noise_multiplier: float, *, rng: NoiseSource) -> None:
@@ -53,35 +82,47 @@ class NoiseShares(SecretNoise):
 
         Args:
           noise_multiplier: Noise multiplier of the whole budget, for sensitivity 1.
-          rng: Source of the generator's key. Sensitive: never log or save its state.
+          rng: Source of all noise. Sensitive: never log or save its state.
         """
         super().__init__()
         if not (math.isfinite(noise_multiplier) and noise_multiplier > 0):
             raise ConfigError(f"noise_multiplier={noise_multiplier} must be a number above 0.")
-        self._noise_multiplier = noise_multiplier
-        # All noise comes from this generator: with the seeded source of an experiment a run can be
-        # repeated.
-        self._normals = NormalStream(np.random.Philox(key=rng.words(2)))
-        self._left = 1.0
+        self._noise_multiplier, self._rng = noise_multiplier, rng
+        wanted = _NOISE_BITS - math.frexp(ROW_SENSITIVITY * noise_multiplier)[1]
+        self.weight_bits = max(_LEAST_WEIGHT_BITS, min(wanted, _MOST_WEIGHT_BITS))
+        """A weight of 1 has 2^weight_bits steps. Public, as the noise multiplier is."""
+        check_scale("noise in steps", self._noise_steps(ROW_SENSITIVITY))
+        self._left = self._whole = 1 << 2 * self.weight_bits
 
     @property
     def left(self) -> float:
         """Share of the budget that has not been given out."""
-        return self._left
+        return self._left / self._whole
+
+    @property
+    def step(self) -> float:
+        """Size of a step, in which weights, sums and noise are whole numbers."""
+        return math.ldexp(1.0, -self.weight_bits)
 
     def stddev(self, share: float, sensitivity: float) -> float:
-        """Standard deviation of the noise on a release with this share."""
+        """Standard deviation of the noise on a sum with this share, if rows had a weight of 1."""
         if not 0 < share <= 1:
             raise ConfigError(f"share={share} must be above 0, at most 1.")
         return sensitivity * self._noise_multiplier / math.sqrt(share)
 
-    def release(self, raw: FloatArray, *, sensitivity: float, share: float) -> FloatArray:
-        """Takes a share from the budget, and then adds noise to sums.
+    def release(
+        self, raw_sums: Callable[[np.int64], IntArray], *, sensitivity: float, share: float
+    ) -> FloatArray:
+        """Takes a share from the budget, and then adds noise to sums that all rows spend it on.
 
         Args:
-          raw: Sums over rows, of any shape.
-          sensitivity: Largest L2 distance of all of `raw` together if one unit is replaced.
+          raw_sums: Function from the weight of all rows, in steps, to their raw sums in steps.
+          sensitivity: Largest L2 distance of all sums together if one unit is replaced and the
+            weight is 1.
           share: Share of the budget for this release.
+
+        Returns:
+          The noisy sums, as if rows had a weight of 1.
 
         Privacy:
           Unit and adjacency: those of `sensitivity`. Event: this share of one Gaussian.
@@ -89,9 +130,11 @@ class NoiseShares(SecretNoise):
         Raises:
           ConfigError: Less is left than is asked for.
         """
-        self.stddev(share, sensitivity)
-        self._take(share)
-        return self._noisy(raw, sensitivity, share)
+        weight = math.isqrt(self._take(share))
+        if weight == 0:
+            raise ConfigError(f"share={share:.6g} leaves rows no weight; ask for more.")
+        noisy: FloatArray = self._noisy(raw_sums(np.int64(weight)), sensitivity) / weight
+        return noisy
 
     def for_rows(self, share: float, num_rows: int, *, sensitivity: float) -> "RowShares":
         """Takes a share from the budget that each row then spends on its own.
@@ -105,68 +148,106 @@ class NoiseShares(SecretNoise):
         Raises:
           ConfigError: Less is left than is asked for.
         """
-        self.stddev(share, sensitivity)
-        self._take(share * (1 + _ROUNDING))
 
-        def noisy(raw: FloatArray) -> FloatArray:
-            # Weights have the factor sqrt(share), so the noise is that of the whole budget: the
-            # ratio of both is that of a release with this share.
-            return self._noisy(raw, sensitivity, 1.0)
+        def noisy(raw: IntArray) -> IntArray:
+            return self._noisy(raw, sensitivity)
 
-        return RowShares(share, num_rows, noisy)
+        return RowShares(self._take(share), num_rows, noisy)
 
-    def _take(self, share: float) -> None:
-        """Deducts a share before anything is released, so that a failure can only over-count."""
-        # A forked process would draw the same noise, and count the same budget, twice.
+    def _take(self, share: float) -> int:
+        """Deducts a share before anything is released, so that a failure can only over-count.
+
+        Returns:
+          What was taken, in squared steps: the largest sum of squares of a row's weights.
+        """
+        # A forked process would count the same budget twice.
         self.check_own_process()
-        if share > self._left:
+        self.stddev(share, 1.0)
+        # Exact: the float is multiplied by a power of two, and the fraction is dropped.
+        allowance = int(math.ldexp(share, 2 * self.weight_bits))
+        if allowance > self._left:
             raise ConfigError(
-                f"share={share:.6g} is more than the {self._left:.6g} that is left of the noise "
+                f"share={share:.6g} is more than the {self.left:.6g} that is left of the noise "
                 "budget; ask for less."
             )
-        self._left -= share
+        self._left -= allowance
+        return allowance
 
-    def _noisy(self, raw: FloatArray, sensitivity: float, share: float) -> FloatArray:
-        """Adds noise. Precondition: the caller has already deducted `share` from the budget."""
+    def _noise_steps(self, sensitivity: float) -> float:
+        """Standard deviation of the noise in steps, never below the exact product."""
+        return math.ldexp(rounded_up(sensitivity * self._noise_multiplier), self.weight_bits)
+
+    def _noisy(self, raw: IntArray, sensitivity: float) -> IntArray:
+        """Adds noise. Precondition: the caller has already deducted what rows spend."""
         self.check_own_process()
-        noise = np.empty(raw.size, np.float64)
-        self._normals.fill(noise, self.stddev(share, sensitivity))
-        return raw + noise.reshape(raw.shape)
+        # Floats would carry low bits of the rows through the noise.
+        if raw.dtype != np.int64 or not (
+            raw.min(initial=0) >= -_MAX_SUM and raw.max(initial=0) <= _MAX_SUM
+        ):
+            raise ConfigError("noise is added to whole numbers of at most 2^62 alone.")
+        noise = sample_rounded_normal(self._noise_steps(sensitivity), raw.shape, rng=self._rng)
+        noise += raw
+        return noise
 
 
-class RowShares(SecretNoise):
+class RowShares(_OwnedBudget):
     """A share that every row spends on its own. Sensitive, as what rows have spent may be.
 
     It cannot be copied: a copy would let rows spend their share a second time.
 
     Args:
-      share: Share of the budget that each row may spend.
+      allowance: Share that each row may spend, in squared steps.
       num_rows: Number of all rows that are in the sums.
-      noisy: Function that adds the noise of the whole budget to raw sums.
+      noisy: Function that adds noise to raw sums.
     """
 
     def __init__(
-        self, share: float, num_rows: int, noisy: Callable[[FloatArray], FloatArray]
+        self, allowance: int, num_rows: int, noisy: Callable[[IntArray], IntArray]
     ) -> None:
         super().__init__()
-        self._share = share
-        self._spent = np.zeros(num_rows)
+        self._allowance = allowance
+        self._spent = np.zeros(num_rows, np.int64)
         self._noisy = noisy
 
-    def weights(self, parts: FloatArray) -> FloatArray:
-        """The weight of each row in a release on which it spends these fractions of its share."""
-        weights: FloatArray = np.sqrt(self._share * parts)
+    def weights(self, wanted: IntArray, cells: Cells, totals: IntArray) -> IntArray:
+        """The weight of each row in steps: sqrt(share * wanted / total), rounded down.
+
+        Args:
+          wanted: [cells]: priority of each cell of a table, a whole number below 2^53.
+          cells: [rows]: cell of each row.
+          totals: [rows]: sum of the priorities of the cells that each row is in, over all tables.
+        """
+        # Product, quotient, square root: IEEE floats, which every engine rounds alike. They err by
+        # less than 2^-50 of the result, which is at most 2^30: by far less than the one step that
+        # is taken off, so that squares never add up to more than the share.
+        weights, priorities = np.empty(len(cells), np.int64), wanted.astype(np.float64)
+        priorities *= self._allowance
+        for rows in pieces_of_rows(len(cells)):
+            reals = priorities[cells[rows]]
+            reals /= totals[rows]
+            np.sqrt(reals, out=reals)
+            # The fraction is cut off.
+            weights[rows] = reals
+            weights[rows] -= 1
+            np.maximum(weights[rows], 0, out=weights[rows])
         return weights
 
-    def release(
-        self, raw_sums: Callable[[FloatArray], FloatArray], *, parts: FloatArray
-    ) -> FloatArray:
+    def typical_steps(self, parts: FloatArray) -> FloatArray:
+        """Weight in steps, not rounded, of a row that spends these fractions of its share."""
+        # One squared step stands in for no share at all, so that nothing is divided by 0.
+        steps: FloatArray = np.sqrt(max(self._allowance, 1) * parts)
+        return steps
+
+    def release(self, raw_sums: Callable[[IntArray], IntArray], *, weights: IntArray) -> IntArray:
         """Adds noise to sums of weighted rows, after each row has paid for its weight.
 
         Args:
-          raw_sums: Function from the weights of rows to their raw sums.
-          parts: [rows]: fraction of its share that each row spends on this release. It may depend
-            on the row itself and on earlier releases, never on other rows.
+          raw_sums: Function from the weights of rows to their raw sums in steps.
+          weights: [rows]: weight of each row in steps. It may depend on the row itself and on
+            earlier releases, never on other rows.
+
+        Returns:
+          The noisy sums, in steps.
 
         Privacy:
           Unit and adjacency: those of the sensitivity that the share was taken with. Event: all
@@ -175,210 +256,21 @@ class RowShares(SecretNoise):
         Raises:
           ConfigError: A row would spend more than its share.
         """
-        spent = self._spent + parts
-        # Written so that NaN is refused, too: a comparison with NaN is false.
-        if not (parts.min(initial=0.0) >= 0 and spent.max(initial=0.0) <= 1 + _ROUNDING):
-            raise ConfigError("a row would spend more than its share; ask for smaller parts.")
+        if weights.dtype == np.int64 and self._pay(weights):
+            return self._noisy(raw_sums(weights))
+        raise ConfigError("a row would spend more than its share; ask for smaller weights.")
+
+    def _pay(self, weights: IntArray) -> bool:
+        """Charges all rows for their weights, and returns False if that is too much for one."""
+        largest, spent = math.isqrt(self._allowance), np.empty_like(weights)
+        for rows in pieces_of_rows(len(weights)):
+            own = weights[rows]
+            # Weights are compared first, as squares of larger ones might not fit 64 bits.
+            if own.min() < 0 or own.max() > largest:
+                return False
+            np.multiply(own, own, out=spent[rows])
+            spent[rows] += self._spent[rows]
+            if spent[rows].max() > self._allowance:
+                return False
         self._spent = spent
-        return self._noisy(raw_sums(self.weights(parts)))
-
-
-_NUM_BITS = 1_000
-"""Number of equal pieces that a share is given out in."""
-
-
-def allocate_shares(
-    tables: Sequence[CandidateTable],
-    *,
-    share: float,
-    most: float,
-    noise_variance: float,
-    rate: float,
-) -> list[float]:
-    """Divides `share` among tables so that they gain most together; many get nothing.
-
-    Args:
-      tables: Tables that may be measured. What they expect to gain follows from public and noisy
-        numbers alone.
-      share: Share of the noise budget for all tables together.
-      most: Largest share for one table.
-      noise_variance: Variance of the noise on sums that have the whole budget.
-      rate: Typical prediction.
-
-    Returns:
-      The share of each table, in the order of `tables`.
-    """
-    bit = share / _NUM_BITS
-
-    def gain(place: int, num_bits: int) -> float:
-        if num_bits == 0:
-            return 0.0
-        return tables[place].expected_gain(noise_variance / (num_bits * bit), rate)
-
-    bits = [0] * len(tables)
-    # Gains are concave in the share (twice the share never gains twice as much), so the greedy
-    # choice is the best one for pieces of this size.
-    queue = [(-gain(place, 1), place) for place in range(len(tables))]
-    heapq.heapify(queue)
-    for _ in range(_NUM_BITS):
-        if not queue or queue[0][0] >= 0:
-            break
-        _, place = heapq.heappop(queue)
-        bits[place] += 1
-        more = bits[place] + 1
-        if more * bit <= most:
-            heapq.heappush(queue, (gain(place, bits[place]) - gain(place, more), place))
-    return [number * bit for number in bits]
-
-
-Cells = NDArray[np.int64]
-
-_LEAST_WANTED = 1e-6
-"""Smallest priority of a cell, relative to the mean. A row all of whose cells had priority 0 would
-divide 0 by 0; with this floor it spends its share evenly."""
-_TINY = 1e-300
-"""Positive number that stands in for 0 in denominators."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Wish:
-    """How much of a row's share each cell of a table asks for. Nothing in it is raw."""
-
-    wanted: FloatArray
-    """Priority of each cell. A row divides its share among its cells of all tables of the round in
-    proportion to their priorities."""
-    parts: FloatArray
-    """Expected fraction of its share that a typical row of each cell spends on the table."""
-
-
-class RowRound:
-    """Tables that are measured together, on one share that each row divides among them.
-
-    Sensitive once cells are: what a row spends follows from the cells that it is in.
-    """
-
-    def __init__(
-        self, wishes: Mapping[TableIdentity, Wish], totals: FloatArray, shares: RowShares
-    ) -> None:
-        """Starts a round.
-
-        Args:
-          wishes: Priorities of the cells of each table of the round, by table.
-          totals: [rows]: sum of the priorities of a row's cells over all tables of the round.
-          shares: The share that each row may spend.
-        """
-        self._wishes, self._totals, self._shares = wishes, totals, shares
-
-    def weights(self, table: CandidateTable, cells: Cells) -> FloatArray:
-        """The weight of each row in the sums of a table."""
-        return self._shares.weights(self._parts(table, cells))
-
-    def typical_weights(self, table: CandidateTable) -> FloatArray:
-        """Weight that rows of each cell may have, guessed from what is not sensitive."""
-        return self._shares.weights(self._wishes[table.identity].parts)
-
-    def release(
-        self,
-        table: CandidateTable,
-        cells: Cells,
-        raw_sums: Callable[[FloatArray], FloatArray],
-    ) -> FloatArray:
-        """Releases the sums of a table: rows weighted by what they spend on it, plus noise.
-
-        Args:
-          table: A table of this round. Each is released at most once a round.
-          cells: [rows]: cell of each row in the table.
-          raw_sums: Function from the weights of rows to their raw sums.
-
-        Privacy:
-          The same as for `RowShares.release`.
-        """
-        return self._shares.release(raw_sums, parts=self._parts(table, cells))
-
-    def _parts(self, table: CandidateTable, cells: Cells) -> FloatArray:
-        """Fraction of its share that each row spends on a table."""
-        # A row's fractions over all tables of the round add up to 1, as `totals` is their sum.
-        # They depend on the row's own cells and on earlier releases, never on other rows.
-        parts: FloatArray = self._wishes[table.identity].wanted[cells] / self._totals
-        return parts
-
-
-def wishes_of_tables(
-    tables: Sequence[CandidateTable],
-    given: Sequence[float],
-    *,
-    noise_variance: float,
-    rate: float,
-    num_steps: int,
-) -> dict[TableIdentity, Wish]:
-    """Priorities of all cells of a round, if a row can spend what all tables were given together.
-
-    Starts from the same priority for all cells of a table, and moves towards cells for which the
-    next piece of a row's share gains more.
-
-    Args:
-      tables: Tables of the round.
-      given: Share that each table was given, if all rows had to spend the same.
-      noise_variance: Variance of the noise on sums that have the whole budget.
-      rate: Typical prediction.
-      num_steps: Number of such moves. Many would make it worse, since what rows spend on other
-        tables is only guessed.
-    """
-    share = sum(given)
-    cells = [table.cells for table in tables]
-    wanted = [
-        np.full(table.num_cells, some / share) for table, some in zip(tables, given, strict=True)
-    ]
-    parts = _typical_parts(cells, wanted)
-    for _ in range(num_steps):
-        for place, own in enumerate(cells):
-            next_bit = _gain_of_next_bit(own, share * parts[place], noise_variance, rate)
-            # The square root halves the move on a logarithmic scale: a full one would overshoot,
-            # because the priorities of all tables change at the same time.
-            wanted[place] = wanted[place] * np.sqrt(next_bit)
-        wanted = _scaled(cells, wanted)
-        parts = _typical_parts(cells, wanted)
-    return {
-        table.identity: Wish(wanted=some, parts=part)
-        for table, some, part in zip(tables, wanted, parts, strict=True)
-    }
-
-
-def _gain_of_next_bit(
-    cells: CellSizes, shares: FloatArray, noise_variance: float, rate: float
-) -> FloatArray:
-    """Gain of a little more share for one row of each cell, up to a factor common to all cells."""
-    # A small change of the share is taken to leave the sampling noise of labels (shares * slopes)
-    # as it is.
-    slopes = cells.slopes(rate)
-    signal = cells.variances * slopes**2 / (noise_variance + shares * slopes)
-    gain: FloatArray = cells.variances * signal / (1 + shares * signal) ** 2
-    return gain
-
-
-def _typical_parts(cells: Sequence[CellSizes], wanted: Sequence[FloatArray]) -> list[FloatArray]:
-    """Fraction of its share that a row of each cell spends there, if its other cells are typical.
-
-    Args:
-      cells: Sizes of the cells of each table.
-      wanted: Priorities of the cells of each table.
-    """
-    means = [_mean(own, some) for own, some in zip(cells, wanted, strict=True)]
-    total = sum(means)
-    return [
-        some / np.maximum(some + max(total - mean, 0.0), _TINY)
-        for some, mean in zip(wanted, means, strict=True)
-    ]
-
-
-def _scaled(cells: Sequence[CellSizes], wanted: Sequence[FloatArray]) -> list[FloatArray]:
-    """The same priorities, rescaled to add up to about 1 for a typical row, and none of them 0."""
-    total = sum(_mean(own, some) for own, some in zip(cells, wanted, strict=True))
-    if not total > 0:
-        return [np.ones_like(some) for some in wanted]
-    return [np.maximum(some / total, _LEAST_WANTED) for some in wanted]
-
-
-def _mean(cells: CellSizes, values: FloatArray) -> float:
-    """Mean of the values of cells over rows: each cell counts by the number of its rows."""
-    return float(cells.rows @ values) / max(float(cells.rows.sum()), _TINY)
+        return True

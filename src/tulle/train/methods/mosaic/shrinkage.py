@@ -73,6 +73,11 @@ _SMOOTHING = np.array([0.1, 0.2, 0.4, 0.2, 0.1])
 """Kernel that smooths the prior over neighbouring grid points after each round of EM."""
 _NORMAL_PART = 0.02
 """Weight of the normal prior in the learnt one, which keeps the tails from vanishing."""
+_CLEAR_DEVIATIONS = 3.0
+"""Standard deviations of noise above which a cell's sum of predictions is trusted to tell how many
+rows the cell has."""
+_MOST_LEVEL_CHANGE = 1.0
+"""Largest change of all log odds by the last correction of the level."""
 _CELLS_AT_A_TIME = 1 << 15
 """Cells that are handled together: a [cells, grid] array of float64 then takes 32 MB."""
 
@@ -86,8 +91,8 @@ such a cell then has noise so large that shrinkage ignores it."""
 class FittedTable:
     """What is known about the cells of one table. All of it is post-processing of noisy sums."""
 
-    weights: FloatArray
-    """Change of log odds that the model adds for each cell."""
+    weights: NDArray[np.int32]
+    """Change of log odds that the model adds for each cell, in steps (`cell_sums`)."""
     variances: FloatArray
     """Posterior variance of the log odds of each cell: what is still unknown about it."""
     label_sums: FloatArray
@@ -98,9 +103,12 @@ class FittedTable:
     @classmethod
     def empty(cls, num_cells: int) -> "FittedTable":
         """A table of which nothing is known yet."""
-        weights, variances, label_sums, label_shares = np.zeros((4, num_cells))
+        variances, label_sums, label_shares = np.zeros((3, num_cells))
         return cls(
-            weights=weights, variances=variances, label_sums=label_sums, label_shares=label_shares
+            weights=np.zeros(num_cells, np.int32),
+            variances=variances,
+            label_sums=label_sums,
+            label_shares=label_shares,
         )
 
     def add_label_sums(self, noisy_sums: FloatArray, mean_weights: FloatArray) -> None:
@@ -225,6 +233,38 @@ def unknown_variances(variances: FloatArray | float, cells: NoisyCells) -> Float
     noise = cells.row_weights * slope + np.square(cells.residual_stddev)
     remaining: FloatArray = variances * noise / (signal + noise)
     return remaining
+
+
+def unweighted_variance(noisy: NoisyCells) -> FloatArray:
+    """Variance of the noise on each cell, as if its rows had a weight of 1."""
+    return np.square(noisy.residual_stddev / noisy.row_weights)
+
+
+def likely_rows(noisy: NoisyCells, guessed: FloatArray) -> FloatArray:
+    """Number of rows of each cell: by its noisy sum if that is clear, else at most the guess.
+
+    Args:
+      noisy: Noisy sums of the cells.
+      guessed: [cells]: number of rows of each cell as it was guessed before.
+    """
+    # The largest of many noisy sums over empty cells would pass for cells full of rows, hence the
+    # limit.
+    found = np.maximum(noisy.predicted, 0) / noisy.row_weights / noisy.rate
+    is_clear = noisy.predicted > _CLEAR_DEVIATIONS * noisy.predicted_stddev
+    return np.where(is_clear, found, np.minimum(found, guessed))
+
+
+def level_change(residual: float, stddev: float, slope: float) -> float:
+    """Change of all log odds that corrects the level, shrunk by positive-part James-Stein.
+
+    Args:
+      residual: Noisy sum of labels less predictions of all rows.
+      stddev: Standard deviation of the noise on it.
+      slope: Change of the sum of predictions for each unit of log odds.
+    """
+    change, error = residual / slope, stddev / slope
+    kept = max(0.0, 1 - (error / change) ** 2) if change else 0.0
+    return max(-_MOST_LEVEL_CHANGE, min(_MOST_LEVEL_CHANGE, kept * change))
 
 
 def _live_cells(cells: NoisyCells) -> NDArray[np.int64]:

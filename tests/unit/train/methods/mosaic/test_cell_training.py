@@ -129,22 +129,20 @@ def test_a_column_that_decides_the_label_leaves_no_gaps(epsilon: float) -> None:
 
 
 def test_all_that_is_released_has_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shares and sensitivities of every release: labels alone count 1, rows sqrt(2)."""
-    seen: list[tuple[float, float]] = []
-
+    """What is left and the sensitivity at every release: labels alone count 1, rows sqrt(2)."""
+    sensitivities: list[float] = []
     left: list[float] = []
 
     class Noted(NoiseShares):
-        def _noisy(self, raw: np.ndarray, sensitivity: float, share: float) -> np.ndarray:
-            seen.append((sensitivity, share))
+        def _noisy(self, raw: np.ndarray, sensitivity: float) -> np.ndarray:
+            sensitivities.append(sensitivity)
             left.append(self.left)
-            return super()._noisy(raw, sensitivity, share)
+            return super()._noisy(raw, sensitivity)
 
     monkeypatch.setattr(cell_training, "NoiseShares", Noted)
     trained(make_examples(5_000, seed=1))
     assert 0 <= left[-1] < 0.05
     assert left == sorted(left, reverse=True)
-    sensitivities = [sensitivity for sensitivity, _ in seen]
     first_row = sensitivities.index(math.sqrt(2))
     assert set(sensitivities[:first_row]) == {1.0}
     assert set(sensitivities[first_row:]) == {math.sqrt(2)}
@@ -194,9 +192,9 @@ def test_sensitive_columns_are_not_read_while_sums_have_the_noise_of_labels(
     released: list[tuple[float, bool]] = []
 
     class Noted(NoiseShares):
-        def _noisy(self, raw: np.ndarray, sensitivity: float, share: float) -> np.ndarray:
+        def _noisy(self, raw: np.ndarray, sensitivity: float) -> np.ndarray:
             released.append((sensitivity, "sensitive" in reads))
-            return super()._noisy(raw, sensitivity, share)
+            return super()._noisy(raw, sensitivity)
 
     monkeypatch.setattr(RowColumns, "ids", noting)
     monkeypatch.setattr(cell_training, "NoiseShares", Noted)

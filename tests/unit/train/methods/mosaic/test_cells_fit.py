@@ -143,7 +143,7 @@ def test_a_run_leaves_a_model_a_result_and_a_card(tmp_path: Path) -> None:
     assert card.reasons == ()
     stored = folder.read_json(RESULT_FILE)
     assert (stored["method"], stored["steps"]) == ("mosaic", 0)
-    assert "Philox" in stored["randomness"]["description"]
+    assert stored["randomness"]["description"] == "operating-system entropy"
     loaded = load_model(tmp_path / "run" / MODEL_FOLDER)
     assert loaded.facts["plan_fingerprint"] == result.plan.privacy.fingerprint()
     assert TEST.sensitive_features is not None

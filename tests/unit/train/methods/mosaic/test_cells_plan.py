@@ -121,15 +121,13 @@ def test_a_plan_says_how_far_one_row_goes_and_what_enforces_it() -> None:
     assert "cells" in made.mechanism
     assert made.settings["method"] == "mosaic"
     assert made.settings["noise_multiplier"] == plan().noise_multiplier
-    assert "floating point" in str(made.settings["noise_arithmetic"])
+    assert "whole numbers" in str(made.settings["noise_arithmetic"])
     assert "steps" not in made.settings
 
 
 @pytest.mark.parametrize("delta", [1e-5, 1e-7, 1e-10])
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1, 3, 8, 20])
-def test_the_noise_is_above_the_least_by_a_margin_for_rounding(
-    epsilon: float, delta: float
-) -> None:
+def test_the_noise_is_above_the_least_by_a_small_margin(epsilon: float, delta: float) -> None:
     made = planned(MosaicConfig(unit=ExampleLevel()).calibrate(epsilon=epsilon, delta=delta))
     assert made.noise_multiplier is not None
     margin = made.noise_multiplier / calibrate_gaussian(epsilon, delta) - 1

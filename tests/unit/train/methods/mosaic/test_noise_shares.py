@@ -1,50 +1,153 @@
 """One Gaussian budget, given out in shares."""
 
 import copy
-import itertools
+import math
 import os
 import pickle
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
 
-from statistical.noise_checks import assert_gaussian
+from statistical.noise_checks import assert_discrete, assert_gaussian
 from tulle.accounting.accountant import privacy_curve
 from tulle.audit.profile import audit_profile
 from tulle.errors import ConfigError, RunStateError
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise, release_rng
 from tulle.privacy.events import Gaussian
 from tulle.privacy.units import Adjacency
-from tulle.train.methods.mosaic.candidate_table import CandidateTable, public_values
-from tulle.train.methods.mosaic.noise_shares import (
-    NoiseShares,
-    RowRound,
-    allocate_shares,
-    wishes_of_tables,
-)
+from tulle.train.methods.mosaic.noise_shares import NoiseShares
+
+
+def whole(raw: np.ndarray) -> Callable[[np.int64], np.ndarray]:
+    """Sums of rows of label 1, as many as `raw` says, at any weight."""
+    return lambda weight: weight * raw
 
 
 def test_noise_has_the_stated_scale() -> None:
     def draws(rng: NoiseSource, size: int) -> np.ndarray:
         shares = NoiseShares(2.0, rng=rng)
-        return shares.release(np.zeros(size), sensitivity=3.0, share=0.25)
+        return shares.release(whole(np.zeros(size, np.int64)), sensitivity=3.0, share=0.25)
 
     assert_gaussian(draws, stddev=2.0 * 3.0 / 0.5)
 
 
+def rounded_pmf(scale: float) -> Callable[[np.ndarray], np.ndarray]:
+    law = stats.norm(scale=scale)
+    return lambda values: law.cdf(values + 0.5) - law.cdf(values - 0.5)
+
+
+def tiny_noise(rng: NoiseSource, size: int) -> np.ndarray:
+    """Noise of so few steps that the probability of each step can be seen."""
+    rows = NoiseShares(2.0**-28, rng=rng).for_rows(1.0, 1, sensitivity=1.0)
+    return rows.release(lambda _: np.zeros(size, np.int64), weights=np.ones(1, np.int64))
+
+
+def test_noise_on_sums_is_the_rounded_gaussian_on_the_lattice() -> None:
+    """4 steps, once a weight of 1 has the most steps; a scale that is 5% wrong is refused."""
+    assert NoiseShares(2.0**-28, rng=SeededNoise(1)).weight_bits == 30
+    assert_discrete(tiny_noise, rounded_pmf, scale=4.0)
+
+
+def off_the_lattice(rng: NoiseSource, size: int) -> np.ndarray:
+    """A planted fault: normals that are not rounded."""
+    return np.random.default_rng(int(rng.words(1)[0])).normal(0, 4, size)
+
+
+def rounded_down(rng: NoiseSource, size: int) -> np.ndarray:
+    """A planted fault: normals that are rounded down."""
+    return np.floor(off_the_lattice(rng, size))
+
+
+def too_little(rng: NoiseSource, size: int) -> np.ndarray:
+    """A planted fault: 5% less noise."""
+    return np.rint(0.95 * off_the_lattice(rng, size))
+
+
+@pytest.mark.parametrize("fault", [off_the_lattice, rounded_down, too_little])
+def test_other_noise_than_the_rounded_gaussian_is_noticed(
+    fault: Callable[[NoiseSource, int], np.ndarray],
+) -> None:
+    with pytest.raises(AssertionError):
+        assert_discrete(fault, rounded_pmf, scale=4.0)
+
+
+@given(noise=st.floats(1e-6, 1e6), sensitivity=st.sampled_from([1.0, math.sqrt(2)]))
+def test_noise_in_steps_is_never_below_what_was_asked_for(noise: float, sensitivity: float) -> None:
+    shares = NoiseShares(noise, rng=SeededNoise(1))
+    wanted = Fraction(noise) * 2**shares.weight_bits
+    squared = 2 if sensitivity > 1 else 1
+    steps = Fraction(shares._noise_steps(sensitivity))
+    assert steps**2 >= squared * wanted**2
+    assert float(steps) == pytest.approx(sensitivity * float(wanted), rel=1e-12)
+
+
+def test_all_noise_is_drawn_from_the_source_that_was_given() -> None:
+    """From entropy of the operating system there are no two releases alike."""
+
+    def drawn(rng: NoiseSource) -> list[float]:
+        shares = NoiseShares(1.0, rng=rng)
+        return shares.release(whole(np.zeros(50, int)), sensitivity=1.0, share=0.5).tolist()
+
+    assert drawn(SeededNoise(3)) == drawn(SeededNoise(3)) != drawn(SeededNoise(4))
+    assert drawn(release_rng()) != drawn(release_rng())
+
+
 def test_all_of_the_budget_is_there_and_no_more() -> None:
     shares = NoiseShares(1.0, rng=SeededNoise(1))
-    shares.release(np.zeros(3), sensitivity=1.0, share=0.75)
-    shares.release(np.zeros(3), sensitivity=1.0, share=0.25)
+    nothing = whole(np.zeros(3, np.int64))
+    shares.release(nothing, sensitivity=1.0, share=0.75)
+    shares.release(nothing, sensitivity=1.0, share=0.25)
+    assert shares.left == 0
     with pytest.raises(ConfigError, match="left of the noise budget"):
-        shares.release(np.zeros(3), sensitivity=1.0, share=1e-12)
+        shares.release(nothing, sensitivity=1.0, share=1e-12)
+
+
+@given(parts=st.lists(st.floats(1e-9, 1), min_size=1, max_size=30))
+def test_shares_are_counted_in_whole_numbers_and_never_exceed_the_budget(
+    parts: list[float],
+) -> None:
+    shares = NoiseShares(1.0, rng=SeededNoise(1))
+    taken = 0
+    for part in parts:
+        try:
+            taken += shares._take(part)
+        except ConfigError:
+            assert taken + math.floor(part * 4**shares.weight_bits) > 4**shares.weight_bits
+    assert taken + shares._left == 4**shares.weight_bits
+    assert shares._left >= 0
 
 
 @pytest.mark.parametrize("share", [0.0, -0.5, 1.5, float("nan")])
 def test_a_share_is_a_part(share: float) -> None:
     with pytest.raises(ConfigError, match="share="):
-        NoiseShares(1.0, rng=SeededNoise(1)).release(np.zeros(1), sensitivity=1.0, share=share)
+        NoiseShares(1.0, rng=SeededNoise(1)).release(
+            whole(np.zeros(1, np.int64)), sensitivity=1.0, share=share
+        )
+
+
+def test_a_share_that_leaves_no_weight_is_refused() -> None:
+    with pytest.raises(ConfigError, match="leaves rows no weight"):
+        NoiseShares(1.0, rng=SeededNoise(1)).release(
+            whole(np.zeros(1, np.int64)), sensitivity=1.0, share=1e-30
+        )
+
+
+@pytest.mark.parametrize(
+    "raw", [np.zeros(2), np.zeros(2, np.int32), np.array([0, (1 << 62) + 1]), np.array([-(2**63)])]
+)
+def test_noise_is_added_to_exact_sums_alone(raw: np.ndarray) -> None:
+    """A planted fault among them: sums of floats, whose low bits the noise would not hide."""
+    shares = NoiseShares(1.0, rng=SeededNoise(1))
+    with pytest.raises(ConfigError, match="whole numbers"):
+        shares.release(lambda _: raw, sensitivity=1.0, share=0.5)
+    rows = shares.for_rows(0.25, 1, sensitivity=1.0)
+    with pytest.raises(ConfigError, match="whole numbers"):
+        rows.release(lambda _: raw, weights=np.ones(1, np.int64))
 
 
 def ones(weights: np.ndarray) -> np.ndarray:
@@ -53,35 +156,88 @@ def ones(weights: np.ndarray) -> np.ndarray:
 
 def test_a_share_of_rows_has_the_noise_of_the_whole_budget_and_weights_that_hold_it() -> None:
     def draws(rng: NoiseSource, size: int) -> np.ndarray:
-        rows = NoiseShares(2.0, rng=rng).for_rows(0.25, 3, sensitivity=3.0)
-        parts = np.array([1.0, 0.5, 0.0])
-        noisy = rows.release(lambda weights: np.full(size, weights.sum()), parts=parts)
-        return noisy - (0.5 + np.sqrt(0.125))
+        shares = NoiseShares(2.0, rng=rng)
+        rows = shares.for_rows(0.25, 3, sensitivity=3.0)
+        weights = rows.weights(np.array([2, 1]), np.array([0, 1, 1]), np.array([2, 2, 1 << 50]))
+        found = shares.step * weights
+        assert found == pytest.approx([0.5, math.sqrt(0.125), 0.0], abs=3 * shares.step)
+        noisy = rows.release(lambda own: np.full(size, own.sum()), weights=weights)
+        return shares.step * (noisy - weights.sum())
 
     assert_gaussian(draws, stddev=6.0)
 
 
 def test_no_row_spends_more_than_its_share() -> None:
-    rows = NoiseShares(1.0, rng=SeededNoise(1)).for_rows(0.5, 2, sensitivity=1.0)
-    rows.release(ones, parts=np.array([1.0, 0.25]))
-    rows.release(ones, parts=np.array([0.0, 0.75]))
+    """Squares of whole weights are what is charged, to the last one."""
+    shares = NoiseShares(1.0, rng=SeededNoise(1))
+    rows = shares.for_rows(0.25, 2, sensitivity=1.0)
+    most = 1 << shares.weight_bits - 1
+    rows.release(ones, weights=np.array([most, most // 2]))
+    rows.release(ones, weights=np.array([0, most // 2]))
+    rows.release(ones, weights=np.array([0, math.isqrt(most**2 // 2)]))
     with pytest.raises(ConfigError, match="spend more than its share"):
-        rows.release(ones, parts=np.array([0.0, 1e-6]))
+        rows.release(ones, weights=np.array([1, 0]))
 
 
-@pytest.mark.parametrize("part", [-0.1, float("nan"), float("inf"), 1.1])
-def test_a_part_of_a_row_is_a_part(part: float) -> None:
+@pytest.mark.parametrize("weight", [-1, 1 << 40, 1 << 62])
+def test_a_weight_of_a_row_is_within_its_share(weight: int) -> None:
     rows = NoiseShares(1.0, rng=SeededNoise(1)).for_rows(0.5, 2, sensitivity=1.0)
     with pytest.raises(ConfigError, match="spend more than its share"):
-        rows.release(ones, parts=np.array([0.5, part]))
+        rows.release(ones, weights=np.array([1, weight]))
+
+
+def test_weights_that_are_not_whole_are_refused() -> None:
+    """A planted fault: a charge for other weights than those that are summed."""
+    rows = NoiseShares(1.0, rng=SeededNoise(1)).for_rows(0.5, 2, sensitivity=1.0)
+    with pytest.raises(ConfigError, match="spend more than its share"):
+        rows.release(ones, weights=np.array([0.5, 0.5]))
+
+
+@given(
+    share=st.floats(1e-12, 1),
+    noise=st.sampled_from([1e-4, 1.0, 4.68, 1e5]),
+    wanted=st.lists(
+        st.one_of(st.integers(1, 50), st.integers(1, 1 << 44)), min_size=1, max_size=60
+    ),
+)
+@settings(max_examples=300)
+def test_the_weights_of_a_row_never_cost_more_than_its_share(
+    share: float, noise: float, wanted: list[int]
+) -> None:
+    """As whole numbers after rounding, and hardly less than it."""
+    shares = NoiseShares(noise, rng=SeededNoise(1))
+    allowance = math.floor(Fraction(share) * 4**shares.weight_bits)
+    rows = shares.for_rows(share, 1, sensitivity=1.0)
+    total = np.array([sum(wanted)])
+    spent = 0
+    for some in wanted:
+        weight = int(rows.weights(np.array([some]), np.zeros(1, int), total)[0])
+        exact = math.isqrt(allowance * some // int(total[0]))
+        assert max(0, exact - 2) <= weight <= exact
+        spent += weight**2
+    assert spent <= allowance
+
+
+def test_weights_are_the_same_in_every_engine_that_has_ieee_floats() -> None:
+    """Product, quotient, square root and floor of doubles, in this order."""
+    shares = NoiseShares(1.69, rng=SeededNoise(1))
+    rows = shares.for_rows(0.0371, 1_000, sensitivity=1.0)
+    rng = np.random.default_rng(1)
+    wanted, more = rng.integers(1, 1 << 40, (2, 1_000))
+    allowance = float(int(0.0371 * 4.0**shares.weight_bits))
+    expected = [
+        max(math.floor(math.sqrt(float(one) * allowance / float(total))) - 1, 0)
+        for one, total in zip(wanted.tolist(), (wanted + more).tolist(), strict=True)
+    ]
+    assert rows.weights(wanted, np.arange(1_000), wanted + more).tolist() == expected
 
 
 def test_a_share_of_rows_is_taken_from_the_budget() -> None:
     shares = NoiseShares(1.0, rng=SeededNoise(1))
     shares.for_rows(0.75, 2, sensitivity=1.0)
-    assert shares.left < 0.25
+    assert shares.left == 0.25
     with pytest.raises(ConfigError, match="left of the noise budget"):
-        shares.for_rows(0.25, 2, sensitivity=1.0)
+        shares.for_rows(0.25 + 1e-12, 2, sensitivity=1.0)
     with pytest.raises(ConfigError, match="share="):
         shares.for_rows(0.0, 2, sensitivity=1.0)
 
@@ -106,9 +262,9 @@ def test_a_forked_process_cannot_add_the_same_noise(monkeypatch: pytest.MonkeyPa
     left, parent = shares.left, os.getpid()
     monkeypatch.setattr(os, "getpid", lambda: parent + 1)
     for release in (
-        lambda: shares.release(np.zeros(3), sensitivity=1.0, share=0.5),
+        lambda: shares.release(whole(np.zeros(3, int)), sensitivity=1.0, share=0.5),
         lambda: shares.for_rows(0.5, 2, sensitivity=1.0),
-        lambda: rows.release(ones, parts=np.array([0.5, 0.5])),
+        lambda: rows.release(ones, weights=np.array([1, 1])),
     ):
         with pytest.raises(RunStateError, match="another process"):
             release()
@@ -128,170 +284,26 @@ def test_shares_that_follow_results_cost_one_gaussian(
     """The second share is larger where the first sum is near the decision: adaptive on purpose."""
     claimed = 1.0
 
-    def score(raw: float, shares: NoiseShares) -> float:
+    def score(number: int, shares: NoiseShares) -> float:
         """The log-likelihood ratio of sums around 1 and around 0, over all releases."""
-        first = shares.release(np.array([raw]), sensitivity=1.0, share=0.3)[0]
+        raw = whole(np.array([number]))
+        first = shares.release(raw, sensitivity=1.0, share=0.3)[0]
         second_share = 0.7 if abs(first - 0.5) < 1 else 0.1
         total = 0.3 * (first - 0.5)
-        second = shares.release(np.array([raw]), sensitivity=1.0, share=second_share)[0]
+        second = shares.release(raw, sensitivity=1.0, share=second_share)[0]
         total += second_share * (second - 0.5)
         if second_share == 0.1:
-            rest = shares.release(np.array([raw]), sensitivity=1.0, share=0.6)[0]
+            rest = shares.release(raw, sensitivity=1.0, share=0.6)[0]
             total += 0.6 * (rest - 0.5)
         return float(total)
 
-    def scores(raw: float, seed: int) -> np.ndarray:
+    def scores(number: int, seed: int) -> np.ndarray:
         seeds = range(seed, seed + 20_000)
         return np.array(
-            [score(raw, NoiseShares(noise_factor * claimed, rng=SeededNoise(s))) for s in seeds]
+            [score(number, NoiseShares(noise_factor * claimed, rng=SeededNoise(s))) for s in seeds]
         )
 
     event = Gaussian(noise_multiplier=claimed, replace_factor=1.0)
     claim = privacy_curve(event, Adjacency.REPLACE)
-    result = audit_profile(scores(1.0, 0), scores(0.0, 1_000_000), claim)
+    result = audit_profile(scores(1, 0), scores(0, 1_000_000), claim)
     assert result.is_violated is is_violated
-
-
-_RATE, _NOISE, _SHARE = 0.1, 400.0, 0.2
-_LARGE, _MIDDLE, _TINY = 200_000, 2_000, 3
-
-
-def table(place: int, counts: list[int], spread: float = 0.3) -> CandidateTable:
-    column = public_values(f"column {place}", place, np.array(counts))
-    return CandidateTable([column], num_rows=sum(counts), spread=spread, max_cells=1 << 18)
-
-
-def mixed_tables() -> list[CandidateTable]:
-    """Cells of all sizes in both: ids are ranked by frequency, so 1 is the largest."""
-    return [table(place, [_LARGE, *[_MIDDLE] * 40, *[_TINY] * 200]) for place in range(2)]
-
-
-def row_round(
-    tables: list[CandidateTable], cells: list[np.ndarray], num_steps: int = 2
-) -> RowRound:
-    given = [_SHARE / len(tables)] * len(tables)
-    wishes = wishes_of_tables(tables, given, noise_variance=_NOISE, rate=_RATE, num_steps=num_steps)
-    totals = sum(wishes[one.identity].wanted[own] for one, own in zip(tables, cells, strict=True))
-    shares = NoiseShares(1.0, rng=SeededNoise(0)).for_rows(_SHARE, len(cells[0]), sensitivity=1.0)
-    return RowRound(wishes, np.asarray(totals), shares)
-
-
-def drawn_cells(tables: list[CandidateTable], num_rows: int = 20_000) -> list[np.ndarray]:
-    rng = np.random.default_rng(1)
-    return [
-        rng.choice(one.num_cells, num_rows, p=one.cells.rows / one.cells.rows.sum())
-        for one in tables
-    ]
-
-
-def test_every_row_spends_its_whole_share() -> None:
-    tables = mixed_tables()
-    cells = drawn_cells(tables)
-    own = row_round(tables, cells)
-    spent = sum(own.weights(one, rows) ** 2 for one, rows in zip(tables, cells, strict=True))
-    assert np.allclose(spent, _SHARE, rtol=1e-12)
-
-
-def test_rows_spend_where_their_cell_is_neither_huge_nor_tiny() -> None:
-    tables = mixed_tables()
-    large, middle, tiny = 1, 2, 200
-    cells = [np.array([large, tiny, middle]), np.array([middle, middle, middle])]
-    own = row_round(tables, cells)
-    first, second = (own.weights(one, rows) ** 2 for one, rows in zip(tables, cells, strict=True))
-    assert first[0] < 0.2 * second[0]
-    assert first[1] < 0.2 * second[1]
-    assert first[2] == pytest.approx(second[2])
-
-
-def test_it_gains_more_than_spending_alike() -> None:
-    """Gains of the sums as they are: with the mean weight of the rows of each cell."""
-    tables = mixed_tables()
-    cells = drawn_cells(tables, 283_000)
-    own = row_round(tables, cells)
-
-    def gain(place: int, weights: np.ndarray) -> float:
-        one, rows = tables[place], cells[place]
-        counts = np.maximum(np.bincount(rows, minlength=one.num_cells), 1)
-        means = np.bincount(rows, weights, minlength=one.num_cells) / counts
-        return one.cells.gain(_NOISE / np.maximum(means, 1e-9) ** 2, _RATE)
-
-    by_row = sum(gain(place, own.weights(tables[place], cells[place])) for place in range(2))
-    alike = np.full(len(cells[0]), np.sqrt(_SHARE / 2))
-    twice = np.full(len(cells[0]), np.sqrt(_SHARE))
-    assert by_row > sum(gain(place, alike) for place in range(2))
-    # As if the budget were nearly twice as large.
-    assert by_row > 0.98 * sum(gain(place, twice) for place in range(2))
-
-
-def test_typical_weights_are_about_those_of_rows() -> None:
-    """Of cells that matter: where most do not, the guess is rough."""
-    tables = mixed_tables()
-    cells = drawn_cells(tables, 100_000)
-    own = row_round(tables, cells)
-    weights, typical = own.weights(tables[0], cells[0]), own.typical_weights(tables[0])
-    found = np.sqrt(np.mean(weights[cells[0] == 5] ** 2))
-    assert typical[5] == pytest.approx(found, rel=0.3)
-
-
-def test_tables_that_have_nothing_to_tell_are_paid_alike() -> None:
-    tables = [table(place, [100, 100], spread=0.0) for place in range(2)]
-    own = row_round(tables, [np.array([1, 2]), np.array([2, 1])])
-    assert own.weights(tables[0], np.array([1, 2])) ** 2 == pytest.approx(_SHARE / 2)
-
-
-def test_without_steps_all_rows_spend_alike() -> None:
-    tables = mixed_tables()
-    cells = drawn_cells(tables)
-    weights = row_round(tables, cells, num_steps=0).weights(tables[0], cells[0])
-    assert weights**2 == pytest.approx(_SHARE / 2)
-
-
-def named_table(name: str, counts: list[int], spread: float = 0.3) -> CandidateTable:
-    column = public_values(name, 0, np.array(counts))
-    return CandidateTable([column], num_rows=sum(counts), spread=spread, max_cells=1 << 18)
-
-
-def test_shares_add_up_to_what_there_is() -> None:
-    tables = [named_table("a", [500] * 10), named_table("b", [50] * 100)]
-    shares = allocate_shares(tables, share=0.4, most=0.4, noise_variance=4.0, rate=0.1)
-    assert sum(shares) == pytest.approx(0.4)
-    assert min(shares) > 0
-
-
-def test_the_split_is_the_best_one() -> None:
-    tables = [
-        named_table("a", [900] * 10),
-        named_table("b", [90] * 100),
-        named_table("c", [9] * 1_000),
-    ]
-    variance, rate, total = 4.0, 0.1, 0.5
-    shares = allocate_shares(tables, share=total, most=1.0, noise_variance=variance, rate=rate)
-
-    def gain(parts: tuple[float, ...]) -> float:
-        return sum(
-            one.expected_gain(variance / part, rate)
-            for one, part in zip(tables, parts, strict=True)
-            if part > 0
-        )
-
-    found = gain(tuple(shares))
-    for i, j in itertools.product(range(1, 50), repeat=2):
-        rest = 50 - i - j
-        if rest >= 0:
-            other = tuple(total * number / 50 for number in (i, j, rest))
-            assert gain(other) <= found * (1 + 1e-6)
-
-
-def test_no_table_gets_more_than_the_most() -> None:
-    tables = [named_table("a", [10] * 5_000)]
-    shares = allocate_shares(tables, share=1.0, most=0.03, noise_variance=4.0, rate=0.1)
-    assert 0 < shares[0] <= 0.03
-
-
-def test_a_table_that_has_shown_that_it_has_nothing_gets_nothing() -> None:
-    empty, good = named_table("a", [500] * 10), named_table("b", [500] * 10)
-    empty.note_spread(0.3, 1e9, 0.1)
-    empty.note_again(0.0, 4.0, 0.1)
-    shares = allocate_shares([empty, good], share=1.0, most=1.0, noise_variance=4.0, rate=0.1)
-    assert shares[0] == 0
-    assert shares[1] > 0
