@@ -296,8 +296,7 @@ def _search(
 
 
 def _quality(one: Weighted) -> tuple[bool, float]:
-    """Rank of a randomizer, smaller is better: what misses its constraints comes last, however
-    small its error."""
+    """Rank of a randomizer: what misses its constraints comes last, however small its error."""
     return one.worst_miss > _MAX_MISS, one.mean_squared_error
 
 

@@ -49,7 +49,7 @@ class Contributions:
     unit: Unit
 
     def steps(self) -> list[Step]:
-        """The last of them is `rows_name`: unit, slice, num (rows that are alike), x0, x1, …"""
+        """Steps, the last of which is `rows_name`: unit, slice, num (rows that are alike), x0, …."""
         if self.job.subject is Subject.IMPRESSIONS:
             found = self._impression_rows()
         else:

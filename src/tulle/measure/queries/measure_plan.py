@@ -32,8 +32,10 @@ class MeasurePlan:
 
     @property
     def units_to_be_found(self) -> dict[str, tuple[int, int]]:
-        """Units with which a slice is found as often as not, and with which it always is, by query
-        whose slices are found privately."""
+        """Units with which a slice is found as often as not, and with which it always is.
+
+        One entry for each query whose slices are found privately.
+        """
         return {
             planned.query.name: units_to_be_found(planned.selection)
             for planned in self.queries

@@ -40,8 +40,10 @@ class SiteBuckets:
     """The column of impressions with their buckets."""
 
     def errors(self, result: CampaignResult, *, tau: float) -> pl.DataFrame:
-        """A row for each slice of a site with conversions: site, slice, true, reported,
-        noise_stddev and relative_error. Not protected."""
+        """A row for each slice of a site with conversions. Not protected.
+
+        The columns are site, slice, true, reported, noise_stddev and relative_error.
+        """
         places = pl.DataFrame({"site": result.sites}, schema={"site": pl.String})
         rows = self.buckets.join(places.with_row_index("place"), on="site")
         place, bucket = rows["place"].to_numpy(), rows["bucket"].to_numpy()

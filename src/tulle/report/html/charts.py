@@ -62,8 +62,7 @@ def shown_column(values: Sequence[object]) -> list[str]:
 
 
 def common_decimals(values: Sequence[float], *, digits: int = _DIGITS) -> int | None:
-    """Fewest decimals that show all values with so many digits of the largest; None if sizes differ
-    much."""
+    """Fewest decimals that show so many digits of the largest value; None if sizes differ much."""
     sizes = [abs(value) for value in values if math.isfinite(value) and value != 0]
     if not sizes:
         return 0

@@ -46,8 +46,10 @@ class SelectionMechanism(Protocol):
 
     @property
     def epsilon(self) -> float:
-        """Largest log-likelihood ratio of a choice; infinite without privacy, 0 without
-        personalisation."""
+        """Largest log-likelihood ratio of a choice.
+
+        It is infinite without privacy and 0 without personalisation.
+        """
 
     @property
     def name(self) -> str:
@@ -213,8 +215,7 @@ def words_of(probs: FloatArray) -> Words:
 
 
 def probs_of(groups: Iterable[WordGroup], num_candidates: int) -> FloatArray:
-    """[candidates], the probabilities of the draw as the nearest floats; 0 where there are no
-    words."""
+    """[candidates], the probabilities of the draw as the nearest floats; 0 without words."""
     probs = np.zeros(num_candidates)
     for group, words in groups:
         probs[group.places] = 1.0 if words is None else words / float(WORD_VALUES)

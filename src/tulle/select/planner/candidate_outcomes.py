@@ -221,8 +221,7 @@ def outcomes_of_rows(
 
 
 def _few_others_above(cdfs: list[FloatArray], num_top: int) -> list[FloatArray]:
-    """The probability for each candidate that fewer than `num_top` of the others are above a
-    node."""
+    """The probability, by candidate, that fewer than `num_top` others are above a node."""
     zeros = np.zeros((num_top, *cdfs[0].shape))
     zeros[0] = 1.0
     left = list(itertools.accumulate(cdfs[:-1], _with_one_more, initial=zeros))
