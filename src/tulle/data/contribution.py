@@ -19,6 +19,8 @@ IntArray = NDArray[np.int64]
 Times = NDArray[np.int64] | NDArray[np.float64]
 
 _LARGEST_TIME = 2**62
+"""The difference of two such times still fits a 64-bit integer; a wrapped one would put rows into a
+wrong window."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)

@@ -31,9 +31,11 @@ from tulle.privacy.fields import canonical_json
 
 _LOCK = ".lock"
 _NUM_DIGITS = 12
+"""48 bits of a digest in a folder's name: two of a thousand folders agree with probability 2e-9."""
 _SECONDS_KEPT = 30 * 86_400
 """What nobody used for so long is removed when something new is made."""
 _SALT_BYTES = 16
+"""The fewest bytes that a salt of feature hashes may have."""
 
 
 def cache_folder() -> Path:

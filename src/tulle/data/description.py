@@ -22,10 +22,15 @@ from tulle.data.tables.refusals import Place, refuse_values
 from tulle.data.tables.sources import Log, block_place, placed_blocks
 from tulle.errors import DataError
 
+# Numbers of hashes held at once, so that memory stays bounded. Beyond them counts come from a
+# sample, with relative errors of 1.2 / sqrt(2^21) = 8e-4, and of 3e-4 for units, whose rows per
+# unit set a bound and so must be known better.
 _MAX_VALUES_HELD = 1 << 21
 _MAX_UNITS_HELD = 1 << 24
 _QUANTILES = {"median": 0.5, "90%": 0.9, "99%": 0.99, "most": 1.0}
+"""The quantiles of rows per unit that help to choose a bound on them."""
 _ROWS_AT_ONCE = 500_000
+"""A block of rows whose copies stay small beside the hashes that are held."""
 _SENSITIVE_ROLES = ("label", "sensitive", "unit")
 
 
@@ -223,6 +228,8 @@ def _description(tallies: list[_Tally], num_bad_lines: int, *, is_raw: bool) -> 
 
 
 _LEAST_TO_MERGE = 1 << 16
+"""Small blocks wait until they hold as much as is held already, so that each value is merged only a
+few times."""
 
 
 class DistinctValues:

@@ -16,8 +16,13 @@ from tulle.mechanisms.entropy import Words
 IntArray = NDArray[np.int64]
 
 LEAST_KEY_BYTES = 16
+"""The 128 bits of security that SipHash is made for; a shorter key could be guessed, and with it
+who is kept."""
 _BLOCK = 1 << 13
+"""Words of 64 KiB a column, so that the four state arrays stay in the processor's cache."""
 _START = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
+"""The words of SipHash's start state (Aumasson, Bernstein 2012):
+"somepseudorandomlygeneratedbytes"."""
 
 
 def hash_columns(key: bytes, purpose: str, *columns: IntArray) -> Words:

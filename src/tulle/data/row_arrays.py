@@ -21,9 +21,9 @@ from tulle.data.tables.sources import Log, LogFiles, block_place, read_blocks
 from tulle.errors import DataError
 
 _SECONDS_PER_DAY = 86_400
+# Over 2,700 years of either: a column in a smaller unit, which would make wrong windows.
 _MOST_DAYS = 1_000_000
 _MOST_SECONDS = 100_000_000_000
-# Over 2,700 years of either: a column in a smaller unit, which would make wrong windows.
 MOST_DOUBTFUL_TIME = 100_000
 """Days up to the year 2243 since 1970, and little more than one day in seconds."""
 DOUBTFUL_TIME = "has a number that may count days as well as seconds"

@@ -10,7 +10,10 @@ from tulle.data.tables.columnar import count_rows
 from tulle.errors import DataError
 
 _EDGE_BYTES = 1 << 20
+"""Head and tail of a file that are hashed: logs are too large to hash whole at every start, and
+what was appended or cut shows in its length and its tail."""
 _BYTES_PER_READ = 1 << 20
+"""Pieces in which a whole file is hashed, so that memory stays flat."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from tulle.data.tables.memory import as_polars
 from tulle.errors import ConfigError, DataError
 
 _NUM_CLASSES = 2
+"""A classifier on tables predicts yes or no."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -12,7 +12,11 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _MAX_THREADS = 8
+"""Default for machines with many cores: results are taken one by one, and more threads would only
+wait and hold memory."""
 _AHEAD_PER_THREAD = 3
+"""Results that wait for a slow taker: enough that no thread idles, few enough that memory is
+bounded."""
 
 
 def map_in_order(

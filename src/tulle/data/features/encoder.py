@@ -38,6 +38,7 @@ from tulle.privacy.events import Event, event_to_json
 from tulle.privacy.fields import did_you_mean
 
 _LARGEST = np.uint64(2**64 - 1)
+"""A sentinel that no hash exceeds, behind the last entry of a lookup."""
 
 
 class ValueLookup:
@@ -68,6 +69,7 @@ class ValueLookup:
 
 
 _MOST_IDS = 2**31 - 1
+"""Ids are stored as 32-bit integers; a larger one would wrap around into another value's row."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -139,6 +141,8 @@ def _num_own_ids(feature: FeatureSettings, num_kept: Mapping[str, int]) -> int:
 
 
 _ROWS_AT_A_TIME = 2**17
+"""Rows are encoded in blocks, so that the hashes of a column need little memory beside the
+result."""
 
 _EncodeColumn = Callable[[pl.Series], Ids]
 

@@ -24,6 +24,7 @@ SETTINGS_FILE = "encoder.json"
 VOCABULARY_FILE = "vocabularies.npz"
 
 _FORMAT = 2
+"""Version of the file; another one is refused, since ids read in a wrong way would look right."""
 _KEYS = ("format", "fingerprint", "plan", "vocabulary_columns", "vocabulary_event")
 
 

@@ -22,9 +22,11 @@ from tulle.privacy.fields import canonical_json, check_fields, check_list, check
 Role = Literal["public", "sensitive"]
 
 _MOST_LOG_BUCKETS = 64
+"""Base-2 logarithms of 64-bit integers fall into 64 buckets; larger floats share the last one."""
 PUBLIC_BINS, SENSITIVE_BINS = 100_000, 50_000
 """Number of ids of the public and of the sensitive table, unless somebody says otherwise."""
 _FEWEST_PUBLIC_BINS, _FEWEST_SENSITIVE_BINS = 500, 250
+"""However few the rows are, a table keeps so many ids: smaller ones would mix up common values."""
 ROWS_FOR_ALL_BINS = 2 * PUBLIC_BINS
 """Number of rows from which on tables of default features grow no more."""
 

@@ -32,11 +32,16 @@ from tulle.errors import ConfigError
 Hashes = NDArray[np.uint64]
 
 MIN_SALT_BYTES = 16
+"""128 bits: two data sets that each draw a salt do not meet by accident."""
 MAX_SALT_BYTES = 64
 """The longest key of BLAKE2b."""
 MAX_BINS = 2**31 - 1
+"""Bins are stored as 32-bit integers, and the product of half a hash with their number must fit 64
+bits."""
 
 _PERSON = b"tulle.values.1"
+# Parts of algorithm 1 above (constants of SplitMix64 and of Stafford's variant 13). They are in
+# every stored encoder: with other ones, saved models would look up wrong rows.
 _LENGTH_STEP = 0x9E3779B97F4A7C15
 _MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
@@ -45,6 +50,8 @@ _MASK_64 = 2**64 - 1
 _MAX_DIRECT_BYTES = 128
 _MISSING_LENGTH = 2**32 - 1
 _CACHE_BLOCK = 2**13
+"""Arrays of 64 KiB, so that a block and its temporaries stay in the processor's cache."""
+# A product of 64 by 31 bits overflows, so it is taken by halves of 32 bits.
 _HALF_BITS = np.uint64(32)
 _LOW_HALF = np.uint64(2**32 - 1)
 # Masks that keep the first 0, 1, … 8 bytes of a little-endian word.

@@ -9,13 +9,16 @@ from numpy.typing import NDArray
 
 Ids = NDArray[np.int32]
 
+# Numbers of ids that the two cycles of a time have.
 HOURS_PER_DAY = 24
 DAYS_PER_WEEK = 7
 
+# Times are seconds since 1970 in UTC, which has no leap seconds: hours and days are all equal.
 _SECONDS_PER_HOUR = 3600
 _SECONDS_PER_DAY = 86_400
 _EPOCH_DAY_OF_WEEK = 3
 """1970-01-01 was a Thursday."""
+# Layout of a float64 (IEEE 754): 52 bits of fraction below an exponent that is stored plus 1023.
 _EXPONENT_SHIFT = np.int64(52)
 _EXPONENT_BIAS = np.int64(1023)
 

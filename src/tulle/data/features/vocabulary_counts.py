@@ -23,7 +23,9 @@ Blocks = Callable[[], Iterator[pl.DataFrame]]
 """Gives the same rows each time it is called, in blocks of any size and order."""
 
 _END = 2**64
+"""Hashes have 64 bits; the end of the last range lies behind them all, so it is no uint64."""
 _LEAST_IN_MEMORY = 1000
+"""With fewer held values the passes over the data would be very many."""
 _FULL = 0.75
 """Share of the memory above which values are let go until the half is free."""
 

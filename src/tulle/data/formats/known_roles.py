@@ -13,6 +13,9 @@ from tulle.data.tables.layout import Layout
 from tulle.errors import ConfigError
 from tulle.privacy.fields import did_you_mean
 
+# When a schema counts as one of a known log: three quarters of its columns are there, and three
+# names that other logs do not have. Less would refuse strangers' schemas; more would let a known
+# log pass as a strange one once a few columns have other names.
 _LEAST_TELLING = 3
 _LEAST_SHARE = 0.75
 _COMMON_NAMES = frozenset(

@@ -11,6 +11,8 @@ from types import MappingProxyType
 from tulle.data.schema import Kind, Schema
 from tulle.data.tables.layout import Layout
 
+# The log has no header. Its readme numbers the columns behind the label: 13 counts, then 26
+# categories.
 _COUNTS = tuple(f"int_feature_{number}" for number in range(1, 14))
 _CATEGORIES = tuple(f"categorical_feature_{number}" for number in range(14, 40))
 _FEATURES = (*_COUNTS, *_CATEGORIES)
@@ -89,6 +91,7 @@ the user as unit.
 
 
 _AFTER_THE_CLICK = ("SalesAmountInEuro", "time_delay_for_conversion")
+# The seven categories of a product are the levels of one hierarchy, numbered by the log itself.
 _PRODUCT = (
     "product_gender",
     "product_brand",

@@ -15,6 +15,8 @@ from tulle.data.tables.sources import read_files
 from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import did_you_mean
 
+# Blocks of ads and profiles, which are joined to one table anyway, and of the click log, which is
+# streamed: larger ones cost memory, smaller ones a join each.
 _NUM_ROWS_AT_ONCE = 200_000
 _ROWS_PER_BLOCK = 100_000
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 FORMAT = "tulle prepared dataset"
 VERSION = 2
+"""Version of the folder's layout; another one is refused, and the folder can be made again."""
 HEAD_FILE = "schema.json"
 ENCODER_FILE = "encoder.json"
 
@@ -55,6 +56,7 @@ _FILES = {
 }
 _FEATURE_ROLES = ("public", "sensitive")
 _LARGEST_ID = 2**31 - 1
+"""Ids are stored as signed 32-bit integers."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -277,6 +279,7 @@ def _names(kind: type) -> list[str]:
 
 _PREPARE_AGAIN = "prepare it again with `tulle data prepare`"
 _HASHED_AT_ONCE = 1 << 24
+"""Pieces of 16 MiB, so that a check of a large file needs no memory of its size."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

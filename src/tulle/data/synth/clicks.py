@@ -26,6 +26,8 @@ from tulle.data.threads import map_in_order
 from tulle.errors import ConfigError
 
 CHUNK_ROWS = 1 << 14
+"""Rows that share one key of the generator: a part of the format of a seed, since another number
+would give another log."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,9 @@ IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
 USERS_PER_BLOCK = 1 << 13
+"""Users that share one key of the generator: another number would give another log for the same
+seed."""
+# A few dozen slices by region and age, as campaign reports have, each with many users.
 NUM_REGIONS = 12
 NUM_AGE_GROUPS = 6
 _DAY = 86_400
@@ -171,6 +174,8 @@ def generate_impression_blocks(
 
 
 _VALUE_STDDEV = 0.8
+"""Spread of the logarithm of a conversion's value: the largest 2% are above five times the median,
+so that a cap on values matters."""
 
 
 class _Rates:

@@ -164,6 +164,7 @@ _DISPLAY_COUNTS = (
     (8_100, 2.83, 0.0, 0.765),
     (27_500, 3.6, 13.5, 0.217),
 )
+# The same four numbers for the categories.
 _DISPLAY_CATEGORIES = (
     (1_460, 1.5, 0.0, 0.0),
     (583, 1.2, 2.0, 0.0),
@@ -229,6 +230,8 @@ DISPLAY = SynthShape(
 )
 """Criteo Display Advertising Challenge: clicks, 13 counts and 26 categories, 7 days."""
 
+# Which numbers were measured and which are only recalled is in
+# benchmarks/published/synth_shapes.json.
 _ATTRIBUTION = (
     # name, values, exponent, shift, missing, signal, sensitive
     ("campaign", 675, 0.9, 3.0, 0.0, 4.0, False),
@@ -258,6 +261,7 @@ ATTRIBUTION = SynthShape(
 )
 """Criteo Attribution Modeling for Bidding: impressions that lead to a conversion, 30 days."""
 
+# The same columns as above, measured on a quarter of the log.
 _SEARCH = (
     ("nb_clicks_1week", 3_149, 1.28, 2.8, 0.48, 1.0, False),
     ("product_age_group", 10, 12.0, 7.0, 0.729, 0.5, False),
@@ -299,6 +303,7 @@ SEARCH = SynthShape(
 )
 """Criteo Sponsored Search Conversion Log: clicks that lead to a sale, 92 days."""
 
+# The same columns as above and, last, the entity whose value gives this one.
 _TAOBAO = (
     ("adgroup_id", 846_811, 0.9, 200.0, 0.0, 0.0, False, None),
     ("cate_id", 6_769, 1.1, 10.0, 0.0, 3.0, False, "adgroup_id"),

@@ -21,9 +21,11 @@ import numpy.typing as npt
 from tulle.data.synth.shapes import USER, SynthFeature, SynthKind, SynthShape, TimeLaw
 from tulle.data.synth.zipf import CodeArray, CodeTable, normal_deviates, salt_of, scramble
 
+# Where effects end and how they fade, as the head of this module says.
 MAX_EFFECTS = 1 << 16
 _FADING_RANK = 1000
 _CURVE_WAVES = 3
+"""Few waves give a smooth curve that buckets of a logarithm can follow."""
 
 
 class EffectTable:
@@ -64,6 +66,8 @@ def _curve(feature: SynthFeature, codes: npt.NDArray[np.int64]) -> npt.NDArray[n
 
 FloatArray = npt.NDArray[np.float64]
 
+# Grid of logits from -32 to 32. Beyond, a probability is 0 or 1 to 1e-14; values between two points
+# are split over both, so that means stay exact.
 _STEP = 1 / 64
 _HALF_WIDTH = 1 << 11
 _GRID: FloatArray = _STEP * np.arange(-_HALF_WIDTH, _HALF_WIDTH, dtype=np.float64)

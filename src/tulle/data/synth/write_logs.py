@@ -37,8 +37,8 @@ from tulle.errors import ConfigError
 FloatArray = npt.NDArray[np.float64]
 
 _DAY = 86_400
-_ROWS_AT_ONCE = 1 << 12
 # Few enough that the lines of one piece stay in the processor's cache.
+_ROWS_AT_ONCE = 1 << 12
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -26,9 +26,9 @@ from tulle.errors import DataError
 DAMAGE = (EOFError, OSError, zlib.error, zstandard.ZstdError)
 """What reading an archive raises when it is cut off or damaged."""
 
-_ZSTD_PIECE = 4096
 # Compressed bytes fed at once. A block of 4 bytes can unfold to 128 KiB (RFC 8878 §3.1.1.2),
 # so that one piece never gives more than 128 MiB.
+_ZSTD_PIECE = 4096
 
 
 class FileForm(enum.Enum):
@@ -160,7 +160,10 @@ def _form_by_content(path: Path, named: FileForm) -> FileForm:
 
 
 MAX_LINE_BYTES = 1 << 20
+"""A longer line is damage, such as a quote that is never closed; it is refused before it fills the
+memory."""
 CHUNK_BYTES = 1 << 22
+"""Bytes read at once: the memory of a reader does not grow with its file."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _KEPT_OF_LONG_LINE = MAX_LINE_BYTES + 2  # still too long without a carriage return at its end

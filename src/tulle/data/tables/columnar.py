@@ -14,8 +14,8 @@ from tulle.data.tables.refusals import check_names
 from tulle.data.tables.text import without_markers
 from tulle.errors import DataError
 
-_ROWS_PER_READ = 1 << 16
 # Fewest rows fetched at once: smaller blocks are cut from them, as each fetch has a fixed cost.
+_ROWS_PER_READ = 1 << 16
 
 
 def read_column_blocks(

@@ -56,6 +56,7 @@ _WANTED = {
     Kind.TIMESTAMP: TIME_WORDS,
 }
 _LARGEST = 2.0**63
+"""The first float that is no 64-bit integer any more; a cast of it would give any number."""
 _ZONE = ":[0-9.]+([+-][0-9]{2}):?([0-9]{2})?$"
 
 

@@ -36,6 +36,8 @@ TABLE_NAME = "the table"
 """What messages call a table in memory."""
 
 _ROWS_PER_BLOCK = 100_000
+"""Rows held at once: enough that the fixed cost of a block is small, few enough that memory stays
+flat."""
 
 
 class Log(Protocol):

@@ -19,6 +19,8 @@ from tulle.data.tables.refusals import MOST_NAMES_SHOWN, check_names
 from tulle.errors import DataError
 
 _MAX_BLOCK_BYTES = 1 << 28
+"""Long lines end a block before its number of rows does, so that 256 MiB of text is the most that
+is held."""
 SKIPPING = "have such lines counted and skipped with bad_lines=BadLines.SKIP"
 _QUOTED = '"(?:[^"]|"")*"'
 
