@@ -20,11 +20,11 @@ from tulle.privacy.fields import check_count
 
 IntArray = NDArray[np.int64]
 
+# Limits of the browser for one source; one that asks for more is refused, as there.
 MOST_REPORTS = 20
 MOST_WINDOWS = 5
 MOST_TRIGGER_DATA = 32
 MOST_STATES = 2**32 - 1
-"""Limits of the browser for one source."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -38,6 +38,8 @@ _MOST_ROUNDING = 1e-9
 """Relative error of a sum of floors that is taken for rounding."""
 _LARGEST_FLOAT_BELOW_ALL = 2.0**64 - 2.0**11
 """Largest float64 below 2^64, which is too many words for one."""
+# Words stand for probabilities times 2^64. All of it does not fit a word, so the last one is left
+# out; products of two words are taken by halves of 32 bits.
 _MOST = np.uint64(WORD_VALUES - 1)
 _HALF = np.uint64(32)
 _LOW = np.uint64(2**32 - 1)

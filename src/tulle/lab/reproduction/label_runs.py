@@ -26,10 +26,15 @@ if TYPE_CHECKING:
     from tulle.train.settings.phases import LabelPhase
 
 _CAPS = (1, 2, 5, 10)
+"""Caps on the rows of a user that are compared: a lower one drops rows, a higher one makes each
+label noisier."""
 _EPOCHS = 1.0
+"""One pass over noisy and true labels alike: further ones would fit the noise."""
+# Epsilons of a reduced run, which spans the range, and all those of the published figures.
 _DEBIAS_EPSILONS, _PAPER_DEBIAS_EPSILONS = (1.0, 3.0, 5.0), (1.0, 2.0, 3.0, 4.0, 5.0, 10.0)
 _UNIT_EPSILONS, _PAPER_UNIT_EPSILONS = (1.0, 4.0, 10.0), (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0)
 _ORDER_EPSILON = 3.0
+"""One epsilon in the middle of the range, since the claim is about the order of units alone."""
 _ADVERTISER, _PUBLISHER = "campaign", "cat8"
 """The log has no publisher: a category with 11 values stands for it."""
 _MAX_LOGIT = 8.0

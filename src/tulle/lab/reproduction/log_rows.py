@@ -35,10 +35,12 @@ IntArray = NDArray[np.int64]
 _SALT = b"reproduction, public"
 _SPLIT_KEY = hashlib.sha256(b"split of a reproduction").digest()
 _PAPER_FRACTIONS = (0.8, 0.2)
+"""Shares of training and test rows in a run at paper scale."""
 _FRACTIONS = (0.5, 0.5)
 """Shares of training and test rows in a reduced run: test rows cost next to nothing, and few of
 them leave claims open."""
 _LEAST_ROWS = 1_000
+"""With fewer rows no claim could be decided, and the steps would fill no batch."""
 _NUM_ROWS = {
     "display": (120_000, 40_000_000),
     "search": (120_000, 16_000_000),
@@ -46,6 +48,7 @@ _NUM_ROWS = {
 }
 """Rows of a reduced run and of the published one, by the name of the log."""
 _COUNT_NOISE_MULTIPLIER = 4.0
+"""Noise of the counts over their sensitivity; it fits the budget below."""
 
 _COUNT_EPSILON, _COUNT_DELTA = 3.0, 1e-9
 """Guarantee of counts of sensitive values; the values are protected too, so it raises thresholds

@@ -39,16 +39,23 @@ from tulle.lab.reproduction.published import Findings, OwnFigure
 from tulle.lab.reproduction.reproducing import ReproductionSettings
 from tulle.select.billing.prices import PricingRule
 
+# Auctions of a reduced run, which takes seconds, and of one at paper scale; those of the grid are
+# judged at many settings, so they are fewer.
 _NUM_AUCTIONS, _PAPER_AUCTIONS = 40_000, 750_000
 _GRID_AUCTIONS, _PAPER_GRID_AUCTIONS = 5_000, 50_000
 _SWEEP = SweepSettings(epsilons=(0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 20.0))
+"""Epsilons of the sweep; 20 shows what mechanisms come to with almost no noise."""
 _COMPARED = (RANDOMIZED_RESPONSE, SCALED, TUNED_CLIPPED)
 _GAMMAS = tuple(number / 20 for number in range(21))
+"""Cutoffs from 0 to 1; the best one is found to a step of 0.05."""
 _HIGH_EPSILON = 5.0
+"""The epsilon at which the paper compares cutoffs and lifts."""
+# Sizes and epsilons of the panels, and as many sets of scores in each as in the paper.
 _SCORE_SIZES = (15, 100)
 _SCORE_EPSILONS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 _NUM_SCORE_SETS = 100
 _GROUPS = {"few candidates": 3, "some candidates": 6, "many candidates": 15}
+"""Auctions that stand for the groups of up to 3, of 4 to 9 and of 10 or more candidates."""
 _RULES = {
     PricingRule.SECOND_PRICE.value: "paid by the impression",
     PricingRule.SECOND_PRICE_PER_CLICK.value: "paid by the click",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tulle.train.settings.units import UnitLevel
 
 DELTA = 1e-7
+"""The same for every method, so that losses are compared at one guarantee."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

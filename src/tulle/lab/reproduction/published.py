@@ -24,6 +24,7 @@ _FILE = "published_figures.toml"
 _STANDARD_ERRORS = 2.0
 """Standard errors that two figures must be apart to decide a claim: a level of about 95%."""
 _MOST_REASONS = 3
+"""A verdict stays one line to read; how many more reasons there are is said."""
 _FIRST_TO_LAST = (Verdict.DOES_NOT_HOLD, Verdict.NOT_COMPARABLE, Verdict.HOLDS)
 # Sums of steps such as 0.05 do not all come out exactly.
 _ROUNDING = 1e-9

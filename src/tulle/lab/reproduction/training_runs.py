@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from tulle.quality.metrics import QualityMetrics
     from tulle.train.settings.models import AnyModel
 
+# A reduced run takes the steps that DP-SGD needs in seconds; the long one shows what more epochs
+# bring.
 _REDUCED = TrainingSize(private_epochs=4.0, private_batch=1_024, plain_batch=256)
 REDUCED_LONG = dataclasses.replace(_REDUCED, private_epochs=16.0)
+# Epsilons, caps, shares and thresholds of a reduced run, which spans the range with few trainings,
+# and those of the paper's tables and figures.
 _TABLE_EPSILONS, _PAPER_TABLE_EPSILONS = (1.0, 3.0, 10.0), (1.0, 3.0, 5.0, 10.0, 20.0, 30.0, 50.0)
 _CAP_EPSILONS, _CAPS, _PAPER_CAPS = (1.0, 5.0), (1, 5), (1, 2, 5, 10)
 _FIGURE_EPSILONS, _PAPER_FIGURE_EPSILONS = (1.0, 4.0, 8.0, 12.0), (1.0, 2.0, 4.0, 8.0, 12.0)
