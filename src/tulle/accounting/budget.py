@@ -20,6 +20,8 @@ Moment = datetime | date | str
 """A time, or a day that stands for all of its 24 hours in UTC; text is read as ISO 8601."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""Zero of the stored microseconds: windows of every ledger begin there, so that two programs that
+share a ledger agree on them."""
 _TOLERANCE = 1e-12
 """Relative excess over a budget that is rounding. Totals are summed anew from all events, so it
 cannot pile up."""

@@ -43,9 +43,12 @@ from tulle.select.mechanisms.prior_choice import PriorChoice
 from tulle.select.mechanisms.slots import SlotMechanism
 
 _NUM_VALUES = 4
+"""Values that a user may hold: more than two, so that a false one is drawn among several, and few
+enough that every report is frequent."""
 _NUM_ROWS = 3
 """Rows of a unit whose labels are randomized together."""
 _NUM_ADS = 3
+"""Candidates of an auction: one that the neighbours disagree on, and two that tie."""
 _RAW_SCORES = ((1.0, 0.0, 0.0), (0.0, 1.0, 1.0))
 """Scores of two devices: one ad is the best, or the worst."""
 

@@ -19,15 +19,22 @@ if TYPE_CHECKING:
     from tulle.train.methods.train_plan import TrainPlan
 
 EPSILON, DELTA = 3.0, 1e-7
+"""The guarantee that all methods of the demo share; delta lies far below one over the number of
+rows."""
 BASELINE, SHOWN = "nonprivate", "mosaic"
 ROWS, QUICK_ROWS = 600_000, 100_000
+"""More rows bring the private models nearer to the baseline and take longer to train on; the quick
+demo gives up the first for the second."""
 LOG_SEED = 0
 """The logs are synthetic and the same for everybody; only the noise on them differs."""
 NUM_USERS = NUM_AUCTIONS = 5_000
+"""The logs of measurement and of auctions show what is released, not how well, so they stay
+small."""
 PRIVATE_STDDEV = 0.6
 """How much more the devices of synthetic auctions know than the server, in log odds of a click."""
 
 _LEAST_ROWS = 1_000
+"""With fewer rows the test part holds too few positive labels to tell methods apart."""
 _SALT = b"tulle demo, public"
 _CAMPAIGN = f"""# What the demo measures. Paths are relative to this file.
 name = "campaign of the demo"
@@ -63,6 +70,7 @@ geo = ["region-1", "region-2", "region-3", "region-4"]
 age_group = ["age-1", "age-2", "age-3", "age-4", "age-5", "age-6"]
 """
 _COLUMNS = ("method", "AUC loss (95%)", "relative loss", "log loss", "epsilon spent", "seconds")
+# Layout in characters: each column holds its heading and a gap; text is wrapped to be read easily.
 _WIDTHS = (11, 17, 15, 10, 15, 9)
 _TEXT_WIDTH = 90
 

@@ -58,8 +58,12 @@ app.command("reproduce", epilog=REPRODUCE_EPILOG)(reproduce)
 app.command(epilog=STUDIO_EPILOG)(studio)
 
 _PACKAGE = Path(__file__).parents[1]
+"""Frames below this folder are ours: only their module and line may be shown of a foreign error."""
 _TRACEBACK_VARIABLE = "TULLE_TRACEBACK"
 _INTERRUPTED = 130
+"""What shells report for a program that the interrupt key ended: 128 + SIGINT (2)."""
+# Scripts tell by these codes what to do next, so they are part of the stable surface: 2 mend the
+# command, 3 ask for budget, 4 mend the data or the run folder.
 _EXIT_CODES: tuple[tuple[type[TulleError], int], ...] = (
     (ConfigError, 2),
     (UnsupportedEventError, 2),

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tulle.train.run_context import Progress
 
 _SECONDS_BETWEEN_LINES = 5.0
+"""Where no bar can be drawn, lines go to a log: often enough to see that work goes on, rare enough
+not to fill it."""
 _NOTHING_IS_OUT = "stopped as asked, nothing is out; run the same command again."
 
 Report = Callable[[int, int, int], None]

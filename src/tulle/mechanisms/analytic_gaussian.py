@@ -26,6 +26,8 @@ _DEPTH = 50.0
 _FAR = 10**6
 """Number of deviations from which on a tail is zero in every float: e^(-10^12 / 2) underflows."""
 _HALF_LOG_TAU = 0.5 * math.log(math.tau)
+"""Logarithm of the normal density's constant: tails are taken in logarithms, as they underflow
+otherwise."""
 
 
 def gaussian_delta(epsilon: float, noise_multiplier: float, distance: float = 1.0) -> float:

@@ -26,9 +26,9 @@ from tulle.privacy.fields import check_count
 
 Bits = NDArray[np.uint8]
 
+# Reports that are drawn at once, so that the arrays stay in the processor's cache.
 _CHUNK = 1 << 17
 _BITS_CHUNK = 1 << 15
-"""Reports that are drawn at once, so that the arrays stay in the processor's cache."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from tulle.errors import ConfigError
 from tulle.privacy.fields import check_count, did_you_mean
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+"""Windows are equal lengths of time, so months and years, which are not, have no entry."""
 
 
 class Owner(enum.Enum):

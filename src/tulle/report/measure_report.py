@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tulle.measure.queries.measure_record import MeasureRecord
 
 _ALL = "(all)"
+# What a page can show and still be read; it says how much is left out, and the files have it all.
 _MOST_ROWS = 200
 _MOST_NUMBERS = 6
 _LEAST_TOGETHER = 4
@@ -187,6 +188,7 @@ SUM = "(sum)"
 """Label of the row that totals all slices that are listed or were found."""
 _BEFORE, _AFTER = "as measured", "consistent"
 _MOST_PARENTS = 15
+"""Pairs of bars that fit a chart; the text below says how many there are."""
 _ROUNDING = 1e-9
 """Share of a number's size below which what is left over comes from rounding."""
 

@@ -18,7 +18,11 @@ from tulle.studio.train_panel import TRAIN
 PANELS = (TRAIN, MEASURE, SELECT, LABELS)
 
 _MOST_AT_ONCE = 4
+"""Answers in work; a further one waits, so that many open pages cannot take all cores from the
+first."""
 _NUM_KEPT = 256
+"""Answers that are kept: a slider that moves back and forth computes nothing twice, and memory
+stays bounded."""
 
 Pairs = tuple[tuple[str, str], ...]
 

@@ -33,10 +33,14 @@ from tulle.studio.panel import (
 AUCTIONS_FILE = "auctions.jsonl"
 
 _NUM_AUCTIONS, _SEED = 100, 1
+"""Few auctions, so that a slider answers at once, and always the same ones, so that a curve moves
+by its settings alone."""
 _MEAN_LOGIT, _PUBLIC_STDDEV, _BID_STDDEV = -3.5, 0.5, 0.8
 """The display market of `tulle select simulate`: about 3% of impressions are clicked."""
 _MOST_FINALISTS = 15
+"""The longest shortlist that planning compares by default."""
 _EPSILONS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
+"""Points of the curve over epsilon, closer together where it rises."""
 
 Curve = tuple[tuple[float, float | None], ...]
 """Setting and captured share; None if there is nothing to capture."""

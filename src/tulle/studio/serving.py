@@ -29,6 +29,7 @@ _GRACE_S = 1
 """Seconds that answers under way have when the studio stops."""
 
 _MOST_PORT = 65_535
+"""Ports of TCP have 16 bits."""
 
 _TYPES = {
     ".html": "text/html",

@@ -22,6 +22,8 @@ from tulle.privacy.units import Owner, Unit
 MICROS = 1_000_000
 """Microseconds of a second, in which steps count time."""
 DAY_MICROS = 86_400 * MICROS
+"""Microseconds of a day: columns of whole numbers may count days, and are brought to the same
+steps."""
 NULL_TEXT = "(null)"
 """The slice of rows that have no value in its column."""
 NUMBERS = (Family.WHOLE, Family.FRACTION)

@@ -118,6 +118,7 @@ def _drawn(chart: Chart) -> tuple[float, list[str]]:
 
 
 _BAR_ROW, _BAR_TOP, _BAR_BOTTOM, _BAR_SIDE = 38.0, 8.0, 44.0, 8.0
+"""Layout in pixels of the drawing: a bar with its label above, and the margins around all bars."""
 
 
 def _bars(chart: BarChart) -> tuple[float, list[str]]:
@@ -194,8 +195,11 @@ def _bar_text(bar: Bar, unit: int, decimals: int | None, sign: str) -> str:
     return f"{value}{sign} ({low} to {high})" if _width(bar) > 0 else f"{value}{sign}"
 
 
+# Layout in pixels: room for the labels of columns, and a height beyond which rows get lower
+# instead.
 _MATRIX_TOP, _MATRIX_RIGHT, _MOST_MATRIX_HEIGHT = 44.0, 8.0, 320.0
 _LEAST_SIDE_WITH_NUMBER = 34.0
+"""A box with a smaller side has no room for its number; its shade alone tells the value."""
 _DARK_SHADE = 0.6
 """Share of the largest probability from which on numbers are white."""
 

@@ -22,6 +22,7 @@ from tulle.report.html.svg_marks import (
     ticks,
 )
 
+# Layout in pixels: the plot with its margins, and the rows of the legend below its axis.
 _TOP, _HEIGHT, _RIGHT = 28.0, 220.0, 14.0
 _BELOW_AXIS, _LEGEND_ROW, _LEGEND_MARK = 44.0, 20.0, 22.0
 _DASHES = ("", "6 3", "2 3")

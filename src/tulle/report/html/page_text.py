@@ -16,6 +16,7 @@ from tulle.runs.card_text import escape
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _MANY_BARS = 12
+"""A chart of more bars is higher than the charts beside it."""
 _TONES = {True: "verdict private", False: "verdict open", None: "verdict"}
 
 

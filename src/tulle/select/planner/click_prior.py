@@ -32,9 +32,9 @@ _LARGEST_LOGIT = 30.0
 """Logit beyond which a probability is 1 as far as floats can tell."""
 _LOGIT_STEP = 1 / 64
 """Distance of the points between which the shift of a logit is interpolated, to 1e-5."""
+# Sums over normal deviates: their step leaves an error of 1e-12, and less is beyond their end.
 _DEVIATE_STEP = 0.25
 _LARGEST_DEVIATE = 8.5
-"""Sums over normal deviates: their step leaves an error of 1e-12, and less is beyond their end."""
 FINE_STEP, COARSE_STEP = 0.3, 0.6
 """Widths of a step, in standard deviations of a score's logarithm: errors below 1e-4 and 1e-3."""
 _LOWEST_DEVIATE, _HIGHEST_DEVIATE = -4.5, 4.2
@@ -42,6 +42,7 @@ _LOWEST_DEVIATE, _HIGHEST_DEVIATE = -4.5, 4.2
 _MIN_NODES, _MAX_NODES = 16, 4096
 """Fewest and most points of an auction."""
 _SQRT_TAU = float(np.sqrt(2 * np.pi))
+"""Constant of the normal density."""
 _LEAST_BID = 1e-200
 """Divisor in place of a bid of 0."""
 Result = TypeVar("Result")
@@ -73,8 +74,10 @@ class LogitNormalPrior:
         return means
 
     def public_logits(self, server_click_probs: FloatArray) -> FloatArray:
-        """The public part behind a calibrated prediction, to 1e-5; -infinity for a probability of
-        0, and 30 for those too near to 1 to tell."""
+        """The public part behind a calibrated prediction, to 1e-5.
+
+        It is -infinity for a probability of 0, and 30 for those too near to 1 to tell.
+        """
         knots, shifts = _logit_shifts(self.private_stddev)
         with np.errstate(divide="ignore"):
             logits = np.log(server_click_probs) - np.log1p(-server_click_probs)

@@ -26,6 +26,8 @@ _LARGEST_EXPONENT = 50.0
 _ABOVE_NOISE = 12.0
 """Noise above it, at rate 1, is less than 1e-5 of all."""
 _BELOW_NOISE = {NoiseKind.GUMBEL: 4.0, NoiseKind.EXPONENTIAL: 0.0, NoiseKind.LAPLACE: 10.0}
+"""Noise below the negative of it, at rate 1, is none (exponential), 2e-24 (Gumbel) or 2e-5
+(Laplace) of all."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -140,8 +142,7 @@ def _deviates(rows: RankedRows, prior: LogitNormalPrior, scores: FloatArray) -> 
 def _panel(
     rows: RankedRows, prior: LogitNormalPrior, left: FloatArray, right: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """[parts, rows, candidates] each: probabilities, clicks and private parts between two of
-    them."""
+    """[parts, rows, candidates] each: probabilities, clicks and parts between two private parts."""
     nodes, weights = (array[:, np.newaxis, np.newaxis] for array in unit_nodes(_NUM_PARTS))
     widths = right - left
     deviates = left + widths * nodes

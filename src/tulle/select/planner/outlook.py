@@ -40,6 +40,8 @@ from tulle.select.planner.shortlist_outcomes import (
 )
 
 _GAMMAS = tuple(step / 20 for step in range(21))
+"""Cutoffs from 0 to 1 in steps of 0.05, over which a plan compares outcomes; a finer grid takes
+longer in proportion."""
 
 
 class Objective(enum.Enum):
@@ -260,8 +262,9 @@ class ModelOfDevices:
         return shortlist_outcomes(self.auctions, self.prices, self.prior)
 
     def metrics(self, mechanism: SelectionMechanism) -> MarketMetrics:
-        """Exact means over draws and devices, to 1e-4; of the two baselines with noise or a
-        prior of their own to 1e-3.
+        """Exact means over draws and devices, to 1e-4.
+
+        Those of the two baselines with noise or a prior of their own are exact to 1e-3.
 
         Raises:
           ConfigError: What the mechanism does depends on all scores together.

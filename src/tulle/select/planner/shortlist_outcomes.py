@@ -37,6 +37,8 @@ _LARGEST_EPSILON = 500.0
 """Largest epsilon; beyond it e^epsilon leaves the range of floats, and probabilities are those
 without privacy."""
 _CLICKS, _PAYMENTS, _VALUES = range(3)
+"""Places of the three outcomes in the last axis of arrays: one array is faster to cut by rows than
+three."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
