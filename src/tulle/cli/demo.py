@@ -34,7 +34,7 @@ PRIVATE_STDDEV = 0.6
 """How much more the devices of synthetic auctions know than the server, in log odds of a click."""
 
 _LEAST_ROWS = 1_000
-"""With fewer rows the test part holds too few positive labels to tell methods apart."""
+"""Fewer rows leave too few positive labels in the test part to tell methods apart."""
 _SALT = b"tulle demo, public"
 _CAMPAIGN = f"""# What the demo measures. Paths are relative to this file.
 name = "campaign of the demo"

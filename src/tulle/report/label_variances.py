@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MOST_VALUES = 401
 """Most values of a grid that mechanisms are compared on; finer grids are thinned to that many."""
 _EPSILONS = tuple(0.25 * number for number in range(2, 33))
-"""From 0.5 to 8, in steps that draw smooth curves."""
+"""Epsilons from 0.5 to 8, in steps that draw smooth curves."""
 _LEAST_BIAS = 1e-6
 """Bias in ranges of the label; what is below comes from rounding."""
 _SAME = 1e-3

@@ -25,7 +25,7 @@ Blocks = Callable[[], Iterator[pl.DataFrame]]
 _END = 2**64
 """Hashes have 64 bits; the end of the last range lies behind them all, so it is no uint64."""
 _LEAST_IN_MEMORY = 1000
-"""With fewer held values the passes over the data would be very many."""
+"""Fewer held values would need very many passes over the data."""
 _FULL = 0.75
 """Share of the memory above which values are let go until the half is free."""
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SEPARATORS = ("\t", ",", ";", "|")
 QUOTE = '"'
 _MOST_HEADER_BYTES = 1 << 20
-"""As long as the longest line that is read; a longer header is refused by whoever reads the
+"""Length of the longest line that is read; a longer header is refused by whoever reads the
 file."""
 _JSON_SUFFIXES = (".jsonl", ".ndjson")
 _SEPARATOR_OF_SUFFIX = {".csv": ",", ".tsv": "\t", ".tab": "\t"}

@@ -40,7 +40,7 @@ _FRACTIONS = (0.5, 0.5)
 """Shares of training and test rows in a reduced run: test rows cost next to nothing, and few of
 them leave claims open."""
 _LEAST_ROWS = 1_000
-"""With fewer rows no claim could be decided, and the steps would fill no batch."""
+"""Fewer rows could decide no claim, and would fill no batch."""
 _NUM_ROWS = {
     "display": (120_000, 40_000_000),
     "search": (120_000, 16_000_000),

@@ -49,7 +49,7 @@ class Contributions:
     unit: Unit
 
     def steps(self) -> list[Step]:
-        """Steps, the last of which is `rows_name`: unit, slice, num (rows that are alike), x0, …."""
+        """Steps; the last is `rows_name`: unit, slice, num (rows that are alike), x0, x1, …."""
         if self.job.subject is Subject.IMPRESSIONS:
             found = self._impression_rows()
         else:
@@ -135,6 +135,8 @@ class Contributions:
             for amount in self.job.amounts
         ]
         if self.job.has_rest:
+            # The difference of whole steps, not a rounded difference: only so do a row's amounts
+            # add up to its credit, which is what the sensitivity counts.
             total = _whole_steps(credit, steps, is_rounded=is_rounded)
             whole.append(f"GREATEST(0, {' - '.join([total, *whole])})")
         return [f"{sql} AS {name}" for sql, name in zip(whole, self.amount_columns, strict=True)]
@@ -164,6 +166,7 @@ def check_job(job: SliceJob) -> None:
     what = f"job {job.name!r}"
     if job.steps < 1:
         raise ConfigError(f"{what}: steps={job.steps} must be >= 1.")
+    # Shares are sums of floats, and 1e-9 of a contribution is less than any step.
     if sum(amount.share for amount in job.amounts) > 1 + 1e-9 or not job.amount_names:
         raise ConfigError(f"{what}: shares of its amounts must add up to at most 1.")
     if job.subject is Subject.IMPRESSIONS:
@@ -194,6 +197,7 @@ def check_keys(job: SliceJob) -> None:
         column.null_count() for column in job.keys
     ):
         raise ConfigError(f"job {job.name!r}: keys must be text without nulls; cast them.")
+    # A key that is there twice would give its slice two draws of noise for one price.
     if job.keys.height == 0 or job.keys.is_duplicated().any():
         raise ConfigError(f"job {job.name!r}: keys must be distinct, and at least one.")
 
