@@ -69,6 +69,7 @@ class ReleaseCharge:
         Privacy:
           A budget that renews is charged in every window that the data touch, and in no other.
         """
+        # Without a time only budgets that never renew can be charged, and they count everything.
         if self.at is None:
             return
         until = self.at if self.until is None else self.until
@@ -162,6 +163,7 @@ def release_plan(
         settings=settings,
         assumptions=(*draft.assumptions, *paid, *assumed),
     )
+    # Last, on the plan as it is stored: what is added above is part of what a reader relies on.
     verify_plan(plan)
     return plan
 
@@ -224,6 +226,7 @@ class ReleasePayments:
             raise ConfigError(
                 f"a {self._kind.name} is known by its id; open_payments() has the key."
             )
+        # A fingerprint has a fixed length, so no other pair of plan and data gives this message.
         message = plan.fingerprint().encode() + data_digest
         return hmac.digest(self._key, message, "sha256").hex()[:32]
 
@@ -251,6 +254,7 @@ class ReleasePayments:
         ledger, name = self._charge.ledger, self._name(release_id)
         budgets = [b for b in ledger.budgets() if b.counts(self._charge.purpose)]
         spends = {spend.id: spend for b in budgets for spend in ledger.spends(b.name)}
+        # After `again` there are several; a repeated command asks for the newest of them.
         for spend in (spends[number] for number in sorted(spends, reverse=True)):
             paid = PaidRelease(spend=spend)
             is_this = spend.request.note.partition(_WHERE)[0] == name
@@ -330,6 +334,7 @@ def open_payments(charge: ReleaseCharge, kind: ReleaseKind) -> Iterator[ReleaseP
             ) from None
         except OSError as error:
             raise RunStateError(f"{path.name} cannot be used: {error.strerror or error}.") from None
+        # A new key in place of a damaged one would make every earlier release look unpaid.
         if len(key) != _KEY_BYTES:
             raise RunStateError(
                 f"{path.name} is damaged: it must have {_KEY_BYTES} bytes. Restore it; with "
@@ -340,6 +345,7 @@ def open_payments(charge: ReleaseCharge, kind: ReleaseKind) -> Iterator[ReleaseP
 
 def _key_file(path: Path) -> Path:
     if not path.exists():
+        # Whole on disk before it has its name: nobody may read a key of which a part is missing.
         staged = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
         descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:

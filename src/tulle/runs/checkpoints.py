@@ -45,6 +45,7 @@ _TENSOR_FORMAT = "tulle tensors 1"
 _PHASE = re.compile(r"[a-z0-9]+(?:[-_][a-z0-9]+)*")
 _MAX_STEP = 999_999_999
 """Names of files have nine digits for a step, so that they sort by it."""
+# A mistake in a caller would write the state quietly, so names are checked where files are made.
 _FORBIDDEN = ("rng", "generator", "key")
 
 
@@ -113,6 +114,7 @@ class Checkpoints:
             "facts": dict(Settings(facts)),
         }
         path = self._folder / _file_name(phase, step)
+        # The new one is safe before an old one goes: a crash leaves one too many, never none.
         write_tensors(path, tensors, head)
         others = [old for _, old in existing if old != path]
         with reporting_disk_errors(self._folder):
@@ -272,6 +274,7 @@ def _plain_array(name: str, array: NDArray[Any]) -> NDArray[Any]:
 def _digest(head: str, tensors: Mapping[str, NDArray[Any]]) -> str:
     digest = hashlib.sha256(f"{head}\n".encode())
     for name, array in sorted(tensors.items()):
+        # Type and shape too: the same bytes cut in another way would be other weights.
         about = [name, array.dtype.newbyteorder("<").str, list(array.shape)]
         digest.update(f"{canonical_json(about)}\n".encode())
         if array.nbytes:

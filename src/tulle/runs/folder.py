@@ -94,6 +94,7 @@ class RunFolder:
             with _locked(folder):
                 _refuse_used(folder)
                 clear_staged(folder)
+                # run.json comes last: with it the folder is a run, and all it vouches for is there.
                 write_text(folder / _SETTINGS, text)
                 write_text(folder / _PLAN, plan.to_json() + "\n")
                 write_text(folder / _RUN, _json_text(run))
@@ -173,6 +174,7 @@ class RunFolder:
         """
         with _locked(self.path):
             self._refuse_copy()
+            # Before the staged files are cleared, one of which may be a draw that is paid.
             with reporting_disk_errors(self.path):
                 self._adopt_arrays()
             clear_staged(self.path)
@@ -229,6 +231,7 @@ class RunFolder:
                 f"{self.path.name}/{path.name} is there and is never replaced; read it with "
                 "read_array(), or begin a run of another name."
             )
+        # A disk that fills up half way would leave a part that may not be drawn a second time.
         check_room(self.path, array.nbytes + _MORE_BYTES)
         write_tensors(path, {"array": array}, {"name": name, "run_id": self.run_id})
 
@@ -262,6 +265,7 @@ class RunFolder:
         """Puts arrays in place that were whole when their process was killed."""
         for staged in self.path.glob(".*.safetensors.*.tmp"):
             name = staged.name[1:].partition(".safetensors.")[0]
+            # An empty file shows nothing of the draw, so it may be made again.
             if staged.stat().st_size == 0 or self.has_array(name):
                 continue
             try:

@@ -104,6 +104,7 @@ class ReleaseFiles(Generic[RecordType]):
         """Writes the record under its hidden name, safely on disk."""
         with _reporting_full_disk(self.record):
             os.replace(stage_text(self.hidden_record, record.to_json()), self.hidden_record)
+            # The ledger is told next; what it then speaks of must survive a loss of power.
             sync_folder(self.record.parent)
 
     def hidden_sha256(self, record: RecordType) -> str:
@@ -115,6 +116,7 @@ class ReleaseFiles(Generic[RecordType]):
     def put_in_place(self) -> None:
         """Gives record and table their names, and refuses files that came meanwhile."""
         with _reporting_full_disk(self.table):
+            # The record first: a table that is seen without one could not be told from any other.
             if self.hidden_record.exists():
                 _link_in_place(self.hidden_record, self.record)
             _link_in_place(self.hidden_table, self.table)
@@ -350,6 +352,7 @@ def _read_record_file(path: Path, parse: Callable[[str], RecordType]) -> RecordT
 def _link_in_place(hidden: Path, path: Path) -> None:
     """Gives a hidden file its name, and refuses one that came meanwhile."""
     try:
+        # A link refuses a name that is taken, where a rename would replace somebody's file.
         os.link(hidden, path)
     except FileExistsError:
         if os.path.samefile(hidden, path):

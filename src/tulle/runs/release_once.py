@@ -80,6 +80,7 @@ def release_once(
       RunStateError: The file exists, or an earlier release of the same is gone.
     """
     if release.options.charge is None:
+        # No ledger knows this draw, so no later try may take its hidden files for its own.
         files = release.files(release.out, secrets.token_hex(8))
         files.refuse_existing()
         files.discard_all()
@@ -96,13 +97,16 @@ def release_once(
         release_id = payments.release_id(release.plan, draw.digest())
         files = release.files(release.out, release_id)
         paid = None if release.options.again else payments.paid(release_id)
+        # A second draw of what is out would let a reader average the noise away.
         if paid is not None and paid.is_out:
             return _released(release, _stored(release, paid, files), is_stored=True)
         files.refuse_existing()
         if paid is None:
             payments.check(release.plan)
         else:
+            # The paid try may have named another output; its hidden half must not be found there.
             release.files(paid.path, release_id).discard()
+        # Whatever can fail for a reason other than the draw fails here, while it is still free.
         files.try_writing()
         draw.check()
         if paid is None:
@@ -110,6 +114,8 @@ def release_once(
         else:
             spend = payments.take_up(paid)
         record = _write(draw, files)
+        # Marked before it gets its name: killed in between, the draw counts as seen and is found by
+        # its hash. In the other order it could be read and then drawn anew for the same payment.
         spend.mark_released(released_as=released_as(files.hidden_sha256(record), release.out))
         files.put_in_place()
     return _released(release, record, is_stored=False)
@@ -135,6 +141,7 @@ def _stored(
 ) -> RecordType:
     """The record of a release that is out, its files in their place or copied to a new one."""
     out = files.table.absolute()
+    # The hash in the ledger decides, not the name: a file that was edited is not what was released.
     for path in dict.fromkeys((out, paid.path)):
         record = release.files(path, files.tag).found(paid.table_sha256)
         if record is None or record.plan.fingerprint() != release.plan.fingerprint():
