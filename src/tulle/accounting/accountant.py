@@ -32,6 +32,7 @@ def privacy_curve(event: Event, adjacency: Adjacency) -> PrivacyCurve:
       UnsupportedEventError: No sound accounting is known for this combination.
     """
     _check_adjacency(adjacency)
+    # First: however small a part it is, it voids the guarantee of the whole.
     if contains(event, NonPrivate):
         return NoPrivacyCurve()
     if contains(event, Grouped):
@@ -104,6 +105,7 @@ def unamplified_epsilon(claim: Claim) -> float:
         event = without_amplification(claim.event)
         return claim_epsilon(Claim(guarantee=claim.guarantee, event=event))
     except (ConfigError, UnsupportedEventError):
+        # What cannot be bounded counts as unbounded: a figure that warns may only be too large.
         return math.inf
 
 

@@ -98,6 +98,7 @@ def calibrate_steps(
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
+    # The end that was found to fit, not the middle of the last interval.
     return low
 
 
@@ -130,6 +131,7 @@ def calibrate_sampling_prob(
     while high - low > _NOISE_PRECISION:
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)
+    # exp(low) is the very float that was found to fit.
     return math.exp(low)
 
 
@@ -204,6 +206,7 @@ def _least_safe(log_excess: Callable[[float], float], low: _Point, high: _Point)
             low, num_same_side = point, max(1, num_same_side + 1)
         else:
             high, num_same_side = point, min(-1, num_same_side - 1)
+    # The end whose cost was computed and fits; a root between the two is only an estimate.
     return high[0]
 
 

@@ -47,6 +47,7 @@ class GroupCurve:
         """
         if self._group_size == 1 or delta == 0:
             return self._group_size * self._of_one.epsilon(delta)
+        # The pure bound carries no factor on delta, so for large groups it can be the smaller one.
         pure = self._group_size * self._of_one.epsilon(0.0)
         try:
             return min(pure, group_epsilon(self._of_one, self._group_size, delta))
@@ -140,6 +141,7 @@ def split_group(event: Event, adjacency: Adjacency) -> tuple[Grouped, Fraction]:
         if cost is None:
             raise _refusal(f"Grouped together with {type(part).__name__}, which needs a delta,")
         others += cost
+    # Two group bounds would each need a part of delta, and which parts is not for us to choose.
     if len(groups) != 1:
         raise _refusal(f"Grouped {len(groups)} times on the same units")
     return groups[0], others
@@ -179,6 +181,7 @@ def group_epsilon(curve: PrivacyCurve, num_units: int, delta: float) -> float:
     while high - low > 1e-9 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if fits(middle) else (middle, high)
+    # The upper end: it was found to fit, while the true least one lies below it.
     return num_units * high
 
 

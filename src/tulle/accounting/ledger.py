@@ -147,6 +147,7 @@ class Ledger:
                         f"delta={other.delta:g} and cannot be changed: raising it would weaken "
                         "what was promised. Choose another name, or start a new ledger."
                     )
+            # A budget that begins late would promise a total that was exceeded before it existed.
             if ledger_rows.read_spends(connection, budget, None):
                 raise ConfigError(
                     f"budget name={budget.name!r} comes after spends that it would count; "
@@ -243,10 +244,12 @@ class Ledger:
         )
         event_to_json(event)  # refused before the ledger is locked
         with self._writing() as connection:
+            # Weighed and written under one lock: between the two nobody else can take what is left.
             accounts = _accounts(connection, request)
             refusing = _refusing(accounts, event)
             if refusing is None:
                 spend_id = ledger_rows.insert_spend(connection, request)
+        # Outside of the lock, as the least noise that would fit takes long to find.
         if refusing is not None:
             raise SpendRefusedError(explain_refusal(event, _distinct(accounts), refusing))
         charged = tuple(account.after(event) for account in accounts)

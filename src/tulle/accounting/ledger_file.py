@@ -118,6 +118,7 @@ def create_ledger_file(path: Path) -> None:
         raise RunStateError(
             f"{path.name} exists already; open it as a ledger, or choose another path."
         )
+    # SQLite would replay the old log into the new file, with the spends of another ledger.
     if os.path.lexists(_beside(path, "-wal")):
         raise RunStateError(
             f"{path.name}-wal is left of a ledger that is gone; restore that ledger, or choose "
@@ -148,6 +149,7 @@ def inspect_ledger_file(path: Path, busy_timeout_s: float) -> None:
         _errors_of(path, busy_timeout_s),
         _closing_connection(path, busy_timeout_s=busy_timeout_s) as connection,
     ):
+        # Nothing of a damaged ledger is brought up to date: the damage would be sealed into it.
         version = stored_version(connection, path.name)
         _check_is_whole(connection, path)
         _check_ends_with_a_page(connection, path)
@@ -188,6 +190,7 @@ def reading_a_copy(path: Path, busy_timeout_s: float) -> Iterator[sqlite3.Connec
         if version < SCHEMA_VERSION:
             with _transaction(copy, "BEGIN"):
                 bring_up_to_date(copy, path.name)
+        # A spend into the copy would seem to be charged and be gone with the process.
         copy.execute("PRAGMA query_only = ON")
         yield copy
 
@@ -229,6 +232,7 @@ def _ledger_transaction(
         _closing_connection(path, busy_timeout_s=busy_timeout_s) as connection,
         _transaction(connection, begin),
     ):
+        # Inside of the transaction: the file may have been replaced since it was opened first.
         if stored_version(connection, path.name) < SCHEMA_VERSION:
             raise RunStateError(f"{path.name} is an older ledger; open it with Ledger.open().")
         yield connection
@@ -244,6 +248,8 @@ def _closing_connection(
         f"{path.as_uri()}?mode={mode}", uri=True, timeout=busy_timeout_s, isolation_level=None
     )
     with contextlib.closing(connection):
+        # A commit returns when it is on the disk: noise is drawn next, and a spend that a loss of
+        # power takes back would leave that release unpaid.
         connection.execute("PRAGMA synchronous = FULL")
         # Copied into the main file at each commit, so that a crash and a lost -wal lose nothing.
         connection.execute("PRAGMA wal_autocheckpoint = 1")

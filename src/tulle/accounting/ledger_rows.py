@@ -114,6 +114,7 @@ def insert_spend(connection: sqlite3.Connection, request: SpendRequest) -> int:
             None if request.unit is None else str(request.unit),
         ),
     )
+    # Without its number a spend could never be marked, so nothing may rest on it.
     if cursor.lastrowid is None:
         raise RunStateError("the ledger gave no number to the spend; release nothing.")
     return cursor.lastrowid
@@ -142,6 +143,8 @@ def finish_spend(
     values: tuple[object, ...] = (status.value, _now())
     if released_as is not None:
         update, values = f"{update}, released_as = ?", (*values, released_as)
+    # Only an open spend ends: of two processes that took up the same one, the second fails here
+    # and must not put its draw in place.
     cursor = connection.execute(
         f"{update} WHERE id = ? AND status = ?",
         (*values, spend_id, SpendStatus.OPEN.value),
@@ -249,6 +252,7 @@ def _reach(budget: Budget, windows: range | None) -> tuple[int | None, int | Non
 
 def _shared_windows(budget: Budget, windows: range, span: Span | None) -> Iterator[int]:
     length = budget.window_micros
+    # Data of an unknown time may lie in any window, so all of them pay.
     if span is None or length is None:
         return iter(windows)
     first, last = span.first_micros // length, span.last_micros // length

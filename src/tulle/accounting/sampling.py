@@ -142,8 +142,11 @@ def truncation_profile(
       noise_multiplier: Noise over the largest contribution of one row.
       max_rows: Most rows of one unit.
     """
+    # Of the others alone: whether they leave room does not depend on the unit, so neighbours agree
+    # on this probability and it may mix two cases like a public coin.
     others = num_rows - max_rows
     cut_prob = _more_than(max_batch_size - max_rows, others, sampling_prob)
+    # 2 max_rows: rows of the unit may enter, and as many rows of others leave for them.
     if cut_prob == 0 or max_rows > 1:
         return cut_prob, gaussian_profile(2 * max_rows / noise_multiplier)
     # Given a full batch of B, the row is in it with Pr[Bin(n, q) > B] B / (n cut_prob).
