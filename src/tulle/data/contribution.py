@@ -132,10 +132,12 @@ def draw_rows_with_replacement(
       As for `keep_first_rows`.
     """
     units = _group(raw_unit_ids, max_rows_per_unit, windows, None)
+    # A draw's number, not a row's, is hashed, so that each unit has the same number of draws.
     places = np.repeat(units.starts, max_rows_per_unit)
     numbers = np.tile(np.arange(max_rows_per_unit), units.starts.size)
     hashes = hash_columns(key, "draw rows with replacement", *units.names(places), numbers)
     lengths = np.repeat(units.lengths, max_rows_per_unit).astype(np.uint64)
+    # A product in place of a remainder: its bias is spread over all rows of the unit.
     places += ((hashes >> np.uint64(32)) * lengths >> np.uint64(32)).astype(np.int64)
     return _bounded(np.sort(units.order[places]), units, max_rows_per_unit)
 
@@ -211,6 +213,8 @@ def random_places(units: GroupedRows, max_rows_per_unit: int, key: bytes) -> Int
     starts, lengths = units.starts[is_over], units.lengths[is_over]
     places = ranges(starts, lengths)
     unit_numbers = np.repeat(np.arange(starts.size), lengths)
+    # Numbered within the unit: with the number in the log, a row of another unit that comes or goes
+    # would change which rows are kept here, and one unit would move the rows of many.
     numbers = places - np.repeat(starts, lengths)
     hashes = hash_columns(key, "keep random rows", *units.names(places), numbers)
     # Within a unit in the order of the hashes; equal hashes stay in row order.

@@ -45,6 +45,7 @@ class OperatingSystemNoise:
 class SeededNoise:
     """Repeatable bits for tests and experiments. What it noises is not private."""
 
+    # What cards read: nothing drawn from here may call itself a private release.
     is_secure = False
 
     def __init__(self, seed: int) -> None:

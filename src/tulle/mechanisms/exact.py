@@ -100,6 +100,7 @@ def decide_bernoulli_exp(exponent: Fraction, uniform: LazyUniform) -> bool:
     while True:
         low, high = uniform.bounds()
         least, most = _exp_bounds(exponent, uniform.num_digits)
+        # Intervals that only touch decide too: a uniform real hits one point with probability 0.
         if high <= least:
             return True
         if low >= most:
@@ -147,6 +148,7 @@ def sqrt_bounds(low: Fraction, high: Fraction, *, num_bits: int) -> tuple[Fracti
       num_bits: Bits after the point of the result.
     """
     least = math.isqrt(math.floor(low * 4**num_bits))
+    # isqrt rounds down, so the upper bound takes one step more.
     most = math.isqrt(math.ceil(high * 4**num_bits)) + 1
     return Fraction(least, 1 << num_bits), Fraction(most, 1 << num_bits)
 
@@ -203,6 +205,7 @@ class ExponentialFloor:
             if logs is not None:
                 down, up = directed_contexts(uniform.num_digits)
                 low, high = self.offset_bounds(uniform.num_digits)
+                # fma rounds once, so the rounding of the context bounds the whole expression.
                 least = math.floor(down.fma(scale, logs[0], low))
                 if least == math.floor(up.fma(scale, logs[1], high)):
                     return least
@@ -248,6 +251,7 @@ def sample_bernoulli(prob: float | Fraction, size: Size, *, rng: NoiseSource) ->
     if scaled != whole:
         ties = np.flatnonzero(words == np.uint64(whole))
         if len(ties):
+            # Given the tie, the next bits are uniform and face what is left of `prob`.
             decided[ties] = sample_bernoulli(scaled - whole, len(ties), rng=rng)
     return decided.reshape(as_shape(size))
 

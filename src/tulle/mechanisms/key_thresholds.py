@@ -79,6 +79,8 @@ class LaplaceKeyThresholdConfig:
         largest_prob = self.delta / self.max_keys_per_unit
         guess = math.ceil(-self.noise_scale * (math.log(largest_prob) + math.log1p(odds)))
         noise = max(0, guess)
+        # The guess is a float; the certified bound decides, upwards first, so that the threshold is
+        # never below what delta asks for.
         while not self._is_rare(noise):
             noise += 1
         while noise > 0 and self._is_rare(noise - 1):
@@ -184,6 +186,8 @@ def release_key_counts(
     rng = rng or release_rng()
     counts = check_unit_counts(raw_unit_counts)
     noisy_counts = counts + config.sample_noise(counts.size, rng=rng)
+    # A key that nobody has never passes: a neighbour could not have listed it either, and delta
+    # pays only for keys that one unit brings.
     is_published = (counts > 0) & (noisy_counts >= config.threshold)
     return PublishedKeys(is_published=is_published, noisy_counts=noisy_counts[is_published])
 

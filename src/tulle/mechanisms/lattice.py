@@ -153,6 +153,7 @@ def release_on_lattice(
       That of the mechanism whose rounded noise `sample` draws; see the module.
     """
     fitted = config.fitted
+    # The sum is one of integers: a float sum would round by an amount that depends on raw values.
     multiples = fitted.lattice.multiples(raw_values)
     noise = sample(fitted.noise_in_steps, multiples.shape, rng=rng)
     return fitted.lattice.values(multiples + noise)
@@ -178,7 +179,10 @@ def fit_lattice(
     # Finer where many values are rounded, to widen by no more than 2^-20 if bits allow.
     extra_bits = math.ceil(math.log2(max(1.0, rounding_steps * noise_multiplier)))
     num_bits = min(_LEAST_BITS + extra_bits, _MOST_BITS)
+    # A power of two, so that scaling to the grid and back is exact; and of public settings alone,
+    # since a grid that followed the data would tell of them.
     lattice = Lattice(math.frexp(noise)[1] - 1 - num_bits)
+    # Both products go up: less noise than the event states would be a leak, a little more is none.
     contribution = rounded_up(max_contribution + rounding_steps * lattice.width)
     return FittedNoise(lattice, contribution, rounded_up(noise_multiplier * contribution))
 

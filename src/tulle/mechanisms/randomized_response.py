@@ -117,6 +117,7 @@ def release_randomized_response(
         loser = rng.words(held.size) // words_per_loser
         is_lie = loser < num_losers
         other = loser.astype(np.int64)
+        # Skips the value held, so that each of the others has the same number of words.
         other += other >= held
         reports[start : start + _CHUNK] = np.where(is_lie, other, held)
     return reports.reshape(values.shape)
@@ -158,6 +159,7 @@ def release_randomized_bits(
 def epsilon_share(epsilon: float, num_shares: int) -> float:
     """epsilon / num_shares, rounded down where as many floats would add up to more."""
     check_count("num_shares", num_shares)
+    # Compared as fractions: a sum of floats would round the excess away that it should show.
     share = epsilon / num_shares
     while num_shares * Fraction(share) > Fraction(epsilon):
         share = math.nextafter(share, 0.0)

@@ -122,6 +122,7 @@ def sample_subsets(
     """
     if not 0 <= subset_size <= num_items:
         raise ConfigError(f"subset_size={subset_size} must be from 0 to num_items={num_items}.")
+    # The complement of a uniform subset is uniform, and takes fewer words.
     if 2 * subset_size > num_items:
         return ~sample_subsets(num_items, num_items - subset_size, num_samples, rng=rng)
     is_member = np.zeros((num_samples, num_items), np.bool_)
@@ -145,6 +146,8 @@ def _least_mass(epsilon: Fraction | float, *, losers: int, winners: int, others:
         low, high = exponential_bounds(epsilon, num_digits=num_digits)
         least = math.ceil(Fraction(WORD_VALUES * losers) / (winners * high + others))
         most = math.ceil(Fraction(WORD_VALUES * losers) / (winners * low + others))
+        # While the bounds disagree, taking the larger would be private too but not the least noise,
+        # and two machines with other bounds would draw from other laws.
         if least == most:
             return most
         num_digits *= 2

@@ -64,6 +64,7 @@ class PrivateVocabularyConfig:
                 f"noise_multiplier={self.noise_multiplier} and epsilon={self.epsilon}: give "
                 "exactly one, the first for Gaussian and the second for discrete Laplace noise."
             )
+        # That a rare value exists at all betrays its only owner; no noise on counts can hide that.
         if (self.known_values is None) == (self.delta == 0):
             raise ConfigError(
                 f"delta={self.delta} must be > 0 without known_values, because a value can betray "
@@ -104,6 +105,7 @@ class PrivateVocabularyConfig:
         features = plan.vocabularies("sensitive")
         if self.known_values is not None:
             return {feature.column: feature.min_count for feature in features}
+        # A user's own min_count may raise the threshold, never lower it: delta rests on it.
         least = self.noise(_num_columns(plan)).threshold
         return {feature.column: max(least, feature.min_count) for feature in features}
 
@@ -200,6 +202,7 @@ class RowCountNoise:
                 epsilon=self.epsilon, delta=self.delta, max_keys_per_unit=self._max_values
             )
         return GaussianKeyThresholdConfig(
+            # There the noise is the multiplier times this root, so it comes out as drawn here.
             noise_multiplier=self.noise_scale / math.sqrt(self._max_values),
             delta=self.delta,
             max_keys_per_unit=self._max_values,

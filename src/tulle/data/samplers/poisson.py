@@ -97,6 +97,7 @@ def accounted_prob(sampling_prob: float) -> float:
     not_sampled, _ = exponential_bounds(-1 / Fraction(skip_scale(sampling_prob)))
     exact = 1 - not_sampled
     nearest = float(exact)
+    # Up, never to nearest: a probability below the realised one would understate the cost.
     return nearest if nearest >= exact else min(1.0, math.nextafter(nearest, 2.0))
 
 
@@ -148,6 +149,7 @@ class Poisson:
           number of rows. Event: `event(noise)`. Relies on: batches stay secret, each is
           used in one step, sums are divided by `expected_size`, never by the drawn size.
         """
+        # A resumed run draws the rest anew: steps are independent, so the law is the same.
         check_first_step(first_step, self.steps)
         return self._draw(SamplingStream(rng), self.steps - first_step)
 

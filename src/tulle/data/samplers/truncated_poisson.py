@@ -230,6 +230,7 @@ def truncate(rows: IntArray, max_size: int, stream: SamplingStream) -> IntArray:
       max_size: Most rows that fit into the batch.
       stream: Source of the subset. Sensitive: never log or save its state.
     """
+    # Uniform among those drawn: cutting the last ones would sample late rows less than accounted.
     if rows.size <= max_size:
         return rows
     return rows[stream.subset(rows.size, max_size)]
