@@ -100,6 +100,7 @@ def release_labels(
     check_output(output, endings=(".parquet",), inputs=table.paths)
     noisy_table.check_names(table.kept_columns)
     table.check_columns()
+    # Before any row is read: what `write` compares at its end must cover all the passes.
     sources = table.inspect_files()
     unit_rows = table.unit_rows() if noise.is_for_units else None
     plan = make_release_plan(
@@ -214,9 +215,12 @@ class LabelTableDraw:
         """Writes noisy labels into the hidden table; the record says what it is."""
         if self._raw_summaries is None:
             raise RunStateError("labels are checked first and then drawn once.")
+        # Taken away before the draw, so that a second call is refused even if this one fails.
         raw_summaries, self._raw_summaries = self._raw_summaries, None
         draw = self._noise.start(raw_summaries, self._unit_rows, rng=self._rng)
         columns = noisy_table.write_rows(files.hidden_table, self._rows(draw))
+        # The check saw other labels than were drawn, perhaps outside of their bounds. The draw is
+        # thrown away while it is hidden, and stays charged.
         if self._table.inspect_files() != self._sources:
             names = ", ".join(path.name for path in self._table.paths)
             raise DataError(f"{names} changed while it was read; start again.")

@@ -196,6 +196,7 @@ class LabelTable:
 
     def digest(self) -> bytes:
         """A hash of all bytes of the files and of the roles. As sensitive as raw data."""
+        # Roles too: the same file with another label is another release and costs again.
         digest = hashlib.blake2b(repr(self.schema.to_dict()).encode(), digest_size=32)
         for path in self.paths:
             digest.update(content_sha256(path).encode())
@@ -316,6 +317,7 @@ def _check_with_place(
     try:
         check(labels)
     except DataError as error:
+        # The check shows no label, so the place is found by asking it of halves.
         first, last = 0, len(labels)  # the first wrong one is in [first, last)
         while last - first > 1:
             middle = (first + last) // 2

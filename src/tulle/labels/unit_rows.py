@@ -122,6 +122,8 @@ def group_rows(
     if partner_ids is not None:
         columns.append(partner_ids)
     if unit.window_seconds is not None and times is not None:
+        # No other start than the ledger's: else one of its windows held parts of two units, and
+        # would be charged for one.
         columns.append(windows_of(times, window_seconds=unit.window_seconds))
     grouped = group_by_ids(columns, times)
     return UnitRows(unit=unit, grouped=grouped, num_table_rows=grouped.order.size)
@@ -178,6 +180,7 @@ def cap_rows(
             "make one with secrets.token_bytes(16) and keep it."
         )
     else:
+        # Back in the order of units, on which the starts below rest.
         places = np.sort(random_places(grouped, max_rows_per_unit, key))
     lengths = np.minimum(grouped.lengths, max_rows_per_unit)
     capped = GroupedRows(

@@ -128,6 +128,7 @@ class DecisionAccounting:
         """What all decisions of one user cost together."""
         decision, count = self.decision_event(), self.max_decisions_per_user
         if self.shuffle is not None and self.shuffle.user_reports is UserReports.SEVERAL_PER_CELL:
+            # Several reports in one shuffle are no independent runs of it, so they do not compose.
             return events.Grouped(event=decision, group_size=count)
         return events.Repeated(event=decision, count=count)
 
@@ -172,6 +173,7 @@ class DecisionAccounting:
             raise ConfigError("cells=None with a shuffle: count them with finalist_cells().")
         if self.shuffle.user_reports is UserReports.ONE_PER_CELL:
             chosen = first_in_cell(cells, asking, among=chosen)
+        # After the cells: a repeat that is not personalised must not use up a user's decisions.
         chosen = first_decisions(asking, self.max_decisions_per_user, among=chosen)
         # Counted last: what is not personalised is no report and hides nobody.
         return personalised(cells, self.shuffle.min_cell_size, counts_as_report=chosen)
@@ -197,6 +199,7 @@ def finalist_cells(
     keys: list[str] = []
     for size in np.unique(sizes).tolist():
         rows = np.flatnonzero(sizes == size)
+        # As sets: reports hide among all that had the same choice, in whatever order it was ranked.
         ads = np.sort(finalists[starts[rows, np.newaxis] + np.arange(size)], axis=1)
         sets, inverse = np.unique(ads.view(f"V{8 * size}")[:, 0], return_inverse=True)
         numbers[rows] = len(keys) + inverse

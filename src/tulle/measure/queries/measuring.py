@@ -131,6 +131,8 @@ class NumberDraw:
         options: MeasureOptions,
     ) -> None:
         self._plan, self._source, self._rng, self._options = plan, source, rng, options
+        # Drawn anew for each measurement: a known salt would let somebody place the rows that are
+        # kept of a unit, and so choose what the noise has to hide.
         self._salt = fresh_salt(rng)
         self._totals: dict[SliceJob, SliceTotals] = {}
 
@@ -146,6 +148,7 @@ class NumberDraw:
                 "at (--at) charges budgets that renew and is held against the times of the log; "
                 "name the column with the time of a row, or use a budget that does not renew."
             )
+        # Taken before the first look, so that whatever changes later shows.
         self._state = log_state(config.log)
         self._options.say("checking the log")
         attributions = [] if config.attribution is None else [config.attribution]
@@ -184,6 +187,8 @@ class NumberDraw:
         """
         rng, tables = self._rng, []
         confidence = self._plan.config.confidence
+        # Weights come first: the totals below are added up by their noisy values, never by exact
+        # ones, so that each part of the release costs what its own event says.
         if self._plan.config.game is not None:
             tables.append(channel_table(self._learnt(), confidence=confidence))
         self._options.say("adding noise")
@@ -220,6 +225,7 @@ class NumberDraw:
             jobs = [job for job in self._plan.jobs if job.is_histogram is is_histogram]
             found = slice_totals(engine, log, credited_by, jobs, unit=unit, salt=salt)
             self._totals |= dict(zip(jobs, found, strict=True))
+        # Totals of two states would not be bounded as one log's are: a unit could count twice.
         if log_state(log) != self._state:
             raise DataError("a file of the log changed while it was read; measure it again.")
 
@@ -279,6 +285,7 @@ def _advice(config: MeasureConfig, error: SpendRefusedError, setting: str) -> st
     if factor is None:
         return f"Lower {setting}={config.epsilon:g}, ask for fewer slices, or raise the budget."
     # Laplace noise is in inverse proportion to epsilon; other plans are near that.
+    # Down: an epsilon that is rounded up would be refused again.
     epsilon = round_down(config.epsilon / factor, 3)
     about = "" if config.delta == 0 else "about "
     return f"Set {setting} to {about}{epsilon:g} or less in place of {config.epsilon:g}."

@@ -80,6 +80,7 @@ class StepNoise:
         """
         if isinstance(self.config, DiscreteLaplaceConfig):
             return release_discrete_laplace(raw_steps, self.config, rng=rng).astype(np.float64)
+        # A total that a float rounds would move by more than its contribution says.
         if raw_steps.size and int(np.abs(raw_steps).max()) >= _EXACT_FLOATS:
             raise DataError("a total is too large for Gaussian noise; use Laplace noise.")
         return release_gaussian(raw_steps.astype(np.float64), self.config, rng=rng)
@@ -165,6 +166,8 @@ class BudgetShares:
         if is_gaussian and noisy:
             from tulle.mechanisms.analytic_gaussian import calibrate_gaussian
 
+            # One calibration for all queries, split by variances below: several small epsilons
+            # would each pay for a tail of their own.
             epsilon = sum(self.noise_epsilon(query) for query in noisy)
             noise_delta = config.delta / 2 if finding else config.delta
             multiplier = calibrate_gaussian(epsilon, noise_delta)

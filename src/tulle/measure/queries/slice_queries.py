@@ -73,6 +73,8 @@ class NoisyQuery(abc.ABC):
           the jobs say, so that a unit is in few slices and in one bucket of a histogram's slice.
         """
         deciding = totals[-1]  # of a rate the impressions: conversions come after them
+        # Slices are chosen before the totals are looked at: noise is drawn for those alone, and no
+        # number of a slice that stays hidden takes part in anything.
         slices = chosen_slices(deciding.slices, deciding.raw_unit_counts, self.selection, rng=rng)
         raw_steps = [steps_of(found, slices) for found in totals]
         frame = self._noisy_frame(slices, raw_steps, confidence, rng)
@@ -196,6 +198,7 @@ def quotient(metric: str, top: SliceNumbers, bottom: SliceNumbers) -> SliceNumbe
       top: The dividend.
       bottom: The divisor. Its noise is independent of that of the dividend.
     """
+    # The noisy divisor decides: whether the raw one is 0 would be a bit that nothing pays for.
     is_known = bottom.value > 0
     divisor = np.where(is_known, bottom.value, 1.0)
     ratio = top.value / divisor

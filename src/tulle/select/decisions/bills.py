@@ -136,6 +136,7 @@ def bill_file(
             f"pricing {config.pricing.name!r} charges for impressions; leave out clicks, which "
             "nothing protects."
         )
+    # Prices of another selection would look right and charge for ads that could not be chosen.
     check_drawn_by(config, choices)
     reserve = config.pricing.reserve
     blocks = read_blocks(auctions, columns, reserve=reserve, with_device=False)

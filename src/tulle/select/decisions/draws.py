@@ -155,6 +155,8 @@ class _ChoiceDraw:
             types = write_choices(
                 files.hidden_table, [self._counts(self.requests.cells)], names, form=form
             )
+        # Which decisions are personalised was counted on the first state of the file; on another
+        # one a user could have more of them than are paid.
         if inspect_sources([self.path]) != self.sources:
             raise DataError(f"{self.path.name} changed while it was read; start again.")
         record = SelectionRecord(
@@ -208,6 +210,7 @@ class _ChoiceDraw:
             ads = block.rows.original_ads(block.auctions.ads[places[:, 0]])
             keys = cells.keys[cells.numbers[part]]
             counts.update(zip(keys.tolist(), ads.tolist(), strict=True))
+        # Sorted by name: the order of first appearance would tell who came before whom.
         rows = sorted(counts.items())
         return {
             "cell": np.array([cell for (cell, _), _ in rows], dtype=np.str_),
@@ -236,6 +239,7 @@ def draw_places(
       Relies on: `is_personalised` follows from public data; one draw a decision.
     """
     num_slots = mechanism.num_slots
+    # All others keep the server's winners, so private scores outside of the budget are not read.
     chosen = _server_winners(block, mechanism, num_slots)
     if not is_personalised.any():
         return chosen
@@ -261,6 +265,7 @@ def rehearse(block: AuctionBlock, mechanism: DecidingMechanism, is_personalised:
     """
     if is_personalised.any():
         asked = _asked(block, is_personalised).auctions
+        # Public scores, so that a refusal tells nothing; the seed never meets private ones.
         mechanism.choose(asked, asked.server_scores, rng=SeededNoise(0))
 
 

@@ -210,6 +210,7 @@ def words_of(probs: FloatArray) -> Words:
     words = (probs * float(WORD_VALUES)).astype(np.uint64)
     rows = np.arange(len(words))
     # Modulo 2^64 the missing words, few or many too much, are minus the sum.
+    # The likeliest takes the difference, where it is the smallest share and moves the ratio least.
     words[rows, probs.argmax(axis=1)] -= words.sum(axis=1)
     return words
 
@@ -255,6 +256,7 @@ def draw_rows(words: Words, drawn: Words) -> IntArray:
       Unit: one decision of a device, replace. Each candidate has exactly its words out of 2^64.
       Event: that of the mechanism that made the words. Relies on: fresh words for every draw.
     """
+    # Only the row that holds all 2^64 words, kept as one less, can be left without a hit.
     chosen: IntArray = words.argmax(axis=1)
     is_open = np.ones(len(drawn), np.bool_)
     left = drawn.copy()

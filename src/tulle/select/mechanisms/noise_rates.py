@@ -151,6 +151,7 @@ def box_epsilons(
         corner_rates = np.repeat(rates[rows], num_candidates)
         best = first_candidate_probs(_corners(highs[rows], lows[rows]), corner_rates, noise)
         worst = first_candidate_probs(_corners(lows[rows], highs[rows]), corner_rates, noise)
+        # Corners suffice: a probability rises with its own score and falls with those of others.
         epsilons[rows] = np.log(best / worst).reshape(-1, num_candidates).max(axis=1)
     return epsilons
 
@@ -187,6 +188,7 @@ def _searched(
         spare[rows[~is_safe & is_stuck]] /= 2
         is_close = is_safe & (-error <= _SAFETY * target)
         rows = rows[~is_close & (unsafe[rows] - safe[rows] > _SAFETY * safe[rows])]
+    # Whenever the steps end, this side was found to be within epsilon.
     return safe
 
 
