@@ -45,6 +45,8 @@ from tulle.train.settings.units import UnitLevel, check_unit_word, chosen_level
 from tulle.train.trained_model import TrainedModel
 from tulle.train.training_run import MODEL_FOLDER, load_model
 
+# What `classes_` of scikit-learn is for every model here. One array serves all of them, so that
+# nobody may write to it.
 _CLASSES = np.array([0, 1])
 _CLASSES.setflags(write=False)
 _CARD = "card.json"

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 IntArray = NDArray[np.int64]
 
+# Ids may be a mapped file: a block stays in memory between its least and its largest id.
 _ROWS_CHECKED_AT_ONCE = 1 << 20
+# Times are Unix seconds, in which every day has the same length.
 _SECONDS_PER_DAY = 86_400
 
 

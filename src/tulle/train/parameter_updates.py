@@ -19,6 +19,7 @@ from tulle.train.settings.optimizers import Optimizer
 
 # Measured on 2 cores: pieces of 2^18 to 2^22 entries are 4 times as fast as whole tables.
 _PIECE_ON_CPU = 1 << 20
+# A GPU needs no cache-sized pieces: this only bounds each temporary tensor to 256 MiB of float32.
 _PIECE_ON_DEVICE = 1 << 26
 _NUM_STEPS = "num_steps"
 

@@ -35,6 +35,8 @@ Watch = Callable[[int, int, int], None]
 """Function that is told rows done, bytes done and bytes in all, while a log is prepared."""
 IntArray = NDArray[np.int64]
 
+# What is used if nobody says otherwise: a first run that is soon over, and a fifth of the rows to
+# test on, as is customary.
 _SYNTHETIC_ROWS = 200_000
 _TEST_FRACTION = 0.2
 # Nothing rests on these being secret: synthetic logs are nobody's, and test rows not protected.

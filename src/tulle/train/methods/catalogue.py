@@ -29,6 +29,8 @@ METHODS: tuple[type[Method], ...] = (
 )
 """Every method; the first is the default."""
 
+# Used where nobody gives one: below one over the number of rows up to ten million rows. A larger
+# log should be given a smaller one.
 _DEFAULT_DELTA = 1e-7
 
 

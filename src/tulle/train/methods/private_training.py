@@ -53,6 +53,7 @@ PHASE = "private"
 _LARGEST_WEIGHT = 1e4
 """Largest absolute weight that is allowed. Up to it no row of any data can overflow, and clipping
 needs finite norms; beyond it training has diverged and is stopped."""
+# Keeps records.jsonl small however many steps there are, with enough points for a curve.
 _RECORDS_PER_PHASE = 200
 
 

@@ -143,7 +143,9 @@ class Contribution(Protocol):
         ...
 
 
+# Bounds what the pairs of rows of long users need at once to 64 MiB of float32.
 _NUMBERS_AT_A_TIME = 1 << 24
+# Scaled gradients of so many rows of a usual layer stay in the cache, see `_weighted_products`.
 _ROWS_AT_A_TIME = 2048
 
 

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 FORMAT = "tulle model"
+# To be raised when older code would read a file wrongly: each version refuses all others.
 VERSION = 1
 TENSORS_FILE = "model.safetensors"
 DESCRIPTION_FILE = "model.json"
@@ -30,6 +31,8 @@ REPORT_PROBS = "report_probs"
 of 0 and of 1."""
 
 _DTYPES = {"F32": torch.float32, "F64": torch.float64}
+# The limit of the safetensors format itself: a damaged length must not make this file ask for all
+# memory.
 _LONGEST_HEADER = 100_000_000
 _Entry = tuple[str, torch.dtype, list[int], int, int]
 

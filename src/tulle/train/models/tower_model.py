@@ -99,6 +99,8 @@ def check_towers(towers: frozenset[str]) -> None:
         )
 
 
+# Largest signed integer of 64 bits. A larger seed is refused, not wrapped around to the stream of
+# another one.
 _LARGEST_SEED = 2**63 - 1
 # A table of millions of rows has more small pages than a processor keeps addresses of, so that
 # most reads of a row first look one up. On Linux numpy asks for large pages for what it

@@ -26,6 +26,8 @@ FOURTH_ROOT: Literal["fourth root"] = "fourth root"
 EmbeddingDim = int | Literal["fourth root"]
 """A number, or int(2 V^0.25) for a table of V rows (the hybrid paper, Training Details)."""
 
+# Far above any model of use. A slip of the keyboard is refused by name, rather than by running out
+# of memory after the data were read.
 _LARGEST_DIM = 1 << 16
 _MOST_UNITS = 1 << 20
 

@@ -248,6 +248,7 @@ def _check_step(step: int, num_steps: int) -> None:
         raise ConfigError(f"step={step} must be < num_steps={num_steps}; steps are counted from 0.")
 
 
+# The split that Chua et al. (2024, PPAI) chose: above epsilon 5 all that is left goes to the steps.
 _PAPER_SHARE, _PAPER_MOST = 0.6, 3.0
 
 

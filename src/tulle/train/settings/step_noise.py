@@ -30,8 +30,14 @@ in 10^12, which coins for whole tables cannot show."""
 
 _FINEST = 2.0**-126
 """The least normal number of single precision; a finer grid could not be written as floats."""
+# With 16 bits, rounding takes up to 1.6% of the clip norm of a million numbers; with fewer it would
+# soon take too much. With 32, sums of 2^29 clip norms still fit into 2^62 grid widths.
 _FEWEST_BITS, _MOST_BITS = 16, 32
+# Each band costs every step one more copy of the model, in memory or in time. The limit is far
+# above the 256 bands that are of use.
 _MOST_BANDS = 4096
+# At one half, counts and gradients have the same noise multiplier. Counts only choose rows, and
+# more for them would leave too little for what is learnt.
 _MOST_SELECTION_SHARE = 0.5
 
 

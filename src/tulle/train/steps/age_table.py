@@ -25,6 +25,8 @@ _FORGOTTEN = 1e-18
 """Powers of the momentum below this count as 0; smaller ones would end in slow denormals."""
 _BLOCK = 256
 """Long sums are made of sums of this many terms, so that few roundings add up."""
+# A whole number of blocks, which `_sum_of_squares` relies on. Doubled when it is full, so that
+# growing costs little in each step.
 _FIRST_CAPACITY = 4 * _BLOCK
 
 
@@ -188,6 +190,8 @@ class _Sums:
     momentum_variance: Tensor
 
 
+# Stands for a deviation of 0 as a divisor, where the dividend is 0, too. It is far below any
+# deviation that rates and noise of use can give.
 _SMALLEST = 1e-200
 
 

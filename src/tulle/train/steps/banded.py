@@ -39,7 +39,10 @@ _OFFSETS_PER_CHUNK = 1 << 20
 """Distance in the stream between the starts of two chunks, which must not overlap."""
 _MOST_OFFSETS = 1 << 62
 """Largest offset that is used in a stream; a step beyond it is refused."""
+# Words of a counter have 64 bits. Addition that wraps around keeps different steps apart.
 _WORD_SIZE = 1 << 64
+# Threads are started anew for every sum, so that more of them cost time. Normals go by their
+# address: how many threads draw them changes nothing.
 _MOST_THREADS = 8
 
 Terms = Sequence[tuple[int, float]]

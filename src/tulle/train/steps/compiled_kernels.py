@@ -28,10 +28,14 @@ _FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fPIC")
 # Linked without a library of threads of their own: the loops find that of torch, whose threads
 # are there already. Where they do not, they run in one thread.
 _WAYS = (("-march=native", "-fopenmp"), ("-march=native",), ())
+# A compiler that hangs must not hold up a run: after this the next way is tried, and in the end
+# Python does the work.
 _SECONDS_TO_COMPILE = 60.0
 _SMALL = 1 << 16
 """Number of entries up to which one thread is faster than several."""
 
+# Philox 4x64 makes four words from one value of its counter. A place of 4 in the state says, as in
+# numpy, that none of them is left.
 _WORDS_IN_BLOCK = 4
 _POINTER, _COUNT, _SMALL_COUNT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 

@@ -37,6 +37,7 @@ from tulle.train.steps.step_context import (
 )
 
 _BEST = "best/"
+# Keeps records.jsonl small however many steps there are, with enough points for a curve.
 _RECORDS_PER_PHASE = 100
 
 

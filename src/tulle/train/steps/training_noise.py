@@ -22,12 +22,15 @@ from tulle.train.steps.normal_stream import Floats, NormalStream, SecretNoise, e
 # Streams share the key and differ in a word of the counter, so that they never meet.
 # How many there are decides which normal an entry gets; how many threads there are does not.
 _NUM_STREAMS = 8
+# Philox 4x64 has a key of two words and a counter of four. Two words of the counter start at secret
+# places, too; the others count blocks and streams.
 _NUM_KEY_WORDS = 2
 _NUM_START_WORDS = 2
 _SMALL = 1 << 17
 """Number of entries up to which starting threads takes longer than it saves."""
 _BLOCK = 1 << 20
 """Number of entries that are filled together, few enough to stay in the cache."""
+# Bounds the normals that are held before they are added to 256 MiB of float32.
 _CHUNK_ON_DEVICE = 1 << 26
 _DTYPES = (torch.float32, torch.float64)
 

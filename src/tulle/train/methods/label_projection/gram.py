@@ -21,6 +21,8 @@ from tulle.train.models.contributions import (
 )
 from tulle.train.models.linear_models import FactorContribution
 
+# Bounds each temporary tensor to 16 MiB of float32, however many rows are shared. Changes speed and
+# memory alone.
 _NUMBERS_AT_A_TIME = 1 << 22
 _DENSE_SHARE = 8
 """Table rows that more than one in so many examples read are multiplied as whole columns."""

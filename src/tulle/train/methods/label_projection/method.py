@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _MOST_PUBLIC_ROWS = 8192
 """Inner products of all pairs of public rows are kept: 256 MiB for so many."""
+# Bounds the time of a step, each of which runs a projection. One that converges ends earlier, so
+# that a larger number is taken for a mistake.
 _MOST_ITERATIONS = 10_000
 
 

@@ -36,9 +36,12 @@ def num_blocks(size: int, block: int) -> int:
     return -(-size // block)
 
 
+# Philox 4x32-10 (Salmon et al. 2011): rounds, multipliers, and what is added to the key in each
+# round. Other numbers would make another generator, which nobody has tested.
 _ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+# Words of 32 bits live in int64, since torch has little arithmetic without a sign.
 _MASK = 0xFFFFFFFF
 
 
@@ -122,6 +125,7 @@ def _multiply(values: Tensor, factor: int) -> tuple[Tensor, Tensor]:
     return (product >> 32) & _MASK, product & _MASK
 
 
+# Numbers of one program of a kernel. Normals go by their counter, so this changes speed alone.
 _BLOCK = 256
 
 

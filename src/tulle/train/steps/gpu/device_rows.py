@@ -22,6 +22,8 @@ from tulle.train.settings.optimizers import check_memory, check_weight_decay
 from tulle.train.steps.gpu.device_keys import KeyHolder, device_key, fill_normals
 from tulle.train.steps.gpu.row_ops import add_rows, catch_up_listed, claim_late_rows, end_step
 
+# The same as in age_table.py, so that both ways forget at the same age: smaller powers of the
+# momentum count as 0.
 _FORGOTTEN = 1e-18
 
 
@@ -79,6 +81,7 @@ class DeviceAges:
         self._num_ended = 0
 
 
+# Rows that a flush lists at once: 48 MiB for the list, however large the table is.
 _ROWS_AT_A_TIME = 1 << 22
 
 

@@ -22,7 +22,11 @@ from tulle.train.steps.gpu.device_keys import KeyHolder, device_key, uniforms, w
 from tulle.train.steps.gpu.device_step import DeviceStep
 from tulle.train.steps.step_settings import Monitored, StepSettings
 
+# Bound on the relative error of a row's probability, see `DeviceBatches`. Rows are drawn with a
+# probability that is smaller by this much, so that the accounted one is never exceeded.
 _CHANCE_ERROR = 1e-9
+# Room for batches: a normal is beyond 13 deviations less than once in 10^38, and the 64 more rows
+# are for small batches, whose tails are heavier.
 _DEVIATIONS = 13
 _LAST = torch.iinfo(torch.int64).max
 
@@ -83,6 +87,8 @@ class DeviceBatches(KeyHolder):
         return torch.cumsum(gaps.long() + 1, dim=1) - 1
 
 
+# Steps between two looks at the device. Fewer would wait for it more often; with more, progress and
+# requests to stop would come later.
 _STEPS_AT_A_TIME = 32
 
 

@@ -15,13 +15,20 @@ from tulle.train.steps.gpu.device_keys import block_space, num_blocks, row_norma
 if TYPE_CHECKING:
     from tulle.train.steps.gpu.device_rows import DeviceAges, DeviceRows
 
+# Numbers, rows or reads of one program of each kernel. They change speed alone: the noise of a row
+# goes by its number and the step, never by the program that draws it.
 _BLOCK = 256
 _ROWS = 8
 _NORMS = 4
+# One in so many examples claims rows first; see `claim_late_rows`.
 _FEW = 16
+# Reads of one program that lists late rows: each adds to the common counter once.
 _LISTED = 1024
+# How many rows are late is known on the device alone, so the number of programs is fixed: 32 on
+# each of the 132 multiprocessors of an H100 or H200, which take rows until none is left.
 _PROGRAMS = 132 * 32
 _CATCH_UP_WARPS = 2
+# The same as in age_table.py: stands for a deviation of 0 as a divisor of 0.
 _SMALLEST = 1e-200
 
 

@@ -36,7 +36,7 @@ PATIENCE = datetime.timedelta(hours=24)
 """Longest wait of a follower for the leader, which randomizes labels, writes and evaluates."""
 
 _FAILED = "failed"
-_TIME_FOR_A_REASON = datetime.timedelta(seconds=2)
+_TIME_FOR_A_REASON = datetime.timedelta(seconds=2)  # A reason may come after the failure itself.
 _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -241,8 +241,8 @@ def _own_gpu(number: int) -> int:
 Follow = Callable[[Processes], None]
 
 _INTERFACE, _THREADS = "GLOO_SOCKET_IFNAME", "OMP_NUM_THREADS"
-_SECONDS_TO_LEAVE = 10.0
-_SECONDS_BETWEEN_LOOKS = 0.05
+_SECONDS_TO_LEAVE = 10.0  # A follower ends by itself; one that hangs is killed after this.
+_SECONDS_BETWEEN_LOOKS = 0.05  # Short beside the seconds in which a process imports torch.
 
 
 @contextlib.contextmanager
