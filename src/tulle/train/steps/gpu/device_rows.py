@@ -116,6 +116,8 @@ class DeviceRows(KeyHolder):
         self.listed = torch.zeros(space, dtype=torch.int64, device=device)
         self.listed_seen = torch.zeros(space, dtype=torch.int32, device=device)
         self.num_listed = torch.zeros(1, dtype=torch.int32, device=device)
+        # Steps, flushes and states count their draws apart: under one key, two draws of the same
+        # number would be the same normals.
         self._key, self._flush_key, self._state_key = (device_key(rng, device) for _ in range(3))
         self._num_flushes = torch.zeros(1, dtype=torch.int64, device=device)
 
@@ -155,6 +157,7 @@ class DeviceRows(KeyHolder):
             torch.arange(start, start + len(some), out=self.listed[: len(some)])
             self.listed_seen[: len(some)] = some
             self.num_listed.fill_(len(some))
+            # One number for all pieces: normals go by the row, and no row is in two pieces.
             catch_up_listed(self, key=self._flush_key, draw=self._num_flushes)
         self._num_flushes += 1
         self.exact_at.zero_()
@@ -174,6 +177,7 @@ class DeviceRows(KeyHolder):
             mean = self.mean[start : start + _ROWS_AT_A_TIME]
             noise = torch.empty_like(mean)
             fill_normals(noise, key=self._state_key, draw=self._num_flushes)
+            # Normals go by the place within a piece here, so each piece needs a number of its own.
             self._num_flushes += 1
             mean.addcmul_(noise, deviations[start : start + _ROWS_AT_A_TIME].unsqueeze(1))
         self.variance.zero_()

@@ -225,6 +225,7 @@ class DeviceStep(KeyHolder):
         """Flushes all rows and draws their momentum: the state of the dense optimizer."""
         for rows in self._rows.values():
             rows.flush()
+        # Only after all tables: they share the clock, and a flush reads it.
         self.ages.reset()
         state = {_NUM_STEPS: torch.tensor(self._num_steps)}
         for name, rows in self._rows.items():

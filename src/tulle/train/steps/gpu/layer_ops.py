@@ -179,7 +179,7 @@ def _kernels() -> Any:
     return layer_kernels
 
 
-# Numbers of one program of a kernel; they change speed alone.
+# Numbers of one program of a kernel. They change speed, and the order in which the monitor adds up.
 _BLOCK = 256
 _UPDATES = 1024
 

@@ -150,6 +150,7 @@ class GpuPlace:
         self._indices[:count], self._weights[:count] = self._batches.draw(count)
         self._rates[:count] = torch.tensor(rates, dtype=torch.float64)
         self._place.zero_()
+        # Each step prepares the rows of the next one; nobody did so for the first.
         self._step.prepare(self._rows.ids(self._indices[0]))
         for _ in range(count):
             if self._graph is None:
@@ -177,6 +178,8 @@ class GpuPlace:
 
     def _record(self) -> None:
         rehearsal = self._rows.ids(self._indices[0])
+        # What is recorded must have run before, on a stream beside the default one, as torch asks
+        # for.
         side = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(side):

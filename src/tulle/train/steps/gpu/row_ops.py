@@ -181,6 +181,7 @@ def add_rows(out: Tensor, grads: Tensor, reads: Tensor, factors: Tensor, scale: 
     if not uses_kernels(grads):
         values = _by_read(grads, num_reads, dim).to(out.dtype)
         scaled = values * (factors * scale)[:, None, None]
+        # A factor of 0 does not remove a gradient that is NaN or infinite: 0 times it is NaN.
         scaled.masked_fill_((factors == 0)[:, None, None], 0)
         out.index_add_(0, reads.reshape(-1), scaled.flatten(0, 1))
         return

@@ -55,7 +55,7 @@ def own_shard(
 
 
 class _PlainShard:
-    """Rows rank, rank + size, rank + 2 size, …"""
+    """Rows rank, rank + size, rank + 2 size and so on."""
 
     def __init__(self, sampler: TruncatedPoisson | Poisson, rank: int, size: int) -> None:
         self.rows = np.arange(rank, sampler.num_rows, size)
@@ -183,6 +183,7 @@ class SharedBatches:
         came = self._shard.toss(self._step, self._stream)
         self._step += 1
         answers = self._processes.gather_numbers([came.size, int(self._stop.requested)])
+        # All hear of it in the same exchange, so that all stop after the same step.
         if any(asked for _, asked in answers):
             self._stop.requested = True
         return self._shard.batch(self._truncated(came, [count for count, _ in answers]))

@@ -133,6 +133,8 @@ class ShardedStep(SharedStep):
         self._row_sums = {name: torch.zeros_like(rows.values) for name, rows in fetched.items()}
         released = super().release(batch, weights, units)
         for name, table in self._rows.items():
+            # In the order of names, which all processes share: exchanges are matched by their order
+            # alone.
             table.give_back(self._row_sums[name], self._settings.expected_size)
         self._row_sums = {}
         self._fetching.hold({})
@@ -150,6 +152,7 @@ class ShardedStep(SharedStep):
             step=self._num_steps,
             device=device,
         )
+        # The owner of a row is the only one that adds its noise, so that it adds all of it.
         stddev = self._settings.noise_stddev / self._settings.expected_size
         self._own = {
             name: zeros_like_table(

@@ -219,8 +219,10 @@ class SharedPlace:
             return self._steps.take(rate)
 
     def _share(self) -> None:
-        """Weights are loaded after the engine was made, so followers get them at the last
-        moment."""
+        """Gives the followers their weights, at the last moment.
+
+        Weights are loaded after the engine was made, so that they are not known earlier.
+        """
         if not self._is_shared:
             tell(self._processes, Message(kind=MessageKind.SHARE, number=float(self._first_step)))
             self._steps.share(self._first_step)

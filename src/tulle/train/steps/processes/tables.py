@@ -59,6 +59,7 @@ class ShardedRows:
         order = torch.argsort(rows % size, stable=True)
         wanted = torch.div(rows[order], size, rounding_mode="floor")
         asked = self._processes.exchange(wanted, leaving, arriving)
+        # Two processes may read a row in one step, and it must get its noise once.
         distinct, places = torch.unique(asked, return_inverse=True)
         self._rows.catch_up(distinct)
         came = self._processes.exchange(self._weights[asked], arriving, leaving)
