@@ -98,6 +98,8 @@ class AgeTable:
         if self._start == 0:
             self._grow()
         if self._kept is not None:
+            # Decay comes before the step's own move, as in the dense optimizer: the term that is
+            # added below is not decayed by its own step.
             left = 1 - rate * self._decay
             self._drift[self._start :].mul_(left)
             self._kept[self._start :].mul_(left)
@@ -107,6 +109,7 @@ class AgeTable:
         recent.add_(self._memory[: len(recent)], alpha=rate)
         self._start -= 1
         self._step += 1
+        # Moments are counted back from now, so that none of the kept ones holds any more.
         self._sums = None
 
     def forget_past(self) -> None:
@@ -125,6 +128,7 @@ class AgeTable:
     def moments(self, ages: Tensor) -> AgeMoments:
         """The moments of these ages (whole numbers of missed steps, up to all steps so far)."""
         sums = self._present_sums()
+        # Beyond the horizon these change no more: the last entry serves all older ages.
         recent = ages.clamp(max=len(sums.covariance) - 1)
         kept = self._kept
         return AgeMoments(
@@ -232,6 +236,8 @@ def row_moves(
     def column(values: Tensor) -> Tensor:
         return values.to(dtype).unsqueeze(1)
 
+    # `left` is a difference of variances, which nearly cancel where the weight told much: in single
+    # precision noise could vanish.
     variance = variance.double()
     carried = aged.drift * variance
     weight_deviation = aged.weight_variance.addcmul_(aged.drift, carried).sqrt_()

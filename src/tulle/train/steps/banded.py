@@ -220,10 +220,12 @@ class BandedGradientNoise:
           Relies on: batches of `CyclicPoisson` with num_bands groups, and fresh keys.
         """
         self._check(name, stddev)
+        # Noted before noise is drawn: after an error halfway nobody may add the same normals again.
         self._done.add(name)
         if self._inverse is None:
             self._add_and_store(name, values.detach().view(-1), stddev)
             return
+        # Steps before a restart are of another block of C, and none of their noise is taken back.
         num_terms = min(len(self._inverse), self._step - self._start + 1)
         terms = [(self._step - k, stddev * self._inverse[k]) for k in range(num_terms)]
         self._normals.add_to(values, name, terms)
@@ -240,6 +242,7 @@ class BandedGradientNoise:
         """Starts the correlation again from the next step, e.g. after a checkpoint was loaded."""
         if self._done:
             raise RunStateError("correlated noise cannot start again within a step.")
+        # The step goes on counting: a number that came twice would give the same normals twice.
         self._start = self._step
         self._past.clear()
 
@@ -248,6 +251,7 @@ class BandedGradientNoise:
             raise RunStateError(
                 f"sum {name!r} has its noise of this step; the same noise again would not hide it."
             )
+        # Noise takes back noise of earlier steps, which fits only if all of it has one scale.
         if self._stddevs.setdefault(name, stddev) != stddev:
             raise RunStateError(f"the noise of sum {name!r} changed its scale during the run.")
 
@@ -267,6 +271,7 @@ class BandedGradientNoise:
         for start in range(0, len(values), _ENTRIES_AT_A_TIME):
             part = slice(start, start + _ENTRIES_AT_A_TIME)
             normals[part] += factors @ past[:, part]
+        # Kept in units of z, before it is scaled: the recursion is over these.
         past[newest] = normals
         values.add_(normals, alpha=stddev)
 

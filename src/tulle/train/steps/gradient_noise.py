@@ -127,6 +127,8 @@ class LatticeGradientNoise:
         noise_in_steps = self._noise_in_steps(stddev)
         if not values.numel():
             return
+        # The whole sum, before its first part is changed: no part may be released if another cannot
+        # be.
         self._check_range(name, values)
         flat = values.detach().reshape(-1)
         size = _CHUNK_ON_CPU if flat.device.type == "cpu" else _CHUNK_ON_DEVICE
@@ -136,6 +138,7 @@ class LatticeGradientNoise:
             steps = chunk.double().div_(self._grid).round_().long()
             steps += self._rounded_normals(len(steps), noise_in_steps, flat.device)
             chunk.copy_(steps.double().mul_(self._grid))
+        # A tensor that is not contiguous was copied by `reshape`.
         if flat.data_ptr() != values.data_ptr():
             values.detach().copy_(flat.view(values.shape))
 
@@ -150,6 +153,8 @@ class LatticeGradientNoise:
             return torch.from_numpy(sample_rounded_normal(stddev, num_draws, rng=self._rng))
         if self._device_noise is None:
             self._device_noise = TrainingNoise(self._rng)
+        # With 24 bits the noise is some 2^24 grid widths large, where normals in single precision
+        # would skip grid points.
         normals = torch.zeros(num_draws, dtype=torch.float64, device=device)
         self._device_noise.add_to(normals, stddev)
         return normals.round_().long()

@@ -113,6 +113,7 @@ class DenseStep(ModelStep):
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Goes on from a state, with noise that knows no earlier one."""
         self._optimizer.load_state(state)
+        # A state holds no past noise, so that none of it can be taken back any more.
         self._noise.restart()
 
 
@@ -144,6 +145,7 @@ class LazyStep(ModelStep):
         names = model.tables & trained.keys()
         self._tables = {name: trained[name] for name in sorted(names)}
         for name in self._tables:
+            # A dense sum would get noise in every row, which is what lazy rows save.
             del self._sums[name]
         dense = {name: values for name, values in trained.items() if name not in names}
         self._sgd, self._row_noise = optimizer, noise
@@ -154,6 +156,7 @@ class LazyStep(ModelStep):
 
     def _update(self, gradients: list[Gradient], rate: float) -> None:
         self._dense.update(gradients, rate=rate)
+        # Last of all: the clock must stand still while the parts of a batch are read and added.
         self._ages.end_step(rate)
 
     def state(self) -> dict[str, Tensor]:
@@ -163,6 +166,7 @@ class LazyStep(ModelStep):
             released = rows.release_state()
             if MOMENTUM in released:
                 state[f"{MOMENTUM}.{name}"] = released[MOMENTUM]
+        # Only after all tables were flushed: they share the clock.
         self._ages.forget_past()
         return state
 
@@ -174,6 +178,7 @@ class LazyStep(ModelStep):
                 f"optimizer state has no entry {missing[0]!r}; resume with the run's own settings."
             )
         for key, name in own.items():
+            # All entries are checked before one is loaded: half a state is that of no run.
             self._rows[name].check_state({MOMENTUM: state[key]})
         self._dense.load_state({key: value for key, value in state.items() if key not in own})
         self._begin(step=int(state["num_steps"]))
@@ -188,6 +193,7 @@ class LazyStep(ModelStep):
             step=step,
             device=device,
         )
+        # Rows take mean gradients, so their noise is divided by the same public size.
         stddev = self._settings.noise_stddev / self._settings.expected_size
         self._rows = {
             name: LazyRows(values, self._ages, noise=self._row_noise, noise_stddev=stddev)

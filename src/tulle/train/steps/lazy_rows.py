@@ -95,7 +95,7 @@ class LazyRows:
         Args:
           rows: Distinct rows of the table, int64.
         """
-        self._write_means()
+        self._write_means()  # Those of the last catch-up, before rows are gathered.
         rows, ages = self._late(rows)
         if not len(rows):
             return
@@ -106,7 +106,7 @@ class LazyRows:
             moves = self._moves(self._variance.index_select(0, some), their_ages)
             self._move(some, moves, mean)
             self._variance.index_copy_(0, some, moves.variance)
-        self._exact_at.index_fill_(0, rows, self._ages.step)
+        self._exact_at.index_fill_(0, rows, self._ages.step)  # Once, if two parts read a row.
         # The means are written to the table later, together with the gradient of the same rows:
         # one pass over scattered memory instead of two.
         self._unwritten = _Unwritten(rows=rows, means=means, step=self._ages.step)
@@ -130,7 +130,7 @@ class LazyRows:
                 f"a gradient of {len(rows)} rows has the shape {tuple(values.shape)}; it must be "
                 f"{(len(rows), self._weights.shape[1])}."
             )
-        waiting = self._unwritten
+        waiting = self._unwritten  # Same tensor below: comparing rows would cost what it saves.
         if waiting is not None and waiting.rows is rows and waiting.step == self._ages.step:
             self._write_means(values, scale)
         else:
@@ -153,7 +153,7 @@ class LazyRows:
             moves = self._moves(variance, self._ages.step - self._exact_at[some])
             change = self._change(moves, self._mean[some])
             if moves.lost is not None:
-                change.addcmul_(weights, moves.lost, value=-1)
+                change.addcmul_(weights, moves.lost, value=-1)  # 1 - lost could round to 1.
             weights.add_(change)
             variance.copy_(moves.variance)
         self._exact_at.fill_(self._ages.step)
@@ -201,12 +201,12 @@ class LazyRows:
         state is wrong.
         """
         self.check_state(state)
-        self._unwritten = None
+        self._unwritten = None  # Means that wait are of the run that is left behind.
         if self._ages.momentum:
             self._mean.copy_(state[MOMENTUM]).mul_(self._ages.momentum)
         else:
             self._mean.zero_()
-        self._variance.zero_()
+        self._variance.zero_()  # What was loaded is a draw: nothing about it is unknown.
         self._exact_at.fill_(self._ages.step)
         self._step_of_gradients = -1
 

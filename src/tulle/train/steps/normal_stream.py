@@ -149,6 +149,7 @@ def _radii(words: Halves, more_words: MoreWords) -> Floats:
     # Whole numbers of 32 bits wrap around: one comparison sees both ends.
     is_end = words + np.uint32(_NEAR_ONE) < np.uint32(_NEAR_ONE + _NEAR_ZERO)
     ends = is_end.nonzero()[0]
+    # Any number whose logarithm is finite: the ends are overwritten below.
     squares[ends] = 1
     np.log(squares, out=squares)
     squares *= -2

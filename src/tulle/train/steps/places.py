@@ -333,6 +333,7 @@ def _on_gpu(
         optimizer,
         rng=around.rng,
         max_reads=sampler.max_batch_size * len(examples.features),
+        # Rows are flushed at every checkpoint, so that none is older than a block.
         max_steps=around.block_size(sampler.steps),
         products=products_dtype(around.products),
     )

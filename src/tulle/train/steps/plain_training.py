@@ -95,6 +95,7 @@ class _PlainTraining:
             self._watch(step, loss)
             is_over = step % per_epoch == 0 and self._epoch_ends()
             if is_over or step % block == 0 or step == self._num_steps:
+                # A phase that ended early is saved as whole, or a resumed run would train on.
                 self._save(self._num_steps if is_over else step)
             if is_over:
                 break
@@ -122,6 +123,7 @@ class _PlainTraining:
         if rows.labels is None:
             raise RunStateError("there are no labels to train on.")
         weights = torch.from_numpy(batch.weights).to(self._context.device)
+        # By the drawn size, which private steps must not look at: here batches are no secret.
         weights = weights / weights.sum()
         forward = self._model.forward(rows.public_ids, rows.sensitive_ids)
         loss = loss_of_batch(self._task.loss, rows)
@@ -237,6 +239,7 @@ def _hold_out(examples: ExampleSet, task: PlainTask) -> tuple[ExampleSet, Exampl
     stopping = task.phase.early_stopping
     if stopping is None:
         return examples, None
+    # The same split in a run that goes on: rows that are looked at must never have been trained on.
     key = hashlib.sha256(f"early stopping {task.order_seed}".encode()).digest()
     share = stopping.validation_share
     kept, held = split_at_random(examples.num_rows, fractions=(1 - share, share), key=key)

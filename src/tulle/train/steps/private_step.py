@@ -70,6 +70,8 @@ class PrivateStep:
             for name, values in trained_parameters(model, settings.towers).items()
         }
         num_entries = sum(values.numel() for values in self._sums.values())
+        # Rounding to a lattice moves every trained number, so the limit depends on how many there
+        # are.
         self._limit = settings.gradient_limit(num_entries)
         first = next(iter(model.parameters.values()))
         self._monitor_sums = first.new_zeros(2)
@@ -88,9 +90,11 @@ class PrivateStep:
           units: Units of the rows if users are clipped, whose batches are never padded; None if
             each row is a unit.
         """
+        # The sums of the last step are its release: what is left of them would be released again.
         for values in (*self._sums.values(), self._monitor_sums):
             values.zero_()
         if units is not None:
+            # All rows in one pass: the norm of a user is that of the sum over all of its rows.
             self._add_users(batch, units)
         else:
             size = self._settings.rows_at_a_time or rows_that_suit(self._model, weights.device)
@@ -101,7 +105,11 @@ class PrivateStep:
 
     def _add_rows(self, batch: ExampleBatch, weights: Tensor) -> None:
         losses, contributions = self._passes(batch)
+        # One norm over all parameters. With k of them clipped apart, a unit could add sqrt(k) clip
+        # norms.
         norms = _total_norms(contributions, losses)
+        # Rows without a finite norm count here, too: their coordinates are bounded whatever they
+        # are.
         self._monitor(losses, norms, weights)
         self._add(batch, contributions, weights * self._factors(norms), torch.isfinite(norms))
 
@@ -109,6 +117,7 @@ class PrivateStep:
         losses, contributions = self._passes(batch)
         norms = _segment_norms(contributions, units, losses)
         mean_losses = torch.zeros_like(norms).index_add_(0, units.segments, units.weights * losses)
+        # A user is one unit of the monitor, however many rows it has.
         self._monitor(mean_losses, norms, torch.ones_like(norms))
         factors = units.weights * self._factors(norms)[units.segments]
         self._add(batch, contributions, factors, torch.isfinite(norms)[units.segments])
@@ -117,15 +126,19 @@ class PrivateStep:
         if batch.labels is None:
             raise ConfigError("the batch has no labels to train on.")
         reads = self._model.reads(batch.public_ids, batch.sensitive_ids)
+        # Before weights are read: late rows would give logits that the dense run never saw.
         self._prepare(reads)
         forward = self._model.forward_reads(reads)
         labels = batch.labels.to(forward.logits.dtype)
         losses = self._loss.values(forward.logits, labels)
+        # Of each row's own loss, not of the mean: a norm must not depend on who else is in the
+        # batch.
         logit_grads = self._loss.gradients(forward.logits, labels)
         return losses, forward.backward(logit_grads, towers=self._settings.towers)
 
     def _factors(self, norms: Tensor) -> Tensor:
         """Factors that clip the gradient of each unit."""
+        # NaN stays NaN: `_add` takes such rows out.
         # A norm of 0 gives infinity, which the clamp makes 1.
         return (self._limit / norms).clamp(max=1)
 
@@ -136,6 +149,7 @@ class PrivateStep:
         weights: Tensor,
         is_finite: Tensor,
     ) -> None:
+        # No row is left that could take the place of the others. The noise comes all the same.
         if not bool(is_finite.any()):
             return
         if not bool(is_finite.all()):
@@ -171,10 +185,13 @@ class PrivateStep:
     def _noisy(self) -> StepRelease:
         """Adds noise to all sums, and divides them by the expected batch size."""
         settings, noise = self._settings, self._noise
+        # Noise comes before the division: its scale is that of the sum's sensitivity, and dividing
+        # by a public number is post-processing.
         for name, values in self._sums.items():
             noise.add_to_sum(name, values, settings.noise_stddev)
         if settings.monitor_share > 0:
             noise.add_to_sum(MONITOR, self._monitor_sums, settings.noise_stddev)
+        # Also after an empty batch: correlated noise counts the steps of the plan.
         noise.end_step()
         # The expected size is public. The drawn size is not: dividing by it would make the
         # sensitivity depend on the batch.

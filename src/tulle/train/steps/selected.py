@@ -56,7 +56,7 @@ class SelectionNoise:
 
     @property
     def count_stddev(self) -> float:
-        """Standard deviation of the noise on each count."""
+        """Standard deviation of the noise on each count; rounded up, so that it costs no more."""
         return rounded_up(self.noise_multiplier / math.sqrt(self.selection.selection_share))
 
     @property
@@ -72,7 +72,7 @@ class SelectionNoise:
     @property
     def unread_prob(self) -> float:
         """The probability that a row that nobody reads is selected."""
-        return math.erfc(self.selection.threshold / math.sqrt(2)) / 2
+        return math.erfc(self.selection.threshold / math.sqrt(2)) / 2  # 1 - cdf loses its digits.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -107,6 +107,7 @@ def count_rows(
     if units is None:
         owners = torch.arange(len(weights), device=weights.device)
         is_first = [_first_reads(read, owners) for read in in_order]
+        # By the public number of features: a row that is read twice only makes the norm smaller.
         amounts = (weights > 0) * int(_amounts(torch.tensor(num_features)))
     else:
         owners = units.segments
@@ -169,7 +170,7 @@ class RowSelector:
         return torch.cat([chosen, others]).sort().values
 
     def _is_high(self, counts: Tensor) -> Tensor:
-        noisy_counts = counts.double().div_(COUNT_STEPS)
+        noisy_counts = counts.double().div_(COUNT_STEPS)  # Exact; float32 would round them.
         self._noise.add_to(noisy_counts, self._split.count_stddev)
         return noisy_counts > self._split.least_count
 
@@ -256,7 +257,7 @@ class SelectedStep(DenseStep):
         super().__init__(model, of_gradients, optimizer, IndependentGradientNoise(noise))
         self._tables = selected_tables(model, settings.towers)
         for name in self._tables:
-            del self._sums[name]
+            del self._sums[name]  # A dense sum would get noise in every row of the table.
         num_rows = {name: len(values) for name, values in self._tables.items()}
         self._selector = RowSelector(num_rows, split, noise, rng)
         self._row_noise = noise
@@ -322,7 +323,7 @@ class SelectedStep(DenseStep):
 
     def _noisy_rows(self) -> list[RowGradient]:
         released = list(self._row_sums.values())
-        for gradient in released:
+        for gradient in released:  # Also rows that nobody read: without noise they would show it.
             self._row_noise.add_to(gradient.values, self._settings.noise_stddev)
             gradient.values.div_(self._settings.expected_size)
         self._row_sums = {}

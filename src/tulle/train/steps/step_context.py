@@ -86,6 +86,8 @@ class FolderJournal:
                 "randomized twice; restore it from a copy of this run, or begin a run of another "
                 "name."
             )
+        # The array first, its record second: a crash in between leaves labels that are read again,
+        # and never a second draw.
         if not is_kept:
             self._folder.write_array(_LABELS, draw())
         if not was_kept:
@@ -183,6 +185,7 @@ class Surroundings(RunContext):
 
     def block_size(self, num_steps: int) -> int:
         """Steps between checkpoints of a phase."""
+        # A block that a crash cuts short is charged whole: of twenty, that is 5% of the steps.
         return self.checkpoint_every or max(1, -(-num_steps // 20))
 
 
@@ -245,4 +248,5 @@ class SmoothLoss:
         """The mean after one more."""
         self._sum = self._decay * self._sum + (1 - self._decay) * loss
         self._weight = self._decay * self._weight + (1 - self._decay)
+        # Takes off the pull towards 0 of a sum that began with nothing.
         return self._sum / self._weight

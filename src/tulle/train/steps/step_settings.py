@@ -51,6 +51,7 @@ class MonitorCoordinates:
     @property
     def gradient_norm(self) -> float:
         """What is left of the clip norm for the gradient."""
+        # The coordinates are orthogonal to the gradient: squares of norms add up, not norms.
         return self.clip_norm * math.sqrt(1 - self.share**2)
 
     def sums(self, losses: Tensor, is_clipped: Tensor, weights: Tensor) -> Tensor:
@@ -61,6 +62,7 @@ class MonitorCoordinates:
           is_clipped: [units]: True for units whose gradient was clipped.
           weights: [units]: 1 for a unit of the batch, 0 for padding.
         """
+        # Clamping leaves NaN as it is, and one NaN in a sum would show through any noise.
         bounded = torch.nan_to_num(losses, nan=LOSS_BOUND).clamp(0, LOSS_BOUND) / LOSS_BOUND
         both = torch.stack([bounded, is_clipped.to(losses.dtype)])
         return self.scale * (both * weights).sum(1)

@@ -149,6 +149,7 @@ class TrainingNoise(SecretNoise):
     def _device_stream(self, device: torch.device) -> torch.Generator:
         stream = self._device_streams.get(device)
         if stream is None:
+            # A key for each device: with one key two devices would draw the same normals.
             stream = torch.Generator(device).manual_seed(int(self._rng.words(1)[0]))
             self._device_streams[device] = stream
         return stream
