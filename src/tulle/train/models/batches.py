@@ -58,6 +58,7 @@ def predict(model: TowerModel, examples: ExampleSet, device: torch.device) -> ND
       them: it is for whoever may see the row.
     """
     parts = [
+        # In double precision: in single, probabilities near 1 would be tied that are not.
         torch.sigmoid(model.forward(batch.public_ids, batch.sensitive_ids).logits.double()).cpu()
         for batch in _batches(examples, device)
     ]
@@ -80,6 +81,8 @@ def mean_loss(
         if batch.labels is None:
             raise DataError("there are no labels to compute a loss with.")
         logits = model.forward(batch.public_ids, batch.sensitive_ids).logits
+        # Summed in double precision: with very many rows a sum of floats would lose the small
+        # losses.
         total += float(loss_of_batch(loss, batch).values(logits, batch.labels).double().sum())
     return total / examples.num_rows
 

@@ -185,6 +185,8 @@ class LinearContribution:
         """One matrix product for the weight and one sum for the bias."""
         values, sums = self._weighted_products(weights)
         if self.num_zero_inputs:
+            # Of the shape of the whole weight: columns that no example used get noise like all
+            # others.
             values = torch.nn.functional.pad(values, (0, self.num_zero_inputs))
         gradients: list[Gradient] = [DenseGradient(name=self.weight, values=values)]
         if self.bias is not None:
@@ -224,6 +226,7 @@ class TableContribution:
         if not bool(reads.is_repeat.any()):
             return _row_norms(self.grads.flatten(1)).square_()
         is_merged = reads.is_repeat.clone()
+        # The first read of a run is no repeat of another, and belongs to the sum all the same.
         is_merged[:-1] |= reads.is_repeat[1:]
         opens_run = is_merged & ~reads.is_repeat
         merged = reads.order[is_merged]

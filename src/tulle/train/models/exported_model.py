@@ -154,6 +154,7 @@ def run_layers(layers: "list[Any] | tuple[Any, ...]", inputs: Tensor) -> list[Te
     values = [inputs]
     for index, layer in enumerate(layers):
         if index:
+            # In place: training needs what comes out of a ReLU, and never what goes in.
             values[-1].relu_()
         weight = layer.weight[:, : values[-1].shape[1]]
         values.append(torch.addmm(layer.bias, values[-1], weight.t()))

@@ -81,6 +81,7 @@ class FactorContribution:
         shares = self.sums * scaled.unsqueeze(1)
         shares[:, 0] = scaled
         values = torch.nn.functional.embedding_bag(reads.examples, shares, reads.starts, mode="sum")
+        # A copy: what comes next writes over the column that it reads.
         linear = values[:, :1].clone()
         values.addcmul_(self.row_values, linear, value=-1)
         values[:, :1] = linear
@@ -108,6 +109,7 @@ class FactorContribution:
         if not bool(reads.is_repeat.any()):
             return
         is_merged = reads.is_repeat.clone()
+        # The first read of a run is no repeat of another, and belongs to it all the same.
         is_merged[:-1] |= reads.is_repeat[1:]
         opens_run = is_merged & ~reads.is_repeat
         opening = opens_run.nonzero().squeeze(1)
@@ -117,6 +119,7 @@ class FactorContribution:
         examples = reads.examples[opening]
         differences = self.sums[examples, 1:] - self.row_values[places, 1:]
         terms = _squares(differences).add_(1)
+        # m^2 - m, as the m reads were counted once each before.
         squares.index_add_(0, examples, terms.mul_(counts * (counts - 1)))
 
 

@@ -89,6 +89,7 @@ def layer_output_grads(
     """
     grads = [last]
     for layer, layer_inputs in zip(reversed(layers[1:]), reversed(inputs[1:]), strict=True):
+        # What comes out of a ReLU is positive just where what goes in is, so that outputs suffice.
         grads.append(through_relu(grads[-1] @ layer.weight, layer_inputs))
     return grads[::-1]
 
@@ -227,6 +228,7 @@ def _initial_tower(
     initial: InitialValues,
 ) -> "_RoleTower":
     embeddings = build_embeddings(layout, stddev=stddev, initial=initial)
+    # Layers without inputs would put out their biases, the same for every example.
     sizes = hidden if embeddings.width else ()
     return _RoleTower(embeddings, relu_layers(role, embeddings.width, sizes, initial))
 
@@ -279,6 +281,7 @@ class _TowerPass:
         """Contributions from the gradient by the tower's output."""
         if not self.layers:
             return [*table_contributions(self.lookups, grads)]
+        # May be written over: `grads` is a product that was made for this call.
         last = through_relu(grads, self.outputs[0])
         output_grads = layer_output_grads(self.layers, self.inputs, last)
         below = table_contributions(self.lookups, output_grads[0] @ self.layers[0].weight)

@@ -99,8 +99,7 @@ def check_towers(towers: frozenset[str]) -> None:
         )
 
 
-# Largest signed integer of 64 bits. A larger seed is refused, not wrapped around to the stream of
-# another one.
+# Largest signed integer of 64 bits; a larger seed is refused, not wrapped around.
 _LARGEST_SEED = 2**63 - 1
 # A table of millions of rows has more small pages than a processor keeps addresses of, so that
 # most reads of a row first look one up. On Linux numpy asks for large pages for what it
@@ -134,7 +133,7 @@ class InitialValues:
     def __init__(self, seed: int, device: torch.device | str, dtype: torch.dtype) -> None:
         if check_count("seed", seed, least=0) > _LARGEST_SEED:
             raise ConfigError(f"seed={seed} must be at most {_LARGEST_SEED}.")
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = torch.Generator().manual_seed(seed)  # The same weights on every device.
         self._device = device
         self._dtype = dtype
 
@@ -146,7 +145,7 @@ class InitialValues:
           dim: Numbers in each row.
           stddev: Standard deviation of each number.
         """
-        values = table_empty(num_rows, dim, torch.float32)
+        values = table_empty(num_rows, dim, torch.float32)  # Other types draw other numbers.
         torch.randn(num_rows, dim, generator=self._generator, out=values)
         return self._place(values.mul_(stddev))
 
