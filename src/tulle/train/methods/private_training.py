@@ -123,11 +123,14 @@ class _PrivateTraining:
         total = self._sampler.steps
         blocks = StepBlocks(num_steps=total, block_size=self._context.block_size(total))
         point = self._context.journal.resume_point(blocks, self._resume())
+        # Before a step is charged: with weights that overflow there are no finite norms to clip.
         self._check_weights(point.next_step, self._model.parameters.values())
         self._engine.begin(point.next_step)
         for block in blocks.starting_at(point.next_step):
+            # Charged before its first step is taken, so that a crash can only count too much.
             self._context.journal.begin(block)
             step = self._take(block)
+            # Before the block ends: one that is recorded as ended has its weights on disk.
             self._save(step)
             self._context.journal.end(block, step)
             if self._context.stop.requested and step < total:
@@ -194,6 +197,8 @@ class _PrivateTraining:
             )
 
     def _save(self, step: int) -> None:
+        # `state` settles the weights. Before it rows of tables may lack noise, and must neither be
+        # judged nor saved.
         tensors = pack(self._model, self._engine.state())
         self._check_weights(step, self._model.parameters.values())
         self._context.journal.save(SavedState(phase=PHASE, step=step, tensors=tensors, facts={}))

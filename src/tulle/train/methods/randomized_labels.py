@@ -207,6 +207,7 @@ def train_on_labels(
     if len(noisy) != owned.num_rows:
         raise DataError("the kept labels are of other rows; give the data of this run.")
     latest = context.journal.latest()
+    # Training on labels again would write over private steps that are paid for.
     if latest is not None and latest.phase == PRIVATE:
         return
     channel = drawn.channel()
@@ -219,5 +220,6 @@ def train_on_labels(
         order_seed=method.initial_seed,
         epsilon=epsilon * getattr(method.unit, "max_labels_per_user", 1),
     )
+    # From reports alone: no event covers the share of the true labels.
     model.output_bias.fill_(first_log_odds(noisy, channel, phase))
     train_plain(model, with_reports(owned, noisy, channel), task, context)

@@ -95,6 +95,7 @@ def fitting_settings(settings: StepSettings, public: LogitPass) -> StepSettings:
             "training diverged: the gradient of a public row is not finite; lower the learning "
             "rate. What was spent stays spent."
         )
+    # Gradients may have this share of the clip norm: divided by it, the longest one just fits.
     share = settings.gradient_limit(0) / settings.clip_norm
     return dataclasses.replace(settings, clip_norm=min(settings.clip_norm, largest / share))
 
@@ -146,6 +147,8 @@ class LabelSums:
             some = slice(start, start + size)
             part = batch.part(some)
             logit_sum += self._add_part(part, weights[some], sums, rows, settings)
+        # On every number, also where the private batch adds nothing: a sum without noise would show
+        # that.
         for values in sums.values():
             self._noise.add_to(values, settings.noise_stddev)
         logit_mean = None

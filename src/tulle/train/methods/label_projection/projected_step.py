@@ -69,13 +69,17 @@ def project_on_box(
     curvature = _largest_eigenvalue(gram)
     enough = tolerance * optimality_gap(gram, products, start)
     here, ahead, momentum = start.clone(), start.clone(), 1.0
+    # No gradient has a length, so that every point is as near. Written so that NaN ends here, too.
     if not curvature > 0:
         return here
     for step in range(max_iterations):
         there = (ahead - (gram @ ahead - products) / curvature).clamp_(0, 1)
         moved = there - here
+        # Momentum that leads uphill is dropped (O'Donoghue and Candes 2015).
         if float((ahead - there) @ moved) > 0:
             momentum = 1.0
+        # The accelerated steps of Beck and Teboulle (2009), whose clamp is the projection on the
+        # box.
         longer = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
         ahead = there + moved * ((momentum - 1) / longer)
         here, momentum = there, longer
@@ -106,6 +110,7 @@ def _largest_eigenvalue(gram: Tensor) -> float:
         vector = vector / vector.norm().clamp(min=torch.finfo(vector.dtype).tiny)
         vector = gram @ vector
         length = vector.norm()
+    # No eigenvalue is beyond the largest row sum (Gershgorin), so a longer margin is of no use.
     row_sums = gram.abs().sum(1)
     return min(float(length) * _LENGTH_MARGIN, float(row_sums.max()))
 
@@ -170,6 +175,7 @@ def projected_gradients(
     """
     chances = label_chances(public, noisy, settings, projection)
     factors = public.factors(settings.gradient_limit(0))
+    # Divided by the size of the public batch: the size of the private one is a secret.
     errors = (torch.sigmoid(public.logits) - chances) * factors / len(factors)
     return [
         gradient
