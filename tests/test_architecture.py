@@ -186,7 +186,8 @@ def test_most_files_are_short() -> None:
     sizes = sorted(path.read_text().count("\n") for path in FILES if path.name != "__init__.py")
     # An idea usually takes 150 to 350 lines: half of the files stay below the middle of that.
     assert sizes[len(sizes) // 2] <= 250
-    assert sum(size > 350 for size in sizes) <= len(sizes) // 10
+    # Longer ones are an idea that would be read through several doors otherwise.
+    assert sum(size > 350 for size in sizes) <= len(sizes) // 8
 
 
 @pytest.mark.parametrize("name", ["utils", "common", "helpers", "base", "misc"])

@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from record import PUBLISHED, print_table, write_record
-from tulle.accounting.calibration import calibrate_noise
+from tulle.accounting.accountant import calibrate_noise
 from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.privacy.events import Gaussian
 from tulle.privacy.units import Adjacency

@@ -17,8 +17,7 @@ import dp_accounting
 from dp_accounting import dp_event, pld
 
 from record import PUBLISHED, print_table, versions, write_record
-from tulle.accounting.accountant import pld_epsilon
-from tulle.accounting.calibration import calibrate_noise
+from tulle.accounting.accountant import calibrate_noise, pld_epsilon
 from tulle.accounting.training_events import BatchSampling, dpsgd_event
 from tulle.privacy.units import Adjacency
 

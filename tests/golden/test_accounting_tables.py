@@ -7,8 +7,7 @@ import math
 
 import pytest
 
-from tulle.accounting.accountant import privacy_curve
-from tulle.accounting.calibration import calibrate_noise
+from tulle.accounting.accountant import calibrate_noise, privacy_curve
 from tulle.accounting.rdp import calibrate_noise_rdp, rdp_epsilon
 from tulle.accounting.training_events import BatchSampling, dpsgd_event, two_phase_event
 from tulle.privacy.events import Event, Gaussian, Grouped, PoissonSampled, Repeated

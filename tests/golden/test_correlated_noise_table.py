@@ -8,7 +8,7 @@ import functools
 
 import pytest
 
-from tulle.accounting.calibration import calibrate_noise
+from tulle.accounting.accountant import calibrate_noise
 from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.privacy.events import Gaussian
 from tulle.privacy.units import Adjacency

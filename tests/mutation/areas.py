@@ -45,7 +45,7 @@ AREAS = {
         sources=("accounting/*.py",),
         but=("accounting/ledger*.py", "accounting/budget.py", "accounting/refusal.py"),
         tests=(
-            "unit/accounting/test_calibration.py",
+            "unit/accounting/test_accountant_calibration.py",
             "unit/accounting/test_event_rules.py",
             "unit/accounting/test_profiles.py",
             "unit/accounting/test_sampling.py",

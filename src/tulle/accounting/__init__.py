@@ -5,10 +5,15 @@ from typing import TYPE_CHECKING
 from tulle.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from tulle.accounting.accountant import guarantee, privacy_curve, verify_plan
+    from tulle.accounting.accountant import (
+        calibrate_noise,
+        calibrate_steps,
+        guarantee,
+        privacy_curve,
+        verify_plan,
+    )
     from tulle.accounting.answers import Accountant, NoiseAnswer
     from tulle.accounting.budget import Budget, BudgetState
-    from tulle.accounting.calibration import calibrate_noise, calibrate_steps
     from tulle.accounting.ledger import Ledger
     from tulle.accounting.refusal import SpendRefusedError
     from tulle.accounting.training_events import BatchSampling, dpsgd_event, two_phase_event

@@ -4,8 +4,7 @@ import dataclasses
 import enum
 from collections.abc import Callable
 
-from tulle.accounting.accountant import pld_epsilon
-from tulle.accounting.calibration import calibrate_noise, calibrate_steps
+from tulle.accounting.accountant import calibrate_noise, calibrate_steps, pld_epsilon
 from tulle.accounting.rdp import rdp_epsilon
 from tulle.accounting.training_events import BatchSampling, dpsgd_event
 from tulle.errors import ConfigError

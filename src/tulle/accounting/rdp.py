@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator
 
-from tulle.accounting.calibration import calibrate_noise
+from tulle.accounting.accountant import calibrate_noise
 from tulle.accounting.event_rules import rules_of
 from tulle.errors import UnsupportedEventError
 from tulle.privacy import events

@@ -182,8 +182,8 @@ def read_settings(options: SettingOptions, given: "Mapping[str, Any]") -> dict[s
       options: Options of the command.
       given: Options that are settings of a method.
     """
+    from tulle.privacy.fields import read_toml
     from tulle.privacy.options import word_of
-    from tulle.privacy.toml_files import read_toml
     from tulle.train.methods.catalogue import configured_method
     from tulle.train.settings.units import unit_level
     from tulle.train.verbs import check_unit

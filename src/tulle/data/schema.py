@@ -20,9 +20,8 @@ from typing import Any
 from tulle.atomic_files import stage_text, sync_folder
 from tulle.errors import ConfigError, DataError
 from tulle.privacy.codec import settings_from
-from tulle.privacy.fields import check_choice, did_you_mean, parse_json
+from tulle.privacy.fields import check_choice, did_you_mean, parse_json, parse_toml
 from tulle.privacy.plan import ColumnRoles
-from tulle.privacy.toml_files import parse_toml
 
 
 class Kind(enum.Enum):

@@ -29,8 +29,7 @@ from tulle.measure.queries.tree_query import COUNT_COLUMN
 from tulle.measure.query_table import QueryTable
 from tulle.measure.small_tables import numbers_of, read_rows, texts_of
 from tulle.privacy.codec import settings_from
-from tulle.privacy.fields import check_text
-from tulle.privacy.toml_files import read_toml
+from tulle.privacy.fields import check_text, read_toml
 from tulle.privacy.units import Unit, seconds_of
 
 _PUBLIC_TABLE = "a table said to be public"

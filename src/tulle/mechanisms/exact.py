@@ -368,3 +368,8 @@ def check_scale(name: str, scale: float, *, least: float = 1e-3) -> None:
             f"{name}={scale} must be in [{least}, {MAX_SCALE:.0f}]; above it count in larger "
             "steps (thousands, say), below it there is no noise to speak of."
         )
+
+
+def rounded_up(value: float) -> float:
+    """A float that is above the exact value of a few float operations, by 2^-50 of it."""
+    return value * (1 + 2.0**-50)

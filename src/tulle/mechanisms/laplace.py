@@ -18,9 +18,10 @@ from tulle.mechanisms.exact import (
     Size,
     check_scale,
     exponential_floor,
+    rounded_up,
     sample_signed_floors,
 )
-from tulle.mechanisms.lattice import RealNoiseConfig, release_on_lattice, rounded_up
+from tulle.mechanisms.lattice import RealNoiseConfig, release_on_lattice
 from tulle.privacy import events
 from tulle.privacy.fields import check_epsilon
 from tulle.privacy.guarantee import Release

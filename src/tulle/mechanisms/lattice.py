@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from tulle.errors import ConfigError, DataError
 from tulle.mechanisms.centred_noise import CentredNoise
 from tulle.mechanisms.entropy import NoiseSource
-from tulle.mechanisms.exact import FloatArray, IntArray, Size, check_scale
+from tulle.mechanisms.exact import FloatArray, IntArray, Size, check_scale, rounded_up
 
 
 class RoundedSampler(Protocol):
@@ -198,11 +198,6 @@ def check_contribution(max_contribution: float, max_values_per_unit: int) -> Non
         raise ConfigError(
             f"max_values_per_unit={max_values_per_unit!r} must be a whole number >= 1."
         )
-
-
-def rounded_up(value: float) -> float:
-    """A float that is above the exact value of a few float operations, by 2^-50 of it."""
-    return value * (1 + 2.0**-50)
 
 
 def _exact_floats(values: NDArray[Any]) -> FloatArray:

@@ -5,15 +5,17 @@ from typing import TYPE_CHECKING
 from tulle.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from tulle.quality.estimates import CalibrationGroup, Estimate, relative_log_likelihood
     from tulle.quality.metrics import (
         BiddingUtility,
+        CalibrationGroup,
+        Estimate,
         ExponentialBids,
         QualityMetrics,
         UniformBids,
         bidding_utility,
         evaluate_predictions,
         relative_auc_loss,
+        relative_log_likelihood,
     )
     from tulle.quality.noisy_labels import NoisyLabelMetrics, auc_of_labels, evaluate_on_reports
 

@@ -13,17 +13,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from tulle.errors import ConfigError, DataError
 from tulle.mechanisms.noisy_reports import BinaryChannel
-from tulle.quality.estimates import (
+from tulle.quality.metrics import (
     Estimate,
+    ExponentialBids,
     FloatArray,
     calibration,
     check_predictions,
     estimate_of,
     log_losses,
     relative_log_likelihood_of,
+    utility_of,
     weight_below,
 )
-from tulle.quality.metrics import ExponentialBids, utility_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import Scalar, null_if_infinite
-from tulle.quality.estimates import Estimate
+from tulle.quality.metrics import Estimate
 from tulle.report.html.card_sections import card_page
 from tulle.report.html.charts import Axis, Bar, BarChart, Curve, CurveChart, Table, is_number
 from tulle.report.html.page import Block, Figure, Page, Paragraph, Section

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tulle.errors import DataError
-from tulle.quality.estimates import Estimate
+from tulle.quality.metrics import Estimate
 from tulle.report.html.card_sections import card_page
 from tulle.report.html.charts import Axis, Bar, BarChart, Chart, Curve, CurveChart, Table
 from tulle.report.html.page import Block, Code, Figure, Page, Paragraph, Section

@@ -28,9 +28,8 @@ from tulle.atomic_files import (
     write_text,
 )
 from tulle.errors import ConfigError, RunStateError
-from tulle.privacy.fields import Scalar, Settings, check_fields, parse_json
+from tulle.privacy.fields import Scalar, Settings, check_fields, parse_json, parse_toml, toml_text
 from tulle.privacy.plan import Plan
-from tulle.privacy.toml_files import parse_toml, toml_text
 from tulle.runs.checkpoints import Checkpoints, DamagedFileError, read_tensors, write_tensors
 from tulle.runs.records import Records
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from tulle.errors import ConfigError
 from tulle.privacy.codec import plain_data, settings_from
-from tulle.privacy.toml_files import parse_toml, read_toml, toml_text
+from tulle.privacy.fields import parse_toml, read_toml, toml_text
 from tulle.select.mechanisms.floors import FloorMechanism
 from tulle.select.mechanisms.mechanism import NonPersonalised
 from tulle.select.mechanisms.noisy_max import (

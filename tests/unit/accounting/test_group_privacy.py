@@ -8,9 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tulle.accounting.accountant import pld_epsilon, privacy_curve
+from tulle.accounting.accountant import (
+    calibrate_noise,
+    calibrate_sampling_prob,
+    calibrate_steps,
+    pld_epsilon,
+    privacy_curve,
+)
 from tulle.accounting.budget import Budget
-from tulle.accounting.calibration import calibrate_noise, calibrate_sampling_prob, calibrate_steps
 from tulle.accounting.curve import NoPrivacyCurve
 from tulle.accounting.group_privacy import (
     GroupCurve,

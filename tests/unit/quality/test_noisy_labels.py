@@ -11,8 +11,7 @@ import pytest
 from tulle.errors import ConfigError, DataError
 from tulle.mechanisms.noisy_reports import BinaryChannel
 from tulle.mechanisms.randomized_response import RandomizedResponseConfig
-from tulle.quality.estimates import auc_loss
-from tulle.quality.metrics import evaluate_predictions
+from tulle.quality.metrics import auc_loss, evaluate_predictions
 from tulle.quality.noisy_labels import NoisyLabelMetrics, auc_of_labels, evaluate_on_reports
 
 NAMES = ["mean_label", "auc_loss", "log_loss", "relative_log_likelihood", "calibration"]

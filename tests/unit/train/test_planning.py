@@ -2,8 +2,7 @@ import dataclasses
 
 import pytest
 
-from tulle.accounting.accountant import pld_epsilon, verify_plan
-from tulle.accounting.calibration import calibrate_noise
+from tulle.accounting.accountant import calibrate_noise, pld_epsilon, verify_plan
 from tulle.accounting.sampling import MOST_ROWS_PER_UNIT
 from tulle.errors import ConfigError
 from tulle.privacy.events import (

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from tulle.accounting.calibration import calibrate_noise
+from tulle.accounting.accountant import calibrate_noise
 from tulle.errors import ConfigError
 from tulle.lab.attacks.bounds import (
     NOT_PRIVATE,

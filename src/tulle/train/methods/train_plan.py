@@ -430,7 +430,7 @@ def _milestones(run: PlannedRun, epsilon: float) -> tuple[tuple[int, float], ...
 
 def _noise_multiplier(method: Method, shape: DataShape, target: Target) -> float | None:
     """The noise that the settings fix, or the least that meets the target; None if none is."""
-    from tulle.accounting.calibration import calibrate_noise
+    from tulle.accounting.accountant import calibrate_noise
 
     if not method.has_noise(shape):
         return None

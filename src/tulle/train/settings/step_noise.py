@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.errors import ConfigError
-from tulle.mechanisms.lattice import rounded_up
+from tulle.mechanisms.exact import rounded_up
 from tulle.privacy.events import Event
 from tulle.privacy.fields import Scalar, check_count, check_finite
 from tulle.privacy.plan import Assumption, Bound

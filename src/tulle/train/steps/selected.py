@@ -25,7 +25,7 @@ from torch import Tensor
 from tulle.data.samplers.poisson import sample_rows
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import NoiseSource
-from tulle.mechanisms.lattice import rounded_up
+from tulle.mechanisms.exact import rounded_up
 from tulle.train.models.batches import ExampleBatch
 from tulle.train.models.contributions import Gradient, RowGradient, SortedReads, TableReads
 from tulle.train.models.tower_model import TowerModel

@@ -5,7 +5,7 @@ import pytest
 
 from tulle.errors import ConfigError
 from tulle.privacy.codec import plain_data, settings_from
-from tulle.privacy.toml_files import toml_text
+from tulle.privacy.fields import toml_text
 from tulle.train.methods.baseline import NonPrivateConfig
 from tulle.train.methods.catalogue import METHODS, configured_method, method_data, method_from
 from tulle.train.methods.dp_sgd import DpSgdConfig

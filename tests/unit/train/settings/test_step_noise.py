@@ -6,7 +6,7 @@ import pytest
 
 from tulle.errors import ConfigError
 from tulle.privacy.codec import plain_data, settings_from
-from tulle.privacy.toml_files import toml_text
+from tulle.privacy.fields import toml_text
 from tulle.train.settings.phases import PrivatePhase
 from tulle.train.settings.step_noise import (
     STEP_NOISES,

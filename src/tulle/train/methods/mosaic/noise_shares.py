@@ -28,9 +28,8 @@ from numpy.typing import NDArray
 
 from tulle.errors import ConfigError, RunStateError
 from tulle.mechanisms.entropy import NoiseSource
-from tulle.mechanisms.exact import check_scale
+from tulle.mechanisms.exact import check_scale, rounded_up
 from tulle.mechanisms.gaussian import sample_rounded_normal
-from tulle.mechanisms.lattice import rounded_up
 from tulle.train.methods.mosaic.cell_sums import ROW_SENSITIVITY, Cells, IntArray, pieces_of_rows
 
 FloatArray = NDArray[np.float64]

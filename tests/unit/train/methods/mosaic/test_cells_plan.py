@@ -12,8 +12,8 @@ from tulle.accounting.accountant import pld_epsilon, verify_plan
 from tulle.errors import ConfigError
 from tulle.mechanisms.analytic_gaussian import calibrate_gaussian
 from tulle.privacy.events import Composed, Event, Gaussian, event_to_dict
+from tulle.privacy.fields import toml_text
 from tulle.privacy.plan import Status
-from tulle.privacy.toml_files import toml_text
 from tulle.privacy.units import Adjacency, Scope
 from tulle.train.methods.catalogue import method_data, method_from
 from tulle.train.methods.mosaic.method import CellSettings, MosaicConfig, StageShares

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tulle.errors import ConfigError
-from tulle.privacy.toml_files import read_toml, toml_text
+from tulle.privacy.fields import read_toml, toml_text
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 SCALARS = (

@@ -3,11 +3,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tulle.accounting.accountant import privacy_curve
-from tulle.accounting.calibration import (
+from tulle.accounting.accountant import (
     calibrate_noise,
     calibrate_sampling_prob,
     calibrate_steps,
+    privacy_curve,
 )
 from tulle.errors import ConfigError
 from tulle.privacy.events import (

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tulle.errors import DataError
-from tulle.quality.estimates import relative_log_likelihood
-from tulle.quality.metrics import evaluate_predictions
+from tulle.quality.metrics import evaluate_predictions, relative_log_likelihood
 
 LABELS = [0, 1, 0, 1, 1, 0]
 PROBABILITIES = [0.1, 0.9, 0.4, 0.4, 0.7, 0.7]
