@@ -230,7 +230,7 @@ def data_keywords(options: SettingOptions, file: "Mapping[str, Any]") -> dict[st
     if test is None:
         test = table.get("test", table.get("test_fraction"))
     words = {name: getattr(options, name) for name in ("schema", "layout", "rows", "synth_seed")}
-    words["schema"] = options.inline_schema() or options.schema
+    words["schema"] = _inline_schema(options) or options.schema
     return {
         "data": source[0] if isinstance(source, list) and len(source) == 1 else source,
         **{name: table.get(name) if word is None else word for name, word in words.items()},
@@ -238,6 +238,37 @@ def data_keywords(options: SettingOptions, file: "Mapping[str, Any]") -> dict[st
         "test": test,
         "cache": options.cache,
     }
+
+
+def _inline_schema(options: SettingOptions) -> dict[str, Any] | None:
+    """The schema that --label, --public and --sensitive make; None without them."""
+    named = ("label", "public", "sensitive", "time", "kind")
+    given = [name for name in named if getattr(options, name)]
+    if not given:
+        return None
+    if options.schema is not None:
+        raise ConfigError(f"--schema and --{given[0]} exclude each other; give one.")
+    if options.label is None:
+        raise ConfigError(f"--{given[0]} is given without --label; name the column of the label.")
+    kinds = {}
+    for text in options.kind or ():
+        column, is_there, kind = text.partition("=")
+        if not is_there:
+            raise ConfigError(f"--kind {text} must be COLUMN=KIND, e.g. --kind age=integer.")
+        kinds[column] = kind
+    schema: dict[str, Any] = {
+        "label": options.label,
+        "public": options.public or [],
+        "sensitive": options.sensitive or [],
+        "kinds": kinds,
+    }
+    if options.time is not None:
+        schema["time"] = options.time
+    # A word for one row names no column; anything else is the column that says whose each row
+    # is, and `check_unit` refuses what is none.
+    if options.unit is not None and options.unit not in ("example", "row", "impression"):
+        schema["unit"] = options.unit
+    return schema
 
 
 def data_choice(given: "Mapping[str, Any]") -> "DataChoice":

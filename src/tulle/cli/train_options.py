@@ -6,7 +6,7 @@ The settings of the methods themselves (--epochs, --noise, …) are made from th
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -21,10 +21,6 @@ from tulle.cli.options import (
     method_words,
     option,
 )
-from tulle.errors import ConfigError
-
-if TYPE_CHECKING:
-    pass
 
 _RUN = "Run"
 
@@ -157,38 +153,6 @@ class SettingOptions:
             metavar="FOLDER",
         ),
     ] = None
-
-    def inline_schema(self) -> dict[str, Any] | None:
-        """The schema that --label, --public and --sensitive make; None without them."""
-        named = ("label", "public", "sensitive", "time", "kind")
-        given = [name for name in named if getattr(self, name)]
-        if not given:
-            return None
-        if self.schema is not None:
-            raise ConfigError(f"--schema and --{given[0]} exclude each other; give one.")
-        if self.label is None:
-            raise ConfigError(
-                f"--{given[0]} is given without --label; name the column of the label."
-            )
-        kinds = {}
-        for text in self.kind or ():
-            column, is_there, kind = text.partition("=")
-            if not is_there:
-                raise ConfigError(f"--kind {text} must be COLUMN=KIND, e.g. --kind age=integer.")
-            kinds[column] = kind
-        schema: dict[str, Any] = {
-            "label": self.label,
-            "public": self.public or [],
-            "sensitive": self.sensitive or [],
-            "kinds": kinds,
-        }
-        if self.time is not None:
-            schema["time"] = self.time
-        # A word for one row names no column; anything else is the column that says whose each row
-        # is, and `check_unit` refuses what is none.
-        if self.unit is not None and self.unit not in ("example", "row", "impression"):
-            schema["unit"] = self.unit
-        return schema
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
