@@ -29,6 +29,8 @@ from numpy.typing import NDArray
 
 FORMAT = "tulle model"
 KIND = "cells"
+# 1 is the version of models of towers, which have the same files: readers of either refuse the
+# other.
 VERSION = 2
 TENSORS_FILE = "model.safetensors"
 DESCRIPTION_FILE = "model.json"

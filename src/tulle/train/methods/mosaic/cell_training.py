@@ -369,6 +369,7 @@ class _CellTraining:
             rate=self._rate,
             num_steps=self._settings.row_steps,
         )
+        # Of all tables, before one is measured: a row divides one share among all of its cells.
         totals = np.zeros(self._rows.num_rows, np.int64)
         for table in names:
             totals += wishes[table.identity].wanted[self._rows.cells(table.parts)]
@@ -421,6 +422,8 @@ class _CellTraining:
     @property
     def _reserved(self) -> float:
         """Share that is kept back for counts of sensitive values and for the last level."""
+        # Kept back from the first stage on, or public tables could leave nothing for sensitive
+        # columns.
         counts = 0.0 if self._reads_sensitive else self._count_share * self._num_sensitive
         return counts + self._level_share
 

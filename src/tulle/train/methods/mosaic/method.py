@@ -236,6 +236,7 @@ _SENTENCE = (
 )
 _ARITHMETIC = "exact sums of whole numbers, noise on their lattice"
 _WEIGHTS = "squares of the weights of a row in all tables of a round add up to at most its share"
+# What the proof in docs/theory/mosaic.md rests on, in the words of plans and cards.
 _BOUNDS = (
     Bound(
         what="cells of each table that one row adds to",
@@ -292,6 +293,7 @@ _MOST_FACTOR = 100.0
 """Largest spread or factor that is accepted. Useful ones are near 1; more is a typing error."""
 _MOST_ROW_STEPS = 10
 """Largest number of adaptations of what rows spend; more makes the division worse, not better."""
+# One number for tables of one, two and three columns; tables of one column have nothing to inherit.
 _LISTS = {"expected_spreads": 3, "heredity": 2, "most_screening_shares": 3}
 
 

@@ -271,5 +271,6 @@ class RowShares(_OwnedBudget):
             spent[rows] += self._spent[rows]
             if spent[rows].max() > self._allowance:
                 return False
+        # Only once all rows can pay: a refusal leaves no row charged for what was not released.
         self._spent = spent
         return True

@@ -180,6 +180,7 @@ def posterior_changes(cells: NoisyCells, *, least_evidence: float) -> CellChange
     largest = _largest(live, cells.predicted[live], _MOST_LEARNT_FROM)
     evidences = model.evidences(largest)
     best = int(evidences.argmax())
+    # Written so that evidence that is not a number changes nothing.
     if not evidences[best] >= least_evidence:
         return CellChanges(log_odds=log_odds, spread=0.0)
     log_prior = model.learnt_prior(largest, _LOG_NORMAL_PRIORS[best])
@@ -212,6 +213,7 @@ def further_changes(cells: NoisyCells, variances: FloatArray) -> tuple[FloatArra
     largest = _largest(live, telling, _MOST_SCALED_FROM)
     evidences = model.scale_evidences(largest, variances[largest])
     best = int(evidences.argmax())
+    # As above: evidence that is not a number changes nothing.
     if not evidences[best] > 0:
         return log_odds, 0.0
     scale = float(_SCALES[best])
@@ -309,6 +311,7 @@ def _log_sums(logs: FloatArray) -> FloatArray:
     return sums
 
 
+# They depend on public grids alone, so that all tables share them.
 _LOG_NORMAL_PRIORS = _log_normal(_SPREADS**2)
 
 
