@@ -25,9 +25,7 @@ _FORGOTTEN = 1e-18
 """Powers of the momentum below this count as 0; smaller ones would end in slow denormals."""
 _BLOCK = 256
 """Long sums are made of sums of this many terms, so that few roundings add up."""
-# A whole number of blocks, which `_sum_of_squares` relies on. Doubled when it is full, so that
-# growing costs little in each step.
-_FIRST_CAPACITY = 4 * _BLOCK
+_FIRST_CAPACITY = 4 * _BLOCK  # Whole blocks, as `_sum_of_squares` needs; doubled when full.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -109,8 +107,7 @@ class AgeTable:
         recent.add_(self._memory[: len(recent)], alpha=rate)
         self._start -= 1
         self._step += 1
-        # Moments are counted back from now, so that none of the kept ones holds any more.
-        self._sums = None
+        self._sums = None  # Moments are counted back from now: the kept ones hold no more.
 
     def forget_past(self) -> None:
         """Drops all ages but 0, for runs of very many steps.
@@ -128,8 +125,7 @@ class AgeTable:
     def moments(self, ages: Tensor) -> AgeMoments:
         """The moments of these ages (whole numbers of missed steps, up to all steps so far)."""
         sums = self._present_sums()
-        # Beyond the horizon these change no more: the last entry serves all older ages.
-        recent = ages.clamp(max=len(sums.covariance) - 1)
+        recent = ages.clamp(max=len(sums.covariance) - 1)  # Later ones are alike.
         kept = self._kept
         return AgeMoments(
             kept=None if kept is None else kept[self._start :].index_select(0, ages),
@@ -194,9 +190,7 @@ class _Sums:
     momentum_variance: Tensor
 
 
-# Stands for a deviation of 0 as a divisor, where the dividend is 0, too. It is far below any
-# deviation that rates and noise of use can give.
-_SMALLEST = 1e-200
+_SMALLEST = 1e-200  # A divisor in place of a deviation of 0, whose dividend is 0, too.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -37,8 +37,7 @@ from tulle.train.steps.step_context import (
 )
 
 _BEST = "best/"
-# Keeps records.jsonl small however many steps there are, with enough points for a curve.
-_RECORDS_PER_PHASE = 100
+_RECORDS_PER_PHASE = 100  # Enough points for a curve, however many steps there are.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,8 +122,7 @@ class _PlainTraining:
         if rows.labels is None:
             raise RunStateError("there are no labels to train on.")
         weights = torch.from_numpy(batch.weights).to(self._context.device)
-        # By the drawn size, which private steps must not look at: here batches are no secret.
-        weights = weights / weights.sum()
+        weights = weights / weights.sum()  # The drawn size: batches are no secret here.
         forward = self._model.forward(rows.public_ids, rows.sensitive_ids)
         loss = loss_of_batch(self._task.loss, rows)
         losses = loss.values(forward.logits, rows.labels)

@@ -86,8 +86,7 @@ class FolderJournal:
                 "randomized twice; restore it from a copy of this run, or begin a run of another "
                 "name."
             )
-        # The array first, its record second: a crash in between leaves labels that are read again,
-        # and never a second draw.
+        # The array before its record: after a crash in between, labels are not drawn again.
         if not is_kept:
             self._folder.write_array(_LABELS, draw())
         if not was_kept:
@@ -248,5 +247,4 @@ class SmoothLoss:
         """The mean after one more."""
         self._sum = self._decay * self._sum + (1 - self._decay) * loss
         self._weight = self._decay * self._weight + (1 - self._decay)
-        # Takes off the pull towards 0 of a sum that began with nothing.
-        return self._sum / self._weight
+        return self._sum / self._weight  # Takes off the pull towards 0 of the start.
