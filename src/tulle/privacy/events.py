@@ -338,6 +338,7 @@ _EVENT_CLASSES = {cls.__name__: cls for cls in Event.__subclasses__()}
 def event_to_dict(event: Event) -> dict[str, Any]:
     """The event as plain data, with its class under "kind"."""
     name = type(event).__name__
+    # A class of somebody else with one of our names would be read back as ours, at our price.
     if _EVENT_CLASSES.get(name) is not type(event):
         raise ConfigError(f"event={event!r} is of a class that has no JSON form.")
     fields = {f.name: _plain(getattr(event, f.name), f.type) for f in dataclasses.fields(event)}
@@ -359,6 +360,7 @@ def event_from_dict(data: object) -> Event:
     fields = dataclasses.fields(cls)
     required = [f.name for f in fields if f.default is dataclasses.MISSING]
     optional = ["kind", *(f.name for f in fields if f.name not in required)]
+    # Unknown fields are refused: one of a newer version could be what makes the event cost more.
     given = check_fields(f"event {kind}", data, required, optional)
     return cls(**{name: _event_value(v) for name, v in given.items() if name != "kind"})
 

@@ -208,6 +208,7 @@ def group_parameters(epsilon: float, delta: float, num_units: int) -> tuple[floa
       delta: Delta of one unit.
       num_units: Number of units in the group (k).
     """
+    # The limit of the quotient at epsilon 0, where it is 0 / 0.
     if delta == 0 or epsilon == 0:
         return num_units * epsilon, min(1.0, num_units * delta)
     log_factor = (
@@ -244,6 +245,7 @@ def round_down(value: float, num_digits: int, *, slack: float = 0.0) -> float:
 def _rounded(value: float, num_digits: int, side: str, slack: float) -> float:
     if not math.isfinite(value):
         return value
+    # By the digits that are printed, not the binary fraction behind them: else 0.1 were rounded up.
     exact = decimal.Decimal(repr(float(value))) * (1 + decimal.Decimal(repr(slack)))
     return float(decimal.Context(prec=num_digits, rounding=side).create_decimal(exact))
 
@@ -273,6 +275,7 @@ class Release:
     """What this number cost; numbers of one joint release share one event."""
 
     def __post_init__(self) -> None:
+        # The type is what tells readers that a number was noised, so an exact one may not have it.
         if not self.noise_stddev > 0:
             raise ConfigError(
                 f"noise_stddev={self.noise_stddev} must be > 0; "

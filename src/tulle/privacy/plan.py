@@ -197,6 +197,7 @@ class Plan:
             raise ConfigError(f"trust={self.trust!r} must be a TrustModel.")
         if not isinstance(self.columns, ColumnRoles):
             raise ConfigError(f"columns={self.columns!r} must be ColumnRoles.")
+        # Last, when every field has its type: claims are judged together with the columns.
         _check_claims(self.claims, self.columns)
 
     @property

@@ -135,6 +135,8 @@ class Unit:
             return False
         if self.owner.is_one_row or self.window_seconds is None:
             return True
+        # All windows begin at 1970, so a multiple holds whole windows of the other; any other
+        # length would cut some of them in two.
         return other.window_seconds is not None and self.window_seconds % other.window_seconds == 0
 
     def __str__(self) -> str:
