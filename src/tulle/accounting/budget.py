@@ -102,6 +102,7 @@ class Budget:
 
     def covers_cost(self, event: Event) -> bool:
         """True if the event, on its own, costs no more than this budget."""
+        # Exact sums first: ten spends of a tenth fill a budget, which a sum of floats may exceed.
         pure = _pure_epsilon(event, self.adjacency)
         if pure is not None and pure <= Fraction(self.epsilon) * (1 + Fraction(_TOLERANCE)):
             return True
@@ -160,6 +161,7 @@ class Account:
 
     def fits(self, event: Event) -> bool:
         """True if one more spend keeps the total within the budget."""
+        # The total is composed anew: what is left is no number that a spend could be held against.
         return self.budget.covers_cost(self.after(event).spent)
 
     def state(self) -> "BudgetState":

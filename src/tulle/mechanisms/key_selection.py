@@ -101,6 +101,7 @@ def select_keys(
     sure = len(table) - 1
     thresholds: Words = np.array(table[:-1], dtype=np.uint64)
     is_kept = rng.words(counts.size) < thresholds[np.minimum(counts, sure - 1)]
+    # 2^64 words do not fit the table of words, so keys that are sure are added by their counts.
     return np.asarray(is_kept | (counts >= sure))
 
 
@@ -139,6 +140,7 @@ def keep_thresholds(epsilon: float, delta: float) -> tuple[int, ...]:
     thresholds = [0]
     while thresholds[-1] < WORD_VALUES:
         last = thresholds[-1]
+        # Down, from a growth that is rounded down too: e^epsilon last + delta is not exceeded.
         most_if_rare = (growth * last + slack) >> _FRACTION_BITS
         # 1 - e^-epsilon (1 - last - delta), with the subtracted part rounded up.
         unkept = ((WORD_VALUES - last) << _FRACTION_BITS) - slack

@@ -99,6 +99,8 @@ class Server:
           auctions: One for each request, with every candidate.
         """
         eligible = above_reserve(auctions, self.reserve)
+        # Priced among all that are eligible and before a device is asked, so that whoever pays
+        # learns nothing from a price but public data.
         prices = price_candidates(eligible.auctions, self.rule, reserve=self.reserve)
         finalists = FinalistAuctions.of_shortlist(eligible.auctions, self.shortlist)
         return OpenRequests(
@@ -194,6 +196,7 @@ class Devices:
             raise ConfigError("has_consent must have one entry for each of the offers.")
         finalists = offer.finalists
         ads = finalists.ads[favourites(finalists, finalists.server_scores)]
+        # Fewer finalists cost more than the event says, so they are decided without private data.
         is_asked = has_consent & (finalists.sizes >= self.least_finalists)
         agreed = keep_candidates(finalists, np.repeat(is_asked, finalists.sizes))
         if len(agreed.auctions):

@@ -290,6 +290,8 @@ class DatasetWriter:
             if array.nbytes:
                 self._files[name].write(array.data)
                 self._digests[name].update(array.data)
+        # Rows before the record of them: what lies behind the record is cut off when it goes on,
+        # while a record of rows that are not there could only be refused.
         for file in self._files.values():
             file.flush()
             os.fsync(file.fileno())

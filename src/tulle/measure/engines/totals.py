@@ -193,6 +193,8 @@ class Bounding:
 
     def steps(self) -> list[Step]:
         """The last one has a row for each unit and slice with anything left."""
+        # The cap of the whole unit is last: it alone bounds the L1 distance, and no later step may
+        # add to what it left.
         bounds, steps = self.bounds, self.steps_per_contribution
         made = [self._added_up(), self._capped(bounds.max_steps_per_slice(steps))]
         if bounds.max_slices_per_unit is not None and self.slices:
@@ -208,6 +210,7 @@ class Bounding:
     @property
     def _order(self) -> str:
         texts = [value_text(f"b.{name}") for name in self.slices]
+        # Keyed by unit and slice: every engine chooses alike, and rows of others change nothing.
         draw = keyed_draw([*(f"b.{name}" for name in self.units), *texts])
         return column_list((draw, *(f"b.{name}" for name in self.slices)))
 
@@ -329,6 +332,7 @@ def _check_overflow(engine: Engine, log: AdLog, jobs: Sequence[SliceJob]) -> Non
     (rows,) = engine.run(Program(tables=sources, steps=steps, outputs=("num_rows",)))
     num_rows = int(rows["num_rows"][0])
     largest = max(job.steps for job in jobs)
+    # A total that wraps around would move by 2^64 for one unit, which no noise hides.
     if num_rows * (largest + 1) > MAX_TOTAL_STEPS:
         raise DataError(
             f"steps={largest} are too fine for a log of this size: totals could pass 2^62. "
@@ -338,6 +342,7 @@ def _check_overflow(engine: Engine, log: AdLog, jobs: Sequence[SliceJob]) -> Non
 
 def _part(amounts: tuple[str, ...], index: int, *, before: str, total: str, cap: int) -> str:
     start = " + ".join([before, *amounts[:index]])
+    # Differences of one rising sequence that ends at the cap: parts never add up to more than it.
     return f"{_share(f'{start} + {amounts[index]}', total, cap)} - {_share(start, total, cap)}"
 
 
