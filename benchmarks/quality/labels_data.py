@@ -175,7 +175,6 @@ def owner_codes(log: Path) -> NDArray[np.int32]:
 
 def projection_plans(dataset: PreparedDataset, source: str) -> dict[str, dict]:
     """Plans of label projection for impressions, of real clicks alone."""
-
     from tulle.train.fitting import make_plan
 
     if source == SYNTH:

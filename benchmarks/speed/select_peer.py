@@ -1,9 +1,9 @@
-"""Choices by OpenDP or diffprivlib, one auction at a time; run by select_speed.py, each in its own
-environment.
+"""Choices by OpenDP or diffprivlib, one auction at a time.
 
-Takes the name of the library, a NumPy archive of auctions, epsilon and a number of turns. Prints
-seconds of every turn and how often the favourite was chosen, as JSON. Favourites and scaled
-scores are computed before the clock starts, and what can serve many auctions is made once.
+Run by select_speed.py, each in its own environment. Takes the name of the library, a NumPy archive
+of auctions, epsilon and a number of turns. Prints seconds of every turn and how often the favourite
+was chosen, as JSON. Favourites and scaled scores are computed before the clock starts, and what can
+serve many auctions is made once.
 """
 
 import importlib.metadata

@@ -226,8 +226,11 @@ def decide_row(sample: Sample, options: argparse.Namespace) -> Row:
 
 
 def peer_rows(sample: Sample, options: argparse.Namespace) -> tuple[list[Row], dict[str, str]]:
-    """Both on the same auctions. Peers choose one at a time: they have no other way. So do we
-    for comparison, in a call for each auction."""
+    """Rows of both on the same auctions.
+
+    Peers choose one at a time: they have no other way. So do we for comparison, in a call for
+    each auction.
+    """
     interpreters = {"opendp": options.opendp_python, "diffprivlib": options.diffprivlib_python}
     mechanisms: dict[str, SelectionMechanism] = {
         RESPONSE: FloorMechanism(epsilon=EPSILON),
