@@ -1,5 +1,7 @@
-"""Events to guarantees, and guarantees to settings: what a mechanism costs under one adjacency,
-and how much noise, how many steps or how large a batch meet a target.
+"""Events to guarantees, and guarantees to settings.
+
+What a mechanism costs under one adjacency, and how much noise, how many steps or how large a batch
+meet a target.
 
 The default and only certificate is by privacy loss distributions. Renyi
 accounting (rdp.py) exists to reproduce papers.
