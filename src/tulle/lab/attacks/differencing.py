@@ -27,8 +27,7 @@ _SLICES_ASKED = 2
 """Number of counts that an attack asks for; they share the epsilon."""
 
 _NUM_VALUES = {"area": 400, "age band": 10, "device": 200, "day": 90}
-"""72 million combinations for 50,000 users, so that two slices that differ in one user are easily
-found."""
+"""72 million combinations for 50,000 users: slices that differ in one user are easily found."""
 
 COLUMN_NAMES = tuple(_NUM_VALUES)
 

@@ -37,8 +37,7 @@ _SPLIT_KEY = hashlib.sha256(b"split of a reproduction").digest()
 _PAPER_FRACTIONS = (0.8, 0.2)
 """Shares of training and test rows in a run at paper scale."""
 _FRACTIONS = (0.5, 0.5)
-"""Shares of training and test rows in a reduced run: test rows cost next to nothing, and few of
-them leave claims open."""
+"""Shares in a reduced run: test rows cost next to nothing, and few of them leave claims open."""
 _LEAST_ROWS = 1_000
 """Fewer rows could decide no claim, and would fill no batch."""
 _NUM_ROWS = {
