@@ -397,3 +397,14 @@ def test_days_and_units_may_be_text(tmp_path: Path) -> None:
     assert ledger.check(event, purpose="any", at="2026-01-14")[0].spent_epsilon == 0.5
     with pytest.raises(ConfigError, match="must have a time zone"):
         ledger.state("weekly", datetime(2026, 1, 14))
+
+
+def test_of_two_tries_that_took_up_one_spend_the_second_must_not_release(tmp_path: Path) -> None:
+    ledger = make_ledger(tmp_path)
+    spend_id = ledger.spend(TENTH, unit=Unit.user(), purpose="ads", note="weekly").id
+    first, second = (ledger.reopen(spend_id, note="weekly") for _ in range(2))
+    first.mark_released(released_as="sha256 of the first draw")
+    with pytest.raises(RunStateError, match="another process ended it"):
+        second.mark_released(released_as="sha256 of another draw")
+    (spend,) = ledger.spends("ads")
+    assert spend.released_as == "sha256 of the first draw"

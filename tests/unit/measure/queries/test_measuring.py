@@ -12,7 +12,7 @@ from tulle.accounting.ledger import Ledger
 from tulle.accounting.ledger_rows import SpendStatus
 from tulle.accounting.refusal import SpendRefusedError
 from tulle.errors import ConfigError, DataError, RunStateError
-from tulle.measure.ad_log import AdLog, FrameTable
+from tulle.measure.ad_log import AdLog, DatabaseTable, FrameTable, log_digest
 from tulle.measure.engines.emitted_sql import ExportedTotals, result_name
 from tulle.measure.engines.engine import open_engine
 from tulle.measure.queries import measuring
@@ -317,6 +317,36 @@ class TestNothingIsSpent:
         with pytest.raises(ConfigError, match="--until"):
             run_measure(config, tmp_path / "out", MeasureOptions(charge=charge))
         assert statuses(ledger) == []
+
+    def test_if_a_time_is_charged_for_totals_that_came_without_their_log(
+        self, config: MeasureConfig, tmp_path: Path
+    ) -> None:
+        # Nobody could tell which window the rows of exported totals belong to.
+        ledger = new_ledger(tmp_path / "weekly.db", epsilon=5, unit=Unit.user(days=7))
+        moment = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+        charge = ReleaseCharge(ledger=ledger, purpose="measure", at=moment)
+        config = dataclasses.replace(config, unit=Unit.user(days=7), queries=config.queries[:1])
+        with pytest.raises(ConfigError, match="totals without their log"):
+            measure(
+                config,
+                tmp_path,
+                ExportedTotals(tmp_path),
+                rng=release_rng(),
+                options=MeasureOptions(charge=charge),
+            )
+        assert statuses(ledger) == []
+
+    def test_if_nothing_says_which_state_of_a_table_is_measured(self) -> None:
+        # Two states under one name would be taken for one release, and the second cost nothing.
+        log = AdLog(impressions=DatabaseTable(table="ads.impressions"), conversions=None)
+        with pytest.raises(ConfigError, match="set version"):
+            log_digest(log)
+        states = [
+            log_digest(dataclasses.replace(log, impressions=source))
+            for version in ("monday", "tuesday")
+            for source in [DatabaseTable(table="ads.impressions", version=version)]
+        ]
+        assert states[0] != states[1]
 
     def test_if_the_folder_is_not_there(self, config: MeasureConfig, tmp_path: Path) -> None:
         with open_engine() as engine, pytest.raises(ConfigError, match="no folder"):
