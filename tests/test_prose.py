@@ -1,4 +1,7 @@
-"""How the code explains itself: docstrings have their heads, and parameters are explained."""
+"""How the code explains itself.
+
+Docstrings have their heads, parameters are explained, and numeric constants say why.
+"""
 
 import ast
 import re
@@ -9,6 +12,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "tulle"
 FILES = sorted(SOURCE.rglob("*.py"))
 FRAGMENT = re.compile("(Of|In|On|By|For|With|At|As|From|To|So|Without|Under|Per|Over|Among|Up)\\b")
 FEW_PARAMETERS = 2
+FEW_NUMBERS = 6
+CONVERSIONS = {60, 3600, 86_400}
 
 
 def texts_of(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -43,6 +48,45 @@ def unexplained(text: str) -> list[str]:
     return found
 
 
+def unreasoned(text: str) -> list[str]:
+    """Numeric constants of modules and classes without a word on why they have their value.
+
+    A text below, or a comment beside or above, is such a word. A comment above heads all lines
+    that follow it without a gap. Tables of many numbers, settings objects and seconds of a minute,
+    an hour or a day explain themselves.
+    """
+    lines, tree, found = text.split("\n"), ast.parse(text), []
+    bodies = [tree.body, *(node.body for node in tree.body if isinstance(node, ast.ClassDef))]
+    for body in bodies:
+        headed_line = -1  # the line after a statement that a comment heads
+        for item, following in zip(body, [*body[1:], None], strict=True):
+            is_headed = lines[item.lineno - 2].strip().startswith("#") and item.lineno > 1
+            is_headed = is_headed or item.lineno == headed_line
+            if is_headed:
+                headed_line = (item.end_lineno or item.lineno) + 1
+            is_told = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+            is_beside = "#" in lines[(item.end_lineno or item.lineno) - 1]
+            if not (is_headed or is_told or is_beside):
+                found += _numeric_names(item)
+    return found
+
+
+def _numeric_names(item: ast.stmt) -> list[str]:
+    """Names in capitals that a statement gives to a few numbers."""
+    if not isinstance(item, ast.Assign | ast.AnnAssign) or item.value is None:
+        return []
+    targets = item.targets if isinstance(item, ast.Assign) else [item.target]
+    names = [node.id for part in targets for node in ast.walk(part) if isinstance(node, ast.Name)]
+    inside = list(ast.walk(item.value))
+    constants = [node.value for node in inside if isinstance(node, ast.Constant)]
+    numbers = [value for value in constants if type(value) in {int, float}]
+    called = [node.func for node in inside if isinstance(node, ast.Call)]
+    makes_settings = any(isinstance(f, ast.Name) and f.id[0].isupper() for f in called)
+    is_conversion = isinstance(item.value, ast.Constant) and set(numbers) <= CONVERSIONS
+    is_plain = makes_settings or is_conversion or not 0 < len(numbers) <= FEW_NUMBERS
+    return [] if is_plain else [name for name in names if name.isupper()]
+
+
 def test_no_docstring_begins_with_a_preposition() -> None:
     found = {str(path.relative_to(SOURCE)): fragments(path.read_text()) for path in FILES}
     assert {name: texts for name, texts in found.items() if texts} == {}
@@ -55,6 +99,11 @@ def test_functions_of_several_parameters_explain_them() -> None:
     assert {name: functions for name, functions in found.items() if functions} == {}
 
 
+def test_numeric_constants_say_why() -> None:
+    found = {str(path.relative_to(SOURCE)): unreasoned(path.read_text()) for path in FILES}
+    assert {name: constants for name, constants in found.items() if constants} == {}
+
+
 def test_the_checks_can_fail() -> None:
     assert fragments('X = 1\n"""Of the budget."""') == ["2: Of the budget."]
     assert fragments('X = 1\n"""Share of the budget."""') == []
@@ -62,3 +111,6 @@ def test_the_checks_can_fail() -> None:
     assert unexplained(three) == ["f"]
     assert unexplained(three.replace("Adds.", "Adds.\\n\\nArgs:\\n  a: One.")) == []
     assert unexplained("def f(a, b): ...") == []
+    assert unreasoned("_MOST_ROWS = 1 << 20\nclass A:\n    LEAST = 0.5") == ["_MOST_ROWS", "LEAST"]
+    assert unreasoned("# Rows held.\nMOST = 9\nLEAST = 1\n\nOTHER = 2") == ["OTHER"]
+    assert unreasoned('MOST = 9\n"""Rows held."""\nDAY = 86_400\nUSED = Size(rows=3)') == []
