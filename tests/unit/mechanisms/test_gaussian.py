@@ -11,7 +11,7 @@ from scipy import stats
 from tulle.errors import ConfigError, DataError
 from tulle.mechanisms.analytic_gaussian import gaussian_delta
 from tulle.mechanisms.entropy import SeededNoise
-from tulle.mechanisms.exact import LazyUniform
+from tulle.mechanisms.exact import BLOCK, LazyUniform
 from tulle.mechanisms.gaussian import (
     GaussianConfig,
     decide_rounded_normals,
@@ -218,3 +218,14 @@ def test_draws_come_in_the_asked_shape(size: int | tuple[int, ...]) -> None:
 def test_a_stddev_out_of_range_is_refused(stddev: float) -> None:
     with pytest.raises(ConfigError, match="stddev="):
         sample_rounded_normal(stddev, 1, rng=SeededNoise(0))
+
+
+@pytest.mark.parametrize("num_draws", [1, 2, 2 * BLOCK + 1, 2 * BLOCK + 2])
+def test_no_draw_is_left_out_where_a_block_ends(num_draws: int) -> None:
+    # A place that is not drawn would hold what lay in memory, and a sum would leave without noise.
+    draws = [
+        sample_rounded_normal(2.0**40, num_draws, rng=SeededNoise(seed)) for seed in (1, 2, 3, 1)
+    ]
+    assert np.array_equal(draws[0], draws[3])
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert not np.any(draws[one] == draws[other])
