@@ -57,8 +57,8 @@ def rows_of(blocks: list[Block]) -> list[tuple[object, ...]]:
 
 def test_every_layout_of_the_package_is_in_the_list() -> None:
     folder = Path(__import__("tulle.data.formats.public", fromlist=["x"]).__file__).parent
-    found = {path.stem for path in folder.glob("*.py") if "= Layout(" in path.read_text()}
-    assert found == {"attribution", "browser", "display", "search", "taobao"}
+    num_written = sum(path.read_text().count("= Layout(") for path in folder.glob("*.py"))
+    assert num_written == len(LAYOUTS)
     assert set(LAYOUTS) == {
         "attribution",
         "browser-conversions",
