@@ -88,7 +88,7 @@ def batch_of(rows: Tensor, labels: Tensor) -> ExampleBatch:
 
 
 def released_rows(step: SelectedStep, batch: ExampleBatch, weights: Tensor) -> RowGradient:
-    (gradient,) = step.release_rows(batch, weights).gradients
+    (gradient,) = step.release(batch, weights).gradients
     assert isinstance(gradient, RowGradient)
     return gradient
 

@@ -244,7 +244,7 @@ def test_one_weight_for_all_rows_is_that_weight_for_each() -> None:
 
 
 @given(seed=st.integers(0, 1_000), size=st.integers(1, 3_000), num_parts=st.integers(1, 6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_sums_are_the_same_in_any_order_and_any_pieces(
     seed: int, size: int, num_parts: int
 ) -> None:
