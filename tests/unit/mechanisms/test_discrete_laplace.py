@@ -11,6 +11,7 @@ from tulle.mechanisms.discrete_laplace import (
     sample_discrete_laplace,
 )
 from tulle.mechanisms.entropy import OperatingSystemNoise, SeededNoise
+from tulle.mechanisms.exact import MAX_SCALE
 from tulle.privacy import events
 from tulle.privacy.units import Adjacency
 
@@ -133,3 +134,9 @@ def test_other_settings_out_of_range_are_refused() -> None:
         DiscreteLaplaceConfig(scale=1.0, replace_factor=3)
     with pytest.raises(ConfigError, match="confidence=1"):
         DiscreteLaplaceConfig(scale=1.0).half_width(1.0)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-4, 2 * MAX_SCALE])
+def test_a_scale_that_is_no_noise_is_refused_where_it_is_drawn(scale: float) -> None:
+    with pytest.raises(ConfigError, match="scale"):
+        sample_discrete_laplace(scale, 3, rng=SeededNoise(1))
