@@ -18,6 +18,15 @@ from tulle.cli.main import run_with
 ROOT = pathlib.Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [ROOT / "README.md", *DOCS]
+_ATTACKS = pytest.mark.long(
+    "trains the models that are attacked; unit tests of the lab attack them"
+)
+RUNNING_PAGES = [
+    pytest.param(
+        page, marks=_ATTACKS if page.stem == "attacks" else (), id=str(page.relative_to(ROOT))
+    )
+    for page in PAGES
+]
 TUTORIALS = [page for page in DOCS if page.parent.name == "tutorials"]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE_NAME = re.compile(r"# ([\w-]+\.toml)\n")
@@ -55,7 +64,7 @@ def name_of(page: pathlib.Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", RUNNING_PAGES)
 def test_what_a_page_shows_works(
     page: pathlib.Path,
     tmp_path: pathlib.Path,
