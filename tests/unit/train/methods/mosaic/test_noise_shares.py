@@ -34,6 +34,8 @@ def test_noise_has_the_stated_scale() -> None:
         return shares.release(whole(np.zeros(size, np.int64)), sensitivity=3.0, share=0.25)
 
     assert_gaussian(draws, stddev=2.0 * 3.0 / 0.5)
+    # What the posterior of a cell is told of its noise must be the noise that it has.
+    assert NoiseShares(2.0, rng=SeededNoise(1)).stddev(0.25, 3.0) == 2.0 * 3.0 / 0.5
 
 
 def rounded_pmf(scale: float) -> Callable[[np.ndarray], np.ndarray]:
