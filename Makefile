@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 WORKERS ?= 2
-TEST_EXTRAS := spark,sketches,studio,docs,dev
+TEST_EXTRAS := spark,sketches,studio,onnx,docs,dev
 LOCK := requirements-test.lock
 # What torch itself needs. Its own builds differ from place to place, and so do their hashes.
 BESIDE_TORCH := filelock fsspec jinja2 networkx setuptools sympy typing-extensions
