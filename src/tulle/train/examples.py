@@ -42,6 +42,8 @@ class ExampleSet:
     """Ids of sensitive columns; None if these columns cannot be reached from here."""
     labels: NDArray[np.float32] | None
     """Labels, one for each of `rows`; None if there are none."""
+    num_classes: int | None = 2
+    """Labels are whole numbers from 0 to num_classes - 1; None: any values from 0 on."""
     units: NDArray[np.int64] | None = None
     """Ids of the units, one for each of `rows`; None if the data have no unit column."""
     report_probs: NDArray[np.float64] | None = None
@@ -59,18 +61,28 @@ class ExampleSet:
     """Days since 1970 of all rows of the features; None if they are not known."""
 
     @classmethod
-    def of(cls, dataset: PreparedDataset, rows: IntArray | None = None) -> "ExampleSet":
+    def of(
+        cls,
+        dataset: PreparedDataset,
+        rows: IntArray | None = None,
+        *,
+        num_classes: int | None = 2,
+    ) -> "ExampleSet":
         """The rows of a prepared dataset, or some of them.
 
+        Args:
+          dataset: The dataset.
+          rows: Places of the rows to take; None: all.
+          num_classes: Number of classes that the labels must have; None: they are taken for
+            values, whatever they were prepared as.
+
         Raises:
-          DataError: Labels are not 0 and 1, or an id is beyond its feature.
+          DataError: Labels are others, or an id is beyond its feature.
         """
-        if dataset.num_classes != 2:
-            raise DataError(
-                f"labels have {dataset.num_classes} classes; training is for labels 0 and 1. "
-                "Prepare the data with two classes."
-            )
+        if num_classes is not None and dataset.num_classes != num_classes:
+            raise _other_labels(dataset.num_classes, num_classes)
         examples = cls(
+            num_classes=num_classes,
             features=dataset.features,
             columns=dataset.schema.roles,
             public_features=dataset.public_features,
@@ -147,6 +159,9 @@ class ExampleSet:
         self.check_labels()
         if self.report_probs is not None:
             _check_report_probs(self.report_probs, self.num_rows)
+        self._check_features()
+
+    def _check_features(self) -> None:
         groups = (("public", self.public_features), ("sensitive", self.sensitive_features))
         for role, ids in groups:
             named = [feature for feature in self.features if feature.role == role]
@@ -164,12 +179,37 @@ class ExampleSet:
         """Looks at every label once.
 
         Raises:
-          DataError: A label is not 0 or 1.
+          DataError: A label is not 0 or 1, or not what else `num_classes` says.
         """
-        if self.labels is not None and not np.isin(self.labels, (0, 1)).all():
+        labels = self.labels
+        if labels is None:
+            return
+        if self.num_classes is None:
+            if not (np.isfinite(labels).all() and (labels >= 0).all()):
+                raise DataError(
+                    "a label is missing, infinite or below 0, and values are clipped to [0, clip]. "
+                    "Mend or drop such rows; to learn values below 0, add a constant to all labels."
+                )
+        elif not np.isin(labels, range(self.num_classes)).all():
+            most = self.num_classes - 1
             raise DataError(
-                "a label is not 0 or 1; mend the label column, or prepare the data again."
+                f"a label is not {'0 or 1' if most == 1 else f'a whole number from 0 to {most}'}; "
+                "mend the label column, or prepare the data again."
             )
+
+
+def _other_labels(found: int | None, wanted: int) -> DataError:
+    """What is said of a dataset whose labels are not what a method learns."""
+    if found is None:
+        return DataError(
+            "the labels are values; learn them by method mosaic with a clip (--clip 400), or "
+            f"prepare the data with {wanted} classes."
+        )
+    kind = "labels 0 and 1" if wanted == 2 else f"{wanted} classes"
+    return DataError(
+        f"labels have {found} classes; training is for {kind}. Prepare the data with "
+        f"{'two' if wanted == 2 else wanted} classes."
+    )
 
 
 def _check_report_probs(probs: NDArray[np.float64], num_rows: int) -> None:

@@ -10,6 +10,8 @@ or in many, and in every engine that adds whole numbers:
 - Log odds are steps of 2^-12. So are the bias and the weights of the model: the log odds of a row
   are a sum of steps, and its probability is looked up in one public table (`probabilities`).
 - Probabilities are parts of 2^30.
+- Labels are parts of 2^30 of the largest value that a label has: 0 or 2^30, or anything between if
+  labels are values (`label_parts`).
 - Weights of rows are steps of the noise (`noise_shares`), at most 2^30 of them.
 - A row adds (weight * probability) >> 30 steps: the product rounded down.
 
@@ -20,9 +22,12 @@ Afterwards the unit is a row with its sensitive columns, and its cell and its pr
 with it. A row of weight a and label y adds (y U - Q, Q) to its cell, with U = floor(a u),
 Q = floor(a min(p, c)) and u = min(1, c / p). Let c be at most (sqrt(3) - 1) / 2. The distance of
 two such rows is then at most sqrt(2) times their weight, over all tables of a round together. The
-proof (docs/theory/mosaic.md) needs nothing of the roundings but 0 <= Q <= U <= a and Q <= c a.
+proof (docs/theory/mosaic.md) needs nothing of the roundings but 0 <= Q <= U <= a and Q <= c a. If
+y is between 0 and 1, y U is rounded down as well, and a is a little below the weight that the row
+has paid for.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Sequence
@@ -34,6 +39,7 @@ from numpy.typing import NDArray
 from tulle.errors import DataError
 from tulle.train.examples import ExampleSet
 from tulle.train.methods.mosaic.cell_model import CellPart, cells_of_rows
+from tulle.train.methods.mosaic.label_parts import LABEL_BITS, label_parts, rounding_weights
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -106,13 +112,13 @@ def log_odds_steps(log_odds: FloatArray | float) -> NDArray[np.int32]:
 
 
 def label_sums(
-    cells: Cells, labels: NDArray[np.int8], weights: Weights, num_cells: int
+    cells: Cells, labels: NDArray[np.int32], weights: Weights, num_cells: int
 ) -> IntArray:
     """Raw sums of the labels of each cell, of weighted rows, in steps.
 
     Args:
       cells: [rows]: cell of each row.
-      labels: [rows]: labels, each 0 or 1.
+      labels: [rows]: labels in parts of 2^30.
       weights: Weights of the rows, in steps.
       num_cells: Number of cells of the table.
 
@@ -122,40 +128,47 @@ def label_sums(
     """
     sums = np.zeros(num_cells, np.int64)
     for rows in pieces_of_rows(len(cells), num_cells):
-        sums += exact_sums(cells[rows], _of_rows(weights, rows) * labels[rows], num_cells)
+        terms = _of_rows(weights, rows) * labels[rows].astype(np.int64)
+        terms >>= LABEL_BITS
+        sums += exact_sums(cells[rows], terms, num_cells)
     return sums
 
 
 def row_sums(
     cells: Cells,
-    labels: NDArray[np.int8],
+    labels: NDArray[np.int32],
     log_odds: NDArray[np.int32],
     weights: Weights,
     num_cells: int,
+    *,
+    are_values: bool = False,
 ) -> IntArray:
     """Raw residuals and raw predictions of each cell, of weighted rows, as [2, cells] in steps.
 
     Args:
       cells: [rows]: cell of each row.
-      labels: [rows]: labels, each 0 or 1.
+      labels: [rows]: labels in parts of 2^30.
       log_odds: [rows]: predicted log odds of label 1, in steps.
       weights: Weights of the rows, in steps.
       num_cells: Number of cells of the table.
+      are_values: True if labels may be between 0 and 1; rows then get `rounding_weights`.
 
     Privacy:
       Unit: one row, whose label, cell, prediction and weight are replaced. L2 sensitivity of both
-      rows of numbers together: sqrt(2) times the larger weight, for labels of 0 or 1 and
+      rows of numbers together: sqrt(2) times the larger weight, for labels from 0 to 1 and
       whatever is predicted. Over several tables: sqrt(2), if squares of the weights of each row
       add up to at most 1. Nothing is released here.
     """
     table, sums = probabilities(), np.zeros((2, num_cells), np.int64)
     for rows in pieces_of_rows(len(cells), num_cells):
         places, own = _places(log_odds[rows]), _of_rows(weights, rows)
+        own = rounding_weights(own) if are_values else own
         predicted = own * table.capped[places]
         predicted >>= PROBABILITY_BITS
         residuals = own * table.factors[places]
         residuals >>= PROBABILITY_BITS
         residuals *= labels[rows]
+        residuals >>= LABEL_BITS
         residuals -= predicted
         sums[0] += exact_sums(cells[rows], residuals, num_cells)
         sums[1] += exact_sums(cells[rows], predicted, num_cells)
@@ -237,21 +250,27 @@ class RowColumns:
 
 
 class PredictedRows:
-    """Labels, columns and log odds of the training rows. Sensitive: never log or save it."""
+    """Labels, columns and log odds of the training rows. Sensitive: never log or save it.
 
-    def __init__(self, examples: ExampleSet) -> None:
+    Args:
+      examples: All training rows.
+      clip: Largest value that a label counts as; None for labels of 0 and 1.
+    """
+
+    def __init__(self, examples: ExampleSet, *, clip: float | None = None) -> None:
         if examples.labels is None:
             raise DataError("the training rows have no label column; name one in the schema.")
-        # The sensitivities hold for labels of 0 and 1: any other label would show through the
-        # noise. An id beyond those of its feature would change how many cells there are, or fall
-        # into the cell of another id.
-        examples.check()
+        # The sensitivities hold for labels of 0 and 1, and for values up to the clip: any other
+        # label would show through the noise. An id beyond those of its feature would change how
+        # many cells there are, or fall into the cell of another id.
+        dataclasses.replace(examples, num_classes=2 if clip is None else None).check()
         if examples.num_rows > MAX_ROWS:
             raise DataError(
                 f"the training data have {examples.num_rows:,} rows; sums of 64 bits hold at most "
                 f"{MAX_ROWS:,}. Train on fewer rows."
             )
-        self._labels = examples.labels.astype(np.int8)
+        self._labels = label_parts(examples.labels, clip)
+        self._are_values = clip is not None
         self._columns = RowColumns(examples)
         self._log_odds = np.zeros(len(self._labels), np.int32)
 
@@ -307,7 +326,14 @@ class PredictedRows:
         Privacy:
           The same as for `row_sums`.
         """
-        return row_sums(cells, self._labels, self._log_odds, weights, num_cells)
+        return row_sums(
+            cells,
+            self._labels,
+            self._log_odds,
+            weights,
+            num_cells,
+            are_values=self._are_values,
+        )
 
     def predicted(
         self, cells: Cells, weights: Weights, typical_weights: FloatArray

@@ -153,6 +153,9 @@ class NoisyCells:
     about a times its mean."""
     rate: float
     """Typical prediction, which says how log odds move probabilities."""
+    dispersion: float = 1.0
+    """Variance of a label over that of a label of 0 or 1 with the same mean: below 1 for values,
+    which are rarely as large as their clip."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -232,7 +235,7 @@ def unknown_variances(variances: FloatArray | float, cells: NoisyCells) -> Float
     # Normal approximation: prior variance times the part of the sum's variance that is noise.
     slope = np.maximum(cells.predicted, 0.0) * (1 - cells.rate)
     signal = slope**2 * variances
-    noise = cells.row_weights * slope + np.square(cells.residual_stddev)
+    noise = cells.dispersion * cells.row_weights * slope + np.square(cells.residual_stddev)
     remaining: FloatArray = variances * noise / (signal + noise)
     return remaining
 
@@ -272,7 +275,7 @@ def level_change(residual: float, stddev: float, slope: float) -> float:
 def _live_cells(cells: NoisyCells) -> NDArray[np.int64]:
     """Places of cells whose sum of predictions stands out of the noise."""
     least = np.maximum(
-        _LEAST_PREDICTED * np.minimum(cells.row_weights, 1.0),
+        _LEAST_PREDICTED * cells.dispersion * np.minimum(cells.row_weights, 1.0),
         _LEAST_DEVIATIONS * np.asarray(cells.predicted_stddev),
     )
     return np.flatnonzero(cells.predicted > least)
@@ -330,7 +333,7 @@ class _Model:
         # predicted label, p(b)/p - 1, and the variance of labels for each predicted label.
         self._changed = odds / (1 + odds)
         self._growth = self._changed / rate - 1
-        self._variance = self._changed * (1 - self._changed) / rate
+        self._variance = cells.dispersion * self._changed * (1 - self._changed) / rate
         self._base_log_odds = math.log(rate / (1 - rate))
 
     def log_likelihoods(self, places: NDArray[np.int64]) -> FloatArray:

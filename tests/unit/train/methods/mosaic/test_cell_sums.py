@@ -25,6 +25,7 @@ from tulle.train.methods.mosaic.cell_sums import (
     probabilities,
     row_sums,
 )
+from tulle.train.methods.mosaic.label_parts import LABEL_BITS
 from unit.train.small_data import make_examples
 
 _CELLS = 3
@@ -39,7 +40,12 @@ rows = st.tuples(st.integers(0, _CELLS - 1), st.integers(0, 1), _STEPS)
 def sums(data: list[_Row], weight: int) -> np.ndarray:
     cells, labels, log_odds = (np.array(column) for column in zip(*data, strict=True))
     weights = np.full(len(cells), weight)
-    return row_sums(cells, labels.astype(np.int8), log_odds.astype(np.int32), weights, _CELLS)
+    return row_sums(cells, parts(labels), log_odds.astype(np.int32), weights, _CELLS)
+
+
+def parts(labels: np.ndarray) -> np.ndarray:
+    """Labels of 0 and 1 in parts of 2^30."""
+    return labels.astype(np.int32) << LABEL_BITS
 
 
 def squared(moved: np.ndarray) -> int:
@@ -207,8 +213,8 @@ def test_a_flipped_label_moves_sums_of_labels_by_the_weight_of_its_row(
     cells, labels, weights = (np.array(column) for column in zip(*data, strict=True))
     flipped = labels.copy()
     flipped[place % len(labels)] ^= 1
-    moved = label_sums(cells, labels.astype(np.int8), weights, _CELLS)
-    moved = moved - label_sums(cells, flipped.astype(np.int8), weights, _CELLS)
+    moved = label_sums(cells, parts(labels), weights, _CELLS)
+    moved = moved - label_sums(cells, parts(flipped), weights, _CELLS)
     assert squared(moved) == int(weights[place % len(labels)]) ** 2
     assert LABEL_SENSITIVITY == 1
 
@@ -217,7 +223,7 @@ def random_rows(num_rows: int, seed: int = 3) -> tuple[np.ndarray, ...]:
     rng = np.random.default_rng(seed)
     cells, labels = rng.integers(0, _CELLS, num_rows), rng.integers(0, 2, num_rows)
     log_odds, weights = rng.integers(-30_000, 30_000, num_rows), rng.integers(0, 1 << 30, num_rows)
-    return cells, labels.astype(np.int8), log_odds.astype(np.int32), weights
+    return cells, parts(labels), log_odds.astype(np.int32), weights
 
 
 def test_sums_are_those_of_a_loop_of_whole_numbers() -> None:
@@ -227,7 +233,7 @@ def test_sums_are_those_of_a_loop_of_whole_numbers() -> None:
         predicted = round(_ONE / (1 + math.exp(-steps / 4096)))
         likely = weight * min(predicted, MOST_PREDICTED) // _ONE
         factor = _ONE if predicted <= MOST_PREDICTED else MOST_PREDICTED * _ONE // predicted
-        expected[0][cell] += label * (weight * factor // _ONE) - likely
+        expected[0][cell] += label * (weight * factor // _ONE) // _ONE - likely
         expected[1][cell] += likely
     assert row_sums(*data, _CELLS).tolist() == expected
 

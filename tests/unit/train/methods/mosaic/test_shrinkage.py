@@ -1,5 +1,6 @@
 """Posterior changes of cells: right where the law is known, and nothing where nothing is."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -190,6 +191,23 @@ def test_large_cells_are_not_rounded(change: float) -> None:
     cells = noisy(np.array([predicted * (chance / _RATE - 1)]), np.array([predicted]), 1.0)
     found = posterior_changes(cells, least_evidence=3.0).log_odds[0]
     assert found == pytest.approx(change, abs=0.1 * abs(change) + 0.006)
+
+
+def test_values_that_vary_less_than_labels_of_0_and_1_tell_more() -> None:
+    """Values between 0 and 0.2, of mean 0.1: their variance is 0.0033 and not 0.09."""
+    rng = np.random.default_rng(4)
+    changes, num_rows = 0.1 * rng.standard_normal(2_000), 1_000
+    means = changed_chance(changes)
+    sums = num_rows * means + np.sqrt(num_rows * means**2 / 3) * rng.standard_normal(2_000)
+    cells = noisy(sums - 100, np.full(2_000, 100.0), 1.0)
+    told = dataclasses.replace(cells, dispersion=0.1**2 / 3 / 0.09)
+    errors = [
+        float(np.std(posterior_changes(some, least_evidence=3.0).log_odds - changes))
+        for some in (cells, told)
+    ]
+    assert errors[1] < 0.4 * errors[0]
+    unknown = [float(unknown_variances(0.01, some).mean()) for some in (cells, told)]
+    assert unknown[1] < 0.2 * unknown[0]
 
 
 def test_releases_are_weighted_by_what_their_rows_spent() -> None:

@@ -1,0 +1,73 @@
+"""Labels as whole numbers: parts of 2^30 of the largest value that a label counts as.
+
+A label of 0 or 1 is 0 or 2^30 parts. A value, such as an amount of money or a number of clicks, is
+divided by its clip, a public setting. Whatever is above the clip counts as the clip, so that no
+row adds more than any other could.
+
+A row of weight B and label y adds floor(floor(B u) y) to a sum. Labels of 0 and 1 leave nothing to
+round there. For other labels the rounding could move what a row adds in each table by less than
+one step, in a direction of its own. `rounding_weights` leaves room for that: a row that has paid
+for the weight A is summed with a weight B that is a little smaller.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tulle.errors import ConfigError
+from tulle.privacy.fields import check_finite
+
+LABEL_BITS = 30
+"""Labels are parts of 2^30, as probabilities are: their product with a weight stays below 2^60."""
+_ROOM_BITS = 12
+"""Values leave one part in 2^12 of each weight for rounding, 0.02%, and rows of less than 2^12
+steps add nothing. Noise has at least 2^26 steps, unless it is huge, so that such a row would tell
+less than a ten-thousandth of what the noise hides."""
+
+
+def check_clip(clip: float) -> float:
+    """Refuses a clip that labels cannot be divided by.
+
+    Args:
+      clip: Largest value that a label counts as.
+
+    Raises:
+      ConfigError: It is no number above 0.
+    """
+    if isinstance(clip, bool) or not check_finite("clip", clip) > 0:
+        raise ConfigError(
+            f"clip={clip} must be a number above 0: the largest value that a label counts as, in "
+            "the unit of the labels. Choose it without looking at the labels, e.g. clip=400."
+        )
+    # Below this the quotient of two floats would lose bits, and no clip of any use is so small.
+    if not math.ldexp(1.0, -100) <= clip <= math.ldexp(1.0, 100):
+        raise ConfigError(f"clip={clip} must be from 2^-100 to 2^100; give labels another unit.")
+    return float(clip)
+
+
+def label_parts(labels: NDArray[np.floating], clip: float | None) -> NDArray[np.int32]:
+    """Labels in parts of 2^30 of the clip, rounded down; what is above the clip counts as it.
+
+    Args:
+      labels: [rows]: labels, each 0 or 1, or a value from 0 on.
+      clip: Largest value that a label counts as; None for labels of 0 and 1.
+    """
+    fractions = labels.astype(np.float64)
+    if clip is not None:
+        # A quotient and a power of two: IEEE floats, which every engine rounds alike.
+        fractions = np.minimum(fractions / clip, 1.0)
+    parts: NDArray[np.int32] = np.ldexp(fractions, LABEL_BITS).astype(np.int32)
+    return parts
+
+
+def rounding_weights(weights: NDArray[np.int64] | np.int64) -> NDArray[np.int64] | np.int64:
+    """Weights that values are summed with, a little below those that rows have paid for.
+
+    For A steps it is B <= A / (1 + 2^-12), and 0 or at least 2^12.
+
+    Args:
+      weights: Weights of the rows in steps, as they are charged.
+    """
+    smaller = weights - (weights >> _ROOM_BITS) - 1
+    return smaller * (smaller >= 1 << _ROOM_BITS)
