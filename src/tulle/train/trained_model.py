@@ -3,8 +3,9 @@
 The folder is there as a whole or not at all. It holds the parameters (model.safetensors), what they
 mean (model.json), a file that loads both without tulle (load_model.py), and where it is known the
 encoder that makes ids of columns (encoder.json, vocabularies.npz). It is written under a hidden
-name. model.json comes last and has the checksum of the parameters: a hidden folder in which both
-agree is whole, whatever became of the process that wrote it.
+name. model.json comes last and has the checksums of all others and of itself: a hidden folder in
+which they agree is whole, whatever became of the process that wrote it, and a folder in which one
+file was changed is refused.
 """
 
 import abc
@@ -41,6 +42,11 @@ ENCODER_FILES = ("encoder.json", "vocabularies.npz")
 """What the encoder of the data leaves in a folder."""
 
 _KEYS = ("format", "version", "settings", "truncated", "features", "lookups", "sha256", "facts")
+_FINGERPRINT, _OTHER_FILES = "fingerprint", "files"
+"""Keys of the checksum of model.json itself, and of those of the files beside the parameters.
+Models of versions 1 and 2 may lack them."""
+_OLD_VERSIONS = (1, 2)
+"""Versions of models that were written before checksums of all files were."""
 _LOADER_FILE = "load_model.py"
 _STAGED = "partial"
 _MORE_BYTES = 1 << 20
@@ -114,7 +120,7 @@ def write_model_folder(
 
 
 def read_model_folder(folder: Path) -> ModelFiles:
-    """Reads the files of a model, with every byte of its parameters compared.
+    """Reads the files of a model, with every byte of the folder compared.
 
     Raises:
       DataError: The folder holds no exported model, or a file was cut or changed.
@@ -128,6 +134,7 @@ def read_model_folder(folder: Path) -> ModelFiles:
         raise DataError(f"{folder.name} is no exported model: {name}: {error.strerror}") from None
     if hashlib.sha256(content).hexdigest() != stored["sha256"]:
         raise DataError(f"{path.name} was cut or changed")
+    _check_other_files(folder, stored)
     try:
         arrays = load_arrays(content)
     except SafetensorError:
@@ -173,7 +180,29 @@ def _read_description(path: Path) -> dict[str, Any]:
         raise DataError(f"{path.name} is not JSON; it is cut or damaged") from None
     if not isinstance(stored, dict) or stored.get("format") != FORMAT:
         raise DataError(f"{path.name} does not describe a model of tulle")
-    return dict(check_fields(path.name, stored, _KEYS))
+    stored = dict(check_fields(path.name, stored, _KEYS, (_FINGERPRINT, _OTHER_FILES)))
+    is_old = stored["version"] in _OLD_VERSIONS and _FINGERPRINT not in stored
+    if not is_old and stored.get(_FINGERPRINT) != _fingerprint(stored):
+        raise DataError(f"{path.name} was cut or changed")
+    return stored
+
+
+def _fingerprint(description: Mapping[str, object]) -> str:
+    told = {name: value for name, value in description.items() if name != _FINGERPRINT}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _check_other_files(folder: Path, stored: Mapping[str, Any]) -> None:
+    digests = stored.get(_OTHER_FILES, {})
+    if not isinstance(digests, dict) or any(Path(name).name != name for name in digests):
+        raise DataError(f"{_OTHER_FILES!r} of {DESCRIPTION_FILE} must be checksums by file name")
+    for name, digest in digests.items():
+        try:
+            content = (folder / name).read_bytes()
+        except OSError as error:
+            raise DataError(f"{name}: {error.strerror}") from None
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise DataError(f"{name} was cut or changed")
 
 
 def _check_finite(arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -210,8 +239,15 @@ def _write_parameters(
     save_file({name: np.array(values) for name, values in arrays.items()}, path, {"format": "pt"})
     # safetensors lets only the owner read; the user's own mask decides, as for the others.
     path.chmod((folder / _LOADER_FILE).stat().st_mode)
-    digest = hash_file(path, path.stat().st_size).hexdigest()
-    text = json.dumps({**description, "sha256": digest}, indent=1, allow_nan=False) + "\n"
+    digests = {
+        file.name: hash_file(file, file.stat().st_size).hexdigest()
+        for file in sorted(folder.iterdir())
+    }
+    told = {**description, "sha256": digests.pop(path.name), _OTHER_FILES: digests}
+    # Read back, so that the checksum is over what a reader sees.
+    told = json.loads(json.dumps(told))
+    told[_FINGERPRINT] = _fingerprint(told)
+    text = json.dumps(told, indent=1, allow_nan=False) + "\n"
     (folder / DESCRIPTION_FILE).write_text(text, encoding="utf-8")
 
 

@@ -448,10 +448,10 @@ def test_what_is_no_saved_model_is_refused(tmp_path: Path, fitted: Classifier) -
         fitted.save(tmp_path / "model")
     encoder = tmp_path / "model" / "encoder.json"
     encoder.write_text(encoder.read_text().replace('"num_bins": 64', '"num_bins": 65'))
-    with pytest.raises(DataError, match="another fingerprint"):
+    with pytest.raises(DataError, match=r"encoder\.json was cut or changed"):
         tulle.load(tmp_path / "model")
     encoder.unlink()
-    with pytest.raises(DataError, match="has no encoder"):
+    with pytest.raises(DataError, match=r"encoder.json: No such file"):
         tulle.load(tmp_path / "model")
     (tmp_path / "model" / "card.json").unlink()
 

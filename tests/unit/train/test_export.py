@@ -13,6 +13,7 @@ import torch
 
 from tulle.data.prepared.dataset import PreparedFeature
 from tulle.errors import ConfigError, DataError, RunStateError
+from tulle.train.methods.mosaic.cell_model import description_fingerprint
 from tulle.train.models import exported_model
 from tulle.train.models.contributions import RowGradient
 from tulle.train.models.tower_model import TowerModel
@@ -367,7 +368,9 @@ def test_other_settings_than_the_tensors_are_refused(tmp_path: Path) -> None:
         {"common_hidden": [12, 10, 10]},
         {"public_hidden": [12]},
     ):
-        path.write_text(json.dumps(data | {"settings": data["settings"] | other}))
+        changed = data | {"settings": data["settings"] | other}
+        changed["fingerprint"] = description_fingerprint(changed)
+        path.write_text(json.dumps(changed))
         with pytest.raises(ValueError, match=r"fit each other|unknown tensor"):
             exported_model.load_model(folder)
         with pytest.raises(DataError, match=r"parameter .*; export the model again"):

@@ -9,14 +9,18 @@ every model that Mosaic has trained:
 
 The log odds of a row are a bias plus, for each table, the weight of the cell that the row is in. A
 cell is one combination of values of one to three columns, and a table has all cells of its columns;
-rare values of a column are merged into one. Ids are whole numbers of the shape [rows, features of
-the role], in the order of "features" in model.json, as the encoder of the data gives them.
+rare values of a column are merged into one. A bias and its tables are a head. A label of 0 or 1
+needs one head, a value one or two, and classes one each. Ids are whole numbers of the shape [rows,
+features of the role], in the order of "features" in model.json, as the encoder of the data gives
+them.
 
 The reader trusts no file: whatever is cut, damaged or inconsistent is refused with a ValueError,
 so that a wrong file cannot give wrong predictions in silence.
 """
 
 import dataclasses
+import hashlib
+import itertools
 import json
 import math
 import struct
@@ -30,17 +34,22 @@ from numpy.typing import NDArray
 FORMAT = "tulle model"
 KIND = "cells"
 # 1 is the version of models of towers, which have the same files: readers of either refuse the
-# other.
-VERSION = 2
+# other. Models of version 2 have one head, and say nothing of deviations and shares.
+VERSION = 3
+READ_VERSIONS = (2, 3)
 TENSORS_FILE = "model.safetensors"
 DESCRIPTION_FILE = "model.json"
 BIAS = "common.bias"
 TABLE = "table."
+STDDEVS = "stddevs."
 LOOKUP = "lookup."
 """Beginning of the names of arrays of whole numbers; all other arrays hold floats."""
 
 _FRACTIONS: dict[str, np.dtype[Any]] = {"F32": np.dtype(np.float32), "F64": np.dtype(np.float64)}
 _WHOLE_NUMBERS: dict[str, np.dtype[Any]] = {"I32": np.dtype(np.int32)}
+_NUM_HEADS = {"probability": (1, 1), "value": (1, 2), "classes": (2, 1_000_000)}
+"""Fewest and most heads of a model that predicts this."""
+OUTPUTS = tuple(_NUM_HEADS)
 _LONGEST_HEADER = 100_000_000
 """Longest JSON header that is read, in bytes: the limit of the safetensors format itself."""
 _Entry = tuple[str, np.dtype[Any], list[int], int, int]
@@ -76,23 +85,72 @@ class CellTable:
     """The columns of the table; the first one is the most significant in a cell's place."""
     weights: NDArray[np.float32]
     """[cells]: change of log odds of each cell."""
+    stddevs: NDArray[np.float32] | None = None
+    """[cells]: posterior standard deviation of each weight, which follows from noisy sums alone;
+    None for models of version 2."""
+    share: float = 0.0
+    """Share of the run's noise budget that the table was given over all rounds; 0 if unknown."""
 
     def __post_init__(self) -> None:
         num_cells = math.prod(part.size for part in self.parts)
-        if not self.parts or self.weights.shape != (num_cells,):
-            raise ValueError(
-                f"a table of {num_cells} cells has weights of shape {self.weights.shape}."
-            )
+        for numbers in (self.weights, self.weights if self.stddevs is None else self.stddevs):
+            if not self.parts or numbers.shape != (num_cells,):
+                raise ValueError(f"a table of {num_cells} cells has numbers of {numbers.shape}.")
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"share={self.share} of a table must be from 0 to 1.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class CellModel:
-    """A bias and tables of cells, which together give the log odds of label 1."""
+class CellHead:
+    """A bias and tables of cells, which together give log odds."""
 
     bias: float
     """Log odds of a row before any table is added."""
     tables: tuple[CellTable, ...]
     """Tables whose weights are added up, one cell of each for every row."""
+
+    def log_odds(
+        self, public_ids: NDArray[Any], sensitive_ids: NDArray[Any] | None
+    ) -> NDArray[np.float64]:
+        """Log odds of each row; see `CellModel.log_odds`."""
+        ids = {"public": public_ids, "sensitive": sensitive_ids}
+        found = np.full(len(public_ids), self.bias)
+        for table in self.tables:
+            columns = [_column(ids[part.role], part) for part in table.parts]
+            found += table.weights[cells_of_rows(table.parts, columns)]
+        return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CellModel:
+    """One or more heads, and what is made of their log odds."""
+
+    heads: tuple[CellHead, ...]
+    """One for a label of 0 or 1."""
+    output: str = "probability"
+    """"probability" of label 1, expected "value", or probabilities of "classes"."""
+    scale: float = 1.0
+    """An expected value is the scale times the product of the probabilities of the heads."""
+    classes: tuple[str, ...] = ()
+    """Names of the classes; there is one head for each."""
+
+    def __post_init__(self) -> None:
+        if self.output not in OUTPUTS:
+            raise ValueError(f"output={self.output!r} must be one of {', '.join(OUTPUTS)}.")
+        least, most = _NUM_HEADS[self.output]
+        num_classes = len(self.heads) if self.output == "classes" else 0
+        if not least <= len(self.heads) <= most or len(self.classes) != num_classes:
+            raise ValueError(
+                f"a model of {self.output} cannot have {len(self.heads)} heads and "
+                f"{len(self.classes)} classes."
+            )
+        if not 0 < self.scale < math.inf:
+            raise ValueError(f"scale={self.scale} must be a finite number above 0.")
+
+    @property
+    def tables(self) -> tuple[CellTable, ...]:
+        """The tables of all heads, one head after the other."""
+        return tuple(table for head in self.heads for table in head.tables)
 
     @property
     def reads_sensitive(self) -> bool:
@@ -102,7 +160,7 @@ class CellModel:
     def log_odds(
         self, public_ids: NDArray[Any], sensitive_ids: NDArray[Any] | None
     ) -> NDArray[np.float64]:
-        """Log odds of each row.
+        """Log odds of each row, as [rows], or as [rows, heads] if there are more heads than one.
 
         Args:
           public_ids: [rows, public features], whole numbers. Ids are not checked here.
@@ -111,12 +169,23 @@ class CellModel:
         Privacy:
           Log odds depend on the row's own columns: they are for whoever may see the row.
         """
-        ids = {"public": public_ids, "sensitive": sensitive_ids}
-        found = np.full(len(public_ids), self.bias)
-        for table in self.tables:
-            columns = [_column(ids[part.role], part) for part in table.parts]
-            found += table.weights[cells_of_rows(table.parts, columns)]
-        return found
+        found = [head.log_odds(public_ids, sensitive_ids) for head in self.heads]
+        return found[0] if len(found) == 1 else np.stack(found, axis=1)
+
+    def predicted(
+        self, public_ids: NDArray[Any], sensitive_ids: NDArray[Any] | None
+    ) -> NDArray[np.float64]:
+        """What the model predicts for each row: [rows], or [rows, classes]; see `log_odds`."""
+        return self.predicted_by(self.log_odds(public_ids, sensitive_ids))
+
+    def predicted_by(self, log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What the model makes of the log odds of its heads."""
+        if self.output == "classes":
+            scores = np.exp(log_odds - log_odds.max(axis=1, keepdims=True))
+            return scores / scores.sum(axis=1, keepdims=True)  # type: ignore[no-any-return]
+        rates = sigmoid(log_odds)
+        rates = rates if rates.ndim == 1 else rates.prod(axis=1)
+        return rates if self.output == "probability" else self.scale * rates
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -134,14 +203,21 @@ class CellPredictor:
     def predict_proba(
         self, public_ids: NDArray[Any], sensitive_ids: NDArray[Any] | None = None
     ) -> NDArray[np.float64]:
-        """The probability of label 1 for each row; see `log_odds`."""
-        probabilities: NDArray[np.float64] = sigmoid(self.log_odds(public_ids, sensitive_ids))
-        return probabilities
+        """The probability of label 1, or of each class, for each row; see `log_odds`."""
+        if self.model.output == "value":
+            raise ValueError("the model predicts values and no probabilities; call predict().")
+        return self.predict(public_ids, sensitive_ids)
+
+    def predict(
+        self, public_ids: NDArray[Any], sensitive_ids: NDArray[Any] | None = None
+    ) -> NDArray[np.float64]:
+        """What the model predicts: probabilities, expected values or classes; see `log_odds`."""
+        return self.model.predicted_by(self.log_odds(public_ids, sensitive_ids))
 
     def log_odds(
         self, public_ids: NDArray[Any], sensitive_ids: NDArray[Any] | None = None
     ) -> NDArray[np.float64]:
-        """Log odds of label 1 for each row.
+        """Log odds of each row, as [rows], or as [rows, heads] if there are more heads than one.
 
         Args:
           public_ids: [rows, public features], whole numbers.
@@ -184,8 +260,11 @@ def load_model(folder: str | Path | None = None) -> CellPredictor:
     """
     place = Path(__file__).parent if folder is None else Path(folder)
     description = read_description(place / DESCRIPTION_FILE)
+    model = build_cells(description, read_arrays(place / TENSORS_FILE))
+    if hashlib.sha256((place / TENSORS_FILE).read_bytes()).hexdigest() != description["sha256"]:
+        raise ValueError(f"{TENSORS_FILE} was cut or changed, or is of another model.")
     return CellPredictor(
-        model=build_cells(description, read_arrays(place / TENSORS_FILE)),
+        model=model,
         features=description["features"],
         truncated=description["truncated"],
         facts=description["facts"],
@@ -193,30 +272,41 @@ def load_model(folder: str | Path | None = None) -> CellPredictor:
 
 
 def build_cells(description: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> CellModel:
-    """Makes a model of arrays and the description that says what they are.
-
-    Args:
-      description: What model.json says.
-      arrays: What model.safetensors holds.
+    """Makes a model of what model.safetensors holds, and model.json says about it.
 
     Raises:
       ValueError: The arrays are not those that the description is of.
     """
     try:
         lookups, features = description["lookups"], description["features"]
-        tables = tuple(
-            _table(index, parts, features, arrays) for index, parts in enumerate(lookups)
-        )
+        words = _words(description["settings"], len(lookups))
+        tables = [
+            _table(index, parts, float(words["shares"][index]), features, arrays)
+            for index, parts in enumerate(lookups)
+        ]
         used = {f"{LOOKUP}{part['lookup']}" for parts in lookups for part in parts}
-        bias = arrays[BIAS]
+        biases, numbers = arrays[BIAS], words["num_tables"]
+        is_right = all(type(number) is int and number >= 0 for number in numbers)
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise _unfit(f"{type(error).__name__}: {error}") from None
-    known = {BIAS, *used, *(f"{TABLE}{index}" for index in range(len(tables)))}
+    places = range(len(tables))
+    known = {BIAS, *used, *(f"{name}{index}" for name in (TABLE, STDDEVS) for index in places)}
     if unknown := arrays.keys() - known:
         raise _unfit(f"{TENSORS_FILE} has the unknown tensor {min(unknown)!r}")
-    if bias.dtype != np.float64 or bias.shape != (1,):
-        raise _unfit(f"tensor {BIAS!r} must be one float64")
-    model = CellModel(bias=float(bias[0]), tables=tables)
+    if biases.dtype != np.float64 or biases.shape != (len(numbers),):
+        raise _unfit(f"tensor {BIAS!r} must be one float64 for each head")
+    if not is_right or sum(numbers) != len(tables) or len(words["shares"]) != len(tables):
+        raise _unfit(f"the heads or shares are not those of {len(tables)} tables")
+    rest = iter(tables)
+    heads = tuple(
+        CellHead(bias=float(bias), tables=tuple(itertools.islice(rest, number)))
+        for bias, number in zip(biases, numbers, strict=True)
+    )
+    try:
+        made = {name: words[name] for name in ("output", "scale")}
+        model = CellModel(heads=heads, classes=tuple(words["classes"]), **made)
+    except (TypeError, ValueError) as error:
+        raise _unfit(str(error).removesuffix(".")) from None
     if description["truncated"] is model.reads_sensitive or not isinstance(
         description["truncated"], bool
     ):
@@ -227,12 +317,7 @@ def build_cells(description: Mapping[str, Any], arrays: Mapping[str, NDArray[Any
 def cells_of_rows(
     parts: Sequence[CellPart], columns: Sequence[NDArray[np.int32]]
 ) -> NDArray[np.int64]:
-    """The place of each row's cell in the table.
-
-    Args:
-      parts: The columns of the table.
-      columns: Ids of the rows in the column of each part, an array of [rows] for each.
-    """
+    """The place of each row's cell in the table; `columns` are the ids of each part, [rows]."""
     cells = np.zeros(len(columns[0]), np.int64)
     for part, ids in zip(parts, columns, strict=True):
         cells *= part.size
@@ -265,7 +350,17 @@ def read_description(path: Path) -> dict[str, Any]:
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise ValueError(f"{path.name} does not describe a model of tulle.")
     check_kind(description)
+    if description["version"] > READ_VERSIONS[0] and (
+        description.get("fingerprint") != description_fingerprint(description)
+    ):
+        raise ValueError(f"{path.name} was cut or changed; copy the folder again.")
     return description
+
+
+def description_fingerprint(description: Mapping[str, Any]) -> str:
+    """SHA-256 over everything that model.json says but this."""
+    told = {name: value for name, value in description.items() if name != "fingerprint"}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 def check_kind(description: Mapping[str, Any]) -> None:
@@ -275,9 +370,11 @@ def check_kind(description: Mapping[str, Any]) -> None:
       ValueError: It is one.
     """
     settings, version = description.get("settings"), description.get("version")
-    if not isinstance(settings, dict) or settings.get("kind") != KIND or version != VERSION:
+    is_known = type(version) is int and version in READ_VERSIONS
+    if not isinstance(settings, dict) or settings.get("kind") != KIND or not is_known:
+        known = " and ".join(map(str, READ_VERSIONS))
         raise ValueError(
-            f"{DESCRIPTION_FILE} has version={version!r}, this file reads {VERSION} of models of "
+            f"{DESCRIPTION_FILE} has version={version!r}, this file reads {known} of models of "
             f"{KIND}; use the load_model.py that came with it."
         )
 
@@ -306,6 +403,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 def _table(
     index: int,
     parts: Sequence[Mapping[str, Any]],
+    share: float,
     features: Sequence[Mapping[str, Any]],
     arrays: Mapping[str, NDArray[Any]],
 ) -> CellTable:
@@ -313,10 +411,20 @@ def _table(
     if not parts:
         raise _unfit(f"table {index} must have a column")
     found = tuple(_part(part, num_ids_of(part["role"], features), arrays) for part in parts)
-    weights, num_cells = arrays[f"{TABLE}{index}"], math.prod(part.size for part in found)
-    if weights.dtype != np.float32 or weights.shape != (num_cells,):
-        raise _unfit(f"tensor '{TABLE}{index}' must be float32 of {num_cells} cells")
-    return CellTable(parts=found, weights=weights)
+    weights, stddevs = arrays[f"{TABLE}{index}"], arrays.get(f"{STDDEVS}{index}")
+    num_cells = math.prod(part.size for part in found)
+    for name, numbers in ((TABLE, weights), (STDDEVS, weights if stddevs is None else stddevs)):
+        if numbers.dtype != np.float32 or numbers.shape != (num_cells,):
+            raise _unfit(f"tensor '{name}{index}' must be float32 of {num_cells} cells")
+    if not 0 <= share <= 1:
+        raise _unfit(f"share={share} of table {index} must be from 0 to 1")
+    return CellTable(parts=found, weights=weights, stddevs=stddevs, share=share)
+
+
+def _words(settings: Mapping[str, Any], num_tables: int) -> dict[str, Any]:
+    """What model.json says about heads; what version 2 leaves out has one value there."""
+    old = {"num_tables": [num_tables], "shares": [0.0] * num_tables}
+    return {**old, "output": "probability", "scale": 1.0, "classes": (), **settings}
 
 
 def _part(

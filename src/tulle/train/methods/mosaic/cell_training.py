@@ -39,7 +39,7 @@ from tulle.train.methods.mosaic.candidate_table import (
     public_values,
     sensitive_values,
 )
-from tulle.train.methods.mosaic.cell_model import CellModel, CellTable
+from tulle.train.methods.mosaic.cell_model import CellHead, CellModel, CellTable
 from tulle.train.methods.mosaic.cell_sums import (
     LABEL_SENSITIVITY,
     LOG_ODDS_BITS,
@@ -143,6 +143,8 @@ class _CellTraining:
         self._reads_sensitive = False
         self._fitted: dict[TableIdentity, tuple[CandidateTable, FittedTable]] = {}
         self._label_rounds: dict[TableIdentity, list[tuple[RowRound, FloatArray]]] = {}
+        self._given: dict[TableIdentity, float] = {}
+        """Share that each table was given over all rounds so far."""
         self._tables = TableStages(settings, num_rows=examples.num_rows)
         self._public = self._public_columns()
         self._sensitive: list[ColumnValues] = []
@@ -210,6 +212,8 @@ class _CellTraining:
             CellTable(
                 parts=table.parts,
                 weights=np.ldexp(fitted.weights.astype(np.float32), -LOG_ODDS_BITS),
+                stddevs=np.sqrt(fitted.variances).astype(np.float32),
+                share=min(1.0, self._given.get(table.identity, 0.0)),
             )
             for table, fitted in self._fitted.values()
             if fitted.weights.any()
@@ -217,7 +221,7 @@ class _CellTraining:
         stddev = self._shares.stddev(self._level_share, self._sensitivity)
         change = level_change(residuals, stddev, max(predicted, 1.0) * (1 - self._rate))
         bias = math.ldexp(self._bias + int(log_odds_steps(change)), -LOG_ODDS_BITS)
-        return CellModel(bias=bias, tables=tables)
+        return CellModel(heads=(CellHead(bias=bias, tables=tables),))
 
     def _last_level(self) -> tuple[float, float]:
         """Noisy sums of residuals and predictions of all rows; predictions are exact if public."""
@@ -259,7 +263,8 @@ class _CellTraining:
         """Fits a table of which nothing is known, by noisy residuals and predictions."""
         noisy = self._noisy_rows(table, cells, row_round)
         changes = posterior_changes(noisy, least_evidence=self._settings.least_evidence)
-        fitted.variances = unknown_variances(changes.spread**2, noisy)
+        if changes.spread > 0:
+            fitted.variances = unknown_variances(changes.spread**2, noisy)
         rows = likely_rows(noisy, table.cells.rows)
         table.note_spread(changes.spread, unweighted_variance(noisy), self._rate, rows=rows)
         self._add(table, fitted, cells, changes.log_odds)
@@ -272,7 +277,10 @@ class _CellTraining:
         # earlier sums have shown is in the weights and variances, from which this fit starts.
         noisy = self._noisy_rows(table, cells, row_round)
         log_odds, scale = further_changes(noisy, fitted.variances)
-        fitted.variances = unknown_variances(scale * fitted.variances, noisy)
+        # Sums that look as if nothing was left do not say that the weights are exact: what was
+        # unknown before them stays in the model as its deviations.
+        if scale > 0:
+            fitted.variances = unknown_variances(scale * fitted.variances, noisy)
         table.note_again(scale, unweighted_variance(noisy), self._rate)
         self._add(table, fitted, cells, log_odds)
 
@@ -362,6 +370,8 @@ class _CellTraining:
         if not chosen:
             return
         names, given = zip(*chosen, strict=True)
+        for table, some in chosen:
+            self._given[table.identity] = self._given.get(table.identity, 0.0) + some
         wishes = wishes_of_tables(
             names,
             given,

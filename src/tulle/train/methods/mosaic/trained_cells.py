@@ -16,7 +16,7 @@ from tulle.data.prepared.dataset import PreparedFeature
 from tulle.errors import ConfigError, DataError
 from tulle.train.examples import ExampleSet
 from tulle.train.methods.mosaic import cell_model
-from tulle.train.methods.mosaic.cell_model import CellModel, CellTable, sigmoid
+from tulle.train.methods.mosaic.cell_model import CellModel, CellTable
 from tulle.train.trained_model import ModelFiles, TrainedModel, write_model_folder
 
 _ROWS_AT_A_TIME = 1 << 16
@@ -44,16 +44,17 @@ class TrainedCells(TrainedModel):
         return cell_model.KIND
 
     def predicted(self, rows: ExampleSet) -> NDArray[np.float64]:
-        """The probability of label 1 for each row."""
+        """What the model predicts for each row, see `CellModel.predicted`."""
         parts = []
         for start in range(0, rows.num_rows, _ROWS_AT_A_TIME):
             stop = min(start + _ROWS_AT_A_TIME, rows.num_rows)
             chosen = slice(start, stop) if rows.rows is None else rows.rows[start:stop]
             sensitive = rows.sensitive_features
-            log_odds = self.model.log_odds(
-                rows.public_features[chosen], None if sensitive is None else sensitive[chosen]
+            parts.append(
+                self.model.predicted(
+                    rows.public_features[chosen], None if sensitive is None else sensitive[chosen]
+                )
             )
-            parts.append(sigmoid(log_odds))
         return np.concatenate(parts) if parts else np.empty(0)
 
     def write(self, folder: Path, facts: Mapping[str, object], *, keep_cut: bool = False) -> None:
@@ -66,24 +67,35 @@ class TrainedCells(TrainedModel):
             under its hidden name if the export fails after that.
 
         Privacy:
-          Bias, weights and lookups become public as they are. Lookups of sensitive columns must
-          come from noisy counts.
+          Biases, weights, their deviations and lookups become public as they are. Lookups of
+          sensitive columns must come from noisy counts, and deviations from noisy sums.
 
         Raises:
           ConfigError: The model does not fit the features, or facts are no plain data.
           DataError: A weight is NaN or infinite.
           RunStateError: The folder exists or cannot be written.
         """
-        arrays: dict[str, NDArray[Any]] = {cell_model.BIAS: np.array([self.model.bias], np.float64)}
-        for index, table in enumerate(self.model.tables):
+        heads, tables = self.model.heads, self.model.tables
+        biases = np.array([head.bias for head in heads], np.float64)
+        arrays: dict[str, NDArray[Any]] = {cell_model.BIAS: biases}
+        for index, table in enumerate(tables):
             _check_table(table, self.features)
             arrays[f"{cell_model.TABLE}{index}"] = table.weights
+            if table.stddevs is not None:
+                arrays[f"{cell_model.STDDEVS}{index}"] = table.stddevs
         lookups, parts = _numbered_lookups(self.model)
         for number, lookup in enumerate(lookups):
             arrays[f"{cell_model.LOOKUP}{number}"] = lookup
         description = {
             "version": cell_model.VERSION,
-            "settings": {"kind": cell_model.KIND},
+            "settings": {
+                "kind": cell_model.KIND,
+                "output": self.model.output,
+                "scale": float(self.model.scale),
+                "classes": list(self.model.classes),
+                "num_tables": [len(head.tables) for head in heads],
+                "shares": [float(table.share) for table in tables],
+            },
             "truncated": not self.model.reads_sensitive,
             "features": [dataclasses.asdict(feature) for feature in self.features],
             "lookups": parts,
@@ -144,8 +156,9 @@ def _numbered_lookups(
 
 
 def _check_table(table: CellTable, features: Sequence[PreparedFeature]) -> None:
-    if table.weights.dtype != np.float32:
-        raise ConfigError(f"weights of a table are {table.weights.dtype}, must be float32.")
+    for name, numbers in (("weights", table.weights), ("stddevs", table.stddevs)):
+        if numbers is not None and numbers.dtype != np.float32:
+            raise ConfigError(f"{name} of a table are {numbers.dtype}, must be float32.")
     for part in table.parts:
         num_ids = [feature.num_ids for feature in features if feature.role == part.role]
         if part.lookup.dtype != np.int32:

@@ -1,3 +1,4 @@
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -16,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 from tulle.data.prepared.dataset import PreparedFeature
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.train.methods.mosaic import cell_model
-from tulle.train.methods.mosaic.cell_model import CellModel, CellPart, CellTable
+from tulle.train.methods.mosaic.cell_model import CellHead, CellModel, CellPart, CellTable
 from tulle.train.methods.mosaic.trained_cells import TrainedCells
 from tulle.train.training_run import load_model
 from unit.train.exported_folders import (
@@ -66,16 +67,33 @@ def part_of(
 
 def table_of(*parts: CellPart, seed: int = 0) -> CellTable:
     num_cells = int(np.prod([part.size for part in parts]))
-    weights = np.random.default_rng(seed).normal(size=num_cells).astype(np.float32)
-    return CellTable(parts=parts, weights=weights)
+    weights, stddevs = np.random.default_rng(seed).normal(size=(2, num_cells)).astype(np.float32)
+    share = 0.01 * (1 + seed)
+    return CellTable(parts=parts, weights=weights, stddevs=np.abs(stddevs), share=share)
 
 
 A, B, C = (part_of("public", column, size) for column, size in ((0, 5), (1, 2), (2, 7)))
 D, E = part_of("sensitive", 0, 3), part_of("sensitive", 1, 6)
 PUBLIC_TABLES = (table_of(A), table_of(B, C, seed=1), table_of(C, A, B, seed=2))
 TABLES = (*PUBLIC_TABLES, table_of(D, seed=3), table_of(A, E, D, seed=4))
-MIXED = CellModel(bias=-1.25, tables=TABLES)
-TRUNCATED = CellModel(bias=0.1, tables=PUBLIC_TABLES)
+
+
+def of_one_head(bias: float, tables: tuple[CellTable, ...]) -> CellModel:
+    return CellModel(heads=(CellHead(bias=bias, tables=tables),))
+
+
+MIXED = of_one_head(-1.25, TABLES)
+TRUNCATED = of_one_head(0.1, PUBLIC_TABLES)
+RATE_TIMES_VALUE = CellModel(
+    heads=(CellHead(bias=-1.0, tables=TABLES[:2]), CellHead(bias=0.5, tables=TABLES[2:])),
+    output="value",
+    scale=40.0,
+)
+OF_CLASSES = CellModel(
+    heads=tuple(CellHead(bias=k / 2, tables=TABLES[k : k + 2]) for k in range(3)),
+    output="classes",
+    classes=("none", "cart", "sale"),
+)
 
 
 def brute_force(
@@ -84,8 +102,9 @@ def brute_force(
     """Looks each row's cell up in an array with one axis for each part."""
     logits = []
     for row in range(len(public)):
-        logit = np.float64(model.bias)
-        for table in model.tables:
+        (head,) = model.heads
+        logit = np.float64(head.bias)
+        for table in head.tables:
             weights = table.weights.reshape([part.size for part in table.parts])
             cell = []
             for part in table.parts:
@@ -122,24 +141,51 @@ def test_the_folder_alone_gives_the_logits_of_the_model(tmp_path: Path) -> None:
         np.testing.assert_allclose(found, logits, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("model", [MIXED, TRUNCATED, CellModel(bias=0.5, tables=())])
+@pytest.mark.parametrize(
+    "model", [MIXED, TRUNCATED, of_one_head(0.5, ()), RATE_TIMES_VALUE, OF_CLASSES]
+)
 def test_a_model_comes_back_into_tulle(tmp_path: Path, model: CellModel) -> None:
     export_cells(tmp_path / "model", model, SEPARATE, facts=FACTS)
     loaded = load_cells(tmp_path / "model")
     assert loaded.features == SEPARATE
     assert loaded.is_truncated is not model.reads_sensitive
     assert loaded.facts == FACTS
-    assert loaded.model.bias == model.bias
+    assert [head.bias for head in loaded.model.heads] == [head.bias for head in model.heads]
+    for name in ("output", "scale", "classes"):
+        assert getattr(loaded.model, name) == getattr(model, name)
+    for head, same in zip(loaded.model.heads, model.heads, strict=True):
+        assert len(head.tables) == len(same.tables)
     for found, table in zip(loaded.model.tables, model.tables, strict=True):
         assert found.weights.dtype == np.float32
         np.testing.assert_array_equal(found.weights, table.weights)
+        assert found.stddevs is not None
+        assert found.stddevs.dtype == np.float32
+        np.testing.assert_array_equal(found.stddevs, table.stddevs)
+        assert found.share == table.share
         for mine, part in zip(found.parts, table.parts, strict=True):
             assert (mine.role, mine.column, mine.size) == (part.role, part.column, part.size)
             assert mine.lookup.dtype == np.int32
             np.testing.assert_array_equal(mine.lookup, part.lookup)
     public, sensitive = both_ids(model)
-    logits = loaded.model.log_odds(public, sensitive)
-    np.testing.assert_array_equal(logits, brute_force(model, public, sensitive))
+    each = [of_one_head(head.bias, head.tables) for head in model.heads]
+    logits = np.stack([brute_force(one, public, sensitive) for one in each], axis=1)
+    found = loaded.model.log_odds(public, sensitive)
+    np.testing.assert_array_equal(found, logits[:, 0] if len(each) == 1 else logits)
+    rates, alone = 1 / (1 + np.exp(-logits)), cell_model.load_model(tmp_path / "model")
+    expected = {
+        "probability": rates[:, 0],
+        "value": model.scale * rates.prod(axis=1),
+        "classes": np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True),
+    }[model.output]
+    ids = (public, sensitive)
+    for found in (loaded.model.predicted(*ids), alone.predict(*ids)):
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    if model.output == "value":
+        with pytest.raises(ValueError, match="predicts values and no probabilities"):
+            alone.predict_proba(*ids)
+    else:
+        np.testing.assert_array_equal(alone.predict_proba(*ids), alone.predict(*ids))
 
 
 @st.composite
@@ -158,7 +204,7 @@ def small_models(draw: st.DrawFn) -> tuple[CellModel, tuple[PreparedFeature, ...
         parts = [part_of(*place, draw(st.integers(1, 4)), features) for place in places]
         tables.append(table_of(*parts, seed=seed))
     bias = draw(st.floats(-20, 20))
-    return CellModel(bias=bias, tables=tuple(tables)), features
+    return of_one_head(bias, tuple(tables)), features
 
 
 @given(made=small_models())
@@ -235,6 +281,7 @@ def plant(
     data = json.loads((folder / "model.json").read_text())
     data["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
     description(data)
+    data["fingerprint"] = cell_model.description_fingerprint(data)
     (folder / "model.json").write_text(json.dumps(data))
 
 
@@ -246,6 +293,10 @@ def put_tensor(
 
 def as_type(dtype: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
     return lambda values: values.astype(dtype)
+
+
+def put_word(**changes: object) -> Callable[[dict[str, Any]], None]:
+    return lambda data: data["settings"].update(changes)
 
 
 def put_part(**changes: object) -> Callable[[dict[str, Any]], None]:
@@ -299,6 +350,10 @@ TENSOR_DAMAGES: dict[str, tuple[Callable[[Arrays], None], str]] = {
         put_tensor("common.bias", lambda bias: bias[:0].copy()),
         r"'common\.bias' must be one float64",
     ),
+    "deviations too short": (
+        put_tensor("stddevs.1", lambda stddevs: stddevs[:-1].copy()),
+        r"'stddevs\.1' must be float32 of 14 cells",
+    ),
     "an unknown tensor": (
         lambda held: held.update({"table.9": np.zeros(2, np.float32)}),
         r"unknown tensor 'table\.9'",
@@ -333,12 +388,23 @@ def test_damaged_tensors_are_refused(tmp_path: Path, damage: str) -> None:
 
 DESCRIPTION_DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "the version of towers": (lambda data: data.update(version=1), "version=1, this file reads 2"),
-    "a later version": (lambda data: data.update(version=3), "version=3, this file reads 2"),
-    "another kind": (lambda data: data["settings"].update(kind="mlp"), "version=2"),
+    "a later version": (lambda data: data.update(version=4), "version=4, this file reads 2 and 3"),
+    "another kind": (lambda data: data["settings"].update(kind="mlp"), "version=3"),
+    "an unknown output": (put_word(output="rank"), "output='rank' must be one of probability"),
+    "one head for classes": (put_word(output="classes"), "a model of classes cannot have 1 heads"),
+    "classes of a bit": (put_word(classes=["a"]), "cannot have 1 heads and 1 classes"),
+    "a scale of zero": (put_word(scale=0.0), "scale=0.0 must be a finite number above 0"),
+    "a scale of text": (put_word(scale="1"), "fit each other"),
+    "a share above one": (put_word(shares=[0.1, 1.5, 0, 0, 0]), "share=1.5 of table 1"),
+    "a share too few": (put_word(shares=[0.1]), "fit each other"),
+    "a head too many": (put_word(num_tables=[4, 1]), "one float64 for each head"),
+    "a table in no head": (put_word(num_tables=[4]), "not those of 5 tables"),
+    "no head": (put_word(num_tables=[]), "one float64 for each head"),
+    "a negative number of tables": (put_word(num_tables=[-5]), "not those of 5 tables"),
     "truncated": (lambda data: data.update(truncated=True), "truncated=True must be False"),
     "truncated by a number": (lambda data: data.update(truncated=0), "truncated=0 must be False"),
     "a table too few": (lambda data: data["lookups"].__delitem__(-1), "unknown tensor"),
-    "a table too many": (lambda data: data["lookups"].append(data["lookups"][0]), r"table\.5"),
+    "a table too many": (lambda data: data["lookups"].append(data["lookups"][0]), "fit each other"),
     "a table without a column": (lambda data: data["lookups"].__setitem__(0, []), "a column"),
     "no list of tables": (lambda data: data.update(lookups=None), "fit each other"),
     "an unknown role": (put_part(role="secret"), "fit each other"),
@@ -394,7 +460,7 @@ def test_a_truncated_tensor_is_refused(tmp_path: Path) -> None:
 def test_arrays_that_share_memory_or_are_read_only_are_exported(tmp_path: Path) -> None:
     table = table_of(A)
     table.weights.flags.writeable = False
-    model = CellModel(bias=0.0, tables=(table, table))
+    model = of_one_head(0.0, (table, table))
     export_cells(tmp_path / "model", model, SEPARATE, facts={})
     public = ids_of("public", SEPARATE)
     logits = cell_model.load_model(tmp_path / "model").log_odds(public)
@@ -403,16 +469,20 @@ def test_arrays_that_share_memory_or_are_read_only_are_exported(tmp_path: Path) 
 
 def test_models_that_do_not_fit_are_not_exported(tmp_path: Path) -> None:
     folder = tmp_path / "model"
+    double = TABLES[0].weights.astype(np.float64)
+    deviations = dataclasses.replace(TABLES[0], stddevs=double)
+    with pytest.raises(ConfigError, match="stddevs of a table are float64, must be float32"):
+        export_cells(folder, of_one_head(0.0, (deviations,)), SEPARATE, facts={})
     wide = CellTable(parts=(A,), weights=TABLES[0].weights.astype(np.float64))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="float64, must be float32"):
-        export_cells(folder, CellModel(bias=0.0, tables=(wide,)), SEPARATE, facts={})
+        export_cells(folder, of_one_head(0.0, (wide,)), SEPARATE, facts={})
     for features in (SEPARATE[1:], SEPARATE[:4]):
         with pytest.raises(ConfigError, match="pass the features that the model was trained on"):
             export_cells(folder, MIXED, features, facts={})
     with pytest.raises(ConfigError, match="facts must be plain data"):
         export_cells(folder, MIXED, SEPARATE, facts={"x": {1, 2}})
     with pytest.raises(DataError, match=r"parameter 'common\.bias' has NaN"):
-        export_cells(folder, CellModel(bias=float("nan"), tables=()), SEPARATE, facts={})
+        export_cells(folder, of_one_head(float("nan"), ()), SEPARATE, facts={})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -423,3 +493,47 @@ def test_an_existing_folder_is_kept(tmp_path: Path) -> None:
     with pytest.raises(RunStateError, match="model exists already"):
         export_cells(folder, MIXED, SEPARATE, facts={})
     assert [path.name for path in tmp_path.rglob("*")] == ["model", "precious"]
+
+
+def test_a_folder_of_version_2_still_loads(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    export_cells(folder, MIXED, SEPARATE, facts=FACTS)
+
+    def forget(tensors: Arrays) -> None:
+        for index in range(len(TABLES)):
+            del tensors[f"stddevs.{index}"]
+
+    plant(folder, tensors=forget)
+    data = json.loads((folder / "model.json").read_text())
+    del data["files"], data["fingerprint"]
+    (folder / "model.json").write_text(
+        json.dumps({**data, "version": 2, "settings": {"kind": "cells"}})
+    )
+    public, sensitive = both_ids(MIXED)
+    expected = brute_force(MIXED, public, sensitive)
+    loaded = load_cells(folder)
+    for model in (cell_model.load_model(folder), loaded.model):
+        np.testing.assert_array_equal(model.log_odds(public, sensitive), expected)
+    assert loaded.model.output == "probability"
+    assert {(table.stddevs, table.share) for table in loaded.model.tables} == {(None, 0.0)}
+    loaded.write(tmp_path / "again", FACTS)
+    np.testing.assert_array_equal(
+        load_cells(tmp_path / "again").model.log_odds(public, sensitive), expected
+    )
+
+
+@pytest.mark.parametrize("name", ["model.json", "model.safetensors", "load_model.py"])
+def test_one_changed_byte_of_any_file_is_refused(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "model"
+    export_cells(folder, MIXED, SEPARATE, facts=FACTS)
+    path = folder / name
+    content = path.read_bytes()
+    changed = (
+        content.replace(b"sensitive", b"public___", 1) if name == "model.json" else content[:-1]
+    )
+    path.write_bytes(changed)
+    with pytest.raises(DataError, match=f"{name} was cut or changed"):
+        load_model(folder)
+    path.unlink()
+    with pytest.raises(DataError, match=f"{name}: No such file"):
+        load_model(folder)

@@ -81,7 +81,7 @@ def test_labels_that_follow_nothing_leave_a_constant() -> None:
     rng = np.random.default_rng(5)
     labels = (rng.random(4_000) < 0.2).astype(np.float32)
     model = trained(dataclasses.replace(examples, labels=labels), epsilon=1.0)
-    assert 1 / (1 + math.exp(-model.bias)) == pytest.approx(0.2, abs=0.05)
+    assert 1 / (1 + math.exp(-model.heads[0].bias)) == pytest.approx(0.2, abs=0.05)
     assert all(np.abs(table.weights).max() < 0.3 for table in model.tables)
 
 

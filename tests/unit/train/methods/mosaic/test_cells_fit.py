@@ -26,7 +26,7 @@ from tulle.train.classifier import Classifier
 from tulle.train.examples import ExampleSet
 from tulle.train.fitting import FitResult, fit
 from tulle.train.methods.mosaic import cell_training
-from tulle.train.methods.mosaic.cell_model import CellModel
+from tulle.train.methods.mosaic.cell_model import CellHead, CellModel
 from tulle.train.methods.mosaic.method import MosaicConfig
 from tulle.train.methods.mosaic.noise_shares import NoiseShares
 from tulle.train.methods.mosaic.trained_cells import TrainedCells
@@ -107,7 +107,7 @@ def test_sensitive_columns_that_no_feature_names_do_not_matter() -> None:
     public = only_role(TRAIN, "public")
     other = dataclasses.replace(public, sensitive_features=np.zeros((NUM_ROWS, 0), np.int32))
     first, second = (fit(rows, CONFIG, options=RunOptions(seed=3)) for rows in (public, other))
-    assert first.model.model.bias == second.model.model.bias
+    assert first.model.model.heads[0].bias == second.model.model.heads[0].bias
 
 
 def test_the_noise_is_that_of_the_plan_and_its_shares_are_not_exceeded(
@@ -196,7 +196,7 @@ def test_a_model_that_was_kept_is_never_made_again(
     monkeypatch.setattr(cell_training, "train_on_cells", die)
     result = run(tmp_path / "run", resume=True)
     assert isinstance(kept, CellModel)
-    assert result.model.model.bias == kept.bias
+    assert result.model.model.heads[0].bias == kept.heads[0].bias
     assert (tmp_path / "run" / RESULT_FILE).exists()
 
 
@@ -302,7 +302,7 @@ def test_the_ledger_is_charged_before_a_cell_is_summed(
 
     def noting(*_: Any) -> CellModel:
         spends.append(len(ledger.spends("all")))
-        return CellModel(bias=0.0, tables=())
+        return CellModel(heads=(CellHead(bias=0.0, tables=()),))
 
     monkeypatch.setattr(cell_training, "train_on_cells", noting)
     run(charge=ReleaseCharge(ledger=ledger, purpose="training"))

@@ -161,7 +161,7 @@ def test_the_model_is_made_of_whole_steps_of_log_odds(monkeypatch: pytest.Monkey
     """No bit below a step is left of any sum, in the bias or in a weight."""
     shares = Recorded(noise(), rng=SeededNoise(3))
     model = run(make_examples(_ROWS, seed=1), shares, monkeypatch)
-    for numbers in (np.array([model.bias]), *(table.weights for table in model.tables)):
+    for numbers in (np.array([model.heads[0].bias]), *(table.weights for table in model.tables)):
         steps = np.ldexp(numbers.astype(np.float64), cell_sums.LOG_ODDS_BITS)
         assert np.array_equal(steps, np.rint(steps))
 
@@ -277,9 +277,11 @@ def test_a_run_that_looks_at_labels_beside_its_releases_is_noticed(
 
 
 def _check_equal(one: CellModel, other: CellModel) -> None:
-    assert one.bias == other.bias
+    assert one.heads[0].bias == other.heads[0].bias
     assert len(one.tables) == len(other.tables) >= 2
     for table, same in zip(one.tables, other.tables, strict=True):
         assert np.array_equal(table.weights, same.weights)
+        assert np.array_equal(table.stddevs, same.stddevs)
+        assert table.share == same.share
         for part, again in zip(table.parts, same.parts, strict=True):
             assert np.array_equal(part.lookup, again.lookup)
