@@ -115,6 +115,10 @@ class Schema:
             return Kind.TIMESTAMP
         return Kind.INTEGER if column == self.label else Kind.CATEGORICAL
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The view of the kinds cannot be pickled.
+        return type(self).from_dict, (self.to_dict(),)
+
     def to_dict(self) -> dict[str, object]:
         """Plain data with every role."""
         kinds = {name: Kind(kind).value for name, kind in self.kinds.items()}

@@ -26,7 +26,8 @@ from tulle.data.formats.public import SEARCH
 from tulle.data.schema import Schema
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.privacy.units import Adjacency, Unit
-from tulle.train.classifier import Classifier, NotFittedError
+from tulle.train.classifier import Classifier
+from tulle.train.estimator_errors import NotFittedError
 from tulle.train.methods.dp_sgd import DpSgdConfig
 from tulle.train.methods.hybrid import HybridConfig
 from tulle.train.methods.label_projection.method import LabelProjectionConfig

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from polars.exceptions import PanicException, PolarsError
 
 from tulle.errors import DataError
@@ -61,10 +62,107 @@ def as_polars(table: object, *, columns: Container[str] | None = None) -> pl.Dat
     return found.select([_plain_values(found[name]) for name in kept])
 
 
-def _is_pandas(table: object) -> bool:
+def as_column(values: object, name: str) -> pl.Series:
+    """One column of polars, pandas, Arrow or numpy, or a list, as a column of a polars table.
+
+    Args:
+      values: The column. An array of several columns is taken if it has just one.
+      name: What the column is called from now on.
+
+    Privacy:
+      The values stay what they are. Errors name the column and never a value.
+
+    Raises:
+      DataError: It is no column, or has values of several types or of one that is no number,
+        text or time.
+    """
+    if isinstance(values, pl.Series):
+        return _plain_values(values.alias(name))
+    if _is_pandas(values, "Series"):
+        return _plain_values(_pandas_column(name, values))
+    if hasattr(values, "__arrow_c_stream__") or hasattr(values, "__arrow_c_array__"):
+        return _plain_values(pl.Series(name, values))  # type: ignore[arg-type]
+    numbers = np.asarray(values)
+    if numbers.ndim == 2 and numbers.shape[1] == 1:
+        numbers = numbers[:, 0]
+    if numbers.ndim != 1:
+        raise DataError(
+            f"{name} of type {type(values).__name__} is no single column: it has the shape "
+            f"{numbers.shape}; pass one value a row."
+        )
+    return _plain_values(_numpy_column(name, numbers))
+
+
+def is_table(table: object) -> bool:
+    """Whether something is a table of a kind that `as_polars` reads, with columns that have names.
+
+    A pandas table whose columns are numbered has none.
+    """
+    if _is_pandas(table, "DataFrame"):
+        names: Any = table
+        return any(isinstance(name, str) for name in names.columns)
+    is_polars = isinstance(table, pl.DataFrame | pl.LazyFrame)
+    return is_polars or (hasattr(table, "__arrow_c_stream__") and not isinstance(table, pl.Series))
+
+
+def as_numbered_columns(array: object) -> pl.DataFrame:
+    """An array of rows, or a table without names, as a table with the columns x0, x1 and so on.
+
+    Args:
+      array: An array of two dimensions, a list of rows, or a pandas table with numbered columns.
+
+    Privacy:
+      The rows stay what they are. Errors never name a value.
+
+    Raises:
+      DataError: It has not two dimensions, no column, or values that are no number, text or time.
+    """
+    if _is_pandas(array, "DataFrame"):
+        table: Any = array
+        columns = [table.iloc[:, place] for place in range(table.shape[1])]
+        return pl.DataFrame([as_column(values, f"x{i}") for i, values in enumerate(columns)])
+    try:
+        rows = np.asarray(array)
+    except ValueError:
+        raise DataError("X has rows of different lengths; pass a table, or rows alike.") from None
+    if rows.dtype == object and rows.ndim == 0:
+        raise DataError(
+            f"a table of type {type(array).__name__} cannot be read; pass a table of polars, "
+            "pandas, Arrow or DuckDB, or an array. A sparse array must be made dense first."
+        )
+    if rows.ndim != 2:
+        raise DataError(
+            f"X must have rows and columns and has {rows.ndim} dimensions. Reshape your data: "
+            "X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row."
+        )
+    if not rows.shape[1]:
+        raise DataError(
+            f"X has 0 feature(s) (shape={rows.shape}) while a minimum of 1 is required."
+        )
+    return pl.DataFrame(
+        [_plain_values(_numpy_column(f"x{i}", rows[:, i])) for i in range(rows.shape[1])]
+    )
+
+
+def _numpy_column(name: str, values: NDArray[Any]) -> pl.Series:
+    if values.dtype.kind == "c":
+        raise DataError(f"column {name!r} has complex numbers. Complex data not supported.")
+    try:
+        if values.dtype.kind == "O":
+            return pl.Series(name, values.tolist(), strict=True)
+        return pl.Series(name, np.ascontiguousarray(values))
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+        # Not chained: what polars says quotes a value.
+        raise DataError(
+            f"column {name!r} has values of several types, or of one that is no number, text or "
+            "time; convert it first."
+        ) from None
+
+
+def _is_pandas(table: object, kind: str = "DataFrame") -> bool:
     # pandas itself is not imported: its classes are known by their name.
     return any(
-        cls.__name__ == "DataFrame" and cls.__module__.partition(".")[0] == "pandas"
+        cls.__name__ == kind and cls.__module__.partition(".")[0] == "pandas"
         for cls in type(table).__mro__
     )
 

@@ -1,0 +1,148 @@
+"""What scikit-learn hands an estimator, as one table with a schema: rows, labels apart from them.
+
+A table keeps the names of its columns. An array has none, so its columns are called x0, x1 and so
+on, as scikit-learn calls them. Where nothing is said about roles, every column is sensitive: nobody
+can have meant that a column is public.
+"""
+
+import os
+
+import polars as pl
+
+from tulle.data.schema import Kind, Schema
+from tulle.data.tables.kinds import FLAG_WORDS, label_numbers
+from tulle.data.tables.memory import as_column, as_numbered_columns, as_polars, is_table
+from tulle.data.tables.sources import open_log, whole_table
+from tulle.errors import ConfigError, DataError
+
+LabelColumn = pl.Series
+"""Labels that came apart from their rows, one a row, when they have been checked."""
+LABEL = "y"
+"""What labels are called that came apart from rows of which nothing was said."""
+
+
+def is_files(rows: object) -> bool:
+    """Whether rows are named by a path or by several."""
+    if isinstance(rows, list | tuple):
+        return bool(rows) and all(isinstance(path, str | os.PathLike) for path in rows)
+    return isinstance(rows, str | os.PathLike)
+
+
+def named_columns(rows: object) -> object:
+    """The rows as something whose columns have names; files and tables as they are.
+
+    Privacy:
+      The rows stay what they are.
+
+    Raises:
+      DataError: They are no rows and columns.
+    """
+    return rows if is_files(rows) or is_table(rows) else as_numbered_columns(rows)
+
+
+def width_of(rows: object) -> int | None:
+    """Number of columns of rows whose columns have no names; None of files and tables."""
+    return None if is_files(rows) or is_table(rows) else as_numbered_columns(rows).width
+
+
+def schema_of_rows(rows: object) -> Schema:
+    """The schema of rows of which nothing was said: all columns are sensitive, and so are labels.
+
+    Numbers are real, truth values boolean, times timestamps and all other columns categorical.
+
+    Args:
+      rows: A table or an array, without the label.
+
+    Privacy:
+      Looks at names and types of columns alone, which are public.
+
+    Raises:
+      DataError: They are files, which have no types, or no table.
+    """
+    if is_files(rows):
+        raise ConfigError(
+            "schema=None is for tables and arrays, and these rows are files; give a Schema, which "
+            "says what their columns are."
+        )
+    table = as_polars(named_columns(rows))
+    if LABEL in table.columns:
+        raise ConfigError(
+            f"schema=None, and X has a column {LABEL!r}, which labels are called then; rename it, "
+            "or give a Schema."
+        )
+    kinds = {name: kind for name, dtype in table.schema.items() if (kind := _kind_of(dtype))}
+    return Schema(label=LABEL, sensitive=tuple(table.columns), kinds=kinds)
+
+
+def joined_rows(rows: object, labels: LabelColumn, schema: Schema) -> pl.DataFrame:
+    """Rows and the labels that came apart from them, as one table.
+
+    Args:
+      rows: A table or an array without the label.
+      labels: One label a row, in the same order.
+      schema: Roles of the columns of rows, and the name of the label.
+
+    Privacy:
+      The rows stay what they are. Numbers of rows are public.
+
+    Raises:
+      ConfigError: The schema names no label.
+      DataError: Rows are files or have a label already, or there are more or fewer labels.
+    """
+    if schema.label is None:
+        raise ConfigError("y is given, but the schema has no label; name one in it.")
+    if is_files(rows):
+        raise DataError(
+            "y is given, and X are files, which have a label of their own; leave y out, or read "
+            "the files as a table."
+        )
+    given = as_polars(named_columns(rows), columns={*schema.used, schema.label})
+    if schema.label in given.columns:
+        raise DataError(
+            f"X has the label column {schema.label!r}, and y is given too; drop the column from X, "
+            "or leave y out."
+        )
+    if not given.width:
+        names = [name for name in schema.used if name != schema.label]
+        raise DataError(
+            f"X has no column {names[0]!r} nor any other of the schema; name its columns as the "
+            "schema does, those of an array x0, x1 and so on."
+        )
+    if given.height != labels.len():
+        raise DataError("X and y have different numbers of rows; pass one label for each row of X.")
+    return given.with_columns(labels.alias(schema.label))
+
+
+def binary_labels(labels: object) -> LabelColumn:
+    """Labels of 0 and 1, or of words and truth values that stand for them.
+
+    Other labels are refused and not numbered by what occurs: which labels occur is protected.
+
+    Privacy:
+      Labels stay what they are. A refusal says that a label is none of these, not which.
+
+    Raises:
+      DataError: A label is something else.
+    """
+    found = as_column(labels, LABEL)
+    numbers = label_numbers(found)
+    if not numbers.is_in([0.0, 1.0]).fill_null(False).all():
+        raise DataError(
+            f"y has a label that is neither 0 nor 1 nor {FLAG_WORDS}. Only binary classification "
+            "is supported, and neither continuous labels nor other names of classes: which labels "
+            "occur is protected. Say which one is meant, e.g. y == 'sale'."
+        )
+    return found
+
+
+def rows_of_files(rows: object, schema: Schema) -> object:
+    """The rows of files as one table; a table as it is, and an array with names."""
+    return whole_table(open_log(rows, schema)) if is_files(rows) else named_columns(rows)
+
+
+def _kind_of(dtype: pl.DataType) -> Kind | None:
+    if dtype == pl.Boolean:
+        return Kind.BOOLEAN
+    if dtype.is_numeric():
+        return Kind.REAL
+    return Kind.TIMESTAMP if dtype in (pl.Date, pl.Datetime) else None
