@@ -29,6 +29,7 @@ COMPARED = {
     "data describe": "test_data_describe",
     "data prepare": "test_data_prepare",
     "data synth": "test_data_synth",
+    "explain": "test_explain",
     "labels evaluate": "test_labels_evaluate",
     "labels plan": "test_labels_plan_of_one_mechanism",
     "labels release": "test_labels_release",

@@ -451,3 +451,18 @@ def test_audit_train(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     cards = [json.loads((run / "card.json").read_text()) for run in (by_command, by_call)]
     assert cards[0]["audit"] == cards[1]["audit"]
     assert cards[0]["audit"]["lower_bound"] == audit.evidence.lower_bound
+
+
+def test_explain(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, model = folder / "clicks.parquet", tmp_path / "model"
+    public = {"label": "sale", "public": ["campaign"]}
+    # So few rows show something only where noise is small.
+    tulle.Classifier(public, epsilon=100, seed=SEED).fit(pl.read_parquet(data)).save(model)
+    by_command, by_call, row = tmp_path / "command.html", tmp_path / "call.html", {"campaign": 3}
+    words = ["explain", model, "--values", data, "--row", json.dumps(row), "--output", by_command]
+    shown = command(capsys, *words)
+    explanation = tulle.load(model).explain(values=data)
+    assert shown.pop("output") == str(by_command)
+    assert shown == json.loads(json.dumps(explanation.to_dict(row=row)))
+    tulle.report.write_explanation(explanation, by_call, row=row)
+    assert by_command.read_bytes() == by_call.read_bytes()

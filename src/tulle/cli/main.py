@@ -16,6 +16,7 @@ from tulle.cli.budget import budget_app
 from tulle.cli.command_words import in_command_words, with_options
 from tulle.cli.data import data_app
 from tulle.cli.demo import demo
+from tulle.cli.explain import EXPLAIN_EPILOG, explain
 from tulle.cli.labels import labels_app
 from tulle.cli.measure import measure_app
 from tulle.cli.options import TrainingCommand, present_name
@@ -53,6 +54,7 @@ app.add_typer(select_app)
 app.command(epilog="Example: tulle demo --output demo-run")(demo)
 app.command("plan", cls=TrainingCommand, epilog=PLAN_EPILOG)(plan)
 app.command("train", cls=TrainingCommand, epilog=TRAIN_EPILOG)(train)
+app.command("explain", epilog=EXPLAIN_EPILOG)(explain)
 app.command("report", epilog=REPORT_EPILOG)(report)
 app.command("reproduce", epilog=REPRODUCE_EPILOG)(reproduce)
 app.command(epilog=STUDIO_EPILOG)(studio)

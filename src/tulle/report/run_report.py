@@ -16,6 +16,7 @@ from tulle.quality.metrics import Estimate
 from tulle.report.html.card_sections import card_page
 from tulle.report.html.charts import Axis, Bar, BarChart, Curve, CurveChart, Table, is_number
 from tulle.report.html.page import Block, Figure, Page, Paragraph, Section
+from tulle.report.model_report import run_sections
 from tulle.runs.card import Card
 from tulle.runs.card_text import NOT_PRIVATE, print_up
 from tulle.runs.folder import RunFolder
@@ -52,6 +53,7 @@ def run_page(
     record, records = read_training(folder), folder.records.read()
     sections = [
         utility_section(run, compared=compared, baseline=baseline),
+        *run_sections(folder.path, card),
         *_steps(records, is_private=card.plan.is_private),
         *_calibration(record),
         *_budget(card, records),

@@ -14,7 +14,8 @@ from tulle.atomic_files import read_whole, reporting_disk_errors, write_text
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.privacy.fields import parse_json
 from tulle.report.html.card_sections import card_page
-from tulle.report.html.page import Page, Section
+from tulle.report.html.charts import Chart
+from tulle.report.html.page import Figure, Page, Section
 from tulle.report.html.page_text import render_html, render_markdown
 from tulle.report.html.svg_marks import escape_html
 from tulle.report.run_report import utility_table
@@ -251,6 +252,15 @@ def page_frame(page: Page) -> str:
     text = escape_html(render_html(page))
     style = f"width:100%;height:{_NOTEBOOK_HEIGHT}px;border:0"
     return f'<iframe sandbox srcdoc="{text}" style="{style}"></iframe>'
+
+
+def charts_frame(charts: Sequence[Chart]) -> str:
+    """Charts in a frame of their own, for notebooks; each with its numbers below it."""
+    section = Section("Picture", tuple(map(Figure, charts)))
+    verdict = "A picture of a model; its card has the verdict"
+    return page_frame(
+        Page(title=charts[0].name, verdict=verdict, is_private=None, sections=(section,))
+    )
 
 
 def record_page(record: Record, card: Card) -> Page:

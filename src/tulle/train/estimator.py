@@ -41,6 +41,7 @@ from tulle.runs.card import Card
 from tulle.train import verbs
 from tulle.train.estimator_errors import ArgumentError, InputError, not_fitted, raising_value_errors
 from tulle.train.examples import ExampleSet, examples_of
+from tulle.train.explanation import Explanation, explain_model
 from tulle.train.fitted_model import FittedModel
 from tulle.train.fitting import FitResult
 from tulle.train.methods.catalogue import chosen_method
@@ -110,6 +111,24 @@ class TableEstimator:
                 return fitted.model.evaluate(self._examples(X, X))
             labelled = joined_rows(X, self._label_column(y), fitted.encoder.plan.schema)
             return fitted.model.evaluate(self._examples(X, labelled))
+
+    def explain(self, values: object = None) -> Explanation:
+        """Tables of the model, effects of values with intervals, and sums behind predictions.
+
+        Args:
+          values: A table or file whose distinct values give hashed bins their names, such as a
+            catalogue of campaigns; without it they have numbers.
+
+        Privacy:
+          Shows the model, which `guarantee_` covers, and names from `values` as they are: those of
+          sensitive columns must be public.
+
+        Raises:
+          ConfigError: The model is no sum of tables, as a perceptron is none.
+          DataError: `values` has no column of the model, or is a log with sensitive columns.
+        """
+        fitted = self._get_fitted()
+        return explain_model(fitted.model, fitted.encoder, fitted.card, values=values)
 
     def save(self, folder: FilePath) -> None:
         """Writes model, encoder, schema and card into a new folder, which `tulle.load` reads.

@@ -193,6 +193,15 @@ class Encoder:
                 ids[start : start + len(rows), place] = encode(rows[column])
         return ids
 
+    def ids_of(self, place: int, values: pl.Series) -> Ids:
+        """Ids that values of a column get in one feature.
+
+        Args:
+          place: Place of the feature in `features`.
+          values: Values of its column.
+        """
+        return self._encode_columns[place](values)
+
     def of_role(self, role: Role) -> "Encoder":
         """The encoder of the features of one role alone; they keep their ids."""
         features = self.plan.of_role(role)

@@ -11,9 +11,10 @@ this user can enter, and only while it is worked on.
 """
 
 import contextlib
+import datetime
 import io
 import os
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from tulle.scratch_folders import scratch_folder
 
 _TEXT_TYPES = (pl.Categorical, pl.Enum, pl.Binary, pl.Null)
 _NUMBER_KINDS = "biuf"
+_PLAIN_VALUES = (bool, int, float, str, datetime.date, datetime.datetime, np.generic)
+"""Types of the values of a row that is given value by value."""
 
 
 def as_polars(table: object, *, columns: Container[str] | None = None) -> pl.DataFrame:
@@ -142,6 +145,28 @@ def as_numbered_columns(array: object) -> pl.DataFrame:
     return pl.DataFrame(
         [_plain_values(_numpy_column(f"x{i}", rows[:, i])) for i in range(rows.shape[1])]
     )
+
+
+def one_row(values: Mapping[str, object]) -> pl.DataFrame:
+    """A table of one row, from the value of each column.
+
+    Raises:
+      DataError: A value is neither a number, text, a time nor missing.
+    """
+    columns = []
+    for name, value in values.items():
+        if not isinstance(value, _PLAIN_VALUES) and value is not None:
+            raise DataError(
+                f"the row has a value of type {type(value).__name__} in column {name!r}; give a "
+                "number, text, a time, or None if it is missing."
+            )
+        columns.append(pl.Series(name, [value]))
+    return pl.DataFrame(columns)
+
+
+def polars_table(columns: Mapping[str, Sequence[object]]) -> pl.DataFrame:
+    """A polars table of columns, for packages that do not load polars themselves."""
+    return pl.DataFrame(dict(columns))
 
 
 def _numpy_column(name: str, values: NDArray[Any]) -> pl.Series:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from tulle.atomic_files import read_whole
 from tulle.data.schema import Kind
 from tulle.data.tables.archives import LineSource, detect_form
 from tulle.data.tables.columnar import stored_columns
@@ -25,6 +26,7 @@ from tulle.data.tables.refusals import check_names, refuse_values
 from tulle.data.tables.sources import TABLE_NAME, read_files
 from tulle.data.tables.text import split_header
 from tulle.errors import DataError
+from tulle.privacy.fields import parse_json
 
 IntArray = npt.NDArray[np.int64]
 RowSource = Path | object
@@ -35,6 +37,7 @@ CANDIDATES_KEY = "candidates"
 
 _MISSING = "give every row a value"
 _MEND = "correct it"
+_ROW = 'a JSON object with the value of each column, such as {"campaign": 7}'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -206,6 +209,27 @@ def flags_of(rows: RowTable, column: str) -> pl.Series:
 def times_of(rows: RowTable, column: str) -> pl.Series:
     """Numbers of seconds as they are; dates and times as seconds since 1970."""
     return as_numbers(_present(rows, column, _MISSING), Kind.TIMESTAMP, rows.place, way_out=_MEND)
+
+
+def one_row_of(text: str) -> dict[str, object] | pl.DataFrame:
+    """One row as it is given on a command line: a JSON object, or the name of a file.
+
+    Args:
+      text: An object such as {"campaign": 7}, or a file: .json with such an object, or a table.
+
+    Raises:
+      DataError: The file cannot be read, or the text is no object.
+    """
+    path, what = Path(text), "the row"
+    if not text.lstrip().startswith("{"):
+        if path.suffix != ".json":
+            tables = read_row_tables(path, tuple(column_names(path)), rows_per_table=2)
+            return next((rows.table for rows in tables), pl.DataFrame())
+        text, what = read_whole(path, lambda found: found, what=what, way_out=_ROW), path.name
+    data = parse_json(what, text)
+    if not isinstance(data, dict):
+        raise DataError(f"{what} must be {_ROW}.")
+    return data
 
 
 def _rows_in_memory(

@@ -22,6 +22,7 @@ from tulle.report.html.charts import (
     number_text,
 )
 from tulle.report.html.curve_svg import drawn_curves
+from tulle.report.html.effect_svg import drawn_effects
 from tulle.report.html.svg_marks import (
     AXIS,
     FAINT,
@@ -114,7 +115,9 @@ def _drawn(chart: Chart) -> tuple[float, list[str]]:
     """Height and marks of a chart."""
     if isinstance(chart, BarChart):
         return _bars(chart)
-    return drawn_curves(chart) if isinstance(chart, CurveChart) else _matrix(chart)
+    if isinstance(chart, CurveChart):
+        return drawn_curves(chart)
+    return _matrix(chart) if isinstance(chart, MatrixChart) else drawn_effects(chart)
 
 
 _BAR_ROW, _BAR_TOP, _BAR_BOTTOM, _BAR_SIDE = 38.0, 8.0, 44.0, 8.0

@@ -4,6 +4,7 @@ Neither knows anything of HTML. Whoever cannot see a chart reads its table.
 """
 
 import dataclasses
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -227,7 +228,90 @@ class MatrixChart:
         return _cut_table((f"{self.row_name} \\ {self.column_name}", *self.column_labels), rows)
 
 
-Chart = BarChart | CurveChart | MatrixChart
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepChart:
+    """One level for each of several values that lie side by side, with the range that holds it."""
+
+    name: str
+    x_name: str
+    y_name: str
+    bars: tuple[Bar, ...]
+    """The values in their order; every one has a value."""
+    num_joined: int
+    """Number of values from the first on that follow one another, as hours do; steps join them.
+    Those behind, such as a missing value, stand apart."""
+
+    def __post_init__(self) -> None:
+        if not self.bars:
+            raise DataError(f"chart {self.name!r} has no step; leave it out.")
+
+    def to_table(self) -> Table:
+        """The same numbers."""
+        rows = [(bar.label, bar.value, bar.low, bar.high) for bar in self.bars]
+        return _cut_table((self.x_name, self.y_name, "low", "high"), rows)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HeatChart:
+    """Numbers around 0 as shades of two colors: one row and one column for each combination."""
+
+    name: str
+    row_name: str
+    column_name: str
+    value_name: str
+    row_labels: tuple[str, ...]
+    column_labels: tuple[str, ...]
+    values: tuple[tuple[float, ...], ...]
+    ranges: tuple[tuple[tuple[float, float], ...], ...] = ()
+    """Low and high around each value; empty where none are known."""
+
+    def __post_init__(self) -> None:
+        shape = {len(row) for row in self.values}
+        if len(self.values) != len(self.row_labels) or shape != {len(self.column_labels)}:
+            raise DataError(f"chart {self.name!r} needs one value for each row and column.")
+
+    def to_table(self) -> Table:
+        """The same numbers, one row a combination."""
+        head = (self.row_name, self.column_name, self.value_name, "low", "high")
+        rows: list[tuple[object, ...]] = []
+        for row, values in enumerate(self.values):
+            for column, value in enumerate(values):
+                ends = self.ranges[row][column] if self.ranges else ()
+                labels = self.row_labels[row], self.column_labels[column]
+                rows.append((*labels, value, *ends))
+        return _cut_table(head if self.ranges else head[:3], rows)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WaterfallChart:
+    """A sum, one part below the other: where it starts, what each part adds, where it ends."""
+
+    name: str
+    value_name: str
+    start_label: str
+    start: float
+    parts: tuple[Bar, ...]
+    """What is added; the value of each bar is its change of the sum."""
+    end_label: str
+
+    @property
+    def sums(self) -> tuple[float, ...]:
+        """The sum before the first part and after each."""
+        changes = (bar.value or 0.0 for bar in self.parts)
+        return tuple(itertools.accumulate(changes, initial=self.start))
+
+    def to_table(self) -> Table:
+        """The same numbers."""
+        rows: list[tuple[object, ...]] = [(self.start_label, None, None, None, self.start)]
+        rows += [
+            (bar.label, bar.value, bar.low, bar.high, after)
+            for bar, after in zip(self.parts, self.sums[1:], strict=True)
+        ]
+        rows.append((self.end_label, None, None, None, self.sums[-1]))
+        return _cut_table(("", "change", "low", "high", self.value_name), rows)
+
+
+Chart = BarChart | CurveChart | MatrixChart | StepChart | HeatChart | WaterfallChart
 
 
 def _cut_table(head: Sequence[str], rows: Sequence[tuple[object, ...]]) -> Table:

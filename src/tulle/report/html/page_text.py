@@ -8,7 +8,16 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from tulle.report.html.chart_svg import chart_svg
-from tulle.report.html.charts import MOST_BARS, BarChart, CurveChart, Table, is_number, shown_column
+from tulle.report.html.charts import (
+    MOST_BARS,
+    BarChart,
+    CurveChart,
+    HeatChart,
+    StepChart,
+    Table,
+    is_number,
+    shown_column,
+)
 from tulle.report.html.curve_svg import is_cut
 from tulle.report.html.page import Block, Bullets, Code, Figure, Page, Paragraph, Section
 from tulle.report.html.svg_marks import escape_html
@@ -67,7 +76,9 @@ def _section(section: Section) -> str:
 def _is_tall(block: Block) -> bool:
     """Whether a figure would leave a hole beside it, were the others not packed."""
     chart = block.chart if isinstance(block, Figure) else None
-    return isinstance(chart, BarChart) and len(chart.bars) > _MANY_BARS
+    if isinstance(chart, BarChart):
+        return len(chart.bars) > _MANY_BARS
+    return isinstance(chart, StepChart | HeatChart)
 
 
 def _block(block: Block) -> str:

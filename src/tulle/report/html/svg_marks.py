@@ -116,6 +116,7 @@ def text(
     anchor: str = "start",
     color: str = INK,
     has_rim: bool = True,
+    turn: float = 0,
 ) -> str:
     """Words on one line.
 
@@ -126,11 +127,13 @@ def text(
       anchor: Part of the text that is at the place: start, middle or end.
       color: Color of the letters.
       has_rim: Whether a rim hides lines behind the letters.
+      turn: Degrees by which they rise around their anchor.
     """
     rim = f' stroke="{PANEL}" stroke-width="3" paint-order="stroke"' if has_rim else ""
+    turned = f' transform="rotate({_n(-turn)} {_n(x)} {_n(y)})"' if turn else ""
     return (
         f'<text x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}" fill="{color}" '
-        f'font-size="12"{rim}>{escape_html(words)}</text>'
+        f'font-size="12"{rim}{turned}>{escape_html(words)}</text>'
     )
 
 

@@ -13,7 +13,7 @@ _ATTRIBUTES = {
     *("lang", "charset", "http-equiv", "content", "name", "class", "scope", "viewbox", "role"),
     *("aria-label", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "width", "height", "fill"),
     *("fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-linejoin", "points"),
-    *("text-anchor", "font-size", "paint-order"),
+    *("text-anchor", "font-size", "paint-order", "transform"),
 }
 
 

@@ -1,0 +1,193 @@
+"""Names of feature ids: what a reader calls an hour, a bucket of numbers or the bin of a hash.
+
+An encoder holds hashes and no values. It can name hours, days and buckets by itself; bins and kept
+values only with the help of a table of the caller, whose values are encoded here as those of any
+row. Several values may fall into one bin, which then has several names.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tulle.data.features.encoder import Encoder, PlacedFeature, place_features
+from tulle.data.features.feature_plan import (
+    DayOfWeekFeature,
+    FeatureSettings,
+    HashedFeature,
+    HourFeature,
+    LogFeature,
+)
+from tulle.data.schema import Kind
+from tulle.data.tables.kinds import as_text, typed_columns
+from tulle.data.tables.rows import column_names, read_row_tables
+from tulle.errors import DataError
+
+MISSING, OTHERS = "missing", "other values"
+_ROWS_AT_A_TIME = 1 << 18
+"""Rows of a table of values that are in memory together."""
+_MOST_NAMES = 2
+"""Names of one id that are written out; the others are counted."""
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class IdNames:
+    """Names of the ids of one feature."""
+
+    column: str
+    """Column that the feature is made of."""
+    ids: NDArray[np.int64]
+    """All ids that a value can get, in ascending order."""
+    names: Mapping[int, tuple[str, ...]]
+    """Names of an id, as far as they are known."""
+    num_ordered: int = 0
+    """Number of ids, from the first on, that stand in the order of what they mean, as hours do.
+    Those behind, such as that of missing values, stand apart."""
+    first_value: int | None = None
+    """First id of the kept values of a vocabulary; None for other features."""
+
+    def name(self, feature_id: int) -> str:
+        """What to call an id: its names, or its number."""
+        if known := self.names.get(feature_id):
+            return joined_names(known)
+        if self.first_value is not None and feature_id >= self.first_value:
+            return f"value {feature_id - self.first_value}"
+        return f"bin {feature_id}"
+
+
+def joined_names(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    text = ", ".join(names[:_MOST_NAMES])
+    num_more = len(names) - _MOST_NAMES
+    return f"{text} and {num_more:,} more" if num_more > 0 else text
+
+
+def names_of_ids(encoder: Encoder, values: object = None) -> tuple[IdNames, ...]:
+    """Names of the ids of every feature, in the order of `encoder.features`.
+
+    Args:
+      encoder: What makes ids of columns.
+      values: A table or file whose distinct values give their bins a name. Columns that it lacks
+        stay without names. None: only what the encoder itself knows.
+
+    Privacy:
+      Values of the table become names as they are. Those of sensitive columns must be public, as
+      in a catalogue; a table with the label or the unit beside them is refused, because it looks
+      like the log itself.
+
+    Raises:
+      DataError: The table is none, has no column of a feature, or looks like a log.
+    """
+    found = {} if values is None else _values_by_column(encoder, values)
+    placed = place_features(encoder.plan, encoder.vocabularies.num_kept)
+    return tuple(
+        _names_of_feature(encoder, place, one, found.get(one.settings.column))
+        for place, one in enumerate(placed)
+    )
+
+
+def _names_of_feature(
+    encoder: Encoder, place: int, one: PlacedFeature, values: pl.Series | None
+) -> IdNames:
+    """Names of the ids of one feature.
+
+    Args:
+      encoder: What makes ids of columns.
+      place: Place of the feature among all.
+      one: The feature.
+      values: Values that are looked for; None: none are known.
+    """
+    settings, first = one.settings, one.first_id
+    own = _own_names(settings, encoder.plan.schema.kind(settings.column))
+    if own:
+        num_apart = 2 if isinstance(settings, LogFeature) else 1
+        return IdNames(
+            column=settings.column,
+            ids=np.arange(first, first + len(own)),
+            names={first + number: (name,) for number, name in enumerate(own)},
+            num_ordered=len(own) - num_apart,
+        )
+    names = {} if values is None else _names_of_values(encoder, place, values)
+    if isinstance(settings, HashedFeature):
+        return IdNames(column=settings.column, ids=np.arange(settings.num_bins), names=names)
+    missing = first + encoder.vocabularies.num_kept[settings.column]
+    # Whatever the table has, an id that all rare values share has no single name.
+    names = {**names, missing: (MISSING,), one.unknown_id: (OTHERS,)}
+    return IdNames(
+        column=settings.column,
+        ids=np.unique([one.unknown_id, *range(first, missing + 1)]),
+        names=names,
+        first_value=first,
+    )
+
+
+def _values_by_column(encoder: Encoder, values: object) -> dict[str, pl.Series]:
+    """Distinct values of each column of the table that a feature is made of."""
+    schema = encoder.plan.schema
+    columns = {feature.column for feature in encoder.plan.features}
+    # The rows of a log would show which values its people have.
+    tells_people = {name for name in (schema.label, schema.unit) if name is not None}
+    source = Path(values) if isinstance(values, str | os.PathLike) else values
+    present = column_names(source)
+    found = [name for name in present if name in columns]
+    if not found:
+        raise DataError(
+            "values has no column that the model looks at; name one of "
+            f"{', '.join(sorted(columns))}."
+        )
+    beside = tells_people.intersection(present)
+    if beside and (sensitive := [name for name in found if name in schema.sensitive]):
+        raise DataError(
+            f"values has column {min(beside)!r} beside the sensitive column {sensitive[0]!r}, as a "
+            "log has: the names of its values would show what people have. Give a public table of "
+            f"values without {min(beside)!r}, or leave out {sensitive[0]!r}."
+        )
+    parts = [
+        typed_columns(rows.table, schema, rows.place)
+        for rows in read_row_tables(source, tuple(found), rows_per_table=_ROWS_AT_A_TIME)
+    ]
+    return {
+        name: pl.concat([part[name].unique(maintain_order=True) for part in parts]).unique(
+            maintain_order=True
+        )
+        for name in (found if parts else ())
+    }
+
+
+def _names_of_values(encoder: Encoder, place: int, values: pl.Series) -> dict[int, tuple[str, ...]]:
+    """The values that each id stands for, in the order of the table."""
+    kind = encoder.plan.schema.kind(values.name)
+    texts = as_text(values, kind).fill_null(MISSING).to_list()
+    found: dict[int, list[str]] = {}
+    for feature_id, name in zip(encoder.ids_of(place, values).tolist(), texts, strict=True):
+        found.setdefault(feature_id, []).append(name)
+    return {feature_id: tuple(names) for feature_id, names in found.items()}
+
+
+def _own_names(settings: FeatureSettings, kind: Kind) -> list[str]:
+    """Names of the ids of a feature whose meaning its settings tell; empty for others."""
+    if isinstance(settings, HourFeature):
+        return [*(f"{hour:02d}:00" for hour in range(settings.num_ids - 1)), MISSING]
+    if isinstance(settings, DayOfWeekFeature):
+        return [*_DAYS, MISSING]
+    if isinstance(settings, LogFeature):
+        return [*_bucket_names(settings.num_buckets, kind), "negative", MISSING]
+    return []
+
+
+def _bucket_names(num_buckets: int, kind: Kind) -> list[str]:
+    """Ranges of the buckets of floor(log2(1 + x))."""
+    starts = [2**bucket - 1 for bucket in range(num_buckets)]
+    if kind is Kind.INTEGER:
+        inner = [
+            f"{start:,}" if start == 2 * start else f"{start:,} to {2 * start:,}"
+            for start in starts[:-1]
+        ]
+    else:
+        inner = [f"{start:,} to below {2 * start + 1:,}" for start in starts[:-1]]
+    return [*inner, f"{starts[-1]:,} or more"]
