@@ -127,6 +127,7 @@ def describe_prepared(dataset: PreparedDataset) -> Description:
             ("label", schema.label, dataset.labels),
             ("unit", schema.unit, dataset.units),
             ("time", schema.time, times),
+            ("weight", schema.weight, dataset.weights),
         )
         if name is not None and array is not None
     ]

@@ -5,6 +5,7 @@ on, as scikit-learn calls them. Where nothing is said about roles, every column 
 can have meant that a column is public.
 """
 
+import dataclasses
 import os
 
 import polars as pl
@@ -19,6 +20,8 @@ LabelColumn = pl.Series
 """Labels that came apart from their rows, one a row, when they have been checked."""
 LABEL = "y"
 """What labels are called that came apart from rows of which nothing was said."""
+WEIGHT = "sample_weight"
+"""What weights are called that came apart from their rows."""
 
 
 def is_files(rows: object) -> bool:
@@ -74,43 +77,69 @@ def schema_of_rows(rows: object) -> Schema:
     return Schema(label=LABEL, sensitive=tuple(table.columns), kinds=kinds)
 
 
-def joined_rows(rows: object, labels: LabelColumn, schema: Schema) -> pl.DataFrame:
-    """Rows and the labels that came apart from them, as one table.
+def joined_rows(
+    rows: object, schema: Schema, *, y: LabelColumn | None = None, sample_weight: object = None
+) -> pl.DataFrame:
+    """Rows and the labels or weights that came apart from them, as one table.
 
     Args:
-      rows: A table or an array without the label.
-      labels: One label a row, in the same order.
-      schema: Roles of the columns of rows, and the name of the label.
+      rows: A table or an array without these columns.
+      schema: Roles of all columns, with the names of label and weight.
+      y: One label a row, in the same order; None if it is a column of the rows.
+      sample_weight: One weight a row, in the same order; None if there is none, or it is a column.
 
     Privacy:
       The rows stay what they are. Numbers of rows are public.
 
     Raises:
       ConfigError: The schema names no label.
-      DataError: Rows are files or have a label already, or there are more or fewer labels.
+      DataError: Rows are files or have such a column already, or there are more or fewer rows.
     """
-    if schema.label is None:
+    if schema.label is None and y is not None:
         raise ConfigError("y is given, but the schema has no label; name one in it.")
+    apart: dict[str, tuple[str, pl.Series]] = {}
+    if y is not None:
+        apart["y"] = ("label", y.alias(str(schema.label)))
+    if sample_weight is not None:
+        apart["sample_weight"] = ("weight", as_column(sample_weight, str(schema.weight)))
     if is_files(rows):
         raise DataError(
-            "y is given, and X are files, which have a label of their own; leave y out, or read "
-            "the files as a table."
+            f"{' and '.join(apart)} is given, and X are files, which have columns of their own; "
+            "leave it out, or read the files as a table."
         )
-    given = as_polars(named_columns(rows), columns={*schema.used, schema.label})
-    if schema.label in given.columns:
-        raise DataError(
-            f"X has the label column {schema.label!r}, and y is given too; drop the column from X, "
-            "or leave y out."
-        )
+    given = as_polars(named_columns(rows), columns=set(schema.used))
+    for name, (role, values) in apart.items():
+        if values.name in given.columns:
+            raise DataError(
+                f"X has the {role} column {values.name!r}, and {name} is given too; drop the "
+                f"column from X, or leave {name} out."
+            )
     if not given.width:
-        names = [name for name in schema.used if name != schema.label]
+        names = [name for name in schema.used if name not in (schema.label, schema.weight)]
         raise DataError(
             f"X has no column {names[0]!r} nor any other of the schema; name its columns as the "
             "schema does, those of an array x0, x1 and so on."
         )
-    if given.height != labels.len():
-        raise DataError("X and y have different numbers of rows; pass one label for each row of X.")
-    return given.with_columns(labels.alias(schema.label))
+    for name, (role, values) in apart.items():
+        if given.height != values.len():
+            raise DataError(
+                f"X and {name} have different numbers of rows; pass one {role} for each row of X."
+            )
+    return given.with_columns([values for _, values in apart.values()])
+
+
+def weighted_schema(schema: Schema) -> Schema:
+    """The schema of rows whose weights came apart from them.
+
+    Raises:
+      ConfigError: The schema has a column of weights already.
+    """
+    if schema.weight is not None:
+        raise ConfigError(
+            f"sample_weight is given, and column {schema.weight!r} of the schema has weights too; "
+            "leave one of them out."
+        )
+    return dataclasses.replace(schema, weight=WEIGHT)
 
 
 def binary_labels(labels: object) -> LabelColumn:

@@ -1,4 +1,4 @@
-"""Label, unit and time of each row as numbers, and how many rows there are.
+"""Label, unit, time and weight of each row as numbers, and how many rows there are.
 
 A row without one of them is refused: nobody would notice a guess. Messages name
 the column and the place of the first such row, never its value. Rows that name no
@@ -40,7 +40,7 @@ class RowArrays:
     """Salt of the hash that makes a unit's id from text."""
 
     def make(self, table: pl.DataFrame, place: Place) -> dict[str, NDArray[np.generic]]:
-        """One array for each of label, unit, time and day that the schema has."""
+        """One array for each of label, unit, time, day and weight that the schema has."""
         made: dict[str, NDArray[np.generic]] = {}
         if self.schema.label is not None:
             made["labels"] = self._labels(table[self.schema.label], place)
@@ -50,6 +50,8 @@ class RowArrays:
             )
         if self.schema.time is not None:
             made |= self.times(table[self.schema.time], place)
+        if self.schema.weight is not None:
+            made["weights"] = self._weights(table[self.schema.weight], place)
         return made
 
     def ids(self, values: pl.Series, place: Place, *, reason: str) -> NDArray[np.int64]:
@@ -96,6 +98,19 @@ class RowArrays:
             f"column {values.name!r} of role time is {kind.value}; declare it a timestamp "
             "(seconds) or an integer (a number of days) in the schema's kinds."
         )
+
+    def _weights(self, values: pl.Series, place: Place) -> NDArray[np.float32]:
+        numbers = as_numbers(values, self.schema.kind(values.name), place)
+        refuse_missing(numbers, place, "every row needs a weight, 0 for one that does not count")
+        weights = numbers.cast(pl.Float32)
+        refuse_values(
+            values.name,
+            ~(weights.is_finite() & (weights >= 0)),
+            place,
+            "of role weight is below 0 or infinite",
+            "weights are finite numbers from 0; mend or drop such rows",
+        )
+        return weights.to_numpy()
 
     def _labels(self, values: pl.Series, place: Place) -> NDArray[np.float32]:
         numbers = label_numbers(values)

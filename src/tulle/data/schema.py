@@ -48,11 +48,14 @@ class Schema:
     sensitive: tuple[str, ...] = ()
     unit: str | None = None
     time: str | None = None
+    weight: str | None = None
+    """Public column of numbers from 0 that say how much each row counts in training, against the
+    largest of them; None if all rows count alike. Only method mosaic uses them."""
     ignored: tuple[str, ...] = ()
     kinds: Mapping[str, Kind | str] = dataclasses.field(default_factory=dict)
     """Kind of each column that is not categorical, also as its word, e.g. "real"; the label is an
-    integer and the time a timestamp unless it is said otherwise. Where nothing is said, a time
-    that is a small number and may count days as well as seconds is refused."""
+    integer, the time a timestamp and the weight real unless it is said otherwise. Where nothing is
+    said, a time that is a small number and may count days as well as seconds is refused."""
 
     def __post_init__(self) -> None:
         # Two roles for one column and other mistakes are found by ColumnRoles.
@@ -80,6 +83,7 @@ class Schema:
             sensitive=self.sensitive,
             unit=self.unit,
             time=self.time,
+            weight=self.weight,
             ignored=self.ignored,
         )
 
@@ -92,6 +96,13 @@ class Schema:
     def features(self) -> tuple[str, ...]:
         """The columns a model may see, public ones first."""
         return (*self.public, *self.sensitive)
+
+    def without_weight(self) -> "Schema":
+        """The same schema for rows that all count once."""
+        if self.weight is None:
+            return self
+        kinds = {name: kind for name, kind in self.kinds.items() if name != self.weight}
+        return dataclasses.replace(self, weight=None, kinds=kinds)
 
     def to_read(self, columns: Collection[str]) -> "Schema":
         """A schema to read some columns of new rows by, of which the label is not known.
@@ -113,6 +124,8 @@ class Schema:
             return Kind(self.kinds[column])
         if column == self.time:
             return Kind.TIMESTAMP
+        if column == self.weight:
+            return Kind.REAL
         return Kind.INTEGER if column == self.label else Kind.CATEGORICAL
 
     def __reduce__(self) -> tuple[Any, ...]:

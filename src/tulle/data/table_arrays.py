@@ -41,6 +41,8 @@ class TableArrays:
     """Seconds since 1970; None without labels or without such times."""
     days: NDArray[np.int32] | None = None
     """Days since 1970; None without labels or without times."""
+    weights: NDArray[np.float32] | None = None
+    """How much each row counts, from 0; None without labels or if all count alike."""
 
     @property
     def num_rows(self) -> int:
@@ -48,7 +50,9 @@ class TableArrays:
         return len(self.public_features)
 
 
-def encode_table(table: object, encoder: Encoder, *, with_label: bool) -> TableArrays:
+def encode_table(
+    table: object, encoder: Encoder, *, with_label: bool, with_weight: bool = True
+) -> TableArrays:
     """Encodes a polars, pandas or Arrow table.
 
     Null and NaN are missing, and so is empty text, as in a file. Other marks of a
@@ -59,6 +63,7 @@ def encode_table(table: object, encoder: Encoder, *, with_label: bool) -> TableA
       encoder: What to make of the columns.
       with_label: True to train or evaluate: every column with a role must be there.
         False to predict: the columns of features are enough, and no other is read.
+      with_weight: False to evaluate, where every row counts once: no weight is needed.
 
     Privacy:
       Nothing is released: the arrays are as sensitive as the rows.
@@ -68,6 +73,8 @@ def encode_table(table: object, encoder: Encoder, *, with_label: bool) -> TableA
         to train on.
     """
     schema = encoder.plan.schema
+    if not with_weight:
+        schema = schema.without_weight()
     columns = {feature.column for feature in encoder.plan.features}
     rows: dict[str, NDArray[Any]] = {}
     if with_label:
@@ -95,6 +102,7 @@ def encode_table(table: object, encoder: Encoder, *, with_label: bool) -> TableA
         units=rows.get("units"),
         times=rows.get("times"),
         days=rows.get("days"),
+        weights=rows.get("weights"),
     )
 
 

@@ -99,7 +99,7 @@ class LabelTable:
     @property
     def kept_columns(self) -> tuple[str, ...]:
         """What goes into the released table as it is."""
-        others = (self.schema.unit, self.schema.time)
+        others = (self.schema.unit, self.schema.time, self.schema.weight)
         return (*self.schema.public, *(name for name in others if name is not None))
 
     def check_columns(self) -> None:

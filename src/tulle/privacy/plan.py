@@ -56,6 +56,8 @@ class ColumnRoles:
     """Column that says which rows belong to one unit; None if each row is its own."""
     time: str | None = None
     """Column with the time of a row, for units with a window."""
+    weight: str | None = None
+    """Public column that says how much a row counts in training; None if all count alike."""
     ignored: tuple[str, ...] = ()
     """Columns that are in the data and never read."""
 
@@ -79,10 +81,10 @@ class ColumnRoles:
 
     @property
     def scope(self) -> Scope:
-        """What the replace adjacency protects; public columns and time stay as they are."""
+        """What the replace adjacency protects; public columns, time and weight stay as they are."""
         if not self.sensitive:
             return Scope.LABELS
-        if not self.public and self.time is None:
+        if not self.public and self.time is None and self.weight is None:
             return Scope.WHOLE_ROWS
         return Scope.SENSITIVE_COLUMNS if self.label is None else Scope.LABELS_AND_SENSITIVE_COLUMNS
 
@@ -108,8 +110,10 @@ class ColumnRoles:
                 )
 
     def to_dict(self) -> dict[str, object]:
-        """Plain data with every role, used or not."""
-        return plain_data(self, every_field=True)
+        """Plain data with every role, used or not, but the weight, which few data have."""
+        data: dict[str, object] = plain_data(self, every_field=True)
+        # Plans of rows that count alike are the same, to the byte, as before there were weights.
+        return data if self.weight is not None else {k: v for k, v in data.items() if k != "weight"}
 
     @classmethod
     def from_dict(cls, data: object) -> Self:
@@ -297,9 +301,9 @@ def _check_claims(claims: tuple[Claim, ...], columns: ColumnRoles) -> None:
 
 
 def _check_scope(guarantee: Guarantee, columns: ColumnRoles) -> None:
-    # Rows that come or go take their time with them; replaced rows keep it.
+    # Rows that come or go take their time and weight with them; replaced rows keep them.
     if guarantee.adjacency is not Adjacency.REPLACE:
-        columns = dataclasses.replace(columns, time=None)
+        columns = dataclasses.replace(columns, time=None, weight=None)
     if not columns.scope.covers(guarantee.scope):
         raise ConfigError(
             f"scope='{guarantee.scope.value}' is more than the columns allow under "

@@ -76,7 +76,7 @@ class Classifier(TableEstimator):
           ConfigError: The target cannot be met on so many rows, or a batch is too large.
           DataError: A column is missing, a label is not 0 or 1, or there are no rows.
         """
-        self._train(X, y)
+        self._train(X, y, None)
         return self
 
     def predict_proba(self, X: object) -> NDArray[np.float64]:  # noqa: N803

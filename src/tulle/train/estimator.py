@@ -24,6 +24,7 @@ from tulle.data.estimator_tables import (
     named_columns,
     rows_of_files,
     schema_of_rows,
+    weighted_schema,
     width_of,
 )
 from tulle.data.features.encoder import Encoder
@@ -109,7 +110,8 @@ class TableEstimator:
             fitted = self._get_fitted()
             if y is None:
                 return fitted.model.evaluate(self._examples(X, X))
-            labelled = joined_rows(X, self._label_column(y), fitted.encoder.plan.schema)
+            schema = fitted.encoder.plan.schema.without_weight()
+            labelled = joined_rows(X, schema, y=self._label_column(y))
             return fitted.model.evaluate(self._examples(X, labelled))
 
     def explain(self, values: object = None) -> Explanation:
@@ -157,7 +159,7 @@ class TableEstimator:
             delta=plan.guarantee.delta if plan.is_private else None,
             method=str(plan.settings["method"]),
             unit="example" if plan.guarantee.unit.owner is Owner.EXAMPLE else "user",
-            allow_public=schema.public,
+            allow_public=schema.public + (() if schema.weight is None else (schema.weight,)),
         )
         vars(found)["_fitted"] = fitted
         return found
@@ -265,8 +267,14 @@ class TableEstimator:
         """Labels that came apart from their rows, checked, as a column."""
         raise NotImplementedError
 
-    def _train(self, rows: object, labels: object) -> None:
-        """Trains on rows, with labels of their own or None, and keeps what it has learnt."""
+    def _train(self, rows: object, labels: object, weights: object) -> None:
+        """Trains on rows and keeps what it has learnt.
+
+        Args:
+          rows: What was handed in as X.
+          labels: Labels that came apart from the rows, or None.
+          weights: Weights that came apart from the rows, or None.
+        """
         settings = {name: value for name, value in self.get_params().items() if name != "schema"}
         with raising_value_errors():
             if self.schema is None and labels is None:
@@ -275,10 +283,14 @@ class TableEstimator:
                     "schema=None does not say which column is the label. Pass y, or a Schema."
                 )
             schema = schema_of_rows(rows) if self.schema is None else schema_of(self.schema)
-            if labels is not None:
-                table: object = joined_rows(rows, self._label_column(labels), schema)
-            else:
-                table = named_columns(rows)
+            if weights is not None:
+                schema = weighted_schema(schema)
+                if self.features is not None:
+                    settings["features"] = dataclasses.replace(self.features, schema=schema)
+            table = named_columns(rows)
+            if labels is not None or weights is not None:
+                y = None if labels is None else self._label_column(labels)
+                table = joined_rows(rows, schema, y=y, sample_weight=weights)
             result = verbs.fit(table, schema, test=0, **settings)
             self._fitted = FittedModel.of(result)
 
@@ -305,11 +317,12 @@ class TableEstimator:
         if fitted.model.is_truncated and encoder.plan.of_role("public"):
             encoder = encoder.of_role("public")
         self._check_width(rows)
-        schema = encoder.plan.schema
+        schema = encoder.plan.schema.without_weight()
         if labelled is None:
             schema = schema.to_read({feature.column for feature in encoder.plan.features})
         table = rows_of_files(rows if labelled is None else labelled, schema)
-        found = examples_of(encode_table(table, encoder, with_label=labelled is not None))
+        arrays = encode_table(table, encoder, with_label=labelled is not None, with_weight=False)
+        found = examples_of(arrays)
         if not fitted.model.is_truncated:
             return found
         return dataclasses.replace(found, features=fitted.model.features, sensitive_features=None)

@@ -59,6 +59,9 @@ class ExampleSet:
     """Seconds since 1970 of all rows of the features; None if they are not known."""
     days: NDArray[np.int32] | None = None
     """Days since 1970 of all rows of the features; None if they are not known."""
+    weights: NDArray[np.float32] | None = None
+    """How much each of `rows` counts against the heaviest, from 0 to 1, which is public; None if
+    all count alike."""
 
     @classmethod
     def of(
@@ -93,6 +96,7 @@ class ExampleSet:
             fingerprint=dataset.fingerprint,
             times=dataset.times,
             days=dataset.days,
+            weights=relative_weights(dataset.weights),
         )
         examples.check()
         return examples if rows is None else examples.select(rows)
@@ -130,6 +134,7 @@ class ExampleSet:
             labels=None if self.labels is None else self.labels[rows],
             units=None if self.units is None else self.units[rows],
             report_probs=None if self.report_probs is None else self.report_probs[rows],
+            weights=None if self.weights is None else self.weights[rows],
         )
 
     def without_sensitive(self, labels: NDArray[np.float32] | None = None) -> "ExampleSet":
@@ -153,9 +158,14 @@ class ExampleSet:
           DataError: A label is not 0 or 1, an id is not one of its feature, or a column is
             missing or has another length.
         """
-        for name, values in (("labels", self.labels), ("units", self.units)):
+        columns = (("labels", self.labels), ("units", self.units), ("weights", self.weights))
+        for name, values in columns:
             if values is not None and len(values) != self.num_rows:
                 raise DataError(f"{name} must have one entry for each row; prepare the data again.")
+        if self.weights is not None and not ((self.weights >= 0) & (self.weights <= 1)).all():
+            raise DataError(
+                "a weight is not from 0 to 1; divide all weights by the largest of them."
+            )
         self.check_labels()
         if self.report_probs is not None:
             _check_report_probs(self.report_probs, self.num_rows)
@@ -246,7 +256,7 @@ def content_fingerprint(examples: ExampleSet) -> str:
     digest = hashlib.sha256(examples.fingerprint.encode())
     if not examples.fingerprint:
         content = (examples.public_features, examples.sensitive_features, examples.labels)
-        for part in (*content, examples.units):
+        for part in (*content, examples.units, examples.weights):
             if part is not None:
                 digest.update(np.ascontiguousarray(part).tobytes())
     if examples.rows is not None:
@@ -281,7 +291,28 @@ def examples_of(arrays: "TableArrays") -> ExampleSet:
         units=arrays.units,
         times=arrays.times,
         days=arrays.days,
+        weights=relative_weights(arrays.weights),
     )
+
+
+def relative_weights(raw_weights: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
+    """Weights against the largest of them, from 0 to 1; None if there are none.
+
+    Privacy:
+      The weights of all rows are public, so their largest is, too.
+
+    Raises:
+      DataError: All weights are 0.
+    """
+    if raw_weights is None or not len(raw_weights):
+        return raw_weights
+    largest = raw_weights.max()
+    if not largest > 0:
+        raise DataError(
+            "the weights of all rows are 0, so that no row counts; give some row a weight above 0."
+        )
+    relative: NDArray[np.float32] = raw_weights / largest
+    return relative
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -53,13 +53,18 @@ def fit_on_reports(
 
     Raises:
       ConfigError: The probabilities of the reports are missing, the correction needs the same
-        for all rows, or there is no such device.
+        for all rows, the rows have weights, or there is no such device.
       DataError: Labels are missing or not 0 and 1, or an id is out of range.
     """
     if examples.report_probs is None or examples.labels is None:
         raise ConfigError(
             "examples have no report_probs: give the two probabilities of each report, as the "
             "release has them, with its reports as labels."
+        )
+    if examples.weights is not None:
+        raise ConfigError(
+            "the rows have weights, and every report counts once; take the weight out of the "
+            "schema, or use method mosaic."
         )
     reports = examples.without_sensitive(examples.labels)
     reports.check()

@@ -83,7 +83,7 @@ def check_known_roles(
         if layout.name != format_name and not _is_of(schema, layout):
             continue
         protected = _protected(layout)
-        exposed = [c for c in schema.public if c in protected and c not in allowed]
+        exposed = [c for c in _shown(schema) if c in protected and c not in allowed]
         if exposed:
             column = exposed[0]
             others = f" (and also {', '.join(map(repr, exposed[1:]))})" if exposed[1:] else ""
@@ -92,6 +92,11 @@ def check_known_roles(
                 f"{layout.name!r} it is {protected[column]}; make it sensitive or ignored, or "
                 f"allow it by name if that is meant: allowed_public=[{column!r}]."
             )
+
+
+def _shown(schema: Schema) -> tuple[str, ...]:
+    """Columns that are taken for public: those that are features, and the weight."""
+    return schema.public if schema.weight is None else (*schema.public, schema.weight)
 
 
 def _is_of(schema: Schema, layout: Layout) -> bool:
@@ -122,7 +127,7 @@ def _checked_names(allowed_public: Sequence[str], schema: Schema) -> frozenset[s
             f"write [{allowed_public!r}]."
         )
     for column in allowed_public:
-        if column not in schema.public:
+        if column not in _shown(schema):
             raise ConfigError(
                 f"allowed_public names column {column!r}, which is not public in the schema"
                 f"{did_you_mean(column, schema.public)}; name a public column or leave it out."

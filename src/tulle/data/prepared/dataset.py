@@ -14,6 +14,7 @@ numbers without a header, row after row:
 | units | units.i64 | int64 [rows] | the schema has a unit |
 | times | times.i64 | int64 [rows], seconds | the time is a timestamp |
 | days | days.i32 | int32 [rows] | the schema has a time |
+| weights | weights.f32 | float32 [rows], from 0 | the schema has a weight |
 
 Public and sensitive features are kept apart so that who trains on public ones
 alone need not even open the others. Where both are used, public ones come first.
@@ -53,6 +54,7 @@ _FILES = {
     "units": ("units.i64", "<i8"),
     "times": ("times.i64", "<i8"),
     "days": ("days.i32", "<i4"),
+    "weights": ("weights.f32", "<f4"),
 }
 _FEATURE_ROLES = ("public", "sensitive")
 _LARGEST_ID = 2**31 - 1
@@ -140,6 +142,7 @@ class Contents:
             "units": self.schema.unit is not None,
             "times": time is not None and self.schema.kind(time) is Kind.TIMESTAMP,
             "days": time is not None,
+            "weights": self.schema.weight is not None,
         }
         return {
             name: (*_FILES[name], (num_rows, widths[name]) if name in widths else (num_rows,))
@@ -326,6 +329,8 @@ class PreparedDataset:
     times: NDArray[np.int64] | None
     """Seconds; None if the time is known to the day only, or not at all."""
     days: NDArray[np.int32] | None
+    weights: NDArray[np.float32] | None = None
+    """How much each row counts, from 0; None if all count alike."""
 
     @classmethod
     def open(cls, folder: str | Path) -> "PreparedDataset":
@@ -347,6 +352,7 @@ class PreparedDataset:
             units=arrays.get("units"),
             times=arrays.get("times"),
             days=arrays.get("days"),
+            weights=arrays.get("weights"),
         )
 
     @property

@@ -104,6 +104,8 @@ class Method(abc.ABC):
     is_shareable: ClassVar[bool] = False
     """True if several processes can take its private steps together."""
 
+    weighs_rows: ClassVar[bool] = False
+    """True if rows may count differently, as a public column of weights says."""
     protects_users: ClassVar[bool] = True
     """False if the method protects single rows alone."""
     needs_torch: ClassVar[bool] = True
@@ -244,12 +246,19 @@ class Method(abc.ABC):
         """Refuses data that the method cannot train on.
 
         Raises:
-          ConfigError: There are no public features, or no users where those are protected.
+          ConfigError: There are no public features, no users where those are protected, or weights
+            that the method has no use for.
         """
         if self.needs_public and not shape.public_features:
             raise ConfigError(
                 f"method {self.kind} trains on public features and there are none; use "
                 "MosaicConfig or DpSgdConfig."
+            )
+        if shape.columns.weight is not None and not self.weighs_rows:
+            raise ConfigError(
+                f"column {shape.columns.weight!r} says how much each row counts, and for method "
+                f"{self.kind} every row counts once; take the weight out of the schema (leave out "
+                "sample_weight), or use method mosaic."
             )
         if not isinstance(self.unit, UserLevel):
             return

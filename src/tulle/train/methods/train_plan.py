@@ -377,13 +377,13 @@ def make_train_plan(method: Method, shape: DataShape) -> TrainPlan:
     """Finds the noise that meets the method's target, and the epsilons that follow from it.
 
     Raises:
-      ConfigError: The method has no target, or one that it cannot meet on such data; or the data
-        have a unit column and the method does not say what is protected together.
+      ConfigError: No target, one that cannot be met on such data, or no unit where one is needed.
     """
     # A finished plan does without the accountant, so that only who makes one loads it.
     from tulle.accounting.accountant import pld_epsilon
 
     if not method.is_private:
+        method.check_shape(shape)
         return TrainPlan(method=method, shape=shape)
     target = method.target
     if target is None:
