@@ -157,6 +157,8 @@ class Encoder:
         placed = place_features(plan, vocabularies.num_kept)
         self.features: tuple[PreparedFeature, ...] = tuple(place.feature for place in placed)
         """What the columns of the ids are, as datasets and models know them, public ones first."""
+        self.placed = placed
+        """The settings of each feature and where its ids are, in the order of `features`."""
         self._columns = tuple(place.settings.column for place in placed)
         self._encode_columns = tuple(_column_encoder(place, self) for place in placed)
 

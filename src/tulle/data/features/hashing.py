@@ -43,7 +43,8 @@ _PERSON = b"tulle.values.1"
 # Parts of algorithm 1 above (constants of SplitMix64 and of Stafford's variant 13). They are in
 # every stored encoder: with other ones, saved models would look up wrong rows.
 _LENGTH_STEP = 0x9E3779B97F4A7C15
-_MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+_MULTIPLIERS = tuple(map(np.uint64, _FACTORS))
 _SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
 _WORD_BYTES = 8
 _MASK_64 = 2**64 - 1
@@ -70,27 +71,34 @@ class ValueHasher:
 
     def hashes(self, values: pl.Series) -> Hashes:
         """One hash for each value of a String series; null is a value of its own."""
-        text = pl.col("value")
-        # A value of exactly 8 bytes is one word already; any other gives null.
-        word = text.cast(pl.Binary).bin.reinterpret(dtype=pl.UInt64, endianness="little")
-        frame = values.to_frame("value").select(
-            word=word.fill_null(0), length=text.str.len_bytes().fill_null(_MISSING_LENGTH)
-        )
-        words, lengths = frame["word"].to_numpy(), frame["length"].to_numpy()
+        lengths = values.str.len_bytes().fill_null(_MISSING_LENGTH).to_numpy()
+        is_other = lengths != _WORD_BYTES
         result = np.empty(len(values), dtype=np.uint64)
-        start = self._start(_WORD_BYTES)
-        for block in _blocks(len(values)):
-            np.bitwise_xor(words[block], start, out=result[block])
-            _mix(result[block])
-        if not (is_other := lengths != _WORD_BYTES).any():
-            return result
+        if not is_other.all():
+            # A value of exactly 8 bytes is one word already; any other gives null.
+            binary = values.cast(pl.Binary)
+            words = binary.bin.reinterpret(dtype=pl.UInt64, endianness="little").fill_null(0)
+            _absorb_word(result, words.to_numpy(), self._start(_WORD_BYTES))
         is_missing = lengths == _MISSING_LENGTH
-        result[is_missing] = _mix(np.array([self._start(-1)]))
+        result[is_missing] = self.hash_of(None)
         others = np.flatnonzero(is_other & ~is_missing)
         if others.size:
             texts = values.gather(others) if others.size < len(values) else values
             result[others] = self._hashes_of_any_length(texts, lengths[others])
         return result
+
+    def hash_of(self, value: str | None) -> int:
+        """The hash of one value, as `hashes` gives it, in plain Python."""
+        if value is None:
+            return _mixed((self._key - _LENGTH_STEP) & _MASK_64)
+        content = value.encode()
+        state = (self._key + len(content) * _LENGTH_STEP) & _MASK_64
+        if len(content) > _MAX_DIRECT_BYTES:
+            content = hashlib.blake2b(content, digest_size=16, person=_PERSON).digest()
+        for place in range(0, max(len(content), 1), _WORD_BYTES):
+            word = int.from_bytes(content[place : place + _WORD_BYTES], "little")
+            state = _mixed(state ^ word)
+        return state
 
     @functools.cached_property
     def _key(self) -> int:
@@ -103,6 +111,9 @@ class ValueHasher:
         return np.uint64((self._key + num_bytes * _LENGTH_STEP) & _MASK_64)
 
     def _hashes_of_any_length(self, texts: pl.Series, lengths: NDArray[np.uint32]) -> Hashes:
+        size = int(lengths[0])
+        if 0 < size <= _MAX_DIRECT_BYTES and (lengths == size).all():
+            return self._hashes_of_one_length(texts, size)
         sizes = lengths.astype(np.int64)
         starts = np.cumsum(sizes) - sizes
         result = sizes.view(np.uint64) * np.uint64(_LENGTH_STEP) + np.uint64(self._key)
@@ -120,6 +131,30 @@ class ValueHasher:
         for block in _blocks(len(result)):
             _absorb(result[block], words, starts[block], sizes[block])
         return result
+
+    def _hashes_of_one_length(self, texts: pl.Series, size: int) -> Hashes:
+        """The quick way for ids, which are often all equally long."""
+        joined: bytes = texts.str.join("").cast(pl.Binary).item()
+        padded = b"".join((joined, bytes(_WORD_BYTES)))
+        result = np.full(len(texts), self._start(size), dtype=np.uint64)
+        for block in _blocks(len(result)):
+            state = result[block]
+            for position in range(0, size, _WORD_BYTES):
+                words: Hashes = np.ndarray(
+                    state.shape,
+                    dtype="<u8",
+                    buffer=padded,
+                    offset=block.start * size + position,
+                    strides=(size,),
+                )
+                state ^= words & _FIRST_BYTES[min(size - position, _WORD_BYTES)]
+                _mix(state)
+        return result
+
+
+def bin_of(value_hash: int, num_bins: int) -> int:
+    """The bin of one hash, as `bins_of` gives it."""
+    return value_hash * num_bins >> 64
 
 
 def bins_of(hashes: Hashes, num_bins: int) -> NDArray[np.int32]:
@@ -158,6 +193,13 @@ def check_salt(salt: object) -> None:
         )
 
 
+def _absorb_word(result: Hashes, words: Hashes, start: np.uint64) -> None:
+    """Hashes of values of one word each."""
+    for block in _blocks(len(result)):
+        np.bitwise_xor(words[block], start, out=result[block])
+        _mix(result[block])
+
+
 def _absorb(
     state: Hashes, words: Hashes, starts: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> None:
@@ -171,6 +213,13 @@ def _absorb(
         state[left] = _mix(state[left] ^ words[starts[left] + position] & _FIRST_BYTES[used])
         position += _WORD_BYTES
         left = left[sizes[left] > position]
+
+
+def _mixed(state: int) -> int:
+    """The finalizer of SplitMix64 of one number, which is below 2^64."""
+    state = (state ^ state >> 30) * _FACTORS[0] & _MASK_64
+    state = (state ^ state >> 27) * _FACTORS[1] & _MASK_64
+    return state ^ state >> 31
 
 
 def _mix(state: Hashes) -> Hashes:

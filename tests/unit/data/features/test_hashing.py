@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tulle.data.features.hashing import ValueHasher, bins_of
+from tulle.data.features.hashing import ValueHasher, bin_of, bins_of
 from tulle.errors import ConfigError
 
 SALT = bytes(range(16))
@@ -79,6 +79,24 @@ def test_many_values_at_once_hash_as_documented_one_by_one(
 ) -> None:
     expected = [documented_hash(value, column, SALT) for value in values]
     assert hashes_of(values, column=column) == expected
+
+
+@settings(max_examples=40)
+@given(data=st.data(), size=st.integers(0, 40), has_gaps=st.booleans())
+def test_values_of_one_length_hash_as_documented(
+    data: st.DataObject, size: int, has_gaps: bool
+) -> None:
+    text: st.SearchStrategy[str | None] = st.text(alphabet="abc", min_size=size, max_size=size)
+    values = data.draw(st.lists(text | st.none() if has_gaps else text, max_size=12))
+    assert hashes_of(values) == [documented_hash(value, "C1", SALT) for value in values]
+
+
+@settings(max_examples=60)
+@given(value=TEXTS, num_bins=st.integers(2, 2**31 - 1))
+def test_one_value_in_plain_python_hashes_like_many(value: str | None, num_bins: int) -> None:
+    found = ValueHasher(column="C1", salt=SALT).hash_of(value)
+    assert [found] == hashes_of([value])
+    assert bin_of(found, num_bins) == bins_of(np.array([found], np.uint64), num_bins)[0]
 
 
 def test_a_value_hashes_alike_wherever_it_stands() -> None:

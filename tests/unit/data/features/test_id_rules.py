@@ -1,0 +1,137 @@
+import dataclasses
+import math
+import typing
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tulle.data.features.encoder import Encoder, build_encoder
+from tulle.data.features.feature_plan import (
+    DayOfWeekFeature,
+    FeaturePlan,
+    FeatureSettings,
+    HashedFeature,
+    HourFeature,
+    LogFeature,
+    VocabularyFeature,
+)
+from tulle.data.features.hashing import ValueHasher
+from tulle.data.features.id_rules import (
+    CycleRule,
+    HashRule,
+    IntervalRule,
+    VocabularyRule,
+    id_by_encoder,
+    rules_of,
+)
+from tulle.data.features.vocabulary import Vocabularies
+from tulle.data.schema import Kind, Schema
+from tulle.errors import DataError
+
+SALT = bytes(range(16))
+SCHEMA = Schema(
+    label="sale",
+    public=("campaign", "shop", "clicks", "size"),
+    time="second",
+    sensitive=("age",),
+    kinds={
+        "clicks": Kind.INTEGER,
+        "size": Kind.REAL,
+        "age": Kind.INTEGER,
+        "second": Kind.TIMESTAMP,
+    },
+)
+KEPT = ("a", "b", "long" * 40)
+PLAN = FeaturePlan(
+    schema=SCHEMA,
+    features=(
+        HashedFeature(column="campaign", num_bins=50),
+        VocabularyFeature(column="shop", min_count=2),
+        LogFeature(column="clicks"),
+        LogFeature(column="size", num_buckets=5),
+        HourFeature(column="second"),
+        DayOfWeekFeature(column="second"),
+        HashedFeature(column="age", num_bins=50),
+    ),
+    salt=SALT,
+    shared_tables=True,
+)
+
+
+def encoder_of_all_kinds() -> Encoder:
+    hasher = ValueHasher(column="shop", salt=SALT)
+    hashes = np.sort(hasher.hashes(pl.Series(KEPT)))
+    return build_encoder(PLAN, Vocabularies(hashes={"shop": hashes}, salt=SALT))
+
+
+ENCODER = encoder_of_all_kinds()
+RULES = rules_of(ENCODER)
+TEXTS = st.text(max_size=20) | st.sampled_from([*KEPT, "c", "y" * 200]) | st.none()
+WHOLE = st.integers(-(2**62), 2**62) | st.integers(-3, 70) | st.none()
+REAL = st.floats(allow_nan=True, allow_infinity=False) | st.floats(-2, 70) | WHOLE
+VALUES = {
+    "campaign": TEXTS | st.integers(),
+    "shop": TEXTS,
+    "clicks": WHOLE,
+    "size": REAL,
+    "second": WHOLE,
+    "age": WHOLE,
+}
+
+
+def test_every_kind_of_feature_has_a_rule_here() -> None:
+    kinds = {type(feature) for feature in PLAN.features}
+    assert kinds == set(typing.get_args(FeatureSettings))
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_rules_give_the_ids_of_the_encoder(data: st.DataObject) -> None:
+    for number, feature in enumerate(RULES):
+        value = data.draw(VALUES[feature.column])
+        plain = feature.plain_value(value)
+        assert plain is not NotImplemented
+        assert feature.rule.id_of(plain) == id_by_encoder(ENCODER, number, value)
+
+
+def test_edges_of_numbers_are_exact_to_the_last_bit() -> None:
+    for number, feature in enumerate(RULES):
+        if isinstance(feature.rule, IntervalRule):
+            edges = np.array(feature.rule.edges)
+            assert np.all(np.diff(edges) > 0)
+            assert len(edges) >= 5
+            near = [edges, np.nextafter(edges, -math.inf), np.nextafter(edges, math.inf)]
+            values = np.concatenate([*near, [-1e18, 1e18, 0.0, -0.0]])
+            if feature.kind is Kind.INTEGER:
+                values = np.unique(np.floor(values).astype(np.int64))
+            found = [feature.rule.id_of(value) for value in values.tolist()]
+            assert found == ENCODER.ids_of(number, pl.Series(values)).tolist()
+
+
+def test_each_rule_is_of_its_kind() -> None:
+    kinds = [type(feature.rule) for feature in RULES]
+    assert kinds.count(HashRule) == 2
+    assert kinds.count(VocabularyRule) == 1
+    assert kinds.count(IntervalRule) == 2
+    assert kinds.count(CycleRule) == 2
+    assert [feature.role for feature in RULES] == [f.role for f in ENCODER.features]
+
+
+def test_a_value_of_another_type_is_left_to_the_encoder() -> None:
+    by_name = {feature.name: feature for feature in RULES}
+    assert by_name["clicks"].plain_value("5") is NotImplemented
+    assert by_name["campaign"].plain_value(5.0) is NotImplemented
+    assert by_name["second hour"].plain_value("2024-01-01T05:00") is NotImplemented
+    assert id_by_encoder(ENCODER, 2, "5") == by_name["clicks"].rule.id_of(5)
+    with pytest.raises(DataError, match="column 'clicks' holds no whole number"):
+        id_by_encoder(ENCODER, 2, "many")
+
+
+def test_a_rule_that_is_off_by_one_bit_would_be_noticed() -> None:
+    rule = next(feature.rule for feature in RULES if isinstance(feature.rule, IntervalRule))
+    edges = (np.nextafter(rule.edges[0], 9.0), *rule.edges[1:])
+    wrong = dataclasses.replace(rule, edges=edges)
+    assert wrong.id_of(rule.edges[0]) != rule.id_of(rule.edges[0])
