@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         quality,
         report,
         select,
+        serve,
         train,
     )
     from tulle.accounting.budget import Budget
@@ -64,6 +65,7 @@ __all__ = [
     "quality",
     "report",
     "select",
+    "serve",
     "train",
 ]
 

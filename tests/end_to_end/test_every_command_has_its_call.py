@@ -5,7 +5,7 @@ from typing import Any
 
 import typer.main
 
-from end_to_end import test_same_words, test_same_words_data
+from end_to_end import test_same_words, test_same_words_data, test_same_words_serve
 from tulle.cli.main import app
 
 COMPARED = {
@@ -44,6 +44,7 @@ COMPARED = {
     "measure simulate w3c": "test_measure_simulate",
     "measure w3c-conformance": "test_measure_w3c_conformance",
     "plan": "test_plan",
+    "predict": "test_predict",
     "report": "test_report",
     "select bill": "test_select_decide_bill_and_evaluate",
     "select decide": "test_select_decide_bill_and_evaluate",
@@ -53,7 +54,7 @@ COMPARED = {
     "train": "test_train",
 }
 """Commands and the test that holds them beside their call, in one of the files below."""
-FILES = (test_same_words, test_same_words_data)
+FILES = (test_same_words, test_same_words_data, test_same_words_serve)
 ALONE = {
     "account two-phase": "the name that account hybrid had before",
     "demo": "shows other commands one after the other",

@@ -20,6 +20,7 @@ from tulle.cli.explain import EXPLAIN_EPILOG, explain
 from tulle.cli.labels import labels_app
 from tulle.cli.measure import measure_app
 from tulle.cli.options import TrainingCommand, present_name
+from tulle.cli.predict import PREDICT_EPILOG, predict
 from tulle.cli.report import REPORT_EPILOG, report
 from tulle.cli.reproduce import REPRODUCE_EPILOG, reproduce
 from tulle.cli.select import select_app
@@ -55,6 +56,7 @@ app.command(epilog="Example: tulle demo --output demo-run")(demo)
 app.command("plan", cls=TrainingCommand, epilog=PLAN_EPILOG)(plan)
 app.command("train", cls=TrainingCommand, epilog=TRAIN_EPILOG)(train)
 app.command("explain", epilog=EXPLAIN_EPILOG)(explain)
+app.command("predict", epilog=PREDICT_EPILOG)(predict)
 app.command("report", epilog=REPORT_EPILOG)(report)
 app.command("reproduce", epilog=REPRODUCE_EPILOG)(reproduce)
 app.command(epilog=STUDIO_EPILOG)(studio)

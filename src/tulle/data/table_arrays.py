@@ -5,9 +5,11 @@ The same row gets the same ids, label and unit as from a file that
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from tulle.data.features.encoder import Encoder
@@ -104,6 +106,20 @@ def encode_table(
         days=rows.get("days"),
         weights=rows.get("weights"),
     )
+
+
+def encode_row(row: Mapping[str, object], encoder: Encoder) -> TableArrays:
+    """Encodes one row, given as values by column; columns without a feature are not looked at.
+
+    Privacy:
+      Nothing is released: the arrays are as sensitive as the row.
+
+    Raises:
+      DataError: A column is missing, or a value breaks the schema.
+    """
+    columns = dict.fromkeys(feature.column for feature in encoder.plan.features)
+    table = pl.DataFrame({name: [row[name]] for name in columns if name in row})
+    return encode_table(table, encoder, with_label=False)
 
 
 def _place(index: int) -> str:

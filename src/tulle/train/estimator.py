@@ -49,6 +49,7 @@ from tulle.train.methods.catalogue import chosen_method
 from tulle.train.methods.method import Method
 from tulle.train.methods.train_plan import TrainPlan
 from tulle.train.settings.units import UnitLevel, check_unit_word, chosen_level
+from tulle.train.trained_model import TrainedModel
 
 FilePath = str | os.PathLike[str]
 
@@ -131,6 +132,30 @@ class TableEstimator:
         """
         fitted = self._get_fitted()
         return explain_model(fitted.model, fitted.encoder, fitted.card, values=values)
+
+    def predict_one(self, row: Mapping[str, object]) -> float | dict[str, float]:
+        """What is predicted for one row, fast enough to be asked for each request.
+
+        Args:
+          row: Values by column, None where one is missing. The label is not needed, and neither
+            is a column that the model does not look at.
+
+        Returns:
+          The probability of label 1, or the expected value; for classes their probabilities.
+
+        Privacy:
+          A prediction depends on the row's own columns: it is for whoever may see the row.
+
+        Raises:
+          DataError: A column is missing, or a value is none of its column's kind.
+        """
+        return self._get_fitted().predicted_one(row)
+
+    @property
+    def model_(self) -> TrainedModel:
+        """The trained model, with what makes ids of columns."""
+        fitted = self._get_fitted()
+        return fitted.model.with_encoder(fitted.encoder)
 
     def save(self, folder: FilePath) -> None:
         """Writes model, encoder, schema and card into a new folder, which `tulle.load` reads.

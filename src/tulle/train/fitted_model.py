@@ -5,14 +5,19 @@ that nothing can be in it which the guarantee does not cover.
 """
 
 import dataclasses
+import functools
+from collections.abc import Mapping
 from pathlib import Path
 
-from tulle.atomic_files import reporting_disk_errors
 from tulle.data.features.encoder import Encoder
+from tulle.data.table_arrays import encode_row
 from tulle.errors import DataError
-from tulle.runs.card import Card, read_card, write_card
+from tulle.runs.card import Card, read_card
 from tulle.scratch_folders import scratch_folder
+from tulle.train.examples import examples_of
 from tulle.train.fitting import FitResult
+from tulle.train.methods.mosaic.single_rows import SingleRows
+from tulle.train.methods.mosaic.trained_cells import TrainedCells
 from tulle.train.trained_model import TrainedModel
 from tulle.train.training_run import MODEL_FOLDER, load_model
 
@@ -34,7 +39,7 @@ class FittedModel:
     @classmethod
     def of(cls, result: FitResult) -> "FittedModel":
         """What a finished training run has learnt."""
-        encoder = _encoder_of(result.model)
+        encoder = encoder_of(result.model)
         return cls(model=result.model, encoder=encoder, card=result.card, result=result)
 
     @classmethod
@@ -45,22 +50,42 @@ class FittedModel:
           DataError: There is no model in it, or one that takes ids and not columns; a file was
             cut or changed.
         """
-        place = folder / MODEL_FOLDER if (folder / MODEL_FOLDER).is_dir() else folder
-        model = load_model(place)
-        if model.encoder is None:
-            raise DataError(
-                f"{folder.name} has no encoder, so that its model takes ids and no columns; read "
-                "it with tulle.train.load_model(), or train it anew."
-            )
+        model = model_of_folder(folder)
         if not (folder / _CARD).exists():
             raise DataError(
                 f"{folder.name} has no {_CARD}: the run in it is not finished. Go on with it with "
                 "`tulle train --resume`."
             )
-        encoder = _encoder_of(model)
+        encoder = encoder_of(model)
         return cls(
             model=model.with_encoder(encoder), encoder=encoder, card=read_card(folder / _CARD)
         )
+
+    def predicted_one(self, row: Mapping[str, object]) -> float | dict[str, float]:
+        """What the model predicts for one row, given as values by column.
+
+        Privacy:
+          A prediction depends on the row's own columns: it is for whoever may see the row.
+
+        Raises:
+          DataError: A column is missing, or a value is none of its column's kind.
+        """
+        if self._single_rows is not None:
+            return self._single_rows.predicted(row)
+        is_truncated = self.model.is_truncated
+        encoder = self.encoder.of_role("public") if is_truncated else self.encoder
+        examples = examples_of(encode_row(row, encoder))
+        if is_truncated:
+            examples = dataclasses.replace(
+                examples, features=self.model.features, sensitive_features=None
+            )
+        return float(self.model.predict_proba(examples)[0])
+
+    @functools.cached_property
+    def _single_rows(self) -> SingleRows | None:
+        """The way to predict one row fast; None for models of towers, which have no such way."""
+        model = self.model
+        return SingleRows(model.fused, self.encoder) if isinstance(model, TrainedCells) else None
 
     @classmethod
     def of_files(cls, files: dict[str, bytes]) -> "FittedModel":
@@ -81,9 +106,8 @@ class FittedModel:
         Raises:
           RunStateError: The folder exists, or cannot be written.
         """
-        self.model.with_encoder(self.encoder).write(folder, self.model.facts)
-        with reporting_disk_errors(folder / _CARD):
-            write_card(folder, self.card)
+        whole = dataclasses.replace(self.model, encoder=self.encoder, card=self.card)
+        whole.write(folder, self.model.facts)
 
     def to_files(self) -> dict[str, bytes]:
         """The files that `write` writes, by their names.
@@ -96,7 +120,29 @@ class FittedModel:
             return {path.name: path.read_bytes() for path in sorted((folder / _COPY).iterdir())}
 
 
-def _encoder_of(model: TrainedModel) -> Encoder:
+def model_of_folder(folder: Path) -> TrainedModel:
+    """The model in a folder that `FittedModel.write` or a training run wrote, with its encoder.
+
+    Raises:
+      DataError: There is no model in it, or one that takes ids and not columns; a file was cut or
+        changed.
+    """
+    place = folder / MODEL_FOLDER if (folder / MODEL_FOLDER).is_dir() else folder
+    model = load_model(place)
+    if model.encoder is None:
+        raise DataError(
+            f"{folder.name} has no encoder, so that its model takes ids and no columns; read it "
+            "with tulle.train.load_model(), or train it anew."
+        )
+    return model
+
+
+def encoder_of(model: TrainedModel) -> Encoder:
+    """What makes ids of columns for a model.
+
+    Raises:
+      DataError: It has none.
+    """
     encoder = model.encoder
     if encoder is None:
         raise DataError("the model has no encoder, so that it takes ids and no columns.")

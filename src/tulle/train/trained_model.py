@@ -34,6 +34,7 @@ from tulle.train.examples import ExampleSet
 
 if TYPE_CHECKING:
     from tulle.data.features.encoder import Encoder
+    from tulle.runs.card import Card
 
 FORMAT = "tulle model"
 TENSORS_FILE = "model.safetensors"
@@ -67,6 +68,7 @@ def write_model_folder(
     *,
     loader: Path,
     encoder: "Encoder | Path | None" = None,
+    card: "Card | None" = None,
     keep_cut: bool = False,
 ) -> None:
     """Writes the parameters of a model and what they mean into a new folder.
@@ -79,6 +81,7 @@ def write_model_folder(
       loader: Source of load_model.py, which needs nothing of tulle.
       encoder: What makes ids of columns, or the folder that its files lie in; None: nothing is
         kept of it, and the model takes ids alone.
+      card: What is promised; None: it is kept elsewhere.
       keep_cut: Make sure of room before the first byte, and leave what was written under its
         hidden name if the export fails after that.
 
@@ -105,6 +108,11 @@ def write_model_folder(
             stays = True
         shutil.copyfile(loader, staged / _LOADER_FILE)
         _put_encoder(staged, encoder)
+        if card is not None:
+            # Loads the accountant, which a machine that only trains does without.
+            from tulle.runs.card import write_card
+
+            write_card(staged, card)
         _write_parameters(staged, arrays, description)
         put_in_place(staged, folder)
     except OSError as error:
@@ -267,6 +275,8 @@ class TrainedModel(abc.ABC):
     """Plain data that were written with it, such as the fingerprint of its plan."""
     encoder: "Encoder | Path | None" = None
     """What makes ids of columns, or the folder of its files; None: the model takes ids alone."""
+    card: "Card | None" = None
+    """What is promised, if it is to be written with the model."""
 
     @property
     @abc.abstractmethod

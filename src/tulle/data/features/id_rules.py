@@ -136,7 +136,9 @@ class RuledFeature:
             if kind is str:
                 return value
             return str(value) if kind is int else NotImplemented
-        if kind not in _PLAIN_TYPES[self.kind] or not -_MOST < value < _MOST:  # type: ignore[operator]
+        if kind not in _PLAIN_TYPES[self.kind]:
+            return NotImplemented
+        if kind is int and not -_MOST < value < _MOST:  # type: ignore[operator]
             return NotImplemented
         if isinstance(self.rule, IntervalRule | CycleRule):
             return value

@@ -121,6 +121,7 @@ class TrainedTowers(TrainedModel):
             description,
             loader=loader,
             encoder=self.encoder,
+            card=self.card,
             keep_cut=keep_cut,
         )
 

@@ -1,0 +1,64 @@
+"""`tulle predict`: what a model predicts for the rows of a log, as a file."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tulle.cli.options import DATA, OUTPUT, AsJson, Quiet, layout_words, option, taking_options
+from tulle.cli.terminal import print_facts, showing_progress
+
+PREDICT_EPILOG = (
+    "Example: tulle predict model new.csv --output scores.parquet"
+    "\n\nExample: tulle predict runs/monday new.parquet --keep impression_id --output scores.csv"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictOptions:
+    """Which model, which rows, and where their predictions go."""
+
+    model: Annotated[
+        Path, typer.Argument(help="Folder of a model or of a training run.", show_default=False)
+    ]
+    data: Annotated[
+        list[Path], typer.Argument(help="Files of one log, in order.", show_default=False)
+    ]
+    output: Annotated[Path, option(OUTPUT, "New file: .parquet or .csv.")]
+    keep: Annotated[
+        list[str] | None,
+        option(DATA, "Column to keep beside the predictions; may be repeated.", metavar="COLUMN"),
+    ] = None
+    layout: Annotated[
+        str | None,
+        option(DATA, "A public log, where its files have no header.", words=layout_words),
+    ] = None
+    as_json: AsJson = False
+    quiet: Quiet = False
+
+
+@taking_options
+def predict(options: PredictOptions) -> None:
+    """Write what a model predicts for each row of a log. No label is needed.
+
+    Only the columns that the model looks at are read, and those to keep. Files may be of any
+    size. The predictions are as sensitive as the rows.
+    """
+    from tulle.serve import predict as write_predictions
+
+    with showing_progress("predicting", quiet=options.quiet) as report:
+        written = write_predictions(
+            options.model,
+            options.data,
+            output=options.output,
+            keep=options.keep or (),
+            layout=options.layout,
+            watch=report,
+        )
+    facts = {
+        "predictions": str(written.path),
+        "rows": written.num_rows,
+        "columns": ", ".join(written.columns) if not options.as_json else list(written.columns),
+    }
+    print_facts(facts, as_json=options.as_json)
