@@ -142,7 +142,8 @@ def prepare_public(log: Path, source: str, work: Path) -> PreparedDataset:
     """Public features and labels, prepared as method_jobs.py does."""
     from method_jobs import CLICKS_SCHEMA
 
-    from tulle.data.features.feature_plan import FeaturePlan, HashedFeature, LogFeature, hash_all
+    from tulle.data.features.column_features import HashedFeature, LogFeature
+    from tulle.data.features.feature_plan import FeaturePlan, hash_all
     from tulle.data.formats.public import ATTRIBUTION
     from tulle.data.preparation import prepare_log
     from tulle.data.schema import Schema

@@ -33,12 +33,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from job_folders import SPLIT_SHARES
 
 from dataset_archive import pack, unpack
-from tulle.data.features.feature_plan import (
-    FeaturePlan,
-    HashedFeature,
-    LogFeature,
-    hash_all,
-)
+from tulle.data.features.column_features import HashedFeature, LogFeature
+from tulle.data.features.feature_plan import FeaturePlan, hash_all
 from tulle.data.formats.public import ATTRIBUTION, DISPLAY, SEARCH
 from tulle.data.preparation import prepare_log
 from tulle.data.prepared.dataset import PreparedDataset

@@ -34,8 +34,9 @@ from record import PUBLISHED, print_table, versions, write_record
 from tulle.accounting.accountant import pld_epsilon
 from tulle.accounting.budget import Budget
 from tulle.accounting.ledger import Ledger
+from tulle.data.features.column_features import LogFeature, VocabularyFeature
 from tulle.data.features.encoder import Encoder
-from tulle.data.features.feature_plan import FeaturePlan, LogFeature, VocabularyFeature
+from tulle.data.features.feature_plan import FeaturePlan
 from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
 from tulle.data.features.vocabulary import PURPOSE as VOCABULARY
 from tulle.data.formats.public import DISPLAY

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.mechanisms.entropy import release_rng
 from tulle.train.losses import CrossEntropy
 from tulle.train.models.batches import ExampleBatch

@@ -23,14 +23,9 @@ import polars as pl
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from record import PUBLISHED, print_table, versions, write_record
+from tulle.data.features.column_features import HashedFeature, LogFeature, VocabularyFeature
 from tulle.data.features.encoder import build_encoder
-from tulle.data.features.feature_plan import (
-    FeaturePlan,
-    HashedFeature,
-    LogFeature,
-    VocabularyFeature,
-    hash_all,
-)
+from tulle.data.features.feature_plan import FeaturePlan, hash_all
 from tulle.data.features.hashing import ValueHasher
 from tulle.data.features.vocabulary import fit_vocabularies
 from tulle.data.schema import Kind, Schema

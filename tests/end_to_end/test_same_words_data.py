@@ -3,6 +3,7 @@
 See test_same_words.py for the others.
 """
 
+import dataclasses
 import inspect
 import json
 import shutil
@@ -97,6 +98,32 @@ def test_data_prepare(
     command(capsys, *words, *options_of(like), "--num-classes", 3, "--output", tmp_path / "c")
     tested = tulle.data.prepare(data, SCHEMA, like=by_call, num_classes=3, output=tmp_path / "d")
     assert tulle.data.PreparedDataset.open(tmp_path / "c").fingerprint == tested.dataset.fingerprint
+
+
+def test_data_prepare_pays_for_private_quantiles(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    numbers = dataclasses.replace(SCHEMA, kinds={**SCHEMA.kinds, "age": "integer"})
+    roles, data = tmp_path / "numbers.json", folder / "clicks.csv"
+    roles.write_text(json.dumps(numbers.to_dict()), encoding="utf-8")
+    given = {"private_quantiles": ["age"], "vocabulary_epsilon": 4.0, "salt": SALT}
+    for name in ("command", "call"):
+        ledger = tulle.Ledger.create(tmp_path / f"{name}.db")
+        ledger.create_budget(
+            tulle.Budget(name="rows", unit="example", adjacency="replace", epsilon=9.0, delta=1e-3)
+        )
+    words = ["data", "prepare", data, "--schema", roles, "--quiet", *prepare_options(given)]
+    command(capsys, *words, "--ledger", tmp_path / "command.db", "--output", tmp_path / "command")
+    called = tulle.data.prepare(
+        data, roles, **given, ledger=tmp_path / "call.db", output=tmp_path / "call"
+    )
+    by_command = tulle.data.PreparedDataset.open(tmp_path / "command")
+    assert by_command.vocabulary_event == called.dataset.vocabulary_event
+    assert called.dataset.vocabulary_event is not None
+    for name in ("command", "call"):
+        assert len(tulle.Ledger.open(tmp_path / f"{name}.db").spends("rows")) == 1
+    with pytest.raises(tulle.TulleError, match="must name a sensitive column"):
+        tulle.data.prepare(data, roles, private_quantiles=["site"], output=tmp_path / "other")
 
 
 def test_data_prepare_draws_a_salt_and_takes_features(folder: Path, tmp_path: Path) -> None:

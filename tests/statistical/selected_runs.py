@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
 from tulle.train.models.batches import ExampleBatch
 from tulle.train.models.contributions import RowGradient

@@ -11,7 +11,7 @@ from scipy import stats
 
 from statistical import faulty_label_projection as faulty
 from statistical.noise_checks import assert_gaussian
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.privacy.plan import ColumnRoles

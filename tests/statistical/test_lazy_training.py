@@ -18,7 +18,7 @@ from torch import Tensor
 
 from statistical import faulty_lazy_updates as faulty
 from statistical.law_checks import worst_score_between
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.models.batches import ExampleBatch
 from tulle.train.models.tower_model import TowerModel

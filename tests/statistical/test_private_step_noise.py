@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from statistical.noise_checks import assert_gaussian
 from statistical.test_training_noise import STDDEV, assert_independent
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.models.batches import ExampleBatch
 from tulle.train.models.trained_towers import build_model

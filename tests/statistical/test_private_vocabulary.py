@@ -14,7 +14,8 @@ from scipy import stats
 from statistical.noise_checks import assert_discrete
 from tulle.accounting.budget import Budget
 from tulle.accounting.ledger import Ledger
-from tulle.data.features.feature_plan import FeaturePlan, VocabularyFeature
+from tulle.data.features.column_features import VocabularyFeature
+from tulle.data.features.feature_plan import FeaturePlan
 from tulle.data.features.private_vocabulary import PrivateVocabularyConfig, RowCountNoise
 from tulle.data.features.vocabulary import fit_vocabularies
 from tulle.data.schema import Schema

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from statistical.noise_checks import assert_gaussian
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise
 from tulle.train.models.batches import ExampleBatch
 from tulle.train.models.contributions import DenseGradient

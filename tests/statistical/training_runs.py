@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.models.batches import ExampleBatch

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.data.samplers.truncated_poisson import TruncatedPoisson
 from tulle.errors import ConfigError

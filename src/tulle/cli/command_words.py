@@ -128,6 +128,7 @@ _WORDS = (
     ),
     _Words(r"leave out schema and layout", "leave out --schema and --layout"),
     _Words(r"leave out the other feature settings", "leave out the other feature options"),
+    _Words(r"LogFeature and BoundedFeature", "--log and bounds in the schema"),
     _Words(r"LogFeature", "--log"),
     _Words(r"HourFeature", "--hour"),
     _Words(r"DayOfWeekFeature", "--day-of-week"),

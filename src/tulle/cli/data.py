@@ -90,7 +90,20 @@ class PrepareOptions:
         Path | None, typer.Option(help="Ledger to charge for the counts, purpose 'vocabulary'.")
     ] = None
     log: Annotated[
-        list[str] | None, typer.Option(help="Column that becomes buckets of its logarithm.")
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of numbers that becomes buckets of its logarithm, in place of the bins "
+            "that its kind and role would give it.",
+        ),
+    ] = None
+    private_quantiles: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Sensitive column of numbers whose bins are noisy quantiles, paid for by "
+            "--vocabulary-epsilon.",
+        ),
     ] = None
     hour: Annotated[bool, typer.Option("--hour", help="Add the hour of the time.")] = False
     day_of_week: Annotated[
@@ -328,18 +341,25 @@ def _print_description(description: "Description") -> None:
     figures |= {} if rate is None else {"label rate": rate}
     figures |= {f"rows per unit, {name}": f for name, f in description.rows_per_unit.items()}
     lines = [
-        (name, "", _number(figure, 4 if figure is rate else 0), "", _mark(figure))
+        (name, "", "", _number(figure, 4 if figure is rate else 0), "", _mark(figure))
         for name, figure in figures.items()
     ]
-    lines += [("",) * 5, ("column", "role", "distinct", "missing", "release")]
+    lines += [("",) * 6, ("column", "role", "kind", "distinct", "missing", "release")]
     for column in description.columns:
         missing = "" if column.missing_share is None else f"{column.missing_share.value:.1%}"
         distinct = column.num_distinct
-        lines.append((column.name, column.role, _number(distinct), missing, _mark(distinct)))
-    widths = [max(len(line[place]) for line in lines) for place in range(5)]
-    for name, role, value, missing, mark in lines:
-        text = f"{name:<{widths[0]}}  {role:<{widths[1]}}  {value:>{widths[2]}}"
-        typer.echo(f"{text}  {missing:>{widths[3]}}  {mark}".rstrip())
+        words = (column.name, column.role, column.kind)
+        lines.append((*words, _number(distinct), missing, _mark(distinct)))
+    widths = [max(len(line[place]) for line in lines) for place in range(6)]
+    for name, role, kind, value, missing, mark in lines:
+        text = f"{name:<{widths[0]}}  {role:<{widths[1]}}  {kind:<{widths[2]}}"
+        typer.echo(f"{text}  {value:>{widths[3]}}  {missing:>{widths[4]}}  {mark}".rstrip())
+    for column in description.columns:
+        if column.hint:
+            typer.echo(
+                f"\n{column.name} holds {column.hint}, and the schema does not say its kind: "
+                "integer, real or categorical."
+            )
     typer.echo(f"\n{_WARNING}")
 
 

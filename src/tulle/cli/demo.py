@@ -181,7 +181,7 @@ class _Demo:
     def train(self, method: "Method", *, quiet: bool) -> dict[str, Any]:
         """Carries out one run from plan to card, in a folder of its own."""
         import tulle
-        from tulle.data.features.feature_plan import default_features
+        from tulle.data.features.default_features import default_features
         from tulle.data.formats.public import SEARCH
 
         def show(made: "TrainPlan") -> None:

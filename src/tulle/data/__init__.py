@@ -6,7 +6,8 @@ from tulle.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from tulle.data.description import Description
-    from tulle.data.features.feature_plan import FeaturePlan, default_features
+    from tulle.data.features.default_features import default_features
+    from tulle.data.features.feature_plan import FeaturePlan
     from tulle.data.preparation import PrepareResult
     from tulle.data.prepared.dataset import PreparedDataset
     from tulle.data.schema import Kind, Schema

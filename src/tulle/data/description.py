@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tulle.data.number_columns import undeclared_numbers
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.data.source_files import refuse_copies
 from tulle.data.tables.kinds import FLAG_WORDS, label_numbers, typed_columns
@@ -57,6 +58,10 @@ class ColumnDescription:
     missing_share: RawStatistic | None
     """Share of missing values; None in a prepared dataset, where a missing value is an id like
     others."""
+    kind: str = ""
+    """What its values are taken for; empty in a prepared dataset, where all are ids."""
+    hint: str = ""
+    """What is odd about that, if the column looks like numbers and nobody said its kind."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,7 +110,10 @@ def describe_log(log: Log, *, progress: Callable[[int], None] | None = None) -> 
     ]
     others = [tally.name for tally in tallies if tally.role != "label"]
     num_bad_lines = 0
+    hints: dict[str, str] = {}
     for block, start in placed_blocks(log):
+        if not tallies[0].num_rows:
+            hints = undeclared_numbers(block.table, schema)
         num_bad_lines += block.num_bad_lines
         place = block_place(log, block, start, len(block.table))
         table = typed_columns(block.table, schema, place, columns=others)
@@ -113,7 +121,14 @@ def describe_log(log: Log, *, progress: Callable[[int], None] | None = None) -> 
             tally.add(table[tally.name], place)
         if progress is not None:
             progress(tallies[0].num_rows)
-    return _description(tallies, num_bad_lines, is_raw=True)
+    description = _description(tallies, num_bad_lines, is_raw=True)
+    columns = tuple(
+        dataclasses.replace(
+            column, kind=schema.kind(column.name).value, hint=hints.get(column.name, "")
+        )
+        for column in description.columns
+    )
+    return dataclasses.replace(description, columns=columns)
 
 
 def describe_prepared(dataset: PreparedDataset) -> Description:

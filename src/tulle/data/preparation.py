@@ -33,7 +33,7 @@ from tulle.data.source_files import SourceFile, inspect_sources, refuse_copies
 from tulle.data.tables.archives import FileForm, form_by_name
 from tulle.data.tables.kinds import typed_columns
 from tulle.data.tables.layout import Block, Position
-from tulle.data.tables.sources import Log, block_place, placed_blocks
+from tulle.data.tables.sources import Log, LogFiles, block_place, placed_blocks
 from tulle.errors import BudgetExceededError, ConfigError, DataError
 from tulle.privacy.events import event_to_dict
 from tulle.privacy.units import Owner
@@ -278,6 +278,11 @@ def _counted_tables(
     log: Log, plan: FeaturePlan, config: PrepareConfig, *, is_paid: bool
 ) -> Iterator[pl.DataFrame]:
     """The rows to count. If it costs, a row that would be refused later is refused now."""
+    if not is_paid and isinstance(log, LogFiles):
+        learnt = (*plan.vocabularies("public"), *plan.quantiles)
+        counted = {feature.column for feature in learnt} | {plan.schema.unit}
+        columns = tuple(name for name in plan.schema.used if name in counted)
+        log = dataclasses.replace(log, columns=columns)
     for block, start in placed_blocks(log):
         table = _rows_with_unit(block.table, plan.schema, config)
         place = block_place(log, block, start, len(table))
@@ -308,12 +313,13 @@ def _settings(
     plan = features if isinstance(features, FeaturePlan) else features.plan
     form = log.layout.text_form
     noise = None if payment is None else payment.private
+    known = None if noise is None else noise.known_values
     return {
         "layout": {f.name: getattr(form, f.name) for f in dataclasses.fields(form)},
         _PLAN: plan.to_dict(),
         "encoder": None if encoder is None else encoder.fingerprint(),
         "noise of the vocabularies": noise and event_to_dict(noise.event(plan)),
-        "known values": noise and noise.known_values and dict(noise.known_values),
+        "known values": None if known is None else dict(known),
         "treatment of bad lines": log.bad_lines.value,
         "number of classes": config.num_classes,
         "treatment of rows without unit": config.drop_rows_without_unit,

@@ -201,7 +201,7 @@ def count_rows(log: Log, schema: Schema, *, at_most: int | None = None) -> int:
       The number of rows is public under replace. No sensitive value is looked at.
     """
     num_rows = 0
-    for block, _ in _narrow_blocks(log, (_cheapest(schema),)):
+    for block, _ in narrow_blocks(log, (_cheapest(schema),)):
         num_rows += len(block.table)
         if at_most is not None and num_rows >= at_most:
             return at_most
@@ -232,7 +232,7 @@ def count_rows_and_units(
         return count_rows(log, schema), None
     maker = RowArrays(schema=schema, num_classes=_ANY_NUMBER_OF_CLASSES, salt=salt)
     parts = []
-    for block, start in _narrow_blocks(log, (schema.unit,)):
+    for block, start in narrow_blocks(log, (schema.unit,)):
         check_units(block.table, schema)
         place = block_place(log, block, start, len(block.table))
         units = maker.ids(block.table[schema.unit], place, reason="every row needs a unit")
@@ -246,8 +246,13 @@ def _cheapest(schema: Schema) -> str:
     return next(iter((*schema.public, *schema.used)))
 
 
-def _narrow_blocks(log: Log, columns: tuple[str, ...]) -> Iterator[tuple[Block, Position]]:
-    """Blocks of some columns, each with the position before it."""
+def narrow_blocks(log: Log, columns: tuple[str, ...]) -> Iterator[tuple[Block, Position]]:
+    """Blocks that have at least some columns, each with the position before it.
+
+    Args:
+      log: The rows.
+      columns: What is read of files; a log of another form gives all of its columns.
+    """
     start = Position(0, 0, 0, 0)
     if isinstance(log, LogFiles):
         blocks = read_blocks(log.paths, log.layout, bad_lines=log.bad_lines, columns=columns)

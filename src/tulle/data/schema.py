@@ -20,7 +20,7 @@ from typing import Any
 from tulle.atomic_files import stage_text, sync_folder
 from tulle.errors import ConfigError, DataError
 from tulle.privacy.codec import settings_from
-from tulle.privacy.fields import check_choice, did_you_mean, parse_json, parse_toml
+from tulle.privacy.fields import check_choice, check_finite, did_you_mean, parse_json, parse_toml
 from tulle.privacy.plan import ColumnRoles
 
 
@@ -56,6 +56,9 @@ class Schema:
     """Kind of each column that is not categorical, also as its word, e.g. "real"; the label is an
     integer, the time a timestamp and the weight real unless it is said otherwise. Where nothing is
     said, a time that is a small number and may count days as well as seconds is refused."""
+    bounds: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    """Least and largest value to expect in a column of numbers, e.g. {"age": (18, 99)}. They are
+    public and must be known without a look at the data; values beyond them count as the end."""
 
     def __post_init__(self) -> None:
         # Two roles for one column and other mistakes are found by ColumnRoles.
@@ -73,6 +76,31 @@ class Schema:
             given = kind.value if isinstance(kind, Kind) else kind
             kinds[name] = check_choice(f"kind of {name!r}", given, Kind)
         object.__setattr__(self, "kinds", MappingProxyType(kinds))
+        bounds = {name: self._ends(name) for name in sorted(self.bounds)}
+        object.__setattr__(self, "bounds", MappingProxyType(bounds))
+
+    def _ends(self, column: str) -> tuple[float, float]:
+        """The bounds of a column, which must be a public or sensitive one of numbers."""
+        if column not in self.features:
+            raise ConfigError(
+                f"bounds names column {column!r}, which is no public or sensitive one"
+                f"{did_you_mean(column, self.features)}; give it one of these roles."
+            )
+        if self.kind(column) not in (Kind.INTEGER, Kind.REAL):
+            raise ConfigError(
+                f"bounds are given for column {column!r}, which is {self.kind(column).value}; say "
+                'in kinds that it is "integer" or "real".'
+            )
+        ends = tuple(self.bounds[column])
+        if len(ends) != 2:
+            raise ConfigError(f"bounds of column {column!r} must be two numbers, e.g. (18, 99).")
+        low, high = (check_finite(f"bounds of {column!r}", end) for end in ends)
+        if not low < high:
+            raise ConfigError(
+                f"bounds of column {column!r} are {low:g} and {high:g}; the first must be the "
+                "lower one."
+            )
+        return low, high
 
     @property
     def roles(self) -> ColumnRoles:
@@ -112,7 +140,8 @@ class Schema:
         kept = tuple(name for name in self.features if name in columns)
         time = self.time if self.time in columns else None
         kinds = {name: kind for name, kind in self.kinds.items() if name in (*kept, time)}
-        return Schema(label=None, sensitive=kept, time=time, kinds=kinds)
+        bounds = {name: ends for name, ends in self.bounds.items() if name in kept}
+        return Schema(label=None, sensitive=kept, time=time, kinds=kinds, bounds=bounds)
 
     def kind(self, column: str) -> Kind:
         """The kind of a column with a role."""
@@ -135,7 +164,9 @@ class Schema:
     def to_dict(self) -> dict[str, object]:
         """Plain data with every role."""
         kinds = {name: Kind(kind).value for name, kind in self.kinds.items()}
-        return self.roles.to_dict() | {"kinds": kinds}
+        # Left out where there are none, so that a schema is written as it was before it had them.
+        bounds = {name: list(ends) for name, ends in self.bounds.items()}
+        return self.roles.to_dict() | {"kinds": kinds} | ({"bounds": bounds} if bounds else {})
 
     @classmethod
     def from_dict(cls, data: object) -> "Schema":

@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tulle.data.features.encoder import Encoder
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.data.row_arrays import RowArrays, check_units
 from tulle.data.schema import Schema
 from tulle.data.tables.kinds import typed_columns

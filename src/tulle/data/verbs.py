@@ -8,20 +8,23 @@ from pathlib import Path
 
 from tulle.accounting.ledger import Ledger
 from tulle.data.description import Description, describe_log, describe_prepared
-from tulle.data.features.encoder import Encoder
-from tulle.data.features.feature_plan import (
+from tulle.data.features.column_features import (
     PUBLIC_BINS,
     SENSITIVE_BINS,
     DayOfWeekFeature,
-    FeaturePlan,
     FeatureSettings,
-    HashedFeature,
     HourFeature,
     LogFeature,
+    PrivateQuantileFeature,
+    Role,
     VocabularyFeature,
 )
+from tulle.data.features.default_features import features_of_kind
+from tulle.data.features.encoder import Encoder
+from tulle.data.features.feature_plan import FeaturePlan
 from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
 from tulle.data.named_logs import FilePath, SchemaLike, log_as_said, log_of
+from tulle.data.number_columns import check_undeclared_numbers
 from tulle.data.preparation import (
     PrepareConfig,
     PrepareResult,
@@ -31,7 +34,7 @@ from tulle.data.preparation import (
     prepare_log,
 )
 from tulle.data.prepared.dataset import PreparedDataset
-from tulle.data.schema import Schema
+from tulle.data.schema import Kind, Schema
 from tulle.errors import ConfigError, DataError
 from tulle.privacy.units import Unit
 
@@ -96,6 +99,7 @@ def prepare(
     vocabulary_delta: float | None = None,
     ledger: Ledger | FilePath | None = None,
     log: Sequence[str] = (),
+    private_quantiles: Sequence[str] = (),
     hour: bool = False,
     day_of_week: bool = False,
     like: FilePath | None = None,
@@ -122,9 +126,13 @@ def prepare(
       min_count_public: In place of hashing, one id for each public value that has this many rows.
       min_count_sensitive: The same for sensitive values, by noisy numbers of rows.
       vocabulary_epsilon: What the noisy numbers of one row cost together.
-      vocabulary_delta: Probability that a value of one row alone is kept.
+      vocabulary_delta: Probability that a value of one row alone is kept; None for private
+        quantiles alone, which need none.
       ledger: A ledger or its path, which is charged for them with the purpose "vocabulary".
-      log: Columns of numbers that become buckets of their logarithm.
+      log: Columns of numbers that become buckets of their logarithm, in place of the bins that
+        their kind and role would give them.
+      private_quantiles: Sensitive columns of numbers whose bins are noisy quantiles, which are
+        charged with the noisy numbers of rows.
       hour: Whether the hour of the time is a feature.
       day_of_week: Whether the day of the week of the time is a feature.
       like: Folder of a prepared dataset whose ids are used, e.g. for a test set.
@@ -136,9 +144,10 @@ def prepare(
       watch: Function that is told rows done, bytes done and bytes in all.
 
     Privacy:
-      The dataset is raw data: it stays where the log is. Vocabularies of sensitive columns are a
-      release. Unit: one row, replace. Event: that of `result.dataset.vocabulary_event`, charged
-      before noise is drawn, once also if the work is interrupted.
+      The dataset is raw data: it stays where the log is. Vocabularies and quantiles of sensitive
+      columns are a release. Unit: one row, replace. Event: that of
+      `result.dataset.vocabulary_event`, charged before noise is drawn, once also if the work is
+      interrupted.
 
     Raises:
       ConfigError: Roles are missing, settings contradict each other, or data are in memory.
@@ -160,6 +169,7 @@ def prepare(
         min_count_public=min_count_public,
         min_count_sensitive=min_count_sensitive,
         log=tuple(log),
+        private_quantiles=tuple(private_quantiles),
         hour=hour,
         day_of_week=day_of_week,
         salt=_salt_of(salt),
@@ -174,6 +184,8 @@ def prepare(
             raise ConfigError("features says it all; leave out the other feature settings.")
         chosen = features
     else:
+        if not folder.exists():  # which is refused below
+            check_undeclared_numbers(source)
         # What was begun continues with its own salt; a new one would make other ids.
         begun = begun_plan(folder) if resume and salt is None else None
         options = options if begun is None else dataclasses.replace(options, salt=begun.salt)
@@ -185,7 +197,7 @@ def prepare(
         config=PrepareConfig(
             num_classes=num_classes, drop_rows_without_unit=drop_rows_without_unit
         ),
-        payment=_payment(vocabulary_epsilon, vocabulary_delta, ledger),
+        payment=_payment(chosen, vocabulary_epsilon, vocabulary_delta, ledger),
         resume=resume,
         progress=watch,
     )
@@ -205,6 +217,8 @@ class _FeatureOptions:
     """Least noisy number of rows of a sensitive value with an id; None: values are hashed."""
     log: tuple[str, ...] = ()
     """Columns of numbers that become buckets of their logarithm."""
+    private_quantiles: tuple[str, ...] = ()
+    """Sensitive columns of numbers whose bins are noisy quantiles."""
     hour: bool = False
     """Whether the hour of the time is a feature."""
     day_of_week: bool = False
@@ -230,20 +244,25 @@ class _FeatureOptions:
         for column in self.log:
             if column not in schema.features:
                 raise ConfigError(f"log={column!r} must name a public or sensitive column.")
+        for column in self.private_quantiles:
+            if column not in schema.sensitive or column in self.log:
+                raise ConfigError(
+                    f"private_quantiles={column!r} must name a sensitive column that log does not "
+                    "name."
+                )
         return FeaturePlan(
             schema=schema,
             features=(
-                *self._columns(schema.public, "public", PUBLIC_BINS),
+                *self._columns(schema, "public", PUBLIC_BINS),
                 *times,
-                *self._columns(schema.sensitive, "sensitive", SENSITIVE_BINS),
+                *self._columns(schema, "sensitive", SENSITIVE_BINS),
             ),
             salt=self.salt or secrets.token_bytes(16),
             shared_tables=True,
         )
 
-    def _columns(
-        self, columns: tuple[str, ...], role: str, default_bins: int
-    ) -> list[FeatureSettings]:
+    def _columns(self, schema: Schema, role: Role, default_bins: int) -> list[FeatureSettings]:
+        """Features of the columns of a role: kinds decide, but for what these options name."""
         num_bins = getattr(self, f"hash_bins_{role}")
         min_count = getattr(self, f"min_count_{role}")
         if num_bins is not None and min_count is not None:
@@ -251,15 +270,18 @@ class _FeatureOptions:
                 f"hash_bins_{role}={num_bins} and min_count_{role}={min_count} exclude each "
                 "other: values are hashed or have a vocabulary. Give one."
             )
+        bins = default_bins if num_bins is None else num_bins
         made: list[FeatureSettings] = []
-        for column in columns:
+        for column in getattr(schema, role):
             if column in self.log:
                 made.append(LogFeature(column=column))
-            elif min_count is not None:
+            elif column in self.private_quantiles:
+                low, high = schema.bounds.get(column, (None, None))
+                made.append(PrivateQuantileFeature(column=column, low=low, high=high))
+            elif min_count is not None and schema.kind(column) is Kind.CATEGORICAL:
                 made.append(VocabularyFeature(column=column, min_count=min_count))
             else:
-                bins = default_bins if num_bins is None else num_bins
-                made.append(HashedFeature(column=column, num_bins=bins))
+                made += features_of_kind(schema, column, {role: bins})
         return made
 
 
@@ -289,14 +311,25 @@ def _encoder_of(folder: Path, *, is_alone: bool) -> Encoder:
 
 
 def _payment(
-    epsilon: float | None, delta: float | None, ledger: Ledger | FilePath | None
+    features: FeaturePlan | Encoder,
+    epsilon: float | None,
+    delta: float | None,
+    ledger: Ledger | FilePath | None,
 ) -> VocabularyPayment | None:
     if epsilon is None and delta is None and ledger is None:
         return None
-    if epsilon is None or delta is None or ledger is None:
+    # Buckets of numbers are known to everybody, so that none of them can betray its only row.
+    is_known = isinstance(features, FeaturePlan) and not features.vocabularies("sensitive")
+    if epsilon is None or ledger is None or (delta is None and not is_known):
         raise ConfigError(
-            "vocabulary_epsilon, vocabulary_delta and ledger belong together; give all three."
+            "vocabulary_epsilon, vocabulary_delta and ledger belong together; give all three. "
+            "Private quantiles alone need no vocabulary_delta."
         )
-    private = PrivateVocabularyConfig(unit=Unit.example(), epsilon=epsilon, delta=delta)
+    private = PrivateVocabularyConfig(
+        unit=Unit.example(),
+        epsilon=epsilon,
+        delta=delta or 0.0,
+        known_values=None if delta else {},
+    )
     opened = ledger if isinstance(ledger, Ledger) else Ledger.open(Path(ledger))
     return VocabularyPayment(private=private, ledger=opened)

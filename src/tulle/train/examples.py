@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tulle.data.contribution import draw_rows_with_replacement, keep_first_rows, keep_random_rows
-from tulle.data.prepared.dataset import PreparedDataset, PreparedFeature
+from tulle.data.prepared.dataset import PreparedDataset
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.errors import DataError
 from tulle.mechanisms.noisy_reports import BinaryChannel
 from tulle.privacy.events import Event

@@ -26,7 +26,8 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save_file
 
 from tulle.atomic_files import check_room, sync_folder
-from tulle.data.prepared.dataset import PreparedDataset, PreparedFeature, hash_file
+from tulle.data.prepared.dataset import PreparedDataset, hash_file
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.privacy.fields import check_fields, parse_json
 from tulle.quality.metrics import QualityMetrics, evaluate_predictions

@@ -427,17 +427,20 @@ def _opened(choice: DataChoice) -> _Log:
 
 
 def _features(log: "Log", choice: DataChoice, *, salt: bytes) -> "FeaturePlan":
-    from tulle.data.features.feature_plan import ROWS_FOR_ALL_BINS, default_features
+    from tulle.data.features.default_features import ROWS_FOR_ALL_BINS, default_features
+    from tulle.data.number_columns import check_undeclared_numbers
     from tulle.data.row_arrays import count_rows
 
     schema, features = log.layout.schema, choice.features
     if features is None:
         num_rows = count_rows(log, schema, at_most=ROWS_FOR_ALL_BINS)
+        check_undeclared_numbers(log)
         features = default_features(schema, num_rows=num_rows, salt=salt)
-    if sensitive := features.vocabularies("sensitive"):
+    if sensitive := features.paid_columns():
         raise ConfigError(
-            f"column {sensitive[0].column!r} is sensitive and counting its values for a vocabulary "
-            "costs privacy; hash it with HashedFeature, or prepare the data with a "
+            f"column {sensitive[0]!r} is sensitive and counting its values for a vocabulary or "
+            "for quantiles costs privacy; use a feature that costs nothing (HashedFeature, or "
+            "LogFeature or BoundedFeature for numbers), or prepare the data with a "
             "VocabularyPayment, which charges a ledger, and train on the prepared dataset."
         )
     if choice.public_only and features.of_role("public"):
@@ -449,11 +452,19 @@ def _features(log: "Log", choice: DataChoice, *, salt: bytes) -> "FeaturePlan":
 def _encoder_of(log: "Log", features: "FeaturePlan") -> "Encoder":
     from tulle.data.features.encoder import build_encoder
     from tulle.data.features.vocabulary import fit_vocabularies
+    from tulle.data.row_arrays import narrow_blocks
 
-    if not features.vocabularies("public"):
+    counted = {
+        feature.column for feature in (*features.vocabularies("public"), *features.quantiles)
+    }
+    if not counted:
         return build_encoder(features)
     return build_encoder(
-        features, fit_vocabularies(lambda: (block.table for block in log.blocks()), features)
+        features,
+        fit_vocabularies(
+            lambda: (block.table for block, _ in narrow_blocks(log, tuple(sorted(counted)))),
+            features,
+        ),
     )
 
 

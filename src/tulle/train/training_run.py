@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tulle.atomic_files import reporting_disk_errors
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.privacy.fields import check_list
 from tulle.privacy.units import Adjacency

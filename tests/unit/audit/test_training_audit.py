@@ -14,7 +14,7 @@ from scipy import stats
 from tulle.accounting.event_rules import with_noise_scaled
 from tulle.audit.one_run import OneRunResult, audit_canaries
 from tulle.audit.training_audit import TrainingAudit, audit_training, plant_label_canaries
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.data.schema import Schema
 from tulle.errors import ConfigError, DataError
 from tulle.mechanisms.entropy import SeededNoise

@@ -66,7 +66,9 @@ def test_prepare_prints_what_it_made(folder: Path, capsys: pytest.CaptureFixture
         "rows_resumed": 0,
         "fingerprint": dataset.fingerprint,
     }
-    assert [feature.num_ids for feature in dataset.features] == [100_000, 100_000, 50_000, 50_000]
+    # Hashed values, and behind them the bins of one public number and the id of its missing values.
+    num_bins = dataset.features[1].num_bins
+    assert [f.num_ids for f in dataset.features] == [*[100_001 + num_bins] * 2, 50_000, 50_000]
 
 
 def test_results_go_to_stdout_and_nothing_else(
@@ -217,8 +219,8 @@ def test_describe_marks_what_must_not_be_released(capsys: pytest.CaptureFixture[
     assert table["rows"][-1] == "yes"
     assert table["label rate"][-2:] == ["0.3333", "never"]
     assert table["rows per unit, most"][-2:] == ["3", "never"]
-    assert table["site"] == ["site", "public", "7", "0.0%", "yes"]
-    assert table["age"] == ["age", "sensitive", "72", "20.0%", "never"]
+    assert table["site"] == ["site", "public", "categorical", "7", "0.0%", "yes"]
+    assert table["age"] == ["age", "sensitive", "categorical", "72", "20.0%", "never"]
     assert shown.splitlines()[-1].startswith("Release 'never': an exact statistic")
 
 

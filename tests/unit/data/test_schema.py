@@ -179,3 +179,35 @@ def test_writing_to_the_wrong_place_says_so(tmp_path: Path) -> None:
         write_schema(tmp_path / "no" / "schema.json", SCHEMA)
     with pytest.raises(ConfigError, match=r"name it schema\.json"):
         write_schema(tmp_path / "schema.toml", SCHEMA)
+
+
+def test_bounds_come_back_and_follow_their_columns() -> None:
+    schema = Schema.from_dict(FULL | {"bounds": {"age": [18, 99]}})
+    assert schema.bounds == {"age": (18.0, 99.0)}
+    assert Schema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
+    assert schema.to_read(["age"]).bounds == schema.bounds
+    assert schema.to_read(["hour"]).bounds == {}
+
+
+def test_bounds_are_read_from_toml(tmp_path: Path) -> None:
+    path = tmp_path / "schema.toml"
+    path.write_text(
+        'label = "y"\nsensitive = ["age"]\n[kinds]\nage = "integer"\n[bounds]\nage = [18, 99]\n',
+        encoding="utf-8",
+    )
+    assert read_schema(path).bounds == {"age": (18.0, 99.0)}
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ({"aged": [18, 99]}, "did you mean 'age'"),
+        ({"campaign": [0, 1]}, "which is categorical"),
+        ({"age": [99, 18]}, "first must be the lower"),
+        ({"age": [18]}, "must have 2 items"),
+        ({"user_id": [0, 1]}, "no public or sensitive"),
+    ],
+)
+def test_bounds_without_meaning_are_refused(bounds: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Schema.from_dict(FULL | {"bounds": bounds})

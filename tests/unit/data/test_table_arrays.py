@@ -9,15 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from tulle.data.features.encoder import Encoder, build_encoder
-from tulle.data.features.feature_plan import (
+from tulle.data.features.column_features import (
     DayOfWeekFeature,
-    FeaturePlan,
     HashedFeature,
     HourFeature,
     LogFeature,
     VocabularyFeature,
 )
+from tulle.data.features.encoder import Encoder, build_encoder
+from tulle.data.features.feature_plan import FeaturePlan
 from tulle.data.features.vocabulary import fit_vocabularies
 from tulle.data.preparation import prepare_log
 from tulle.data.prepared.dataset import PreparedDataset

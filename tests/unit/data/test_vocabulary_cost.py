@@ -6,8 +6,9 @@ import pytest
 
 from tulle.accounting.budget import Budget
 from tulle.accounting.ledger import Ledger
+from tulle.data.features.column_features import HashedFeature, VocabularyFeature
 from tulle.data.features.encoder import Encoder
-from tulle.data.features.feature_plan import FeaturePlan, HashedFeature, VocabularyFeature
+from tulle.data.features.feature_plan import FeaturePlan
 from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
 from tulle.data.preparation import PrepareResult, VocabularyPayment, prepare_log
 from tulle.data.prepared.dataset import PreparedDataset

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 
 ALONE = """
 import importlib.abc, json, sys

@@ -8,7 +8,8 @@ import numpy as np
 
 from tulle.accounting.budget import Budget
 from tulle.accounting.ledger import Ledger
-from tulle.data.prepared.dataset import Contents, PreparedDataset, PreparedFeature
+from tulle.data.prepared.dataset import Contents, PreparedDataset
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.data.prepared.writer import DatasetWriter, hold_partial
 from tulle.data.schema import Schema
 from tulle.privacy.units import Adjacency, Unit

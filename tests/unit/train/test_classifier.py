@@ -16,12 +16,8 @@ import pytest
 import tulle
 from tulle.accounting.budget import Budget
 from tulle.accounting.ledger import Ledger
-from tulle.data.features.feature_plan import (
-    FeaturePlan,
-    HashedFeature,
-    VocabularyFeature,
-    hash_all,
-)
+from tulle.data.features.column_features import HashedFeature, VocabularyFeature
+from tulle.data.features.feature_plan import FeaturePlan, hash_all
 from tulle.data.formats.public import SEARCH
 from tulle.data.schema import Schema
 from tulle.errors import ConfigError, DataError, RunStateError

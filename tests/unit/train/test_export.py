@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.train.methods.mosaic.cell_model import description_fingerprint
 from tulle.train.models import exported_model

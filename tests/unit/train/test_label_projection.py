@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tulle.accounting.accountant import pld_epsilon, verify_plan
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.errors import ConfigError, DataError, RunInterruptedError
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.privacy.events import (

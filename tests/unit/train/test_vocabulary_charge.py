@@ -9,8 +9,9 @@ from tulle.accounting.accountant import pld_epsilon
 from tulle.accounting.budget import Budget
 from tulle.accounting.ledger import Ledger
 from tulle.accounting.refusal import SpendRefusedError
+from tulle.data.features.column_features import HashedFeature, VocabularyFeature
 from tulle.data.features.encoder import Encoder
-from tulle.data.features.feature_plan import FeaturePlan, HashedFeature, VocabularyFeature
+from tulle.data.features.feature_plan import FeaturePlan
 from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
 from tulle.data.preparation import VocabularyPayment, prepare_log
 from tulle.data.prepared.dataset import PreparedDataset

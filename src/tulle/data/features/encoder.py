@@ -17,20 +17,33 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tulle.data.features import encoder_file
-from tulle.data.features.feature_plan import (
+from tulle.data.features.column_features import (
+    BooleanFeature,
+    BoundedFeature,
     DayOfWeekFeature,
-    FeaturePlan,
     FeatureSettings,
     HashedFeature,
     HourFeature,
     LogFeature,
+    PrivateQuantileFeature,
+    QuantileFeature,
     Role,
     VocabularyFeature,
 )
+from tulle.data.features.feature_plan import FeaturePlan
 from tulle.data.features.hashing import Hashes, ValueHasher, bins_of
-from tulle.data.features.transforms import Ids, days_of_week, hours_of_day, log_buckets
+from tulle.data.features.transforms import (
+    Ids,
+    bins_between,
+    days_of_week,
+    days_of_week_of_days,
+    even_bins,
+    hours_of_day,
+    log_buckets,
+    truth_ids,
+)
 from tulle.data.features.vocabulary import Vocabularies
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.data.schema import Kind
 from tulle.data.tables.kinds import as_numbers, as_text
 from tulle.errors import ConfigError, DataError
@@ -89,7 +102,7 @@ def place_features(plan: FeaturePlan, num_kept: Mapping[str, int]) -> tuple[Plac
 
     Args:
       plan: The features.
-      num_kept: Size of each vocabulary, by column.
+      num_kept: Size of each vocabulary, and number of bins between learnt edges, by column.
     """
     placed: list[PlacedFeature] = []
     roles: tuple[Role, ...] = ("public", "sensitive")
@@ -124,7 +137,7 @@ def _place_in_table(
     return [
         PlacedFeature(
             settings=feature,
-            feature=PreparedFeature(name=feature.name, role=role, num_ids=next_id, table=table),
+            feature=_prepared(feature, role, table, next_id, first_ids[feature.name], num_kept),
             first_id=first_ids[feature.name],
             unknown_id=unknown_id,
         )
@@ -132,10 +145,31 @@ def _place_in_table(
     ]
 
 
+def _prepared(
+    feature: FeatureSettings,
+    role: Role,
+    table: str,
+    num_ids: int,
+    first_id: int,
+    num_kept: Mapping[str, int],
+) -> PreparedFeature:
+    """A feature as datasets know it, with the place of its bins if they lie in order."""
+    plain = PreparedFeature(name=feature.name, role=role, num_ids=num_ids, table=table)
+    if not feature.order:
+        return plain
+    return dataclasses.replace(
+        plain,
+        order=feature.order,
+        first_bin=first_id,
+        num_bins=_num_own_ids(feature, num_kept) - feature.num_apart,
+        num_apart=feature.num_apart,
+    )
+
+
 def _num_own_ids(feature: FeatureSettings, num_kept: Mapping[str, int]) -> int:
     if isinstance(feature, HashedFeature):
         return feature.num_bins
-    if isinstance(feature, VocabularyFeature):
+    if isinstance(feature, VocabularyFeature | QuantileFeature | PrivateQuantileFeature):
         return num_kept[feature.column] + 1
     return feature.num_ids
 
@@ -154,7 +188,7 @@ class Encoder:
         vocabularies.check_plan(plan)
         self.plan = plan
         self.vocabularies = vocabularies
-        placed = place_features(plan, vocabularies.num_kept)
+        placed = place_features(plan, vocabularies.num_learnt)
         self.features: tuple[PreparedFeature, ...] = tuple(place.feature for place in placed)
         """What the columns of the ids are, as datasets and models know them, public ones first."""
         self.placed = placed
@@ -207,11 +241,9 @@ class Encoder:
     def of_role(self, role: Role) -> "Encoder":
         """The encoder of the features of one role alone; they keep their ids."""
         features = self.plan.of_role(role)
-        kept = {feature.column for feature in features}
-        hashes = {name: part for name, part in self.vocabularies.hashes.items() if name in kept}
         return Encoder(
             dataclasses.replace(self.plan, features=features),
-            dataclasses.replace(self.vocabularies, hashes=hashes),
+            self.vocabularies.of_columns({feature.column for feature in features}),
         )
 
     def fingerprint(self) -> str:
@@ -220,6 +252,9 @@ class Encoder:
         for column, hashes in sorted(self.vocabularies.hashes.items()):
             digest.update(f"\n{column}\n{len(hashes)}\n".encode())
             digest.update(hashes.astype("<u8").tobytes())
+        for column, edges in sorted(self.vocabularies.edges.items()):
+            digest.update(f"\nedges of {column}\n{len(edges)}\n".encode())
+            digest.update(edges.astype("<f8").tobytes())
         if self.vocabulary_event is not None:
             digest.update(f"\n{event_to_json(self.vocabulary_event)}\n".encode())
         return digest.hexdigest()
@@ -248,7 +283,8 @@ def build_encoder(plan: FeaturePlan, vocabularies: Vocabularies | None = None) -
 
     Args:
       plan: The features.
-      vocabularies: Result of `fit_vocabularies`; None if the plan has no vocabulary feature.
+      vocabularies: Result of `fit_vocabularies`; None if the plan has no vocabulary and no
+        quantiles.
     """
     return Encoder(plan, vocabularies or Vocabularies(hashes={}, salt=plan.salt))
 
@@ -262,13 +298,29 @@ def _column_encoder(place: PlacedFeature, encoder: Encoder) -> _EncodeColumn:
     if isinstance(settings, VocabularyFeature):
         lookup = ValueLookup(encoder.vocabularies.hashes[settings.column])
         return functools.partial(_vocabulary_ids, kind, hasher, lookup, place)
-    return functools.partial(_number_ids, kind, _number_transform(settings), place.first_id)
+    if isinstance(settings, QuantileFeature | PrivateQuantileFeature):
+        edges = encoder.vocabularies.edges[settings.column]
+        transform: _EncodeColumn = functools.partial(bins_between, edges=edges)
+    else:
+        transform = _number_transform(settings, kind)
+    return functools.partial(_number_ids, kind, transform, place.first_id)
 
 
-def _number_transform(settings: LogFeature | HourFeature | DayOfWeekFeature) -> _EncodeColumn:
+def _number_transform(
+    settings: LogFeature | BoundedFeature | BooleanFeature | HourFeature | DayOfWeekFeature,
+    kind: Kind,
+) -> _EncodeColumn:
     if isinstance(settings, LogFeature):
         return functools.partial(log_buckets, num_buckets=settings.num_buckets)
-    return hours_of_day if isinstance(settings, HourFeature) else days_of_week
+    if isinstance(settings, BoundedFeature):
+        return functools.partial(
+            even_bins, low=settings.low, high=settings.high, num_bins=settings.num_bins
+        )
+    if isinstance(settings, BooleanFeature):
+        return truth_ids
+    if isinstance(settings, HourFeature):
+        return hours_of_day
+    return days_of_week_of_days if kind is Kind.INTEGER else days_of_week
 
 
 def _hashed_ids(kind: Kind, hasher: ValueHasher, num_bins: int, values: pl.Series) -> Ids:

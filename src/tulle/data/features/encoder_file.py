@@ -1,5 +1,6 @@
-"""An encoder on disk: encoder.json with the settings, vocabularies.npz with sorted hashes.
+"""An encoder on disk: encoder.json with the settings, vocabularies.npz with what was learnt.
 
+The latter holds sorted hashes of kept values and edges of bins.
 Both are plain data (no pickle). The JSON is written last and names the
 fingerprint of both, so half an encoder or a mix of two is never read.
 """
@@ -10,8 +11,10 @@ import os
 import secrets
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tulle.atomic_files import stage_text, sync_folder
 from tulle.data.features.feature_plan import FeaturePlan
@@ -51,10 +54,12 @@ def write_encoder_files(
     }
     buffer = io.BytesIO()
     # Numbered, because a column may have any name and a file in an archive may not.
-    arrays = {
+    arrays: dict[str, NDArray[Any]] = {
         f"vocabulary_{number}": vocabularies.hashes[column].astype("<u8")
         for number, column in enumerate(columns)
     }
+    for number, column in enumerate(sorted(vocabularies.edges)):
+        arrays[f"edges_{number}"] = vocabularies.edges[column].astype("<f8")
     np.savez(buffer, allow_pickle=False, **arrays)
     _write_whole(folder / VOCABULARY_FILE, buffer.getvalue())
     staged = stage_text(
@@ -84,19 +89,27 @@ def read_encoder_files(folder: Path) -> tuple[FeaturePlan, Vocabularies, str]:
     columns = check_list("vocabulary_columns", fields["vocabulary_columns"])
     event = fields["vocabulary_event"]
     vocabularies = Vocabularies(
-        hashes=_read_hashes(folder / VOCABULARY_FILE, columns),
+        hashes=_read_arrays(folder / VOCABULARY_FILE, "vocabulary", columns, np.uint64),
+        edges=_read_arrays(folder / VOCABULARY_FILE, "edges", _binned(plan), np.float64),
         salt=plan.salt,
         event=None if event is None else event_from_dict(event),
     )
     return plan, vocabularies, check_text("fingerprint", fields["fingerprint"])
 
 
-def _read_hashes(path: Path, columns: list[str]) -> dict[str, np.ndarray]:
+def _binned(plan: FeaturePlan) -> list[str]:
+    """Columns whose bins have learnt edges, in the order of their arrays."""
+    return sorted(feature.column for feature in (*plan.quantiles, *plan.private_quantiles))
+
+
+def _read_arrays(
+    path: Path, name: str, columns: list[str], dtype: type[np.generic]
+) -> dict[str, NDArray[Any]]:
     try:
         # From memory: numpy leaves a damaged file open.
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
             return {
-                column: arrays[f"vocabulary_{number}"].astype(np.uint64)
+                column: arrays[f"{name}_{number}"].astype(dtype)
                 for number, column in enumerate(columns)
             }
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:

@@ -9,125 +9,38 @@ hybrid paper's).
 import dataclasses
 import secrets
 import typing
-from typing import ClassVar, Literal
 
-from tulle.data.features.hashing import check_num_bins, check_salt
-from tulle.data.features.transforms import DAYS_PER_WEEK, HOURS_PER_DAY, num_log_ids
-from tulle.data.prepared.dataset import check_whole
+from tulle.data.features.column_features import (
+    PUBLIC_BINS,
+    SENSITIVE_BINS,
+    BooleanFeature,
+    BoundedFeature,
+    DayOfWeekFeature,
+    FeatureSettings,
+    HashedFeature,
+    HourFeature,
+    LogFeature,
+    PrivateQuantileFeature,
+    QuantileFeature,
+    Role,
+    VocabularyFeature,
+)
+from tulle.data.features.hashing import check_salt
 from tulle.data.schema import Kind, Schema
 from tulle.errors import ConfigError
 from tulle.privacy.codec import plain_data, settings_from
-from tulle.privacy.fields import canonical_json, check_fields, check_list, check_text, did_you_mean
+from tulle.privacy.fields import canonical_json, check_fields, check_list, did_you_mean
 
-Role = Literal["public", "sensitive"]
-
-_MOST_LOG_BUCKETS = 64
-"""Base-2 logarithms of 64-bit integers fall into 64 buckets; larger floats share the last one."""
-PUBLIC_BINS, SENSITIVE_BINS = 100_000, 50_000
-"""Number of ids of the public and of the sensitive table, unless somebody says otherwise."""
-_FEWEST_PUBLIC_BINS, _FEWEST_SENSITIVE_BINS = 500, 250
-"""However few the rows are, a table keeps so many ids: smaller ones would mix up common values."""
-ROWS_FOR_ALL_BINS = 2 * PUBLIC_BINS
-"""Number of rows from which on tables of default features grow no more."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _OfOneColumn:
-    """What all features share: the column whose values they turn into ids."""
-
-    column: str
-
-    def __post_init__(self) -> None:
-        check_text("column", self.column)
-
-    @property
-    def name(self) -> str:
-        """What the feature is called: its column, if that has no other feature."""
-        return self.column
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class HashedFeature(_OfOneColumn):
-    """Each value falls into one of a fixed number of bins. Missing is a value of its own."""
-
-    kind: ClassVar[str] = "hashed"
-
-    num_bins: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_num_bins(self.num_bins)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class VocabularyFeature(_OfOneColumn):
-    """Frequent values have an id each, all others share the out-of-vocabulary id.
-
-    Missing has an id of its own, whether frequent or not.
-    """
-
-    kind: ClassVar[str] = "vocabulary"
-
-    min_count: int
-    """Least number of rows with a value that is kept: exact for a public column, noisy for
-    a sensitive one, where noise can force a higher one."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole("min_count", self.min_count, 1, 2**62)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LogFeature(_OfOneColumn):
-    """The bucket floor(log2(1 + x)) of a number; negative and missing have an id each."""
-
-    kind: ClassVar[str] = "log"
-
-    num_buckets: int = 32
-    """The last bucket holds all that lies above it."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole("num_buckets", self.num_buckets, 1, _MOST_LOG_BUCKETS)
-
-    @property
-    def num_ids(self) -> int:
-        """Buckets, negative and missing."""
-        return num_log_ids(self.num_buckets)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class HourFeature(_OfOneColumn):
-    """The hour of the day of a time in seconds, UTC; missing has an id of its own."""
-
-    kind: ClassVar[str] = "hour"
-    num_ids: ClassVar[int] = HOURS_PER_DAY + 1
-
-    @property
-    def name(self) -> str:
-        """What the feature is called."""
-        return f"{self.column} hour"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DayOfWeekFeature(_OfOneColumn):
-    """The day of the week of a time in seconds, UTC; missing has an id of its own."""
-
-    kind: ClassVar[str] = "day of week"
-    num_ids: ClassVar[int] = DAYS_PER_WEEK + 1
-
-    @property
-    def name(self) -> str:
-        """What the feature is called."""
-        return f"{self.column} day of week"
-
-
-FeatureSettings = HashedFeature | VocabularyFeature | LogFeature | HourFeature | DayOfWeekFeature
-
+_NUMBERS = (Kind.INTEGER, Kind.REAL)
 _NEEDED_KINDS: dict[type[FeatureSettings], tuple[Kind, ...]] = {
-    LogFeature: (Kind.INTEGER, Kind.REAL),
+    LogFeature: _NUMBERS,
+    QuantileFeature: _NUMBERS,
+    PrivateQuantileFeature: _NUMBERS,
+    BoundedFeature: _NUMBERS,
+    BooleanFeature: (Kind.BOOLEAN,),
     HourFeature: (Kind.TIMESTAMP,),
-    DayOfWeekFeature: (Kind.TIMESTAMP,),
+    # A whole number counts days, as in a column of role time.
+    DayOfWeekFeature: (Kind.TIMESTAMP, Kind.INTEGER),
 }
 
 
@@ -170,6 +83,21 @@ class FeaturePlan:
     def vocabularies(self, role: Role) -> tuple[VocabularyFeature, ...]:
         """The vocabulary features of one role, in order."""
         return tuple(f for f in self.of_role(role) if isinstance(f, VocabularyFeature))
+
+    @property
+    def quantiles(self) -> tuple[QuantileFeature, ...]:
+        """The features whose edges are exact quantiles of public columns, in order."""
+        return tuple(f for f in self.features if isinstance(f, QuantileFeature))
+
+    @property
+    def private_quantiles(self) -> tuple[PrivateQuantileFeature, ...]:
+        """The features whose edges are noisy quantiles of sensitive columns, in order."""
+        return tuple(f for f in self.features if isinstance(f, PrivateQuantileFeature))
+
+    def paid_columns(self) -> tuple[str, ...]:
+        """Sensitive columns whose values are counted with noise, at a cost of privacy."""
+        counted = (*self.vocabularies("sensitive"), *self.private_quantiles)
+        return tuple(feature.column for feature in counted)
 
     def to_dict(self) -> dict[str, object]:
         """Plain data; the salt in hexadecimal."""
@@ -225,6 +153,17 @@ class FeaturePlan:
                 f"{type(feature).__name__} needs column {feature.column!r} to be {words}, not "
                 f"{kind.value}; set its kind in the schema, or use HashedFeature."
             )
+        if isinstance(feature, QuantileFeature) and self.role(feature) == "sensitive":
+            raise ConfigError(
+                f"QuantileFeature of column {feature.column!r} would publish exact quantiles of a "
+                "sensitive column. Use BoundedFeature with bounds that everybody knows, "
+                "LogFeature, or PrivateQuantileFeature, which a ledger is charged for."
+            )
+        if isinstance(feature, PrivateQuantileFeature) and self.role(feature) == "public":
+            raise ConfigError(
+                f"PrivateQuantileFeature of column {feature.column!r} would pay for a public "
+                "column; use QuantileFeature, which is exact and costs nothing."
+            )
 
     def _check_shared_bins(self) -> None:
         for role in ("public", "sensitive"):
@@ -235,42 +174,6 @@ class FeaturePlan:
                     f"num_bins differ ({hashed[0].name!r}: {hashed[0].num_bins}); give all the "
                     "same number or set shared_tables=False."
                 )
-
-
-def default_features(schema: Schema, *, num_rows: int, salt: bytes) -> FeaturePlan:
-    """The features of a log about which nothing was said but the roles and kinds of its columns.
-
-    Numbers become buckets of their logarithm, times the hour and the day of the week, and all
-    other values are hashed into one table a role, which is smaller where rows are few.
-
-    Args:
-      schema: Roles and kinds of the columns.
-      num_rows: Number of rows, or any number from `ROWS_FOR_ALL_BINS` on if there are more.
-      salt: Salt of the hashes.
-    """
-    bins = {
-        "public": min(PUBLIC_BINS, max(_FEWEST_PUBLIC_BINS, num_rows // 2)),
-        "sensitive": min(SENSITIVE_BINS, max(_FEWEST_SENSITIVE_BINS, num_rows // 4)),
-    }
-
-    def feature(column: str, role: str) -> FeatureSettings:
-        if schema.kind(column) in (Kind.INTEGER, Kind.REAL):
-            return LogFeature(column=column)
-        return HashedFeature(column=column, num_bins=bins[role])
-
-    times: tuple[FeatureSettings, ...] = ()
-    if schema.time is not None and schema.kind(schema.time) is Kind.TIMESTAMP:
-        times = (HourFeature(column=schema.time), DayOfWeekFeature(column=schema.time))
-    return FeaturePlan(
-        schema=schema,
-        features=(
-            *(feature(column, "public") for column in schema.public),
-            *times,
-            *(feature(column, "sensitive") for column in schema.sensitive),
-        ),
-        salt=salt,
-        shared_tables=True,
-    )
 
 
 def hash_all(

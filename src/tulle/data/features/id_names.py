@@ -6,6 +6,7 @@ row. Several values may fall into one bin, which then has several names.
 """
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,14 +15,17 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tulle.data.features.encoder import Encoder, PlacedFeature, place_features
-from tulle.data.features.feature_plan import (
+from tulle.data.features.column_features import (
+    BooleanFeature,
+    BoundedFeature,
     DayOfWeekFeature,
-    FeatureSettings,
     HashedFeature,
     HourFeature,
     LogFeature,
+    PrivateQuantileFeature,
+    QuantileFeature,
 )
+from tulle.data.features.encoder import Encoder, PlacedFeature, place_features
 from tulle.data.schema import Kind
 from tulle.data.tables.kinds import as_text, typed_columns
 from tulle.data.tables.rows import column_names, read_row_tables
@@ -84,7 +88,7 @@ def names_of_ids(encoder: Encoder, values: object = None) -> tuple[IdNames, ...]
       DataError: The table is none, has no column of a feature, or looks like a log.
     """
     found = {} if values is None else _values_by_column(encoder, values)
-    placed = place_features(encoder.plan, encoder.vocabularies.num_kept)
+    placed = place_features(encoder.plan, encoder.vocabularies.num_learnt)
     return tuple(
         _names_of_feature(encoder, place, one, found.get(one.settings.column))
         for place, one in enumerate(placed)
@@ -103,14 +107,13 @@ def _names_of_feature(
       values: Values that are looked for; None: none are known.
     """
     settings, first = one.settings, one.first_id
-    own = _own_names(settings, encoder.plan.schema.kind(settings.column))
+    own = _own_names(encoder, one)
     if own:
-        num_apart = 2 if isinstance(settings, LogFeature) else 1
         return IdNames(
             column=settings.column,
             ids=np.arange(first, first + len(own)),
             names={first + number: (name,) for number, name in enumerate(own)},
-            num_ordered=len(own) - num_apart,
+            num_ordered=one.feature.num_bins,
         )
     names = {} if values is None else _names_of_values(encoder, place, values)
     if isinstance(settings, HashedFeature):
@@ -169,15 +172,41 @@ def _names_of_values(encoder: Encoder, place: int, values: pl.Series) -> dict[in
     return {feature_id: tuple(names) for feature_id, names in found.items()}
 
 
-def _own_names(settings: FeatureSettings, kind: Kind) -> list[str]:
-    """Names of the ids of a feature whose meaning its settings tell; empty for others."""
+def _own_names(encoder: Encoder, one: PlacedFeature) -> list[str]:
+    """Names of the ids of a feature whose meaning the encoder knows; empty for others."""
+    settings, kind = one.settings, encoder.plan.schema.kind(one.settings.column)
     if isinstance(settings, HourFeature):
         return [*(f"{hour:02d}:00" for hour in range(settings.num_ids - 1)), MISSING]
     if isinstance(settings, DayOfWeekFeature):
         return [*_DAYS, MISSING]
     if isinstance(settings, LogFeature):
         return [*_bucket_names(settings.num_buckets, kind), "negative", MISSING]
+    if isinstance(settings, BooleanFeature):
+        return ["false", "true", MISSING]
+    if isinstance(settings, QuantileFeature | PrivateQuantileFeature):
+        edges = encoder.vocabularies.edges[settings.column]
+        return [*_names_between(edges, kind), MISSING]
+    if isinstance(settings, BoundedFeature):
+        edges = np.linspace(settings.low, settings.high, settings.num_bins + 1)[1:-1]
+        return [*_names_between(edges, kind), MISSING]
     return []
+
+
+def _names_between(edges: NDArray[np.float64], kind: Kind) -> list[str]:
+    """Ranges between edges, of which the lower one belongs to a bin."""
+    if not len(edges):
+        return ["any number"]
+    if kind is Kind.INTEGER:
+        # The least whole number of each bin but the first, and the largest one of that before it.
+        starts = np.ceil(edges)
+        inner = [
+            f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
+            for low, high in zip(starts[:-1], starts[1:] - 1, strict=True)
+        ]
+        return [f"up to {starts[0] - 1:,.0f}", *inner, f"{starts[-1]:,.0f} or more"]
+    texts = [f"{edge:,.6g}" for edge in edges]
+    inner = [f"{low} to below {high}" for low, high in itertools.pairwise(texts)]
+    return [f"below {texts[0]}", *inner, f"{texts[-1]} or more"]
 
 
 def _bucket_names(num_buckets: int, kind: Kind) -> list[str]:

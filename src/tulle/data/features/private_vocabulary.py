@@ -6,9 +6,10 @@ would be sqrt(C R) only if all its rows had different values.) All columns are
 one joint release.
 
 Where the values are public and only their counts are not, every known value
-gets noise. Where they are not, a value that one unit alone has must not show:
-such a unit has at most C R values, each with at most R rows, and the threshold
-is so high that noise lifts any of them over it with probability at most delta. The
+gets noise. So does every bucket that private quantiles are found by (`number_bins`): buckets are
+fixed, and in each column a row is in one of them. Where the values are not public, a value that
+one unit alone has must not show: such a unit has at most C R values, each with at most R rows, and
+the threshold is so high that noise lifts any of them over it with probability at most delta. The
 argument for the events is that of `mechanisms.key_thresholds`, with R for 1.
 """
 
@@ -46,7 +47,8 @@ class PrivateVocabularyConfig:
     twice that under replace. Give this or noise_multiplier."""
     delta: float = 0.0
     """Probability that a value which one unit alone has is kept, over all its values. What the
-    noise costs comes on top. Needed unless the values are known."""
+    noise costs comes on top. Needed unless the values are known, which is said of a plan with
+    private quantiles alone by known_values={}."""
     max_rows_per_unit: int = 1
     """Most rows of one unit. The rows must have been bounded before they are counted."""
     known_values: Mapping[str, tuple[str, ...]] | None = None
@@ -161,6 +163,11 @@ class RowCountNoise:
         )
 
     @property
+    def noise_stddev(self) -> float:
+        """Standard deviation of the noise on each count, about."""
+        return self.noise_scale * (1.0 if self.epsilon is None else math.sqrt(2))
+
+    @property
     def threshold(self) -> int:
         """Least noisy count with which a value that is not public may be kept."""
         # The threshold for counts of units, raised from a lone count of 1 to one of R.
@@ -210,10 +217,10 @@ class RowCountNoise:
 
 
 def _num_columns(plan: FeaturePlan) -> int:
-    num_columns = len(plan.vocabularies("sensitive"))
+    num_columns = len(plan.paid_columns())
     if num_columns == 0:
         raise ConfigError(
-            "the plan has no sensitive vocabulary feature; nothing is counted privately, so "
-            "pass private=None."
+            "the plan has no vocabulary and no private quantiles of a sensitive column; nothing "
+            "is counted privately, so pass private=None."
         )
     return num_columns

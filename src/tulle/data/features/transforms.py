@@ -1,6 +1,6 @@
-"""Numbers and times as small ids: log buckets, hour of day, day of week.
+"""Numbers and times as small ids: bins, log buckets, hour of day, day of week.
 
-A missing value has the last id; a negative number the one before it.
+A missing value has the last id. In log buckets a negative number has the one before it.
 """
 
 import numpy as np
@@ -44,6 +44,41 @@ def log_buckets(numbers: pl.Series, num_buckets: int) -> Ids:
     return ids
 
 
+def bins_between(numbers: pl.Series, edges: NDArray[np.float64]) -> Ids:
+    """The number of edges that are not above each number; one more id where it is missing.
+
+    Infinite numbers fall into the end bins.
+    """
+    floats = numbers.cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    ids: Ids = np.searchsorted(edges, floats, side="right").astype(np.int32)
+    ids[np.isnan(floats)] = len(edges) + 1
+    return ids
+
+
+def even_bins(numbers: pl.Series, low: float, high: float, num_bins: int) -> Ids:
+    """The bin of each number among bins of equal width, the end bins for all beyond the bounds.
+
+    Args:
+      numbers: The numbers.
+      low: Lower end of the first bin.
+      high: Upper end of the last bin, which is in it.
+      num_bins: Number of bins; a missing number has this id.
+    """
+    floats = numbers.cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    is_missing = np.isnan(floats)
+    clipped = np.clip(np.where(is_missing, low, floats), low, high)
+    ids: Ids = np.floor((clipped - low) * (num_bins / (high - low))).astype(np.int32)
+    np.minimum(ids, num_bins - 1, out=ids)
+    ids[is_missing] = num_bins
+    return ids
+
+
+def truth_ids(flags: pl.Series) -> Ids:
+    """0 for false, 1 for true, 2 where it is missing."""
+    ids: Ids = flags.cast(pl.Int32).fill_null(2).to_numpy().astype(np.int32)
+    return ids
+
+
 def hours_of_day(seconds: pl.Series) -> Ids:
     """The hour of each time, 0 to 23 in UTC; 24 where it is missing.
 
@@ -59,6 +94,11 @@ def days_of_week(seconds: pl.Series) -> Ids:
     of days under other names.
     """
     return _cycle(seconds, _SECONDS_PER_DAY, _EPOCH_DAY_OF_WEEK, DAYS_PER_WEEK)
+
+
+def days_of_week_of_days(days: pl.Series) -> Ids:
+    """The day of the week of each whole number of days, as `days_of_week` has it of seconds."""
+    return _cycle(days, 1, _EPOCH_DAY_OF_WEEK, DAYS_PER_WEEK)
 
 
 def _cycle(seconds: pl.Series, step: int, first: int, length: int) -> Ids:

@@ -92,6 +92,15 @@ def count_in_parts(
         low, high = part.high, min(_END, part.high + (part.high - part.low))
 
 
+def check_column(block: pl.DataFrame, column: str) -> None:
+    """Refuses rows that lack the column of a feature."""
+    if column not in block.columns:
+        raise DataError(
+            f"column {column!r} is not in the data{did_you_mean(column, block.columns)}; add it "
+            "or drop its feature."
+        )
+
+
 class _RangeCounter:
     """Counts values with a hash in [low, high) and lowers `high` when memory is full."""
 
@@ -106,11 +115,7 @@ class _RangeCounter:
     def add(self, block: pl.DataFrame) -> int:
         """Counts one block and returns its rows."""
         for values in self._columns:
-            if values.column not in block.columns:
-                raise DataError(
-                    f"column {values.column!r} is not in the data"
-                    f"{did_you_mean(values.column, block.columns)}; add it or drop its feature."
-                )
+            check_column(block, values.column)
             hashes, is_missing = values.hashes(block[values.column])
             counted = pl.DataFrame({"hash": hashes[self._is_in_range(hashes) & ~is_missing]})
             rows = counted.group_by("hash").agg(count=pl.len().cast(pl.Int64))

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tulle.data.prepared.feature import PreparedFeature, check_whole
 from tulle.data.schema import Kind, Schema
 from tulle.errors import ConfigError, DataError, reason_of
 from tulle.privacy.events import Event, event_from_dict, event_to_dict
@@ -56,36 +57,6 @@ _FILES = {
     "days": ("days.i32", "<i4"),
     "weights": ("weights.f32", "<f4"),
 }
-_FEATURE_ROLES = ("public", "sensitive")
-_LARGEST_ID = 2**31 - 1
-"""Ids are stored as signed 32-bit integers."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PreparedFeature:
-    """One column of feature ids. Everything here is public information."""
-
-    name: str
-    role: str
-    """`public` or `sensitive`."""
-    num_ids: int
-    """Ids are 0 to num_ids - 1."""
-    table: str
-    """Features of one table share their embeddings."""
-
-    def __post_init__(self) -> None:
-        check_text("name of a feature", self.name)
-        check_text(f"table of feature {self.name!r}", self.table)
-        if self.role not in _FEATURE_ROLES:
-            raise ConfigError(
-                f"role={self.role!r} of feature {self.name!r} must be public or sensitive."
-            )
-        check_whole(f"num_ids of feature {self.name!r}", self.num_ids, 1, _LARGEST_ID)
-
-    @classmethod
-    def from_dict(cls, data: object) -> "PreparedFeature":
-        """Reads what `dataclasses.asdict` gave."""
-        return cls(**check_fields("feature", data, _names(cls)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -194,7 +165,7 @@ class Head:
             "format": FORMAT,
             "version": VERSION,
             "schema": self.contents.schema.to_dict(),
-            "features": [dataclasses.asdict(feature) for feature in self.contents.features],
+            "features": [feature.to_dict() for feature in self.contents.features],
             "num_classes": self.contents.num_classes,
             "encoder_fingerprint": self.contents.encoder_fingerprint,
             "vocabulary_event": None if event is None else event_to_dict(event),
@@ -235,20 +206,6 @@ class Head:
         if head.fingerprint != fields["fingerprint"]:
             raise ConfigError("its entries were changed after it was written")
         return head
-
-
-def check_whole(name: str, value: object, least: int, most: int) -> int:
-    """Returns a whole number within limits; True and False are refused.
-
-    Args:
-      name: Name of the setting, for the error message.
-      value: Value to check.
-      least: Least value that is accepted.
-      most: Largest value that is accepted.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ConfigError(f"{name}={value!r} must be a whole number from {least} to {most}.")
-    return value
 
 
 def _check_version(data: object) -> None:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.errors import ConfigError
 from tulle.mechanisms.noisy_reports import BinaryChannel
 from tulle.privacy.codec import plain_data, settings_from
@@ -108,7 +108,7 @@ class TrainedTowers(TrainedModel):
             "version": exported_model.VERSION,
             "settings": plain_data(self.settings),
             "truncated": self.is_truncated,
-            "features": [dataclasses.asdict(feature) for feature in self.features],
+            "features": [feature.to_dict() for feature in self.features],
             "lookups": _lookups(
                 self.settings, self.features, self.model.parameters, truncated=self.is_truncated
             ),

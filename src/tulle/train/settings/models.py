@@ -15,7 +15,7 @@ import enum
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.errors import ConfigError
 from tulle.privacy.fields import check_choice, check_count, check_finite
 

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.errors import ConfigError
 from tulle.privacy.events import Event, event_from_dict, event_to_dict
 from tulle.privacy.fields import check_count, check_fields, check_list, did_you_mean
@@ -219,7 +219,7 @@ class DataShape:
         """The shape as plain data, every field of it."""
         event = self.vocabulary_event
         return {
-            "features": [dataclasses.asdict(feature) for feature in self.features],
+            "features": [feature.to_dict() for feature in self.features],
             "columns": self.columns.to_dict(),
             "num_label_rows": self.num_label_rows,
             "num_private_rows": self.num_private_rows,

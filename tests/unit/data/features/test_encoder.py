@@ -6,16 +6,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tulle.data.features.encoder import Encoder, build_encoder
-from tulle.data.features.feature_plan import (
+from tulle.data.features.column_features import (
     DayOfWeekFeature,
-    FeaturePlan,
     HashedFeature,
     HourFeature,
     LogFeature,
     VocabularyFeature,
-    hash_all,
 )
+from tulle.data.features.encoder import Encoder, build_encoder
+from tulle.data.features.feature_plan import FeaturePlan, hash_all
 from tulle.data.features.hashing import ValueHasher, bins_of
 from tulle.data.features.vocabulary import Vocabularies
 from tulle.data.schema import Kind, Schema

@@ -7,8 +7,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tulle.data.features.column_features import HashedFeature, VocabularyFeature
 from tulle.data.features.encoder import Encoder, build_encoder
-from tulle.data.features.feature_plan import FeaturePlan, HashedFeature, VocabularyFeature
+from tulle.data.features.feature_plan import FeaturePlan
 from tulle.data.features.hashing import ValueHasher
 from tulle.data.features.vocabulary import Vocabularies
 from tulle.data.schema import Schema

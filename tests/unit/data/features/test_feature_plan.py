@@ -5,16 +5,14 @@ from typing import Any
 
 import pytest
 
-from tulle.data.features.feature_plan import (
+from tulle.data.features.column_features import (
     DayOfWeekFeature,
-    FeaturePlan,
     HashedFeature,
     HourFeature,
     LogFeature,
     VocabularyFeature,
-    hash_all,
-    vocabulary_all,
 )
+from tulle.data.features.feature_plan import FeaturePlan, hash_all, vocabulary_all
 from tulle.data.schema import Kind, Schema
 from tulle.errors import ConfigError
 

@@ -5,15 +5,15 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tulle.data.features.encoder import Encoder, build_encoder
-from tulle.data.features.feature_plan import (
+from tulle.data.features.column_features import (
     DayOfWeekFeature,
-    FeaturePlan,
     HashedFeature,
     HourFeature,
     LogFeature,
     VocabularyFeature,
 )
+from tulle.data.features.encoder import Encoder, build_encoder
+from tulle.data.features.feature_plan import FeaturePlan
 from tulle.data.features.id_names import joined_names, names_of_ids
 from tulle.data.features.vocabulary import fit_vocabularies
 from tulle.data.schema import Schema

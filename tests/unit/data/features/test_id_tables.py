@@ -1,16 +1,18 @@
 """Where the ids of each feature lie."""
 
+from typing import Any
+
 import pytest
 
-from tulle.data.features.encoder import place_features
-from tulle.data.features.feature_plan import (
-    FeaturePlan,
+from tulle.data.features.column_features import (
     HashedFeature,
     HourFeature,
     LogFeature,
     VocabularyFeature,
 )
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.features.encoder import place_features
+from tulle.data.features.feature_plan import FeaturePlan
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.data.schema import Kind, Schema
 from tulle.errors import ConfigError
 
@@ -43,16 +45,16 @@ def plan(*, shared: bool, num_bins: int = 100) -> FeaturePlan:
 KEPT = {"v": 30, "w": 5}
 
 
-def feature(name: str, role: str, num_ids: int) -> PreparedFeature:
-    return PreparedFeature(name=name, role=role, num_ids=num_ids, table=name)
+def feature(name: str, role: str, num_ids: int, **bins: Any) -> PreparedFeature:
+    return PreparedFeature(name=name, role=role, num_ids=num_ids, table=name, **bins)
 
 
 def test_without_sharing_each_feature_has_its_own_table() -> None:
     placed = place_features(plan(shared=False), KEPT)
     assert [place.feature for place in placed] == [
-        feature("n", "public", 10),
+        feature("n", "public", 10, order="line", num_bins=8, num_apart=2),
         feature("a", "public", 1000),
-        feature("t hour", "public", 25),
+        feature("t hour", "public", 25, order="cycle", num_bins=24, num_apart=1),
         feature("b", "public", 1000),
         feature("s", "sensitive", 100),
         feature("v", "sensitive", 32),

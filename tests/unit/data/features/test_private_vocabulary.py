@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tulle.accounting.accountant import pld_epsilon
-from tulle.data.features.feature_plan import FeaturePlan, VocabularyFeature, vocabulary_all
+from tulle.data.features.column_features import VocabularyFeature
+from tulle.data.features.feature_plan import FeaturePlan, vocabulary_all
 from tulle.data.features.private_vocabulary import PrivateVocabularyConfig, RowCountNoise
 from tulle.data.schema import Schema
 from tulle.errors import ConfigError

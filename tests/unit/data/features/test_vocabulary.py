@@ -11,12 +11,8 @@ import pytest
 from tulle.accounting.budget import Budget
 from tulle.accounting.ledger import Ledger
 from tulle.accounting.ledger_rows import SpendStatus
-from tulle.data.features.feature_plan import (
-    FeaturePlan,
-    HashedFeature,
-    VocabularyFeature,
-    vocabulary_all,
-)
+from tulle.data.features.column_features import HashedFeature, VocabularyFeature
+from tulle.data.features.feature_plan import FeaturePlan, vocabulary_all
 from tulle.data.features.hashing import ValueHasher
 from tulle.data.features.private_vocabulary import PrivateVocabularyConfig
 from tulle.data.features.vocabulary import Vocabularies, fit_vocabularies

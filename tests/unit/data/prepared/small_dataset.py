@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tulle.data.prepared.dataset import Contents, PreparedDataset, PreparedFeature
+from tulle.data.prepared.dataset import Contents, PreparedDataset
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.data.prepared.writer import DatasetWriter, hold_partial
 from tulle.data.schema import Schema
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from statistical.noise_checks import assert_discrete, assert_gaussian
 from tulle.accounting.accountant import pld_epsilon
 from tulle.accounting.event_rules import pure_epsilon
-from tulle.data.prepared.dataset import PreparedFeature, PublicDataset
+from tulle.data.prepared.dataset import PublicDataset
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.errors import ConfigError, DataError
 from tulle.lab.linear_labels.feature_rows import BoundedFeatures, OneHotFields
 from tulle.lab.linear_labels.label_sums import (

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.train.models.contributions import Contribution, RowGradient
 from tulle.train.settings.models import MLP, FactorizationMachine, LogisticRegression, TableSharing
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.train.models import linear_models as factor_reads
 from tulle.train.models.contributions import TableContribution
 from tulle.train.models.linear_models import FactorContribution

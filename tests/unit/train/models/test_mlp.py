@@ -2,7 +2,7 @@
 
 import torch
 
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.train.models.contributions import LinearContribution
 from tulle.train.models.trained_towers import build_model
 from tulle.train.settings.models import MLP

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.train.models.tower_model import InitialValues, RoleEmbeddings, build_embeddings
 from tulle.train.settings.models import EmbeddingDim, TableSharing, tower_layout
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.errors import ConfigError
 from tulle.train.models.contributions import LinearContribution, RowGradient, TableContribution
 from tulle.train.models.linear_models import FactorContribution

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.errors import ConfigError
 from tulle.privacy.codec import plain_data, settings_from
 from tulle.train.models.trained_towers import build_model

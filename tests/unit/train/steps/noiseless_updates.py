@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.models.batches import ExampleBatch
 from tulle.train.models.tower_model import TowerModel

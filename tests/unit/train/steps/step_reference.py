@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.train.models.batches import ExampleBatch
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.models.trained_towers import build_model

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.train.models.trained_towers import build_model
 from tulle.train.settings.models import MLP, FactorizationMachine, ModelSettings
 from tulle.train.steps.private_step import rows_that_suit

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.errors import ConfigError, DataError
 from tulle.train.examples import ExampleSet
 from tulle.train.methods.mosaic import cell_model
@@ -103,7 +103,7 @@ class TrainedCells(TrainedModel):
                 "shares": [float(table.share) for table in tables],
             },
             "truncated": not self.model.reads_sensitive,
-            "features": [dataclasses.asdict(feature) for feature in self.features],
+            "features": [feature.to_dict() for feature in self.features],
             "lookups": parts,
             "facts": dict(facts),
         }

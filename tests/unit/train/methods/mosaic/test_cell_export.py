@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.train.methods.mosaic import cell_model
 from tulle.train.methods.mosaic.cell_model import CellHead, CellModel, CellPart, CellTable
