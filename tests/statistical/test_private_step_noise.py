@@ -33,7 +33,7 @@ SETTINGS = StepSettings(
 )
 STATED = 1.4 * 0.5 / 20.0
 MONITOR_STATED = STATED / SETTINGS.coordinates.scale
-NUM_STEPS = 60_000
+NUM_STEPS = 40_000
 
 
 def features(num_ids: int) -> list[PreparedFeature]:
