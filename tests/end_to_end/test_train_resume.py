@@ -147,7 +147,9 @@ def test_a_run_that_is_killed_again_and_again_ends_as_planned(folder: Path) -> N
     assert read_card(run / "card.json").verdict == facts["verdict"]
 
 
-def test_a_run_that_is_asked_to_stop_goes_on_later(folder: Path) -> None:
+def test_a_run_that_is_asked_to_stop_goes_on_later(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = f"{PLANNED} --checkpoint-every 50"
     run = folder / "runs" / "hybrid-search"
     planned = TrainPlan.from_json((folder / "plan.json").read_text())
@@ -164,7 +166,10 @@ def test_a_run_that_is_asked_to_stop_goes_on_later(folder: Path) -> None:
         assert kept in (None, labels_in(run))
         stopped, kept = len(charged_steps(run)), labels_in(run)
         options = f"{PLANNED} --resume --checkpoint-every 50"
-    facts = finish(options)
+    # What nobody stops needs no process of its own.
+    capsys.readouterr()
+    assert run_with(["train", *options.split(), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
     assert facts["run"] == "runs/hybrid-search"
     assert charged_steps(run) == list(range(facts["steps"]))
     assert labels_in(run) == kept
