@@ -25,7 +25,7 @@ from tulle.train.run_context import RunOptions
 from unit.labels import label_files
 from unit.measure.queries import small_measurements
 from unit.select.decisions import auction_tables
-from unit.train.small_data import make_examples, make_shape, randomized_labels
+from unit.train.small_data import label_phase, make_examples, make_shape, randomized_labels
 
 
 class Job(abc.ABC):
@@ -197,7 +197,7 @@ class Train(Job):
     name = "train"
     sources = ("train/fitting.py", "train/training_run.py")
     purpose = "training"
-    config = randomized_labels()
+    config = randomized_labels(label_phase=label_phase(epochs=2.0))
     epsilon = config.make(make_shape(100)).epsilon
 
     def write_data(self, folder: Path) -> None:

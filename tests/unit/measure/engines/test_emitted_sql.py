@@ -75,18 +75,40 @@ def attribution_by(rule: object) -> Attribution:
     )
 
 
-@pytest.mark.parametrize("dialect", ["bigquery", "snowflake", "trino", "spark"])
-@pytest.mark.parametrize("rule", RULES, ids=repr)
-def test_scripts_parse_in_their_dialect(dialect: str, rule: object, caplog) -> None:
-    script = emit_sql(LOG, attribution_by(rule), JOBS, unit=Unit.user(days=7), dialect=dialect)
+def check_that_scripts_parse(dialect: str, rule: object, jobs: list[SliceJob], caplog) -> None:
+    script = emit_sql(LOG, attribution_by(rule), jobs, unit=Unit.user(days=7), dialect=dialect)
     statements = [tree for tree in sqlglot.parse(script, read=dialect) if tree is not None]
-    assert len(statements) == len(JOBS)
+    assert len(statements) == len(jobs)
     for tree in statements:
         tables = {table.name for table in tree.find_all(exp.Table)}
         assert tables - {cte.alias for cte in tree.find_all(exp.CTE)} <= {"impressions", "sales"}
         assert not list(tree.find_all(exp.Command))
     # sqlglot logs what it could not translate.
     assert caplog.messages == []
+
+
+each_dialect = pytest.mark.parametrize("dialect", ["bigquery", "snowflake", "trino", "spark"])
+
+
+@each_dialect
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_scripts_of_every_rule_parse_in_their_dialect(dialect: str, rule: object, caplog) -> None:
+    check_that_scripts_parse(dialect, rule, JOBS[:1], caplog)
+
+
+@each_dialect
+@pytest.mark.parametrize("number", range(1, len(JOBS)))
+def test_scripts_of_every_job_parse_in_their_dialect(dialect: str, number: int, caplog) -> None:
+    check_that_scripts_parse(dialect, RULES[-1], JOBS[number : number + 1], caplog)
+
+
+@pytest.mark.long("make test has every rule with the first job, and the other jobs with one rule")
+@each_dialect
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_scripts_of_all_rules_and_jobs_parse_in_their_dialect(
+    dialect: str, rule: object, caplog
+) -> None:
+    check_that_scripts_parse(dialect, rule, JOBS, caplog)
 
 
 @pytest.mark.parametrize(
