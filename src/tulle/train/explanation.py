@@ -372,4 +372,4 @@ def explain_model(
 
 def _importance(table: CellTable) -> float | None:
     """Mean absolute weight over rows; None if the model has no record of it."""
-    return getattr(table, "importance", 0.0) or None
+    return table.importance or None

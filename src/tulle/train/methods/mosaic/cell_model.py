@@ -90,14 +90,16 @@ class CellTable:
     None for models of version 2."""
     share: float = 0.0
     """Share of the run's noise budget that the table was given over all rounds; 0 if unknown."""
+    importance: float = 0.0
+    """Mean absolute weight over rows, by public or noisy numbers of rows; 0 if unknown."""
 
     def __post_init__(self) -> None:
         num_cells = math.prod(part.size for part in self.parts)
         for numbers in (self.weights, self.weights if self.stddevs is None else self.stddevs):
             if not self.parts or numbers.shape != (num_cells,):
                 raise ValueError(f"a table of {num_cells} cells has numbers of {numbers.shape}.")
-        if not 0 <= self.share <= 1:
-            raise ValueError(f"share={self.share} of a table must be from 0 to 1.")
+        if not (0 <= self.share <= 1 and 0 <= self.importance < math.inf):
+            raise ValueError(f"share={self.share} must be 0..1, importance={self.importance} >= 0.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -281,8 +283,7 @@ def build_cells(description: Mapping[str, Any], arrays: Mapping[str, NDArray[Any
         lookups, features = description["lookups"], description["features"]
         words = _words(description["settings"], len(lookups))
         tables = [
-            _table(index, parts, float(words["shares"][index]), features, arrays)
-            for index, parts in enumerate(lookups)
+            _table(index, parts, words, features, arrays) for index, parts in enumerate(lookups)
         ]
         used = {f"{LOOKUP}{part['lookup']}" for parts in lookups for part in parts}
         biases, numbers = arrays[BIAS], words["num_tables"]
@@ -295,8 +296,9 @@ def build_cells(description: Mapping[str, Any], arrays: Mapping[str, NDArray[Any
         raise _unfit(f"{TENSORS_FILE} has the unknown tensor {min(unknown)!r}")
     if biases.dtype != np.float64 or biases.shape != (len(numbers),):
         raise _unfit(f"tensor {BIAS!r} must be one float64 for each head")
-    if not is_right or sum(numbers) != len(tables) or len(words["shares"]) != len(tables):
-        raise _unfit(f"the heads or shares are not those of {len(tables)} tables")
+    lengths = {sum(numbers) if is_right else -1, len(words["shares"]), len(words["importances"])}
+    if lengths != {len(tables)}:
+        raise _unfit(f"heads, shares or importances are not those of {len(tables)} tables")
     rest = iter(tables)
     heads = tuple(
         CellHead(bias=float(bias), tables=tuple(itertools.islice(rest, number)))
@@ -403,7 +405,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 def _table(
     index: int,
     parts: Sequence[Mapping[str, Any]],
-    share: float,
+    words: Mapping[str, Any],
     features: Sequence[Mapping[str, Any]],
     arrays: Mapping[str, NDArray[Any]],
 ) -> CellTable:
@@ -416,14 +418,13 @@ def _table(
     for name, numbers in ((TABLE, weights), (STDDEVS, weights if stddevs is None else stddevs)):
         if numbers.dtype != np.float32 or numbers.shape != (num_cells,):
             raise _unfit(f"tensor '{name}{index}' must be float32 of {num_cells} cells")
-    if not 0 <= share <= 1:
-        raise _unfit(f"share={share} of table {index} must be from 0 to 1")
-    return CellTable(parts=found, weights=weights, stddevs=stddevs, share=share)
+    told = {name[:-1]: float(words[name][index]) for name in ("shares", "importances")}
+    return CellTable(parts=found, weights=weights, stddevs=stddevs, **told)
 
 
 def _words(settings: Mapping[str, Any], num_tables: int) -> dict[str, Any]:
     """What model.json says about heads; what version 2 leaves out has one value there."""
-    old = {"num_tables": [num_tables], "shares": [0.0] * num_tables}
+    old = {"num_tables": [num_tables], "shares": (none := [0.0] * num_tables), "importances": none}
     return {**old, "output": "probability", "scale": 1.0, "classes": (), **settings}
 
 

@@ -64,9 +64,9 @@ from tulle.train.methods.mosaic.shrinkage import (
     level_change,
     likely_rows,
     posterior_changes,
-    unknown_variances,
     unweighted_variance,
 )
+from tulle.train.methods.mosaic.weight_errors import mean_over_rows
 from tulle.train.run_context import Progress, RunContext, SpeedMeter
 
 if TYPE_CHECKING:
@@ -208,12 +208,12 @@ class _CellTraining:
         """
         residuals, predicted = self._last_level()
         tables = tuple(
-            # Exact: steps of log odds are small whole numbers, and their size a power of two.
             CellTable(
                 parts=table.parts,
-                weights=np.ldexp(fitted.weights.astype(np.float32), -LOG_ODDS_BITS),
-                stddevs=np.sqrt(fitted.variances).astype(np.float32),
+                weights=(log_odds := fitted.log_odds),
+                stddevs=fitted.errors.stddevs(log_odds, self._rate, is_noisy=self._reads_sensitive),
                 share=min(1.0, self._given.get(table.identity, 0.0)),
+                importance=mean_over_rows(np.abs(log_odds), table.cells.rows),
             )
             for table, fitted in self._fitted.values()
             if fitted.weights.any()
@@ -249,7 +249,7 @@ class _CellTraining:
         noisy = self._noisy_labels(table, fitted, cells, row_round)
         changes = posterior_changes(noisy, least_evidence=self._settings.least_evidence)
         fitted.weights = log_odds_steps(changes.log_odds)
-        fitted.variances = unknown_variances(changes.spread**2, noisy)
+        fitted.note_fit(noisy, changes.spread**2, is_first=True)
         if changes.spread > 0:
             self._rows.add(fitted.weights[cells])
         variance = np.square(noisy.residual_stddev)
@@ -264,7 +264,7 @@ class _CellTraining:
         noisy = self._noisy_rows(table, cells, row_round)
         changes = posterior_changes(noisy, least_evidence=self._settings.least_evidence)
         if changes.spread > 0:
-            fitted.variances = unknown_variances(changes.spread**2, noisy)
+            fitted.note_fit(noisy, changes.spread**2, is_first=True)
         rows = likely_rows(noisy, table.cells.rows)
         table.note_spread(changes.spread, unweighted_variance(noisy), self._rate, rows=rows)
         self._add(table, fitted, cells, changes.log_odds)
@@ -280,7 +280,7 @@ class _CellTraining:
         # Sums that look as if nothing was left do not say that the weights are exact: what was
         # unknown before them stays in the model as its deviations.
         if scale > 0:
-            fitted.variances = unknown_variances(scale * fitted.variances, noisy)
+            fitted.note_fit(noisy, scale * fitted.variances, is_first=False)
         table.note_again(scale, unweighted_variance(noisy), self._rate)
         self._add(table, fitted, cells, log_odds)
 

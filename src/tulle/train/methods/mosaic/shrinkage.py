@@ -24,6 +24,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from tulle.train.methods.mosaic.cell_sums import LOG_ODDS_BITS
+from tulle.train.methods.mosaic.weight_errors import WeightErrors
+
 FloatArray = NDArray[np.float64]
 
 _FINE = 0.2
@@ -99,6 +102,8 @@ class FittedTable:
     """Noisy sums of labels: the mean of all releases, as if rows had a weight of 1."""
     label_shares: FloatArray
     """Share of the noise budget that rows of each cell spent on these sums."""
+    errors: WeightErrors
+    """How far the weights may be from the truth."""
 
     @classmethod
     def empty(cls, num_cells: int) -> "FittedTable":
@@ -109,7 +114,31 @@ class FittedTable:
             variances=variances,
             label_sums=label_sums,
             label_shares=label_shares,
+            errors=WeightErrors.empty(num_cells),
         )
+
+    @property
+    def log_odds(self) -> NDArray[np.float32]:
+        """The weights in units of log odds."""
+        # Exact: steps are small whole numbers, and the size of a step is a power of two.
+        return np.ldexp(self.weights.astype(np.float32), -LOG_ODDS_BITS)
+
+    def note_fit(
+        self, cells: "NoisyCells", variances: FloatArray | float, *, is_first: bool
+    ) -> None:
+        """Remembers what a fit of the weights leaves unknown.
+
+        Args:
+          cells: The sums that were fitted.
+          variances: Variance of the log odds before: one for all cells, or one for each.
+          is_first: Whether weights were learnt from nothing, as all sums so far are in these.
+        """
+        self.variances = unknown_variances(variances, cells)
+        taken = 1 - self.variances / np.maximum(variances, _LEAST_SHARE)
+        live = np.zeros(len(taken), np.bool_)
+        live[_live_cells(cells)] = True
+        prior_variance = float(np.mean(variances)) if is_first else None
+        self.errors.note(cells, np.where(live, taken, 0.0), prior_variance=prior_variance)
 
     def add_label_sums(self, noisy_sums: FloatArray, mean_weights: FloatArray) -> None:
         """Averages in one more release of sums of the same cells, by inverse noise variance.

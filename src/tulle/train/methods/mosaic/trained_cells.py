@@ -101,6 +101,7 @@ class TrainedCells(TrainedModel):
                 "classes": list(self.model.classes),
                 "num_tables": [len(head.tables) for head in heads],
                 "shares": [float(table.share) for table in tables],
+                "importances": [float(table.importance) for table in tables],
             },
             "truncated": not self.model.reads_sensitive,
             "features": [feature.to_dict() for feature in self.features],

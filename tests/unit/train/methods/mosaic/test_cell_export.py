@@ -69,7 +69,9 @@ def table_of(*parts: CellPart, seed: int = 0) -> CellTable:
     num_cells = int(np.prod([part.size for part in parts]))
     weights, stddevs = np.random.default_rng(seed).normal(size=(2, num_cells)).astype(np.float32)
     share = 0.01 * (1 + seed)
-    return CellTable(parts=parts, weights=weights, stddevs=np.abs(stddevs), share=share)
+    return CellTable(
+        parts=parts, weights=weights, stddevs=np.abs(stddevs), share=share, importance=seed / 7
+    )
 
 
 A, B, C = (part_of("public", column, size) for column, size in ((0, 5), (1, 2), (2, 7)))
@@ -161,7 +163,7 @@ def test_a_model_comes_back_into_tulle(tmp_path: Path, model: CellModel) -> None
         assert found.stddevs is not None
         assert found.stddevs.dtype == np.float32
         np.testing.assert_array_equal(found.stddevs, table.stddevs)
-        assert found.share == table.share
+        assert (found.share, found.importance) == (table.share, table.importance)
         for mine, part in zip(found.parts, table.parts, strict=True):
             assert (mine.role, mine.column, mine.size) == (part.role, part.column, part.size)
             assert mine.lookup.dtype == np.int32
@@ -395,7 +397,9 @@ DESCRIPTION_DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "classes of a bit": (put_word(classes=["a"]), "cannot have 1 heads and 1 classes"),
     "a scale of zero": (put_word(scale=0.0), "scale=0.0 must be a finite number above 0"),
     "a scale of text": (put_word(scale="1"), "fit each other"),
-    "a share above one": (put_word(shares=[0.1, 1.5, 0, 0, 0]), "share=1.5 of table 1"),
+    "a share above one": (put_word(shares=[0.1, 1.5, 0, 0, 0]), "share=1.5 must be 0..1"),
+    "an importance below zero": (put_word(importances=[0, 0, 0, 0, -1]), "importance=-1.0 >= 0"),
+    "an importance too few": (put_word(importances=[0.1]), "fit each other"),
     "a share too few": (put_word(shares=[0.1]), "fit each other"),
     "a head too many": (put_word(num_tables=[4, 1]), "one float64 for each head"),
     "a table in no head": (put_word(num_tables=[4]), "not those of 5 tables"),
