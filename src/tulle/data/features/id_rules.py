@@ -15,13 +15,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tulle.data.features.encoder import Encoder
-from tulle.data.features.feature_plan import (
+from tulle.data.features.column_features import (
     DayOfWeekFeature,
     HashedFeature,
     HourFeature,
     VocabularyFeature,
 )
+from tulle.data.features.encoder import Encoder
 from tulle.data.features.hashing import ValueHasher, bin_of
 from tulle.data.features.transforms import DAYS_PER_WEEK, HOURS_PER_DAY, Ids
 from tulle.data.schema import Kind

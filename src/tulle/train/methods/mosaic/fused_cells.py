@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tulle.data.prepared.dataset import PreparedFeature
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.train.methods.mosaic.cell_model import CellModel, CellTable
 
 FloatArray = NDArray[np.float64]
