@@ -153,7 +153,7 @@ def _divided(
         order = sorted(numbers, key=lambda n: _rank_order(keys[n], is_single))
     labels = [_label(keys[n], ids[n], is_other[n], is_single, parts, names) for n in order]
     num_ordered = sum(first[n] < names.num_ordered and not is_other[n] for n in numbers)
-    return keys[order], _distinct(labels), num_ordered
+    return keys[order], _distinct(labels), int(num_ordered)
 
 
 def _is_other(key: NDArray[np.int32], is_single: Sequence[bool]) -> bool:
