@@ -5,6 +5,7 @@ sums, so that several runs on different data take a second.
 """
 
 import functools
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,6 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 from tulle.train.classifier import Classifier
+from tulle.train.methods.mosaic.shrinkage import FittedTable
+from tulle.train.methods.mosaic.weight_errors import WeightErrors
 
 FloatArray = NDArray[np.float64]
 
@@ -65,3 +68,22 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(role: str, epsilon:
     assert held(role, epsilon, width=0.5) < 0.75
     assert held(role, epsilon, width=0.8) < _LEAST
     assert held(role, epsilon, width=1.25) > _MOST
+
+
+def test_counting_the_same_labels_anew_in_each_release_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A bug that was: the variances that divide the budget were given out as those of weights."""
+    note_fit = FittedTable.note_fit
+
+    def note_variances(table: FittedTable, *given: Any, **named: Any) -> None:
+        note_fit(table, *given, **named)
+        vars(table.errors)["variances"] = table.variances
+
+    def faulty_stddevs(errors: WeightErrors, *_: object, **__: object) -> NDArray[np.float32]:
+        return np.sqrt(vars(errors)["variances"]).astype(np.float32)
+
+    monkeypatch.setattr(FittedTable, "note_fit", note_variances)
+    monkeypatch.setattr(WeightErrors, "stddevs", faulty_stddevs)
+    found = np.abs(deviations.__wrapped__("sensitive", 2.0)) < _DEVIATIONS
+    assert found.mean() < _LEAST

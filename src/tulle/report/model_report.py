@@ -204,7 +204,7 @@ def run_sections(folder: Path, card: Card) -> list[Section]:
 
 def _facts(explanation: Explanation) -> tuple[tuple[str, str], ...]:
     facts = [("tables", f"{len(explanation.tables):,}")]
-    if explanation.parts == ("",):
+    if explanation.is_of_probability:
         rate = float(sigmoid(np.array([explanation.bias]))[0])
         facts.append(("probability before any table", f"{rate:.4f}"))
     return tuple(facts)

@@ -80,7 +80,8 @@ class RowContributions:
     """What each table adds, in the order of the model."""
     log_odds: float
     probability: float | None
-    """Probability of label 1, as `predict_proba` gives it; None for one head of several."""
+    """Probability of label 1, as `predict_proba` gives it; None if the model predicts something
+    else, or this is one part of several."""
 
     def by_column(self) -> dict[str, float]:
         """Contribution of each column, largest first; columns of one table share it equally."""
@@ -136,6 +137,11 @@ class Explanation:
         return dataclasses.replace(self, part=part)
 
     @property
+    def is_of_probability(self) -> bool:
+        """Whether log odds are those of the probability of label 1."""
+        return self.model.model.output == "probability"
+
+    @property
     def bias(self) -> float:
         """Log odds of a row before any table is added."""
         return self._head.bias
@@ -148,7 +154,8 @@ class Explanation:
     @cached_property
     def tables(self) -> tuple[ExplainedTable, ...]:
         """All tables of the model, the most important first."""
-        found = [self._explained(table) for table in self._head.tables]
+        named = zip(self._table_names, self._head.tables, strict=True)
+        found = [self._explained(name, table) for name, table in named]
         return tuple(sorted(found, key=lambda table: -table.importance))
 
     @property
@@ -229,7 +236,7 @@ class Explanation:
         arrays = encode_table(table, encoder, with_label=False)
         ids = {"public": arrays.public_features, "sensitive": arrays.sensitive_features}
         log_odds, found = self.bias, []
-        for one in self._head.tables:
+        for name, one in zip(self._table_names, self._head.tables, strict=True):
             columns = [ids[part.role][:, part.column] for part in one.parts]
             cell = int(cells_of_rows(one.parts, columns)[0])
             log_odds += (effect := float(one.weights[cell]))
@@ -237,7 +244,7 @@ class Explanation:
             places = [self._place(part.role, part.column) for part in one.parts]
             found.append(
                 CellContribution(
-                    table=self._name_of(one),
+                    table=name,
                     columns=self._columns_of(one),
                     values=tuple(
                         self._shown(place, int(column[0]), table)
@@ -252,7 +259,7 @@ class Explanation:
             bias=self.bias,
             contributions=tuple(found),
             log_odds=log_odds,
-            probability=None if self.part else float(sigmoid(np.array([log_odds]))[0]),
+            probability=float(sigmoid(np.array([log_odds]))[0]) if self.is_of_probability else None,
         )
 
     def to_dict(self, *, columns: Sequence[str] = (), row: object = None) -> dict[str, Any]:
@@ -290,16 +297,20 @@ class Explanation:
     def _head(self) -> CellHead:
         return self.model.model.heads[self.parts.index(self.part)]
 
-    def _explained(self, table: CellTable) -> ExplainedTable:
+    def _explained(self, name: str, table: CellTable) -> ExplainedTable:
         sizes, known = np.abs(table.weights), _importance(table)
         return ExplainedTable(
             columns=self._columns_of(table),
-            name=self._name_of(table),
+            name=name,
             share=table.share or None,
             importance=float(sizes.mean()) if known is None else known,
             num_cells=table.weights.size,
             spread=float(np.std(table.weights, dtype=np.float64)),
         )
+
+    @cached_property
+    def _table_names(self) -> tuple[str, ...]:
+        return tuple(map(self._name_of, self._head.tables))
 
     def _name_of(self, table: CellTable) -> str:
         forms = zip(self._columns_of(table), table.parts, strict=True)

@@ -179,6 +179,7 @@ def test_each_part_of_a_model_of_several_has_an_explanation(explanation: Explana
     assert several.bias == head.bias
     assert several.of("b").bias == 0.5
     assert several.of("c").tables == ()
+    assert several.contributions(clicks().row(0, named=True)).probability is None
     with pytest.raises(ConfigError, match="part='d' is not in the model"):
         several.of("d")
 
