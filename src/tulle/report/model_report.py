@@ -220,7 +220,8 @@ def _model_section(explanation: Explanation) -> Section:
         f"The model adds up {len(tables):,} tables. Each has a change of log odds for every value "
         "of a column, or combination of values: +0.69 doubles the odds, -0.69 halves them. "
         "Intervals are 95% posterior intervals. They tell how well the sums were known, and not "
-        "what causes what. Bins of hashed values have names only where the reader gives them."
+        "what causes what. The model holds hashes and no names: `tulle explain --values DATA` and "
+        "explain(values=…) give bins those of a table."
     )
     figures = [Figure(_importance_chart(tables), _importance_caption(explanation))]
     chosen = list(dict.fromkeys(frozenset(table.columns) for table in tables))
@@ -284,7 +285,7 @@ def _ordered_figure(effects: TableEffects) -> Figure:
 def _bars_figure(effects: TableEffects) -> Figure:
     """The most frequent values, or the largest effects of combinations, sorted by their effect."""
     names = " × ".join(column.column for column in effects.columns)
-    bars, num_all = _bars_of(effects), len(effects)
+    bars = _bars_of(effects)
     if len(effects.columns) == 1:
         kept, chosen = bars[:_MOST_BARS], "most frequent"
     else:
@@ -292,8 +293,8 @@ def _bars_figure(effects: TableEffects) -> Figure:
         kept, chosen = order[:_MOST_BARS], "largest"
     kept = sorted(kept, key=lambda bar: -(bar.value or 0.0))
     chart = BarChart(name=f"Effect of {names}", value_name=_LOG_ODDS, bars=tuple(kept))
-    some = f"The {len(kept)} {chosen} of {num_all:,}, sorted by effect. "
-    caption = some if len(kept) < num_all else "Sorted by effect. "
+    some = f"The {len(kept)} {chosen} of {len(bars):,}, sorted by effect. "
+    caption = some if len(kept) < len(bars) else "Sorted by effect. "
     return Figure(chart, f"{caption}Lines are 95% posterior intervals.")
 
 

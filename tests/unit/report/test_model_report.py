@@ -7,6 +7,7 @@ import pytest
 
 from tulle.errors import ConfigError
 from tulle.report.html.charts import BarChart, HeatChart, StepChart, WaterfallChart
+from tulle.report.html.page import Figure
 from tulle.report.html.page_text import render_html
 from tulle.report.model_report import contributions_chart, model_page, write_explanation
 from tulle.report.verbs import page_of
@@ -48,6 +49,14 @@ def test_bars_are_the_most_frequent_values_by_their_effect(explanation: Explanat
     sites = charts["Effect of site"]
     assert isinstance(sites, BarChart)
     assert "other values" not in [bar.label for bar in sites.bars]
+    captions = {
+        block.chart.name: block.caption
+        for section in model_page(explanation).sections
+        for block in section.blocks
+        if isinstance(block, Figure)
+    }
+    assert captions["Effect of device"].startswith("Sorted by effect.")
+    assert captions["Effect of interest"].startswith("The 12 most frequent of")
 
 
 def test_cells_of_a_heat_map_are_those_of_its_effects(explanation: Explanation) -> None:
