@@ -30,6 +30,7 @@ COMPARED = {
     "data prepare": "test_data_prepare",
     "data synth": "test_data_synth",
     "explain": "test_explain",
+    "export": "test_export",
     "labels evaluate": "test_labels_evaluate",
     "labels plan": "test_labels_plan_of_one_mechanism",
     "labels release": "test_labels_release",

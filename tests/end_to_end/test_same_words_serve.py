@@ -19,12 +19,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(2)
     site, age = rng.integers(0, 5, 2_000), rng.integers(0, 3, 2_000)
     table: dict[str, Any] = {
-        "click": (rng.random(2_000) < 0.1 + 0.15 * site).astype(np.int64),
+        "click": (rng.random(2_000) < 0.05 + 0.1 * site + 0.2 * age).astype(np.int64),
         "site": [f"s{value}" for value in site],
         "age": [f"{value}0s" for value in age],
     }
     log = pl.DataFrame(table)
     tulle.Classifier(SCHEMA, epsilon=8, delta=1e-6, seed=1).fit(log).save(folder / "model")
+    log.select("site", "age").unique().write_csv(folder / "catalogue.csv")
     log.drop("click").head(300).with_row_index("id").write_csv(folder / "new.csv")
     return folder
 
@@ -39,3 +40,32 @@ def test_predict(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert shown["columns"] == list(written.columns) == ["row", "id", "probability"]
     assert shown["rows"] == written.num_rows == 300
     assert pl.read_csv(by_call)["probability"].n_unique() > 3
+
+
+def files_of(path: Path) -> dict[str, bytes]:
+    if path.is_file():
+        return {"": path.read_bytes()}
+    inner = [one for one in path.rglob("*") if one.is_file()]
+    return {str(one.relative_to(path)): one.read_bytes() for one in inner}
+
+
+@pytest.mark.parametrize("form", ["json", "onnx", "sql"])
+def test_export(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    model, values = folder / "model", folder / "catalogue.csv"
+    given = {"dialect": "snowflake", "rows": "shop.public.clicks"} if form == "sql" else {}
+    words = ["export", model, "--form", form, "--values", values, "--output", tmp_path / "command"]
+    shown = command(capsys, *words, *(word for key in given for word in (f"--{key}", given[key])))
+    made = tulle.serve.export(model, tmp_path / "call", form=form, values=values, **given)
+    assert files_of(tmp_path / "command") == files_of(tmp_path / "call")
+    assert shown["form"] == made.form == form
+    assert shown["columns"] == list(made.columns) == ["site", "age"]
+    assert shown["mapped"] == list(made.mapped) == ([] if form == "json" else ["site", "age"])
+    if form == "sql":
+        words = ["predict", model, "--emit-sql", "snowflake", "--values", values]
+        command(capsys, *words, "--output", tmp_path / "emitted")
+        again = files_of(tmp_path / "emitted")["score.sql"].replace(
+            b'"new_rows"', b'"shop"."public"."clicks"'
+        )
+        assert again == files_of(tmp_path / "call")["score.sql"]

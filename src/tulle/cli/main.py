@@ -17,6 +17,7 @@ from tulle.cli.command_words import in_command_words, with_options
 from tulle.cli.data import data_app
 from tulle.cli.demo import demo
 from tulle.cli.explain import EXPLAIN_EPILOG, explain
+from tulle.cli.export import EXPORT_EPILOG, export
 from tulle.cli.labels import labels_app
 from tulle.cli.measure import measure_app
 from tulle.cli.options import TrainingCommand, present_name
@@ -56,6 +57,7 @@ app.command(epilog="Example: tulle demo --output demo-run")(demo)
 app.command("plan", cls=TrainingCommand, epilog=PLAN_EPILOG)(plan)
 app.command("train", cls=TrainingCommand, epilog=TRAIN_EPILOG)(train)
 app.command("explain", epilog=EXPLAIN_EPILOG)(explain)
+app.command("export", epilog=EXPORT_EPILOG)(export)
 app.command("predict", epilog=PREDICT_EPILOG)(predict)
 app.command("report", epilog=REPORT_EPILOG)(report)
 app.command("reproduce", epilog=REPRODUCE_EPILOG)(reproduce)

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 from tulle.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from tulle.serve.exports import ExportedForm, export
     from tulle.serve.predictions import WrittenPredictions, predict
 
 __all__ = [
+    "ExportedForm",
     "WrittenPredictions",
+    "export",
     "predict",
 ]
 

@@ -10,17 +10,18 @@ from tulle.train.methods.mosaic.trained_cells import TrainedCells
 
 SCHEMA = Schema(
     label="sale",
-    public=("campaign", "shop", "clicks", "price"),
+    public=("campaign", "shop", "clicks", "price", "is_app"),
     sensitive=("age",),
     time="second",
     kinds={
         "clicks": Kind.INTEGER,
         "price": Kind.REAL,
         "second": Kind.TIMESTAMP,
+        "is_app": Kind.BOOLEAN,
         "sale": Kind.INTEGER,
     },
 )
-COLUMNS = ("campaign", "shop", "clicks", "price", "second", "age")
+COLUMNS = ("campaign", "shop", "clicks", "price", "is_app", "second", "age")
 
 
 def make_log(num_rows: int, seed: int) -> pl.DataFrame:
@@ -29,7 +30,7 @@ def make_log(num_rows: int, seed: int) -> pl.DataFrame:
     campaign, shop, age = (rng.integers(0, size, num_rows) for size in (7, 5, 4))
     clicks, price = rng.geometric(0.2, num_rows) - 1, rng.lognormal(2, 1.5, num_rows)
     second = rng.integers(1_600_000_000, 1_600_000_000 + 14 * 86_400, num_rows)
-    hour = second // 3600 % 24
+    hour, is_app = second // 3600 % 24, rng.random(num_rows) < 0.4
     log_odds = (
         -1.5
         + 0.9 * (campaign % 3)
@@ -37,6 +38,7 @@ def make_log(num_rows: int, seed: int) -> pl.DataFrame:
         + 1.6 * ((campaign + shop) % 2)
         + 0.5 * np.log2(1 + clicks)
         - 0.3 * np.log2(1 + price)
+        + 0.7 * is_app
         + 0.8 * (hour >= 12)
         + 0.9 * (age - 1.5)
     )
@@ -52,6 +54,7 @@ def make_log(num_rows: int, seed: int) -> pl.DataFrame:
             "shop": [f"shop-{value:04d}" for value in shop],
             "clicks": with_gaps(pl.Series(clicks), 0.1),
             "price": with_gaps(pl.Series(price), 0.1),
+            "is_app": with_gaps(pl.Series(is_app), 0.1),
             "second": second,
             "age": with_gaps(pl.Series([f"{value}0s" for value in age]), 0.05),
         }

@@ -90,9 +90,9 @@ class ValueHasher:
     def hash_of(self, value: str | None) -> int:
         """The hash of one value, as `hashes` gives it, in plain Python."""
         if value is None:
-            return _mixed((self._key - _LENGTH_STEP) & _MASK_64)
+            return _mixed((self.key - _LENGTH_STEP) & _MASK_64)
         content = value.encode()
-        state = (self._key + len(content) * _LENGTH_STEP) & _MASK_64
+        state = (self.key + len(content) * _LENGTH_STEP) & _MASK_64
         if len(content) > _MAX_DIRECT_BYTES:
             content = hashlib.blake2b(content, digest_size=16, person=_PERSON).digest()
         for place in range(0, max(len(content), 1), _WORD_BYTES):
@@ -101,14 +101,15 @@ class ValueHasher:
         return state
 
     @functools.cached_property
-    def _key(self) -> int:
+    def key(self) -> int:
+        """What salt and column name come to: all that a hash needs beside the value."""
         digest = hashlib.blake2b(
             self.column.encode(), digest_size=_WORD_BYTES, key=self.salt, person=_PERSON
         )
         return int.from_bytes(digest.digest(), "little")
 
     def _start(self, num_bytes: int) -> np.uint64:
-        return np.uint64((self._key + num_bytes * _LENGTH_STEP) & _MASK_64)
+        return np.uint64((self.key + num_bytes * _LENGTH_STEP) & _MASK_64)
 
     def _hashes_of_any_length(self, texts: pl.Series, lengths: NDArray[np.uint32]) -> Hashes:
         size = int(lengths[0])
@@ -116,7 +117,7 @@ class ValueHasher:
             return self._hashes_of_one_length(texts, size)
         sizes = lengths.astype(np.int64)
         starts = np.cumsum(sizes) - sizes
-        result = sizes.view(np.uint64) * np.uint64(_LENGTH_STEP) + np.uint64(self._key)
+        result = sizes.view(np.uint64) * np.uint64(_LENGTH_STEP) + np.uint64(self.key)
         joined: bytes = texts.str.join("").cast(pl.Binary).item()
         digests: list[bytes] = []
         for index in np.flatnonzero(sizes > _MAX_DIRECT_BYTES):

@@ -87,7 +87,7 @@ def names_of_ids(encoder: Encoder, values: object = None) -> tuple[IdNames, ...]
     Raises:
       DataError: The table is none, has no column of a feature, or looks like a log.
     """
-    found = {} if values is None else _values_by_column(encoder, values)
+    found = {} if values is None else values_by_column(encoder, values)
     placed = place_features(encoder.plan, encoder.vocabularies.num_learnt)
     return tuple(
         _names_of_feature(encoder, place, one, found.get(one.settings.column))
@@ -129,8 +129,20 @@ def _names_of_feature(
     )
 
 
-def _values_by_column(encoder: Encoder, values: object) -> dict[str, pl.Series]:
-    """Distinct values of each column of the table that a feature is made of."""
+def values_by_column(encoder: Encoder, values: object) -> dict[str, pl.Series]:
+    """Distinct values of each column of a table that a feature is made of.
+
+    Args:
+      encoder: What makes ids of columns.
+      values: A table or file. Columns that it lacks have no entry.
+
+    Privacy:
+      The values come out as they are. Those of sensitive columns must be public; a table with the
+      label or the unit beside them is refused, because it looks like the log itself.
+
+    Raises:
+      DataError: The table is none, has no column of a feature, or looks like a log.
+    """
     schema = encoder.plan.schema
     columns = {feature.column for feature in encoder.plan.features}
     # The rows of a log would show which values its people have.

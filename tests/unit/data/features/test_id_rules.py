@@ -8,16 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tulle.data.features.encoder import Encoder, build_encoder
-from tulle.data.features.feature_plan import (
+from tulle.data.features.column_features import (
+    BooleanFeature,
+    BoundedFeature,
     DayOfWeekFeature,
-    FeaturePlan,
     FeatureSettings,
     HashedFeature,
     HourFeature,
     LogFeature,
+    PrivateQuantileFeature,
+    QuantileFeature,
     VocabularyFeature,
 )
+from tulle.data.features.encoder import Encoder, build_encoder
+from tulle.data.features.feature_plan import FeaturePlan
 from tulle.data.features.hashing import ValueHasher
 from tulle.data.features.id_rules import (
     CycleRule,
@@ -34,12 +38,18 @@ from tulle.errors import DataError
 SALT = bytes(range(16))
 SCHEMA = Schema(
     label="sale",
-    public=("campaign", "shop", "clicks", "size"),
+    public=("campaign", "shop", "clicks", "size", "price", "views", "day", "is_app"),
     time="second",
-    sensitive=("age",),
+    sensitive=("age", "spent", "share"),
     kinds={
         "clicks": Kind.INTEGER,
         "size": Kind.REAL,
+        "price": Kind.REAL,
+        "views": Kind.INTEGER,
+        "day": Kind.INTEGER,
+        "is_app": Kind.BOOLEAN,
+        "spent": Kind.REAL,
+        "share": Kind.REAL,
         "age": Kind.INTEGER,
         "second": Kind.TIMESTAMP,
     },
@@ -52,9 +62,15 @@ PLAN = FeaturePlan(
         VocabularyFeature(column="shop", min_count=2),
         LogFeature(column="clicks"),
         LogFeature(column="size", num_buckets=5),
+        QuantileFeature(column="price", num_bins=5),
+        QuantileFeature(column="views", num_bins=5),
+        DayOfWeekFeature(column="day"),
+        BooleanFeature(column="is_app"),
         HourFeature(column="second"),
         DayOfWeekFeature(column="second"),
         HashedFeature(column="age", num_bins=50),
+        PrivateQuantileFeature(column="spent", num_bins=4),
+        BoundedFeature(column="share", low=-0.1, high=1.0, num_bins=7),
     ),
     salt=SALT,
     shared_tables=True,
@@ -64,7 +80,12 @@ PLAN = FeaturePlan(
 def encoder_of_all_kinds() -> Encoder:
     hasher = ValueHasher(column="shop", salt=SALT)
     hashes = np.sort(hasher.hashes(pl.Series(KEPT)))
-    return build_encoder(PLAN, Vocabularies(hashes={"shop": hashes}, salt=SALT))
+    edges = {
+        "price": np.array([-3.5, 0.1, 7.0, 7.5]),
+        "views": np.array([1.0, 2.0, 10.0, 1e15]),
+        "spent": np.array([0.0, 0.3]),
+    }
+    return build_encoder(PLAN, Vocabularies(hashes={"shop": hashes}, salt=SALT, edges=edges))
 
 
 ENCODER = encoder_of_all_kinds()
@@ -79,6 +100,12 @@ VALUES = {
     "size": REAL,
     "second": WHOLE,
     "age": WHOLE,
+    "price": REAL,
+    "views": WHOLE,
+    "day": WHOLE,
+    "is_app": st.booleans() | st.none(),
+    "spent": REAL,
+    "share": REAL | st.floats(-0.2, 1.1),
 }
 
 
@@ -100,9 +127,11 @@ def test_rules_give_the_ids_of_the_encoder(data: st.DataObject) -> None:
 def test_edges_of_numbers_are_exact_to_the_last_bit() -> None:
     for number, feature in enumerate(RULES):
         if isinstance(feature.rule, IntervalRule):
+            if feature.kind is Kind.BOOLEAN:
+                continue
             edges = np.array(feature.rule.edges)
             assert np.all(np.diff(edges) > 0)
-            assert len(edges) >= 5
+            assert len(edges) >= 2
             near = [edges, np.nextafter(edges, -math.inf), np.nextafter(edges, math.inf)]
             values = np.concatenate([*near, [-1e18, 1e18, 0.0, -0.0]])
             if feature.kind is Kind.INTEGER:
@@ -115,8 +144,8 @@ def test_each_rule_is_of_its_kind() -> None:
     kinds = [type(feature.rule) for feature in RULES]
     assert kinds.count(HashRule) == 2
     assert kinds.count(VocabularyRule) == 1
-    assert kinds.count(IntervalRule) == 2
-    assert kinds.count(CycleRule) == 2
+    assert kinds.count(IntervalRule) == 7
+    assert kinds.count(CycleRule) == 3
     assert [feature.role for feature in RULES] == [f.role for f in ENCODER.features]
 
 
