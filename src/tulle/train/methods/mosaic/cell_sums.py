@@ -31,7 +31,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,8 @@ Cells = NDArray[np.int64]
 Weights = IntArray | np.int64
 """Weight of each row in steps of the noise, or the one weight that all rows have."""
 
+_ONE = np.int64(1)
+"""Weight of rows that are only counted."""
 LABEL_SENSITIVITY = 1.0
 """L2 sensitivity of sums of labels over all tables of a round of share 1, if a label is replaced
 and cells, weights and predictions are public."""
@@ -175,7 +177,7 @@ def row_sums(
     return sums
 
 
-def exact_sums(cells: Cells, terms: IntArray, num_cells: int) -> IntArray:
+def exact_sums(cells: NDArray[np.integer[Any]], terms: IntArray, num_cells: int) -> IntArray:
     """The exact sum of the terms of each cell, whatever the order of the rows.
 
     Args:
@@ -288,19 +290,25 @@ class PredictedRows:
         """The cell of each row in a table of these parts. Sensitive if one of them is."""
         return cells_of_rows(parts, [self._columns.ids(part.role, part.column) for part in parts])
 
-    def raw_counts(self, role: str, column: int, num_ids: int) -> NDArray[np.int64]:
-        """Number of rows that have each id of a feature.
+    def raw_counts(
+        self, role: str, column: int, num_ids: int, weights: Weights = _ONE
+    ) -> NDArray[np.int64]:
+        """Raw sum of the weights of the rows that have each id of a feature.
 
         Args:
           role: 'public' or 'sensitive'.
           column: Place of the column among the features of that role.
           num_ids: Number of ids of the feature.
+          weights: Weights of the rows, in steps.
 
         Privacy:
-          Unit: one row, replaced. L2 sensitivity: sqrt(2) for a sensitive column; counts of a
-          public column are public. Nothing is released here.
+          Unit: one row, replaced. L2 sensitivity: sqrt(2) times its weight for a sensitive column;
+          counts of a public column are public. Nothing is released here.
         """
-        return np.bincount(self._columns.ids(role, column), minlength=num_ids)
+        ids = self._columns.ids(role, column)
+        if isinstance(weights, np.ndarray):
+            return exact_sums(ids, weights, num_ids)
+        return np.bincount(ids, minlength=num_ids) * weights
 
     def raw_label_sums(self, cells: Cells, weights: Weights, num_cells: int) -> IntArray:
         """Raw sums of the labels of each cell, of weighted rows, in steps.

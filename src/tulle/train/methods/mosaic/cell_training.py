@@ -21,7 +21,6 @@ Everything but the raw sums follows from what was released before, which the pri
 (docs/theory/mosaic.md).
 """
 
-import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -29,8 +28,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from tulle.data.prepared.dataset import PreparedFeature
 from tulle.errors import ConfigError
-from tulle.train.examples import ExampleSet
+from tulle.train.examples import ExampleSet, unit_ids
 from tulle.train.methods.mosaic.candidate_table import (
     CandidateTable,
     ColumnValues,
@@ -40,26 +40,13 @@ from tulle.train.methods.mosaic.candidate_table import (
     sensitive_values,
 )
 from tulle.train.methods.mosaic.cell_model import CellHead, CellModel, CellTable
-from tulle.train.methods.mosaic.cell_sums import (
-    LABEL_SENSITIVITY,
-    LOG_ODDS_BITS,
-    ROW_SENSITIVITY,
-    Cells,
-    PredictedRows,
-    exact_sums,
-    log_odds_steps,
-)
-from tulle.train.methods.mosaic.method import STAGES, CellSettings
+from tulle.train.methods.mosaic.cell_releases import CellReleases
+from tulle.train.methods.mosaic.cell_sums import LOG_ODDS_BITS, Cells, log_odds_steps
+from tulle.train.methods.mosaic.method import STAGES, CellSettings, MosaicConfig
 from tulle.train.methods.mosaic.noise_shares import NoiseShares
-from tulle.train.methods.mosaic.share_allocation import (
-    RowRound,
-    allocate_shares,
-    mixed_weights,
-    wishes_of_tables,
-)
+from tulle.train.methods.mosaic.share_allocation import RowRound, allocate_shares
 from tulle.train.methods.mosaic.shrinkage import (
     FittedTable,
-    NoisyCells,
     further_changes,
     level_change,
     likely_rows,
@@ -81,11 +68,6 @@ _RATES = (1e-3, 0.6)
 make it negative or above 1, and the log odds would not be finite."""
 _TINY = 1e-12
 """Positive number that stands in for 0 in denominators."""
-_LEVEL_ERROR = 0.005
-"""Standard deviation, at sensitivity 1, that a run aims at for the noise on the rate of labels."""
-_MOST_LEVEL_SHARE = 0.05
-"""Largest share that one release of the level takes to reach `_LEVEL_ERROR`. Where rows are so few
-that it would need more, the level is less exact."""
 _WHOLE = 1 - 1e-8
 """Fraction of the remaining budget that a stage may spend. The rest absorbs the rounding of float
 shares, so that none is refused for being more than is left."""
@@ -103,10 +85,18 @@ def train_on_cells(examples: ExampleSet, plan: "TrainPlan", context: RunContext)
       Unit, event and guarantee: those of the plan. The model is made of noisy sums alone.
       Every sum has a share of one Gaussian budget. Nothing leaves before the end.
     """
-    settings, noise = getattr(plan.method, "cells", None), plan.noise_multiplier
-    if not isinstance(settings, CellSettings) or noise is None:
+    method, noise = plan.method, plan.noise_multiplier
+    if not isinstance(method, MosaicConfig) or noise is None:
         raise ConfigError(f"plan {plan.privacy.name!r} is not of training on cells.")
-    training = _CellTraining(examples, settings, NoiseShares(noise, rng=context.rng))
+    settings = method.cells
+    releases = CellReleases(
+        examples,
+        NoiseShares(noise, rng=context.rng),
+        units=unit_ids(examples, method.unit),
+        full_rows=method.full_rows(plan.shape),
+        least_level_share=settings.level_share,
+    )
+    training = _CellTraining(examples.features, settings, releases)
     stages = training.stages()
     meter = SpeedMeter()
     for step, stage in enumerate(stages, start=1):
@@ -131,26 +121,30 @@ class _CellTraining:
     """The model so far, and what is left of the budget. Sensitive, as it holds the raw rows.
 
     Args:
-      examples: All training rows.
+      features: Features of the rows, public ones first.
       settings: Settings of Mosaic.
-      shares: The whole noise budget of the run. The overall rate of labels is released at once.
+      releases: The rows and the noise budget. The overall rate of labels is released at once.
     """
 
-    def __init__(self, examples: ExampleSet, settings: CellSettings, shares: NoiseShares) -> None:
-        self._settings, self._shares = settings, shares
-        self._rows = PredictedRows(examples)
-        self._features = examples.features
-        self._reads_sensitive = False
+    def __init__(
+        self,
+        features: Sequence[PreparedFeature],
+        settings: CellSettings,
+        releases: CellReleases,
+    ) -> None:
+        self._settings, self._features, self._releases = settings, features, releases
         self._fitted: dict[TableIdentity, tuple[CandidateTable, FittedTable]] = {}
-        self._label_rounds: dict[TableIdentity, list[tuple[RowRound, FloatArray]]] = {}
         self._given: dict[TableIdentity, float] = {}
         """Share that each table was given over all rounds so far."""
-        self._tables = TableStages(settings, num_rows=examples.num_rows)
-        self._public = self._public_columns()
+        self._tables = TableStages(settings, num_rows=releases.num_rows)
+        self._public = [
+            public_values(name, column, releases.public_counts(column, num_ids))
+            for column, (name, num_ids) in enumerate(self._named("public"))
+        ]
         self._sensitive: list[ColumnValues] = []
-        self._rate = self._first_rate()
+        self._rate = float(np.clip(releases.noisy_rate(), *_RATES))
         self._bias = int(log_odds_steps(math.log(self._rate / (1 - self._rate))))
-        self._rows.add(self._bias)
+        releases.add(self._bias)
 
     def stages(self) -> list[str]:
         """Names of the stages that these features allow."""
@@ -174,14 +168,14 @@ class _CellTraining:
             self._count_sensitive()
         wanted = {name: getattr(self._settings.stages, name) for name in to_come}
         part = wanted[stage] / max(sum(wanted.values()), _TINY)
-        whole = part * (self._shares.left - self._reserved) * _WHOLE
-        kept = self._shares.left - whole
+        whole = part * (self._releases.left - self._reserved) * _WHOLE
+        kept = self._releases.left - whole
         tables = self._new_tables(stage)
         share = whole * getattr(self._settings.screening, stage)
         yield from self._round(tables, share, self._most_for_first_look(tables))
         # If no table is known to tell more, noise may have hidden it: measure the new ones again.
         tables = self._tables.known() or tables
-        yield from self._round(tables, (self._shares.left - kept) * _WHOLE, 1.0)
+        yield from self._round(tables, (self._releases.left - kept) * _WHOLE, 1.0)
 
     def look_at(self, table: CandidateTable, row_round: RowRound) -> None:
         """Releases the sums of a table and adds what they say to the model.
@@ -193,8 +187,8 @@ class _CellTraining:
         _, fitted = self._fitted.setdefault(
             table.identity, (table, FittedTable.empty(table.num_cells))
         )
-        cells = self._rows.cells(table.parts)
-        if not self._reads_sensitive:
+        cells = self._releases.cells(table.parts)
+        if not self._releases.reads_sensitive:
             self._fit_labels(table, fitted, cells, row_round)
         elif table.has_more_to_tell:
             self._fit_further(table, fitted, cells, row_round)
@@ -206,7 +200,7 @@ class _CellTraining:
 
         The changes of tables are noisy estimates, so that the mean prediction may have drifted.
         """
-        residuals, predicted = self._last_level()
+        residuals, predicted, stddev = self._releases.noisy_level()
         tables = tuple(
             CellTable(
                 parts=table.parts,
@@ -218,25 +212,9 @@ class _CellTraining:
             for table, fitted in self._fitted.values()
             if fitted.weights.any()
         )
-        stddev = self._shares.stddev(self._level_share, self._sensitivity)
         change = level_change(residuals, stddev, max(predicted, 1.0) * (1 - self._rate))
         bias = math.ldexp(self._bias + int(log_odds_steps(change)), -LOG_ODDS_BITS)
         return CellModel(heads=(CellHead(bias=bias, tables=tables),))
-
-    def _last_level(self) -> tuple[float, float]:
-        """Noisy sums of residuals and predictions of all rows; predictions are exact if public."""
-        cells = self._rows.one_cell
-        if self._reads_sensitive:
-            noisy = self._shares.release(
-                lambda weight: self._rows.raw_row_sums(cells, weight, 1),
-                sensitivity=ROW_SENSITIVITY,
-                share=self._level_share,
-            )
-            return float(noisy[0, 0]), float(noisy[1, 0])
-        one = 1 << self._shares.weight_bits
-        sums, _ = self._rows.predicted(cells, np.int64(one), np.array([float(one)]))
-        predicted = int(sums[0]) / one
-        return self._noisy_num_labels() - predicted, predicted
 
     def _fit_labels(
         self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
@@ -245,13 +223,13 @@ class _CellTraining:
         # Predictions are public in this phase, so that earlier noisy sums of labels can be compared
         # with the present predictions. The table's own changes are taken out first and learnt anew.
         if fitted.weights.any():
-            self._rows.add(-fitted.weights[cells])
-        noisy = self._noisy_labels(table, fitted, cells, row_round)
+            self._releases.add(-fitted.weights[cells])
+        noisy = self._releases.noisy_labels(table, fitted, cells, row_round, rate=self._rate)
         changes = posterior_changes(noisy, least_evidence=self._settings.least_evidence)
         fitted.weights = log_odds_steps(changes.log_odds)
         fitted.note_fit(noisy, changes.spread**2, is_first=True)
         if changes.spread > 0:
-            self._rows.add(fitted.weights[cells])
+            self._releases.add(fitted.weights[cells])
         variance = np.square(noisy.residual_stddev)
         rows = noisy.predicted / self._rate
         table.note_spread(changes.spread, variance, self._rate, rows=rows)
@@ -261,7 +239,7 @@ class _CellTraining:
         self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
     ) -> None:
         """Fits a table of which nothing is known, by noisy residuals and predictions."""
-        noisy = self._noisy_rows(table, cells, row_round)
+        noisy = self._releases.noisy_rows(table, cells, row_round, rate=self._rate)
         changes = posterior_changes(noisy, least_evidence=self._settings.least_evidence)
         if changes.spread > 0:
             fitted.note_fit(noisy, changes.spread**2, is_first=True)
@@ -275,7 +253,7 @@ class _CellTraining:
         """Improves a table that is known to tell something, by what more sums show."""
         # Old residuals cannot be compared with new predictions here, which are sensitive. What the
         # earlier sums have shown is in the weights and variances, from which this fit starts.
-        noisy = self._noisy_rows(table, cells, row_round)
+        noisy = self._releases.noisy_rows(table, cells, row_round, rate=self._rate)
         log_odds, scale = further_changes(noisy, fitted.variances)
         # Sums that look as if nothing was left do not say that the weights are exact: what was
         # unknown before them stays in the model as its deviations.
@@ -295,66 +273,8 @@ class _CellTraining:
         if log_odds.any():
             steps = log_odds_steps(log_odds)
             fitted.weights = fitted.weights + steps
-            self._rows.add(steps[cells])
+            self._releases.add(steps[cells])
             table.realised_gain += _gain(self._rate * table.cells.rows, log_odds)
-
-    def _noisy_labels(
-        self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
-    ) -> NoisyCells:
-        """Noisy sums of labels, averaged with earlier releases; predictions are public."""
-        size, step = table.num_cells, self._shares.step
-        weights = row_round.weights(table, cells)
-        released = row_round.release(
-            lambda weights: self._rows.raw_label_sums(cells, weights, size), weights=weights
-        )
-        # Cells are public here, and so is how much their rows weigh.
-        counts = np.maximum(np.bincount(cells, minlength=size), 1)
-        means = step * exact_sums(cells, weights, size) / counts
-        fitted.add_label_sums(step * released.astype(np.float64), means)
-        # `add_label_sums` takes a mean over releases. The exact sum of predictions that is compared
-        # with it must have each row at the same mean of its weights, which over the releases is
-        # sum(means * weights) / sum(means^2).
-        rounds = self._label_rounds.setdefault(table.identity, [])
-        rounds.append((row_round, means))
-        largest = np.maximum.reduce([its_means for _, its_means in rounds])
-        if len(rounds) > 1:
-            weights = mixed_weights(
-                cells,
-                (
-                    (its_means / np.maximum(largest, _TINY), one.weights(table, cells))
-                    for one, its_means in rounds
-                ),
-            )
-        sums, squares = self._rows.predicted(cells, weights, largest / step)
-        unit = step * largest / fitted.known_label_shares()
-        predicted, squares = unit * sums, unit**2 * squares
-        return NoisyCells(
-            residuals=fitted.label_sums - predicted,
-            predicted=predicted,
-            residual_stddev=self._shares.stddev(1.0, LABEL_SENSITIVITY) * fitted.noise_factors(),
-            predicted_stddev=0.0,
-            row_weights=squares / np.maximum(predicted, _TINY),
-            rate=self._rate,
-        )
-
-    def _noisy_rows(self, table: CandidateTable, cells: Cells, row_round: RowRound) -> NoisyCells:
-        """Noisy sums of residuals and of predictions."""
-        step = self._shares.step
-        residuals, predicted = step * row_round.release(
-            lambda weights: self._rows.raw_row_sums(cells, weights, table.num_cells),
-            weights=row_round.weights(table, cells),
-        )
-        # Weights of rows hold the share, so the noise is that of the whole budget. The true mean
-        # weight of a cell is sensitive here; a guess from noisy numbers stands in for it.
-        stddev = self._shares.stddev(1.0, ROW_SENSITIVITY)
-        return NoisyCells(
-            residuals=residuals,
-            predicted=predicted,
-            residual_stddev=stddev,
-            predicted_stddev=stddev,
-            row_weights=step * row_round.typical_steps(table),
-            rate=self._rate,
-        )
 
     def _round(
         self, tables: Sequence[CandidateTable], share: float, most: float
@@ -372,21 +292,9 @@ class _CellTraining:
         names, given = zip(*chosen, strict=True)
         for table, some in chosen:
             self._given[table.identity] = self._given.get(table.identity, 0.0) + some
-        wishes = wishes_of_tables(
-            names,
-            given,
-            noise_variance=self._noise_variance,
-            rate=self._rate,
-            num_steps=self._settings.row_steps,
+        row_round = self._releases.row_round(
+            names, given, rate=self._rate, num_steps=self._settings.row_steps
         )
-        # Of all tables, before one is measured: a row divides one share among all of its cells.
-        totals = np.zeros(self._rows.num_rows, np.int64)
-        for table in names:
-            totals += wishes[table.identity].wanted[self._rows.cells(table.parts)]
-        shares = self._shares.for_rows(
-            sum(given), self._rows.num_rows, sensitivity=self._sensitivity
-        )
-        row_round = RowRound(wishes, totals, shares)
         for table in names:
             yield table, row_round
 
@@ -397,7 +305,11 @@ class _CellTraining:
         if not tables or share <= 0:
             return []
         given = allocate_shares(
-            tables, share=share, most=most, noise_variance=self._noise_variance, rate=self._rate
+            tables,
+            share=share,
+            most=most,
+            noise_variance=self._releases.noise_variance,
+            rate=self._rate,
         )
         chosen = [(table, some) for table, some in zip(tables, given, strict=True) if some > 0]
         return sorted(chosen, key=lambda pair: pair[0].num_cells)
@@ -420,31 +332,12 @@ class _CellTraining:
         return self._settings.most_screening_shares[num_columns - 1]
 
     @property
-    def _noise_variance(self) -> float:
-        """Variance of the noise on sums that have the whole budget."""
-        return self._shares.stddev(1.0, self._sensitivity) ** 2
-
-    @property
-    def _sensitivity(self) -> float:
-        """L2 sensitivity of the next sums over cells, of all tables of a round of share 1."""
-        return ROW_SENSITIVITY if self._reads_sensitive else LABEL_SENSITIVITY
-
-    @property
     def _reserved(self) -> float:
         """Share that is kept back for counts of sensitive values and for the last level."""
         # Kept back from the first stage on, or public tables could leave nothing for sensitive
         # columns.
-        counts = 0.0 if self._reads_sensitive else self._count_share * self._num_sensitive
-        return counts + self._level_share
-
-    @property
-    def _level_share(self) -> float:
-        """Share of one release of the overall level: what it needs, within two limits."""
-        # Noise of stddev noise / sqrt(share) on the sum of labels is _LEVEL_ERROR * num_rows at
-        # the share that is needed. Many rows need next to nothing and get level_share.
-        noise = self._shares.stddev(1.0, LABEL_SENSITIVITY)
-        needed = (noise / (_LEVEL_ERROR * self._rows.num_rows)) ** 2
-        return max(self._settings.level_share, min(needed, _MOST_LEVEL_SHARE))
+        counts = 0.0 if self._releases.reads_sensitive else self._count_share * self._num_sensitive
+        return counts + self._releases.level_share
 
     @property
     def _num_sensitive(self) -> int:
@@ -456,38 +349,12 @@ class _CellTraining:
         each = self._settings.count_share / max(self._num_sensitive, 1)
         return min(self._settings.most_count_share, each)
 
-    def _first_rate(self) -> float:
-        """The overall rate of labels, released with noise."""
-        return float(np.clip(self._noisy_num_labels() / self._rows.num_rows, *_RATES))
-
-    def _noisy_num_labels(self) -> float:
-        """Noisy number of rows with label 1."""
-        noisy = self._shares.release(
-            lambda weight: self._rows.raw_label_sums(self._rows.one_cell, weight, 1),
-            sensitivity=LABEL_SENSITIVITY,
-            share=self._level_share,
-        )
-        return float(noisy[0])
-
-    def _public_columns(self) -> list[ColumnValues]:
-        return [
-            public_values(name, column, self._rows.raw_counts("public", column, num_ids))
-            for column, (name, num_ids) in enumerate(self._named("public"))
-        ]
-
     def _count_sensitive(self) -> None:
         """Counts the values of sensitive columns with noise, and ends the phase of labels alone."""
-        # First, so that nothing sensitive is ever read at the sensitivity of labels. From here on
-        # predictions depend on sensitive columns, and sums of labels alone are of no use any more.
-        self._reads_sensitive = True
-        self._label_rounds.clear()
+        self._releases.begin_sensitive()
         share = self._count_share
-        stddev = self._shares.stddev(share, ROW_SENSITIVITY)
         for column, (name, num_ids) in enumerate(self._named("sensitive")):
-            raw = self._rows.raw_counts("sensitive", column, num_ids)
-            noisy = self._shares.release(
-                functools.partial(np.multiply, raw), sensitivity=ROW_SENSITIVITY, share=share
-            )
+            noisy, stddev = self._releases.noisy_counts(column, num_ids, share)
             self._sensitive += sensitive_values(name, column, noisy, stddev)
 
     def _named(self, role: str) -> list[tuple[str, int]]:

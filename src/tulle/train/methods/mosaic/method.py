@@ -3,8 +3,8 @@
 A cell is one combination of values of one to three columns. The model adds up one weight for each
 table of cells, and the weights come from noisy sums over the cells, without gradients, steps or
 batches. While only public columns are used, the noise hides labels alone, which takes less of it;
-afterwards it hides whole rows. Each row is protected on its own, and there is nothing to tune but
-the target.
+afterwards it hides whole rows. Rows are protected each on its own, or all rows of a user together
+(`row_parts`). There is nothing to tune but the target.
 
 The settings are in `CellSettings`. Their defaults were chosen on a part of the training rows of one
 real and two synthetic logs, for all epsilons together. Results change little around them: nothing
@@ -110,6 +110,10 @@ class CellSettings:
     """Most cells of a table. Rare values of a column are merged until a table has no more."""
     num_crossed_pairs: int = 8
     """Number of pairs of columns, those that showed most, that tables of three are made of."""
+    full_rows_per_unit: int | None = None
+    """Number of rows that a user may have before each of them counts less, where users are
+    protected. At 1 all users count the same; more makes all rows count less against the noise.
+    None: chosen from the numbers of rows and users."""
     row_steps: int = 2
     """How often rows adapt the division of their share to the sizes of their cells; 0 lets all
     rows spend alike."""
@@ -139,6 +143,8 @@ class CellSettings:
             raise ConfigError(f"least_evidence={self.least_evidence} must be at least 0.")
         check_count("max_cells_per_table", self.max_cells_per_table, least=16)
         check_count("num_crossed_pairs", self.num_crossed_pairs, least=0)
+        if self.full_rows_per_unit is not None:
+            check_count("full_rows_per_unit", self.full_rows_per_unit)
         check_count("row_steps", self.row_steps, least=0)
         if self.row_steps > _MOST_ROW_STEPS:
             raise ConfigError(f"row_steps={self.row_steps} must be at most {_MOST_ROW_STEPS}.")
@@ -149,14 +155,14 @@ class MosaicConfig(Method):
     """Settings of Mosaic, an additive model of tables of cells; only the target must be chosen."""
 
     kind: ClassVar[str] = "mosaic"
-    protects_users: ClassVar[bool] = False
+    chooses_rows: ClassVar[bool] = False
     has_steps_to_resume: ClassVar[bool] = False
     needs_torch: ClassVar[bool] = False
 
     cells: CellSettings = dataclasses.field(default_factory=CellSettings)
     """How the noise budget is divided and what tables may be like."""
     unit: UnitLevel | None = None
-    """What is protected together; None: a row, if the data have no unit column."""
+    """What is protected together; None: all rows of a user if the data name users, else a row."""
     target: Target | None = None
     """Epsilon and delta of the guarantee; None until `calibrate` sets them."""
 
@@ -169,13 +175,13 @@ class MosaicConfig(Method):
                 "target": (Target | None, "set by calibrate()"),
             },
         )
-        # The proof bounds what one row adds, which is in one cell of each table. The rows of a
-        # user are in many. And Gaussian noise has no guarantee with delta = 0.
-        if isinstance(self.unit, UserLevel):
+        if isinstance(self.unit, UserLevel) and (bounds := self.unit.bounds_of_rows):
+            name, value = next(iter(bounds.items()))
             raise ConfigError(
-                "unit='user' does not go with method mosaic, which protects each example: the rows "
-                "of a user are in many cells. Use method hybrid or dp-sgd to protect users."
+                f"{name}={value} has no meaning for method mosaic, which uses all rows of a user; "
+                "leave it out, or set full_rows_per_unit of its cells."
             )
+        # Gaussian noise has no guarantee with delta = 0.
         if self.target is not None and self.target.delta == 0:
             raise ConfigError(
                 "delta=0.0 is out of reach for noisy sums of cells; choose e.g. 1e-7."
@@ -194,6 +200,12 @@ class MosaicConfig(Method):
         # the accountant must not double them.
         return Gaussian(noise_multiplier=noise_multiplier, replace_factor=1.0)
 
+    def full_rows(self, shape: DataShape) -> int:
+        """Number of rows that a unit may have before each of them counts less."""
+        if self.cells.full_rows_per_unit is not None or shape.num_users is None:
+            return self.cells.full_rows_per_unit or 1
+        return 1
+
     def reads_sensitive(self, shape: DataShape) -> bool:
         """True if the data have sensitive columns: Mosaic uses all that there are."""
         return shape.has_sensitive
@@ -201,8 +213,9 @@ class MosaicConfig(Method):
     def words(self, shape: DataShape, noise_multiplier: float | None) -> PlanWords:
         """The sentence, settings, bounds and assumptions of a plan of Mosaic."""
         del shape
+        are_users = isinstance(self.unit, UserLevel)
         return PlanWords(
-            sentence=_SENTENCE,
+            sentence=_SENTENCE + (_USERS if are_users else ""),
             settings={
                 "method": self.kind,
                 "cells": canonical_json(plain_data(self.cells)),
@@ -211,7 +224,7 @@ class MosaicConfig(Method):
                 "noise_multiplier": noise_multiplier,
                 "accounting": self.accounting.value,
             },
-            bounds=_BOUNDS,
+            bounds=_bounds(are_users=are_users),
             assumptions=_ASSUMPTIONS,
         )
 
@@ -236,28 +249,49 @@ _SENTENCE = (
 )
 _ARITHMETIC = "exact sums of whole numbers, noise on their lattice"
 _WEIGHTS = "squares of the weights of a row in all tables of a round add up to at most its share"
+_USERS = (
+    " All rows of a user take part, and together they weigh what one row may weigh; more rows make "
+    "a user's part more exact, not larger."
+)
+
+
 # What the proof in docs/theory/mosaic.md rests on, in the words of plans and cards.
-_BOUNDS = (
-    Bound(
+def _bounds(*, are_users: bool) -> tuple[Bound, ...]:
+    """Most that one row adds to the sums, or all rows of a user together."""
+    cells = Bound(
         what="cells of each table that one row adds to",
         limit=1,
         where="a row has one value of each column, and a cell is one combination of values",
-    ),
-    Bound(
-        what="L2 distance of the sums of all tables of a round of share 1 together, before a "
-        "sensitive column was used, if the label of one row is replaced",
-        limit=LABEL_SENSITIVITY,
-        where="labels are 0 or 1; cells and predictions depend on public columns until then; "
-        + _WEIGHTS,
-    ),
-    Bound(
-        what="L2 distance of the sums of all tables of a later round of share 1 together, or "
-        "of the counts of the values of one sensitive column, if one row is replaced",
-        limit=ROW_SENSITIVITY,
-        where="rows with high predictions count less, so that what a row adds to both sums "
-        "of its cell is bounded together; " + _WEIGHTS,
-    ),
-)
+    )
+    together = Bound(
+        what="weight of all rows of one user together, where a row that is alone weighs 1; of "
+        "rows in different public cells, the sum of their squared weights",
+        limit=1,
+        where="whose each row is, is public; a row of a user with k rows weighs 1/k, and a row "
+        "that shares a public cell with m - 1 others of its user pays m times its squared weight",
+    )
+    labels = "the labels of one user are" if are_users else "the label of one row is"
+    return (
+        cells,
+        *((together,) if are_users else ()),
+        Bound(
+            what="L2 distance of the sums of all tables of a round of share 1 together, before a "
+            f"sensitive column was used, if {labels} replaced",
+            limit=LABEL_SENSITIVITY,
+            where="labels are 0 or 1; cells and predictions depend on public columns until then; "
+            + _WEIGHTS,
+        ),
+        Bound(
+            what="L2 distance of the sums of all tables of a later round of share 1 together, or "
+            "of the counts of the values of one sensitive column, if "
+            f"{'the rows of one user are' if are_users else 'one row is'} replaced",
+            limit=ROW_SENSITIVITY,
+            where="rows with high predictions count less, so that what a row adds to both sums "
+            "of its cell is bounded together; " + _WEIGHTS,
+        ),
+    )
+
+
 _ASSUMPTIONS = (
     enforced(
         "All noisy sums and counts together cost one Gaussian release.",

@@ -9,7 +9,8 @@ to time 1 (the privacy filter of Smith and Thakurta 2022).
 
 The noise is the same for all shares. What a share decides is how much rows weigh: the squares of
 the weights of a row, over all releases that it spends the share on, add up to at most w. Rows may
-divide the share differently, but none spends more than the others.
+divide the share differently, but none spends more than the others. Where whole users are protected,
+the rows of a user together may spend what otherwise one row may (`row_parts`).
 
 Nothing of this is rounded in favour of a release. Weights are whole numbers of steps, a power of
 two that is small against the noise. A row is charged for the weight that it has in the sum, after
@@ -30,15 +31,24 @@ from tulle.errors import ConfigError, RunStateError
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.exact import check_scale, rounded_up
 from tulle.mechanisms.gaussian import sample_rounded_normal
-from tulle.train.methods.mosaic.cell_sums import ROW_SENSITIVITY, Cells, IntArray, pieces_of_rows
+from tulle.train.methods.mosaic.cell_sums import (
+    ROW_SENSITIVITY,
+    Cells,
+    IntArray,
+    pieces_of_rows,
+)
 
 FloatArray = NDArray[np.float64]
+Costs = IntArray | None
+"""What a squared weight of 1 costs each row, a whole number from 1; None: 1 for every row."""
 
 _NOISE_BITS = 27
 """Noise on sums of rows has 2^26 to 2^27 steps. So rounding to steps adds nothing to speak of, and
 the exact sampler is as fast as it is for coarser noise; at 2^30 it takes twice as long."""
 _MOST_WEIGHT_BITS = 30
 """A weight of 1 has at most 2^30 steps, so that its product with a probability fits 64 bits."""
+_MOST_WEIGHT = 1 << _MOST_WEIGHT_BITS
+"""Largest weight of a row: that of the whole budget, whose square fits 64 bits."""
 _LEAST_WEIGHT_BITS = 16
 """A weight of 1 has at least 2^16 steps, however large the noise is: small weights need them."""
 _MAX_SUM = 1 << 62
@@ -112,16 +122,17 @@ class NoiseShares(_OwnedBudget):
     def release(
         self, raw_sums: Callable[[np.int64], IntArray], *, sensitivity: float, share: float
     ) -> FloatArray:
-        """Takes a share from the budget, and then adds noise to sums that all rows spend it on.
+        """Takes a share from the budget, and then adds noise to sums that all units spend it on.
 
         Args:
-          raw_sums: Function from the weight of all rows, in steps, to their raw sums in steps.
+          raw_sums: Function from the weight of a unit, in steps, to the raw sums in steps. The rows
+            of a unit together have at most this weight.
           sensitivity: Largest L2 distance of all sums together if one unit is replaced and the
             weight is 1.
           share: Share of the budget for this release.
 
         Returns:
-          The noisy sums, as if rows had a weight of 1.
+          The noisy sums, as if units had a weight of 1.
 
         Privacy:
           Unit and adjacency: those of `sensitivity`. Event: this share of one Gaussian.
@@ -135,14 +146,17 @@ class NoiseShares(_OwnedBudget):
         noisy: FloatArray = self._noisy(raw_sums(np.int64(weight)), sensitivity) / weight
         return noisy
 
-    def for_rows(self, share: float, num_rows: int, *, sensitivity: float) -> "RowShares":
+    def for_rows(
+        self, share: float, limits: Callable[[int], IntArray], *, sensitivity: float
+    ) -> "RowShares":
         """Takes a share from the budget that each row then spends on its own.
 
         Args:
-          share: Share of the budget that each row may spend.
-          num_rows: Number of all rows that are in the sums.
+          share: Share of the budget that each unit may spend.
+          limits: Function from this share, in squared steps, to the part of it that each row may
+            spend; the whole share, if each row is a unit (`row_parts`).
           sensitivity: Largest L2 distance of all releases together, if one unit is replaced and
-            squares of the weights of every row add up to at most 1.
+            no row spends more than its part of a share of 1.
 
         Raises:
           ConfigError: Less is left than is asked for.
@@ -151,7 +165,7 @@ class NoiseShares(_OwnedBudget):
         def noisy(raw: IntArray) -> IntArray:
             return self._noisy(raw, sensitivity)
 
-        return RowShares(self._take(share), num_rows, noisy)
+        return RowShares(limits(self._take(share)), noisy)
 
     def _take(self, share: float) -> int:
         """Deducts a share before anything is released, so that a failure can only over-count.
@@ -195,35 +209,37 @@ class RowShares(_OwnedBudget):
     It cannot be copied: a copy would let rows spend their share a second time.
 
     Args:
-      allowance: Share that each row may spend, in squared steps.
-      num_rows: Number of all rows that are in the sums.
+      limits: [rows]: what each row may spend, in squared steps.
       noisy: Function that adds noise to raw sums.
     """
 
-    def __init__(
-        self, allowance: int, num_rows: int, noisy: Callable[[IntArray], IntArray]
-    ) -> None:
+    def __init__(self, limits: IntArray, noisy: Callable[[IntArray], IntArray]) -> None:
         super().__init__()
-        self._allowance = allowance
-        self._spent = np.zeros(num_rows, np.int64)
+        self._limits = limits
+        self._spent = np.zeros(len(limits), np.int64)
         self._noisy = noisy
 
-    def weights(self, wanted: IntArray, cells: Cells, totals: IntArray) -> IntArray:
-        """The weight of each row in steps: sqrt(share * wanted / total), rounded down.
+    def weights(
+        self, wanted: IntArray, cells: Cells, totals: IntArray, costs: Costs = None
+    ) -> IntArray:
+        """The weight of each row in steps: sqrt(limit * wanted / (total * cost)), rounded down.
 
         Args:
           wanted: [cells]: priority of each cell of a table, a whole number below 2^53.
           cells: [rows]: cell of each row.
           totals: [rows]: sum of the priorities of the cells that each row is in, over all tables.
+          costs: What a squared weight of 1 costs each row in this table.
         """
         # Product, quotient, square root: IEEE floats, which every engine rounds alike. They err by
-        # less than 2^-50 of the result, which is at most 2^30: by far less than the one step that
-        # is taken off, so that squares never add up to more than the share.
+        # less than 2^-49 of the result, which is at most 2^30: by far less than the one step that
+        # is taken off, so that squares never add up to more than the limit.
         weights, priorities = np.empty(len(cells), np.int64), wanted.astype(np.float64)
-        priorities *= self._allowance
         for rows in pieces_of_rows(len(cells)):
             reals = priorities[cells[rows]]
+            reals *= self._limits[rows]
             reals /= totals[rows]
+            if costs is not None:
+                reals /= costs[rows]
             np.sqrt(reals, out=reals)
             # The fraction is cut off.
             weights[rows] = reals
@@ -231,19 +247,20 @@ class RowShares(_OwnedBudget):
             np.maximum(weights[rows], 0, out=weights[rows])
         return weights
 
-    def typical_steps(self, parts: FloatArray) -> FloatArray:
-        """Weight in steps, not rounded, of a row that spends these fractions of its share."""
-        # One squared step stands in for no share at all, so that nothing is divided by 0.
-        steps: FloatArray = np.sqrt(max(self._allowance, 1) * parts)
-        return steps
-
-    def release(self, raw_sums: Callable[[IntArray], IntArray], *, weights: IntArray) -> IntArray:
+    def release(
+        self,
+        raw_sums: Callable[[IntArray], IntArray],
+        *,
+        weights: IntArray,
+        costs: Costs = None,
+    ) -> IntArray:
         """Adds noise to sums of weighted rows, after each row has paid for its weight.
 
         Args:
           raw_sums: Function from the weights of rows to their raw sums in steps.
           weights: [rows]: weight of each row in steps. It may depend on the row itself and on
-            earlier releases, never on other rows.
+            earlier releases, never on other rows but by what is public.
+          costs: What a squared weight of 1 costs each row in these sums.
 
         Returns:
           The noisy sums, in steps.
@@ -255,22 +272,30 @@ class RowShares(_OwnedBudget):
         Raises:
           ConfigError: A row would spend more than its share.
         """
-        if weights.dtype == np.int64 and self._pay(weights):
+        if weights.dtype == np.int64 and self._pay(weights, costs):
             return self._noisy(raw_sums(weights))
         raise ConfigError("a row would spend more than its share; ask for smaller weights.")
 
-    def _pay(self, weights: IntArray) -> bool:
+    def _pay(self, weights: IntArray, costs: Costs) -> bool:
         """Charges all rows for their weights, and returns False if that is too much for one."""
-        largest, spent = math.isqrt(self._allowance), np.empty_like(weights)
+        if costs is not None and costs.min(initial=1) < 1:
+            return False
+        spent = np.empty_like(weights)
         for rows in pieces_of_rows(len(weights)):
             own = weights[rows]
             # Weights are compared first, as squares of larger ones might not fit 64 bits.
-            if own.min() < 0 or own.max() > largest:
+            if own.min() < 0 or own.max() > _MOST_WEIGHT:
                 return False
             np.multiply(own, own, out=spent[rows])
-            spent[rows] += self._spent[rows]
-            if spent[rows].max() > self._allowance:
+            left = self._limits[rows] - self._spent[rows]
+            if costs is not None:
+                # The quotient is compared, as a product might not fit 64 bits either.
+                left //= costs[rows]
+            if (spent[rows] > left).any():
                 return False
+            if costs is not None:
+                spent[rows] *= costs[rows]
+            spent[rows] += self._spent[rows]
         # Only once all rows can pay: a refusal leaves no row charged for what was not released.
         self._spent = spent
         return True

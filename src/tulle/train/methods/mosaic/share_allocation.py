@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from tulle.train.methods.mosaic.candidate_table import CandidateTable, CellSizes, TableIdentity
 from tulle.train.methods.mosaic.cell_sums import Cells, IntArray
-from tulle.train.methods.mosaic.noise_shares import RowShares
+from tulle.train.methods.mosaic.noise_shares import Costs, RowShares
 
 FloatArray = NDArray[np.float64]
 
@@ -106,7 +106,11 @@ class RowRound:
     """
 
     def __init__(
-        self, wishes: Mapping[TableIdentity, Wish], totals: IntArray, shares: RowShares
+        self,
+        wishes: Mapping[TableIdentity, Wish],
+        totals: IntArray,
+        shares: RowShares,
+        typical_steps: float,
     ) -> None:
         """Starts a round.
 
@@ -114,29 +118,46 @@ class RowRound:
           wishes: Priorities of the cells of each table of the round, by table.
           totals: [rows]: sum of the priorities of a row's cells over all tables of the round.
           shares: The share that each row may spend.
+          typical_steps: Weight in steps of a mean row that spends all it may on one table.
         """
         self._wishes, self._totals, self._shares = wishes, totals, shares
+        self._typical_steps = typical_steps
 
-    def weights(self, table: CandidateTable, cells: Cells) -> IntArray:
-        """The weight of each row in the sums of a table, in steps."""
-        # They depend on the row's own cells and on earlier releases, never on other rows.
-        return self._shares.weights(self._wishes[table.identity].wanted, cells, self._totals)
+    def weights(self, table: CandidateTable, cells: Cells, costs: Costs = None) -> IntArray:
+        """The weight of each row in the sums of a table, in steps.
+
+        Args:
+          table: A table of the round.
+          cells: [rows]: cell of each row.
+          costs: What a squared weight of 1 costs each row.
+        """
+        # They depend on the row's own cells, on what is public and on earlier releases, never on
+        # sensitive columns of other rows.
+        return self._shares.weights(self._wishes[table.identity].wanted, cells, self._totals, costs)
 
     def typical_steps(self, table: CandidateTable) -> FloatArray:
         """Weight that rows of each cell may have, guessed from what is not sensitive, in steps."""
-        return self._shares.typical_steps(self._wishes[table.identity].parts)
+        steps: FloatArray = self._typical_steps * np.sqrt(self._wishes[table.identity].parts)
+        return steps
 
-    def release(self, raw_sums: Callable[[IntArray], IntArray], *, weights: IntArray) -> IntArray:
+    def release(
+        self,
+        raw_sums: Callable[[IntArray], IntArray],
+        *,
+        weights: IntArray,
+        costs: Costs = None,
+    ) -> IntArray:
         """Releases the sums of a table: rows weighted by what they spend on it, plus noise.
 
         Args:
           raw_sums: Function from the weights of rows to their raw sums in steps.
           weights: [rows]: weight of each row in the sums of the table, in steps.
+          costs: What a squared weight of 1 costs each row.
 
         Privacy:
           The same as for `RowShares.release`.
         """
-        return self._shares.release(raw_sums, weights=weights)
+        return self._shares.release(raw_sums, weights=weights, costs=costs)
 
 
 def mixed_weights(cells: Cells, rounds: Iterable[tuple[FloatArray, IntArray]]) -> IntArray:

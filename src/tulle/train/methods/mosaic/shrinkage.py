@@ -180,6 +180,8 @@ class NoisyCells:
     row_weights: FloatArray | float = 1.0
     """Weight of a typical row in sums. The sum of labels of rows of weight a has a variance of
     about a times its mean."""
+    unevenness: float = 1.0
+    """Factor by which that variance is larger because the rows of a cell weigh unequally."""
     rate: float
     """Typical prediction, which says how log odds move probabilities."""
     dispersion: float = 1.0
@@ -264,7 +266,8 @@ def unknown_variances(variances: FloatArray | float, cells: NoisyCells) -> Float
     # Normal approximation: prior variance times the part of the sum's variance that is noise.
     slope = np.maximum(cells.predicted, 0.0) * (1 - cells.rate)
     signal = slope**2 * variances
-    noise = cells.dispersion * cells.row_weights * slope + np.square(cells.residual_stddev)
+    sampling = cells.unevenness * cells.dispersion * cells.row_weights * slope
+    noise = sampling + np.square(cells.residual_stddev)
     remaining: FloatArray = variances * noise / (signal + noise)
     return remaining
 
@@ -372,7 +375,8 @@ class _Model:
         # P itself is noisy, and its error is multiplied by the growth.
         noise = _column(cells.residual_stddev, places) ** 2
         noise = noise + (self._growth * _column(cells.predicted_stddev, places)) ** 2
-        variance = predicted[:, None] * _column(cells.row_weights, places) * self._variance + noise
+        weights = cells.unevenness * _column(cells.row_weights, places)
+        variance = predicted[:, None] * weights * self._variance + noise
         distance = residuals[:, None] - np.outer(predicted, self._growth)
         logs: FloatArray = -0.5 * (np.log(variance) + distance**2 / variance)
         return logs

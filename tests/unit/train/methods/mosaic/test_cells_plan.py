@@ -176,9 +176,10 @@ def test_settings_survive_plain_data_and_toml(config: MosaicConfig) -> None:
     assert method_from(tomllib.loads(toml_text(data))) == config
 
 
-def test_users_are_refused_with_a_way_out() -> None:
-    with pytest.raises(ConfigError, match="hybrid or dp-sgd"):
-        MosaicConfig(unit=UserLevel())
+def test_limits_on_the_rows_of_a_user_are_refused_with_a_way_out() -> None:
+    with pytest.raises(ConfigError, match="full_rows_per_unit"):
+        MosaicConfig(unit=UserLevel(max_rows_per_user=3))
+    assert MosaicConfig(unit=UserLevel(window_seconds=86_400)).unit is not None
 
 
 def test_a_delta_of_zero_is_refused() -> None:

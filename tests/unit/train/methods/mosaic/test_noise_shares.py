@@ -21,6 +21,7 @@ from tulle.mechanisms.entropy import NoiseSource, SeededNoise, release_rng
 from tulle.privacy.events import Gaussian
 from tulle.privacy.units import Adjacency
 from tulle.train.methods.mosaic.noise_shares import NoiseShares
+from tulle.train.methods.mosaic.row_parts import row_parts
 
 
 def whole(raw: np.ndarray) -> Callable[[np.int64], np.ndarray]:
@@ -45,7 +46,7 @@ def rounded_pmf(scale: float) -> Callable[[np.ndarray], np.ndarray]:
 
 def tiny_noise(rng: NoiseSource, size: int) -> np.ndarray:
     """Noise of so few steps that the probability of each step can be seen."""
-    rows = NoiseShares(2.0**-28, rng=rng).for_rows(1.0, 1, sensitivity=1.0)
+    rows = NoiseShares(2.0**-28, rng=rng).for_rows(1.0, row_parts(1).limits, sensitivity=1.0)
     return rows.release(lambda _: np.zeros(size, np.int64), weights=np.ones(1, np.int64))
 
 
@@ -147,7 +148,7 @@ def test_noise_is_added_to_exact_sums_alone(raw: np.ndarray) -> None:
     shares = NoiseShares(1.0, rng=SeededNoise(1))
     with pytest.raises(ConfigError, match="whole numbers"):
         shares.release(lambda _: raw, sensitivity=1.0, share=0.5)
-    rows = shares.for_rows(0.25, 1, sensitivity=1.0)
+    rows = shares.for_rows(0.25, row_parts(1).limits, sensitivity=1.0)
     with pytest.raises(ConfigError, match="whole numbers"):
         rows.release(lambda _: raw, weights=np.ones(1, np.int64))
 
@@ -159,7 +160,7 @@ def ones(weights: np.ndarray) -> np.ndarray:
 def test_a_share_of_rows_has_the_noise_of_the_whole_budget_and_weights_that_hold_it() -> None:
     def draws(rng: NoiseSource, size: int) -> np.ndarray:
         shares = NoiseShares(2.0, rng=rng)
-        rows = shares.for_rows(0.25, 3, sensitivity=3.0)
+        rows = shares.for_rows(0.25, row_parts(3).limits, sensitivity=3.0)
         weights = rows.weights(np.array([2, 1]), np.array([0, 1, 1]), np.array([2, 2, 1 << 50]))
         found = shares.step * weights
         assert found == pytest.approx([0.5, math.sqrt(0.125), 0.0], abs=3 * shares.step)
@@ -172,7 +173,7 @@ def test_a_share_of_rows_has_the_noise_of_the_whole_budget_and_weights_that_hold
 def test_no_row_spends_more_than_its_share() -> None:
     """Squares of whole weights are what is charged, to the last one."""
     shares = NoiseShares(1.0, rng=SeededNoise(1))
-    rows = shares.for_rows(0.25, 2, sensitivity=1.0)
+    rows = shares.for_rows(0.25, row_parts(2).limits, sensitivity=1.0)
     most = 1 << shares.weight_bits - 1
     rows.release(ones, weights=np.array([most, most // 2]))
     rows.release(ones, weights=np.array([0, most // 2]))
@@ -183,14 +184,14 @@ def test_no_row_spends_more_than_its_share() -> None:
 
 @pytest.mark.parametrize("weight", [-1, 1 << 40, 1 << 62])
 def test_a_weight_of_a_row_is_within_its_share(weight: int) -> None:
-    rows = NoiseShares(1.0, rng=SeededNoise(1)).for_rows(0.5, 2, sensitivity=1.0)
+    rows = NoiseShares(1.0, rng=SeededNoise(1)).for_rows(0.5, row_parts(2).limits, sensitivity=1.0)
     with pytest.raises(ConfigError, match="spend more than its share"):
         rows.release(ones, weights=np.array([1, weight]))
 
 
 def test_weights_that_are_not_whole_are_refused() -> None:
     """A planted fault: a charge for other weights than those that are summed."""
-    rows = NoiseShares(1.0, rng=SeededNoise(1)).for_rows(0.5, 2, sensitivity=1.0)
+    rows = NoiseShares(1.0, rng=SeededNoise(1)).for_rows(0.5, row_parts(2).limits, sensitivity=1.0)
     with pytest.raises(ConfigError, match="spend more than its share"):
         rows.release(ones, weights=np.array([0.5, 0.5]))
 
@@ -209,7 +210,7 @@ def test_the_weights_of_a_row_never_cost_more_than_its_share(
     """As whole numbers after rounding, and hardly less than it."""
     shares = NoiseShares(noise, rng=SeededNoise(1))
     allowance = math.floor(Fraction(share) * 4**shares.weight_bits)
-    rows = shares.for_rows(share, 1, sensitivity=1.0)
+    rows = shares.for_rows(share, row_parts(1).limits, sensitivity=1.0)
     total = np.array([sum(wanted)])
     spent = 0
     for some in wanted:
@@ -223,7 +224,7 @@ def test_the_weights_of_a_row_never_cost_more_than_its_share(
 def test_weights_are_the_same_in_every_engine_that_has_ieee_floats() -> None:
     """Product, quotient, square root and floor of doubles, in this order."""
     shares = NoiseShares(1.69, rng=SeededNoise(1))
-    rows = shares.for_rows(0.0371, 1_000, sensitivity=1.0)
+    rows = shares.for_rows(0.0371, row_parts(1_000).limits, sensitivity=1.0)
     rng = np.random.default_rng(1)
     wanted, more = rng.integers(1, 1 << 40, (2, 1_000))
     allowance = float(int(0.0371 * 4.0**shares.weight_bits))
@@ -236,18 +237,18 @@ def test_weights_are_the_same_in_every_engine_that_has_ieee_floats() -> None:
 
 def test_a_share_of_rows_is_taken_from_the_budget() -> None:
     shares = NoiseShares(1.0, rng=SeededNoise(1))
-    shares.for_rows(0.75, 2, sensitivity=1.0)
+    shares.for_rows(0.75, row_parts(2).limits, sensitivity=1.0)
     assert shares.left == 0.25
     with pytest.raises(ConfigError, match="left of the noise budget"):
-        shares.for_rows(0.25 + 1e-12, 2, sensitivity=1.0)
+        shares.for_rows(0.25 + 1e-12, row_parts(2).limits, sensitivity=1.0)
     with pytest.raises(ConfigError, match="share="):
-        shares.for_rows(0.0, 2, sensitivity=1.0)
+        shares.for_rows(0.0, row_parts(2).limits, sensitivity=1.0)
 
 
 @pytest.mark.parametrize("spread", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_shares_can_be_neither_copied_nor_saved(spread: Callable[[object], object]) -> None:
     shares = NoiseShares(1.0, rng=release_rng())
-    for guarded in (shares, shares.for_rows(0.5, 2, sensitivity=1.0)):
+    for guarded in (shares, shares.for_rows(0.5, row_parts(2).limits, sensitivity=1.0)):
         with pytest.raises(RunStateError, match="must not be copied or saved"):
             spread(guarded)
 
@@ -255,17 +256,17 @@ def test_shares_can_be_neither_copied_nor_saved(spread: Callable[[object], objec
 def test_printing_shares_says_nothing() -> None:
     shares = NoiseShares(1.0, rng=SeededNoise(5))
     assert repr(shares) == "NoiseShares()"
-    assert repr(shares.for_rows(0.5, 2, sensitivity=1.0)) == "RowShares()"
+    assert repr(shares.for_rows(0.5, row_parts(2).limits, sensitivity=1.0)) == "RowShares()"
 
 
 def test_a_forked_process_cannot_add_the_same_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     shares = NoiseShares(1.0, rng=release_rng())
-    rows = shares.for_rows(0.25, 2, sensitivity=1.0)
+    rows = shares.for_rows(0.25, row_parts(2).limits, sensitivity=1.0)
     left, parent = shares.left, os.getpid()
     monkeypatch.setattr(os, "getpid", lambda: parent + 1)
     for release in (
         lambda: shares.release(whole(np.zeros(3, int)), sensitivity=1.0, share=0.5),
-        lambda: shares.for_rows(0.5, 2, sensitivity=1.0),
+        lambda: shares.for_rows(0.5, row_parts(2).limits, sensitivity=1.0),
         lambda: rows.release(ones, weights=np.array([1, 1])),
     ):
         with pytest.raises(RunStateError, match="another process"):

@@ -15,15 +15,17 @@ import pytest
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.examples import ExampleSet
-from tulle.train.methods.mosaic import cell_sums, cell_training, noise_shares
+from tulle.train.methods.mosaic import cell_releases, cell_sums, cell_training, noise_shares
 from tulle.train.methods.mosaic.cell_model import CellModel
 from tulle.train.methods.mosaic.method import MosaicConfig
 from tulle.train.methods.mosaic.noise_shares import NoiseShares, RowShares
-from tulle.train.settings.units import ExampleLevel
+from tulle.train.methods.mosaic.row_parts import RowParts, row_parts
+from tulle.train.settings.units import ExampleLevel, UnitLevel, UserLevel
 from unit.train.methods.mosaic.test_cell_training import context
 from unit.train.small_data import make_examples, planned
 
 _ROWS = 3_000
+_EACH_ROW = ExampleLevel()
 
 
 @dataclasses.dataclass
@@ -75,9 +77,19 @@ class Replayed(Recorded):
         return answer.noisy.copy()
 
 
-def run(examples: ExampleSet, shares: Recorded, monkeypatch: pytest.MonkeyPatch) -> CellModel:
+def run(
+    examples: ExampleSet,
+    shares: Recorded,
+    monkeypatch: pytest.MonkeyPatch,
+    unit: UnitLevel = _EACH_ROW,
+) -> CellModel:
     monkeypatch.setattr(cell_training, "NoiseShares", lambda *_args, **_more: shares)
+    # The noise is that of the shares; the plan says what is protected together.
     plan = planned(MosaicConfig(unit=ExampleLevel()).calibrate(epsilon=8.0, delta=1e-6), _ROWS)
+    if unit != _EACH_ROW:
+        method = dataclasses.replace(plan.method, unit=unit)
+        shape = dataclasses.replace(plan.shape, num_users=len(np.unique(examples.units)))
+        plan = dataclasses.replace(plan, method=method, shape=shape)
     return cell_training.train_on_cells(examples, plan, context())
 
 
@@ -128,13 +140,17 @@ def _changed(one: np.ndarray, other: np.ndarray) -> list[tuple[int, int]]:
 
 
 def followed(
-    examples: ExampleSet, neighbour: ExampleSet, seed: int, monkeypatch: pytest.MonkeyPatch
+    examples: ExampleSet,
+    neighbour: ExampleSet,
+    seed: int,
+    monkeypatch: pytest.MonkeyPatch,
+    unit: UnitLevel = _EACH_ROW,
 ) -> tuple[Recorded, Recorded]:
     """A run, and the same run on a neighbour with the same releases."""
     shares = Recorded(noise(), rng=SeededNoise(seed))
-    model = run(examples, shares, monkeypatch)
+    model = run(examples, shares, monkeypatch, unit)
     again = Replayed(noise(), rng=SeededNoise(seed), of=shares)
-    _check_equal(model, run(neighbour, again, monkeypatch))
+    _check_equal(model, run(neighbour, again, monkeypatch, unit))
     return shares, again
 
 
@@ -144,6 +160,108 @@ def test_a_run_tells_neighbours_apart_by_no_more_than_one_gaussian(
 ) -> None:
     examples = make_examples(_ROWS, seed=1)
     check_told(*followed(examples, replaced(examples, seed), seed, monkeypatch))
+
+
+def examples_of_users(*, days: int = 1) -> ExampleSet:
+    """Rows of users with one to eight rows, some of them with the same public columns."""
+    examples, rng = make_examples(_ROWS, seed=1), np.random.default_rng(4)
+    users = np.repeat(np.arange(_ROWS), rng.integers(1, 9, _ROWS))[:_ROWS]
+    public = examples.public_features.copy()
+    # Every third user always sees the same ad, so that his rows are in the same public cells.
+    first = np.flatnonzero(np.diff(users, prepend=-1))[users]
+    public[users % 3 == 0] = public[first][users % 3 == 0]
+    return dataclasses.replace(
+        examples,
+        units=users,
+        public_features=public,
+        days=rng.integers(0, days, _ROWS).astype(np.int32),
+    )
+
+
+def replaced_user(examples: ExampleSet, seed: int, rows: np.ndarray) -> ExampleSet:
+    """One unit whose rows all change, from what is likely to what is not and to the same cell."""
+    assert examples.labels is not None
+    assert examples.sensitive_features is not None
+    labels, sensitive = examples.labels.copy(), examples.sensitive_features.copy()
+    labels[rows] = 1 - labels[rows[0]]
+    sensitive[rows] = [3 if seed % 2 else 0, seed % 5]
+    return dataclasses.replace(examples, labels=labels, sensitive_features=sensitive)
+
+
+def large_user(examples: ExampleSet, seed: int) -> np.ndarray:
+    """The rows of a user with many rows."""
+    users, numbers = np.unique(examples.units, return_counts=True)
+    chosen = users[numbers == 8][seed]
+    return np.flatnonzero(examples.units == chosen)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_run_tells_neighbours_of_whole_users_apart_by_no_more_than_one_gaussian(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples = examples_of_users()
+    neighbour = replaced_user(examples, seed, large_user(examples, seed))
+    check_told(*followed(examples, neighbour, seed, monkeypatch, UserLevel()))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_rows_of_a_user_in_a_window_are_protected_together(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples, level = examples_of_users(days=4), UserLevel(window_seconds=2 * 86_400)
+    assert examples.days is not None
+    user = large_user(examples, seed)
+    window = examples.days[user] // 2
+    in_window = user[window == window[0]]
+    check_told(
+        *followed(examples, replaced_user(examples, seed, in_window), seed, monkeypatch, level)
+    )
+
+    def look() -> None:
+        for more in range(6):
+            neighbour = replaced_user(examples, more, large_user(examples, more))
+            check_told(*followed(examples, neighbour, more, monkeypatch, level))
+
+    # The whole user is not protected as one: the same run tells more of him.
+    with pytest.raises(AssertionError):
+        look()
+
+
+def each_row_a_unit(*arguments: object, **settings: object) -> RowParts:
+    """Users are counted once for each of their rows."""
+    return row_parts(int(str(arguments[0])), None, None, **settings)
+
+
+def unpaid_company(*arguments: object, **settings: object) -> RowParts:
+    """Rows of a user that are in the same cell pay as if they were in different ones."""
+    return dataclasses.replace(row_parts(*arguments, **settings), owners=None, shared=None)
+
+
+def forgotten_cap(*arguments: object, **settings: object) -> RowParts:
+    """Rows of users with many rows weigh as much as those of users with few."""
+    parts = row_parts(*arguments, **settings)
+    assert parts.linear is not None
+    assert parts.squared is not None
+    most = int(parts.linear.max()) // 4
+    return dataclasses.replace(
+        parts, linear=np.full_like(parts.linear, most), squared=np.full_like(parts.linear, most)
+    )
+
+
+@pytest.mark.parametrize("fault", [each_row_a_unit, unpaid_company, forgotten_cap])
+def test_a_user_who_counts_more_than_one_row_is_noticed(
+    fault: Callable[..., RowParts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples = examples_of_users()
+    monkeypatch.setattr(cell_releases, "row_parts", fault)
+
+    def look() -> None:
+        for seed in range(12):
+            neighbour = replaced_user(examples, seed, large_user(examples, seed))
+            check_told(*followed(examples, neighbour, seed, monkeypatch, UserLevel()))
+
+    with pytest.raises(AssertionError):
+        look()
 
 
 def test_the_order_of_rows_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,8 +299,13 @@ def unrounded_charge(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are charged for the weights before they are rounded, here up to coarse steps."""
 
     def release(
-        self: RowShares, raw_sums: Callable[[np.ndarray], np.ndarray], *, weights: np.ndarray
+        self: RowShares,
+        raw_sums: Callable[[np.ndarray], np.ndarray],
+        *,
+        weights: np.ndarray,
+        costs: np.ndarray | None = None,
     ) -> np.ndarray:
+        del costs
         coarse = 1 << 23
         return self._noisy(raw_sums(-(-weights // coarse) * coarse))
 
@@ -210,11 +333,15 @@ def spent_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """What rows have spent is forgotten, and every table gets the whole share."""
 
     def weights(
-        self: RowShares, wanted: np.ndarray, cells: np.ndarray, totals: np.ndarray
+        self: RowShares,
+        wanted: np.ndarray,
+        cells: np.ndarray,
+        totals: np.ndarray,
+        costs: np.ndarray | None = None,
     ) -> np.ndarray:
-        del wanted, totals
+        del wanted, cells, totals, costs
         self._spent[:] = 0
-        return np.full(len(cells), int(np.sqrt(float(self._allowance))) - 1)
+        return np.sqrt(self._limits).astype(np.int64) - 1
 
     monkeypatch.setattr(RowShares, "weights", weights)
 

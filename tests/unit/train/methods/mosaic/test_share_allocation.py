@@ -8,6 +8,7 @@ import pytest
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.methods.mosaic.candidate_table import CandidateTable, public_values
 from tulle.train.methods.mosaic.noise_shares import NoiseShares
+from tulle.train.methods.mosaic.row_parts import row_parts
 from tulle.train.methods.mosaic.share_allocation import (
     RowRound,
     allocate_shares,
@@ -36,8 +37,10 @@ def row_round(
     given = [_SHARE / len(tables)] * len(tables)
     wishes = wishes_of_tables(tables, given, noise_variance=_NOISE, rate=_RATE, num_steps=num_steps)
     totals = sum(wishes[one.identity].wanted[own] for one, own in zip(tables, cells, strict=True))
-    shares = NoiseShares(1.0, rng=SeededNoise(0)).for_rows(_SHARE, len(cells[0]), sensitivity=1.0)
-    return RowRound(wishes, np.asarray(totals), shares)
+    shares = NoiseShares(1.0, rng=SeededNoise(0)).for_rows(
+        _SHARE, row_parts(len(cells[0])).limits, sensitivity=1.0
+    )
+    return RowRound(wishes, np.asarray(totals), shares, np.sqrt(_SHARE) * 2.0**_BITS)
 
 
 def weights_of(own: RowRound, one: CandidateTable, cells: np.ndarray) -> np.ndarray:

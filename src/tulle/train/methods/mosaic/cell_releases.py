@@ -1,0 +1,315 @@
+"""What a run of Mosaic releases: noisy levels, noisy counts, and noisy sums over cells.
+
+`CellReleases` holds the raw rows and the noise budget, and gives out nothing but noisy numbers and
+what is public. Everything that training decides, it decides by these (`cell_training`).
+
+A run begins with public cells: as long as no sensitive column was used, cells, weights and
+predictions are public, sums of labels are all that needs noise, and their sensitivity is 1. From
+`begin_sensitive` on, whole rows are hidden, both sums of a cell need noise, and the sensitivity is
+sqrt(2). There is no way back: predictions depend on sensitive columns from then on.
+
+The rows of a unit together weigh at most what one row may weigh (`row_parts`).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tulle.train.examples import ExampleSet
+from tulle.train.methods.mosaic.candidate_table import CandidateTable, TableIdentity
+from tulle.train.methods.mosaic.cell_model import CellPart
+from tulle.train.methods.mosaic.cell_sums import (
+    LABEL_SENSITIVITY,
+    ROW_SENSITIVITY,
+    Cells,
+    IntArray,
+    PredictedRows,
+    exact_sums,
+)
+from tulle.train.methods.mosaic.noise_shares import NoiseShares
+from tulle.train.methods.mosaic.row_parts import RowParts, row_parts
+from tulle.train.methods.mosaic.share_allocation import RowRound, mixed_weights, wishes_of_tables
+from tulle.train.methods.mosaic.shrinkage import FittedTable, NoisyCells
+
+FloatArray = NDArray[np.float64]
+
+_TINY = 1e-12
+"""Positive number that stands in for 0 in denominators."""
+_LEVEL_ERROR = 0.005
+"""Standard deviation, at sensitivity 1, that a run aims at for the noise on the rate of labels."""
+_MOST_LEVEL_SHARE = 0.05
+"""Largest share that one release of the level takes to reach `_LEVEL_ERROR`. Where rows are so few
+that it would need more, the level is less exact."""
+_SMALL_LEVEL_SHARE = 0.01
+"""Fraction of the least share that is enough for the level if rows of large units count in full:
+the noise on the rate is then a tenth of `_LEVEL_ERROR`, a hundredth of a usual rate of labels."""
+_FULL_ROWS = (1000, 300, 100, 30, 10, 3, 1)
+"""Numbers of rows that a unit may have before its rows count less in the overall level: the first
+that noise allows. The level is then that of rows, not of users, who may differ."""
+
+
+class CellReleases:
+    """The raw rows of a run, and its whole noise budget. Sensitive: never log or save it.
+
+    Args:
+      examples: All training rows.
+      shares: The whole noise budget of the run.
+      units: [rows]: number of the unit of each row; None: each row is a unit.
+      full_rows: Number of rows that a unit may have before each weighs less, in sums over cells.
+      least_level_share: Least share of a release of the overall level.
+    """
+
+    def __init__(
+        self,
+        examples: ExampleSet,
+        shares: NoiseShares,
+        *,
+        units: IntArray | None,
+        full_rows: int,
+        least_level_share: float,
+    ) -> None:
+        self._rows, self._shares = PredictedRows(examples), shares
+        self._label_rounds: dict[TableIdentity, list[tuple[RowRound, FloatArray]]] = {}
+        self._parts = row_parts(examples.num_rows, units, full_rows=full_rows)
+        self.reads_sensitive = False
+        """True once a sensitive column was looked at, with noise."""
+        self._level_parts, self.level_share = self._level(units, least_level_share)
+
+    @property
+    def num_rows(self) -> int:
+        """Number of training rows."""
+        return self._rows.num_rows
+
+    @property
+    def left(self) -> float:
+        """Share of the budget that has not been given out."""
+        return self._shares.left
+
+    @property
+    def noise_variance(self) -> float:
+        """Variance of the noise on sums that have the whole budget, as if rows weighed 1."""
+        return self._shares.stddev(1.0, self._sensitivity) ** 2 / self._parts.mean**2
+
+    def begin_sensitive(self) -> None:
+        """Ends the part of the run in which labels alone are hidden."""
+        # Before anything sensitive is read, so that nothing ever is at the sensitivity of labels.
+        # Sums of labels alone are of no use any more.
+        self.reads_sensitive = True
+        self._label_rounds.clear()
+
+    def cells(self, parts: Sequence[CellPart]) -> Cells:
+        """The cell of each row in a table of these parts. Sensitive if one of them is."""
+        return self._rows.cells(parts)
+
+    def add(self, steps: NDArray[np.int32] | int) -> None:
+        """Adds steps to the predicted log odds of each row, or of all rows."""
+        self._rows.add(steps)
+
+    def public_counts(self, column: int, num_ids: int) -> NDArray[np.int64]:
+        """Exact number of rows that have each id of a public column, which is public."""
+        return self._rows.raw_counts("public", column, num_ids)
+
+    def noisy_counts(self, column: int, num_ids: int, share: float) -> tuple[FloatArray, float]:
+        """Noisy numbers of rows that have each id of a sensitive column, and the noise's scale.
+
+        Args:
+          column: Place of the column among the sensitive features.
+          num_ids: Number of ids of the feature.
+          share: Share of the budget that this costs.
+
+        Privacy:
+          Unit: that of the run. L2 sensitivity: sqrt(2), as a unit that is replaced takes its
+          weight, 1 in all, from some counts and adds it to others. Event: this share.
+        """
+        noisy = self._shares.release(
+            lambda weight: self._rows.raw_counts(
+                "sensitive", column, num_ids, self._parts.weights(weight)
+            ),
+            sensitivity=ROW_SENSITIVITY,
+            share=share,
+        )
+        mean = self._parts.mean
+        return noisy / mean, self._shares.stddev(share, ROW_SENSITIVITY) / mean
+
+    def noisy_rate(self) -> float:
+        """The overall rate of labels, with noise.
+
+        Privacy:
+          Unit: that of the run. L2 sensitivity: 1. Event: a share of `level_share`.
+        """
+        noisy = self._shares.release(
+            lambda weight: self._rows.raw_label_sums(
+                self._rows.one_cell, self._level_parts.weights(weight), 1
+            ),
+            sensitivity=LABEL_SENSITIVITY,
+            share=self.level_share,
+        )
+        return float(noisy[0]) / self._level_parts.total
+
+    def noisy_level(self) -> tuple[float, float, float]:
+        """Sum of labels less predictions of all rows, sum of predictions, and noise on the first.
+
+        Predictions are exact as long as they are public.
+
+        Privacy:
+          Unit: that of the run. L2 sensitivity: 1 or sqrt(2). Event: a share of `level_share`.
+        """
+        cells, parts = self._rows.one_cell, self._level_parts
+        stddev = self._shares.stddev(self.level_share, self._sensitivity)
+        if self.reads_sensitive:
+            noisy = self._shares.release(
+                lambda weight: self._rows.raw_row_sums(cells, parts.weights(weight), 1),
+                sensitivity=ROW_SENSITIVITY,
+                share=self.level_share,
+            )
+            return float(noisy[0, 0]), float(noisy[1, 0]), stddev
+        one = 1 << self._shares.weight_bits
+        sums, _ = self._rows.predicted(
+            cells, parts.weights(np.int64(one)), np.array([one * parts.mean])
+        )
+        predicted = int(sums[0]) / one
+        return self.noisy_rate() * parts.total - predicted, predicted, stddev
+
+    def row_round(
+        self,
+        tables: Sequence[CandidateTable],
+        given: Sequence[float],
+        *,
+        rate: float,
+        num_steps: int,
+    ) -> RowRound:
+        """Starts a round: tables that are measured on one share, which each row divides.
+
+        Args:
+          tables: Tables of the round.
+          given: Share of the budget that each table was given.
+          rate: Typical prediction.
+          num_steps: How often rows adapt the division of their share to the sizes of their cells.
+        """
+        wishes = wishes_of_tables(
+            tables, given, noise_variance=self.noise_variance, rate=rate, num_steps=num_steps
+        )
+        # Of all tables, before one is measured: a row divides one share among all of its cells.
+        totals = np.zeros(self.num_rows, np.int64)
+        for table in tables:
+            totals += wishes[table.identity].wanted[self.cells(table.parts)]
+        parts, share = self._parts, sum(given)
+        shares = self._shares.for_rows(
+            share,
+            parts.limits if self.reads_sensitive else parts.public_limits,
+            sensitivity=self._sensitivity,
+        )
+        typical = parts.mean * np.sqrt(share) / self._shares.step
+        return RowRound(wishes, totals, shares, float(typical))
+
+    def noisy_labels(
+        self,
+        table: CandidateTable,
+        fitted: FittedTable,
+        cells: Cells,
+        row_round: RowRound,
+        *,
+        rate: float,
+    ) -> NoisyCells:
+        """Noisy sums of labels, averaged with earlier releases; predictions are public.
+
+        Args:
+          table: The table to measure.
+          fitted: What is known of the table; the sums are added to it.
+          cells: [rows]: cell of each row.
+          row_round: The round that the table belongs to.
+          rate: Typical prediction.
+
+        Privacy:
+          Unit: that of the run. L2 sensitivity: 1, over all tables of a round of share 1. Event:
+          the share of the round. Relies on: cells, weights and predictions are public.
+        """
+        size, step = table.num_cells, self._shares.step
+        costs = self._parts.costs(cells, size)
+        weights = row_round.weights(table, cells, costs)
+        released = row_round.release(
+            lambda weights: self._rows.raw_label_sums(cells, weights, size),
+            weights=weights,
+            costs=costs,
+        )
+        # Cells are public here, and so is how much their rows weigh.
+        counts = np.maximum(np.bincount(cells, minlength=size), 1)
+        means = step * exact_sums(cells, weights, size) / counts
+        fitted.add_label_sums(step * released.astype(np.float64), means)
+        # `add_label_sums` takes a mean over releases. The exact sum of predictions that is compared
+        # with it must have each row at the same mean of its weights, which over the releases is
+        # sum(means * weights) / sum(means^2).
+        rounds = self._label_rounds.setdefault(table.identity, [])
+        rounds.append((row_round, means))
+        largest = np.maximum.reduce([its_means for _, its_means in rounds])
+        if len(rounds) > 1:
+            weights = mixed_weights(
+                cells,
+                (
+                    (its_means / np.maximum(largest, _TINY), one.weights(table, cells, costs))
+                    for one, its_means in rounds
+                ),
+            )
+        sums, squares = self._rows.predicted(cells, weights, largest / step)
+        unit = step * largest / fitted.known_label_shares()
+        predicted, squares = unit * sums, unit**2 * squares
+        return NoisyCells(
+            residuals=fitted.label_sums - predicted,
+            predicted=predicted,
+            residual_stddev=self._shares.stddev(1.0, LABEL_SENSITIVITY) * fitted.noise_factors(),
+            predicted_stddev=0.0,
+            row_weights=squares / np.maximum(predicted, _TINY),
+            rate=rate,
+        )
+
+    def noisy_rows(
+        self, table: CandidateTable, cells: Cells, row_round: RowRound, *, rate: float
+    ) -> NoisyCells:
+        """Noisy sums of residuals and of predictions.
+
+        Args:
+          table: The table to measure.
+          cells: [rows]: cell of each row.
+          row_round: The round that the table belongs to.
+          rate: Typical prediction.
+
+        Privacy:
+          Unit: that of the run. L2 sensitivity: sqrt(2), over all tables of a round of share 1.
+          Event: the share of the round.
+        """
+        step = self._shares.step
+        residuals, predicted = step * row_round.release(
+            lambda weights: self._rows.raw_row_sums(cells, weights, table.num_cells),
+            weights=row_round.weights(table, cells),
+        )
+        # Weights of rows hold the share, so the noise is that of the whole budget. The true mean
+        # weight of a cell is sensitive here; a guess from noisy numbers stands in for it.
+        stddev = self._shares.stddev(1.0, ROW_SENSITIVITY)
+        return NoisyCells(
+            residuals=residuals,
+            predicted=predicted,
+            residual_stddev=stddev,
+            predicted_stddev=stddev,
+            row_weights=step * row_round.typical_steps(table),
+            unevenness=self._parts.unevenness,
+            rate=rate,
+        )
+
+    @property
+    def _sensitivity(self) -> float:
+        """L2 sensitivity of the next sums over cells, of all tables of a round of share 1."""
+        return ROW_SENSITIVITY if self.reads_sensitive else LABEL_SENSITIVITY
+
+    def _level(self, units: IntArray | None, least_share: float) -> tuple[RowParts, float]:
+        """Parts of rows in releases of the level, and the share of one such release."""
+        # Noise of stddev noise / sqrt(share) on the sum of labels is _LEVEL_ERROR * total at the
+        # share that is needed. Many rows need next to nothing and get the least share.
+        noise = self._shares.stddev(1.0, LABEL_SENSITIVITY)
+        needed, parts = np.inf, self._parts
+        for full_rows in _FULL_ROWS if units is not None else _FULL_ROWS[-1:]:
+            parts = row_parts(self.num_rows, units, full_rows=full_rows)
+            needed = (noise / (_LEVEL_ERROR * parts.total)) ** 2
+            if needed <= _SMALL_LEVEL_SHARE * least_share:
+                break
+        return parts, max(least_share, min(float(needed), _MOST_LEVEL_SHARE))
