@@ -13,6 +13,7 @@ Each search for a setting stays on the safe side: the setting it returns has bee
 and meets the target.
 """
 
+import dataclasses
 import functools
 import math
 import sys
@@ -27,9 +28,9 @@ from tulle.accounting.group_privacy import (
     split_group,
 )
 from tulle.errors import ConfigError, UnsupportedEventError
-from tulle.privacy.events import Event, Grouped, NonPrivate, contains
+from tulle.privacy.events import Event, Gaussian, Grouped, NonPrivate, contains
 from tulle.privacy.fields import check_delta
-from tulle.privacy.guarantee import Claim, Guarantee
+from tulle.privacy.guarantee import Claim, Guarantee, group_parameters
 from tulle.privacy.plan import Plan
 from tulle.privacy.units import Adjacency, Scope, Unit
 
@@ -108,6 +109,22 @@ def claim_epsilon(claim: Claim) -> float:
     if guarantee.delta >= 1:
         return math.inf
     return pld_epsilon(claim.event, guarantee.delta, guarantee.adjacency)
+
+
+def group_cost(claim: Claim, num_units: int) -> tuple[float, float]:
+    """Epsilon and delta of several units together, such as all rows of a person.
+
+    Args:
+      claim: What is claimed for one unit.
+      num_units: Number of units.
+    """
+    event, given = claim.event, claim.guarantee
+    if isinstance(event, Gaussian):
+        # Units that are replaced one after the other move the mean by at most so many times what
+        # one does, which is exact; no bound from epsilon and delta alone is nearly as small.
+        of_all = dataclasses.replace(event, noise_multiplier=event.noise_multiplier / num_units)
+        return pld_epsilon(of_all, given.delta, given.adjacency), given.delta
+    return group_parameters(given.epsilon, given.delta, num_units)
 
 
 def unamplified_epsilon(claim: Claim) -> float:

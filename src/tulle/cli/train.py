@@ -184,7 +184,7 @@ def read_settings(options: SettingOptions, given: "Mapping[str, Any]") -> dict[s
     """
     from tulle.privacy.fields import read_toml
     from tulle.privacy.options import word_of
-    from tulle.train.methods.catalogue import configured_method
+    from tulle.train.methods.catalogue import configured_method, with_unit
     from tulle.train.settings.units import unit_level
     from tulle.train.verbs import check_unit
 
@@ -194,8 +194,11 @@ def read_settings(options: SettingOptions, given: "Mapping[str, Any]") -> dict[s
     check_unit(options.unit, data_choice(data))
     if options.unit is not None:
         # A column that says whose each row is stands for its users.
-        given = {**given, "unit": word_of(type(unit_level(options.unit)))}
+        level = unit_level(options.unit)
+        given = {**given, "unit": word_of(type(level))}
     method = configured_method(rest, word=options.method, given=given)
+    if options.unit is not None and method.is_private:
+        method = with_unit(method, level)
     # A file may serve several methods, also one without a guarantee.
     target = _table(file, "target", ("epsilon", "delta")) if method.is_private else {}
     return data | {
@@ -242,6 +245,8 @@ def data_keywords(options: SettingOptions, file: "Mapping[str, Any]") -> dict[st
 
 def _inline_schema(options: SettingOptions) -> dict[str, Any] | None:
     """The schema that --label, --public and --sensitive make; None without them."""
+    from tulle.train.settings.units import UserLevel, unit_level, unit_owner
+
     named = ("label", "public", "sensitive", "time", "kind")
     given = [name for name in named if getattr(options, name)]
     if not given:
@@ -266,8 +271,8 @@ def _inline_schema(options: SettingOptions) -> dict[str, Any] | None:
         schema["time"] = options.time
     # A word for one row names no column; anything else is the column that says whose each row
     # is, and `check_unit` refuses what is none.
-    if options.unit is not None and options.unit not in ("example", "row", "impression"):
-        schema["unit"] = options.unit
+    if options.unit is not None and isinstance(unit_level(options.unit), UserLevel):
+        schema["unit"] = unit_owner(options.unit)
     return schema
 
 

@@ -136,8 +136,9 @@ class SettingOptions:
         str | None,
         option(
             PRIVACY,
-            "Who is protected: example (one row), user (all rows of a user; not by mosaic), "
-            "or the column that says whose each row is. Must be said for data with such a column.",
+            "Who is protected: example (one row), user (all rows of a user), 'user per 30 days' "
+            "(those in one window), or the column that says whose each row is [default: user if "
+            "the data have such a column, else example].",
             metavar="UNIT",
         ),
     ] = None

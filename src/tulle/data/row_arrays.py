@@ -112,6 +112,13 @@ class RowArrays:
         )
         return weights.to_numpy()
 
+    def seconds(self, values: pl.Series, place: Place) -> NDArray[np.int64]:
+        """The second of each row, or the first one of its day where only days are known."""
+        found = self.times(values, place)
+        if "times" in found:
+            return found["times"].astype(np.int64)
+        return found["days"].astype(np.int64) * _SECONDS_PER_DAY
+
     def _labels(self, values: pl.Series, place: Place) -> NDArray[np.float32]:
         numbers = label_numbers(values)
         is_class = (numbers >= 0) & (numbers < self.num_classes) & (numbers == numbers.floor())
@@ -210,8 +217,8 @@ def count_rows(log: Log, schema: Schema, *, at_most: int | None = None) -> int:
 
 def count_rows_and_units(
     log: Log, schema: Schema, salt: bytes
-) -> tuple[int, NDArray[np.int64] | None]:
-    """Counts rows, and says whose each is.
+) -> tuple[int, NDArray[np.int64] | None, NDArray[np.int64] | None]:
+    """Counts rows, and says whose each is and when it was.
 
     Args:
       log: The rows.
@@ -219,26 +226,30 @@ def count_rows_and_units(
       salt: Salt of the hash that makes a unit's id from text.
 
     Returns:
-      The number of rows, and one id a row, equal for rows of one unit; None without a unit column.
+      The number of rows; one id a row, equal for rows of one unit, or None without a unit column;
+      and the second of each row, or None without a unit or time column.
 
     Privacy:
-      Looks at the unit column alone, which is public under replace. Ids are as sensitive as that
-      column.
+      Looks at the columns of unit and time alone, which are public under replace. Ids are as
+      sensitive as the unit column.
 
     Raises:
       DataError: A row names no unit, or a file cannot be read.
     """
     if schema.unit is None:
-        return count_rows(log, schema), None
+        return count_rows(log, schema), None, None
     maker = RowArrays(schema=schema, num_classes=_ANY_NUMBER_OF_CLASSES, salt=salt)
-    parts = []
-    for block, start in narrow_blocks(log, (schema.unit,)):
+    columns = (schema.unit,) if schema.time is None else (schema.unit, schema.time)
+    parts, seconds = [], []
+    for block, start in narrow_blocks(log, columns):
         check_units(block.table, schema)
         place = block_place(log, block, start, len(block.table))
         units = maker.ids(block.table[schema.unit], place, reason="every row needs a unit")
         parts.append(units)
+        if schema.time is not None:
+            seconds.append(maker.seconds(block.table[schema.time], place))
     units = np.concatenate(parts) if parts else np.empty(0, np.int64)
-    return len(units), units
+    return len(units), units, np.concatenate(seconds) if seconds else None
 
 
 def _cheapest(schema: Schema) -> str:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tulle.accounting.accountant import TOLERANCE
+from tulle.accounting.accountant import TOLERANCE, group_cost
 from tulle.errors import DataError
 from tulle.privacy.guarantee import Guarantee, round_up
 from tulle.privacy.plan import Plan
@@ -37,6 +37,8 @@ _TRUST_MEANINGS = {
     TrustModel.SHUFFLE: "Each device adds its own noise, and a shuffler that is trusted not to "
     "link reports to devices mixes them.",
 }
+_NUMBERS_OF_ROWS = (2, 5, 10)
+"""Numbers of rows of one person of which a card says what they have together."""
 _SPECIAL = re.compile(r"([\\`*\[\]<>|~&$#]|(?<![^\W_])_|_(?![^\W_]))")
 _LINE_START = re.compile(r"^([+=-]|\d+(?=[.)](?:\s|$)))")
 _PROVENANCE_ROWS = (
@@ -102,7 +104,7 @@ def unprotected_facts(
     if guarantee.adjacency is not Adjacency.ADD_OR_REMOVE:
         time = "" if columns.time is None else f", or when they happened ({columns.time})"
         facts.append(f"The fact that a unit is in the data, how many rows it has{time}.")
-    facts += _beyond_unit(guarantee)
+    facts += _beyond_unit(plan)
     if guarantee.unit.window_seconds is not None:
         facts.append("Several time windows together: each is protected on its own.")
     facts += [
@@ -168,8 +170,9 @@ def escape(text: str) -> str:
     return _LINE_START.sub(_escape_start, escaped)
 
 
-def _beyond_unit(guarantee: Guarantee) -> list[str]:
+def _beyond_unit(plan: Plan) -> list[str]:
     """What of one person is outside of one unit."""
+    guarantee = plan.guarantee
     owner = guarantee.unit.owner
     if not owner.is_one_row:
         facts = ["One person behind several ids: each id is protected on its own."]
@@ -179,10 +182,23 @@ def _beyond_unit(guarantee: Guarantee) -> list[str]:
                 "on its own."
             )
         return facts
-    facts = ["All rows of one person together: each row is protected on its own."]
+    facts = [
+        "All rows of one person together: each row is protected on its own." + _of_several(plan)
+    ]
     if guarantee.scope is Scope.WHOLE_ROWS and owner in _OTHER_ROWS:
         facts.append(f"{_OTHER_ROWS[owner]}: they are not protected at all.")
     return facts
+
+
+def _of_several(plan: Plan) -> str:
+    """What the rows of one person with several have together, as far as it is a guarantee."""
+    found = [
+        f"{number} rows have epsilon={print_up(epsilon)}, delta={print_up(delta)}"
+        for number in _NUMBERS_OF_ROWS
+        for epsilon, delta in [group_cost(plan.claims[0], number)]
+        if delta < 1
+    ]
+    return f" Together {'; '.join(found)}." if plan.is_private and found else ""
 
 
 def _protected(guarantee: Guarantee) -> str:

@@ -36,7 +36,8 @@ class Classifier(TableEstimator):
       delta: Probability that the bound may fail; None: 1e-7, or 0 for methods that need none.
       method: "mosaic", "hybrid", "rr", "dp-sgd", "label-projection" or "nonprivate"; a method
         with its settings; or those as plain data.
-      unit: Who is protected: "example" or "user". Must be said if the schema has a unit.
+      unit: Who is protected: "example", "user", or e.g. "user per 30 days". None: users if the
+        schema names them, else rows.
       features: What becomes of the columns; None: `tulle.data.default_features`. A FeaturePlan
         may have vocabularies of public columns; those of sensitive ones cost privacy and need a
         ledger, see `tulle.data.prepare`.
@@ -54,7 +55,7 @@ class Classifier(TableEstimator):
 
     Raises:
       ConfigError: Arguments contradict each other, a column of a known log is public that must
-        not be, or the schema has a unit and nobody says whether it is protected.
+        not be.
     """
 
     _estimator_type = "classifier"

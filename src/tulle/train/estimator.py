@@ -36,7 +36,6 @@ from tulle.data.table_arrays import encode_table
 from tulle.errors import ConfigError
 from tulle.privacy.fields import did_you_mean
 from tulle.privacy.guarantee import Guarantee
-from tulle.privacy.units import Owner
 from tulle.quality.metrics import QualityMetrics
 from tulle.runs.card import Card
 from tulle.train import verbs
@@ -48,7 +47,7 @@ from tulle.train.fitting import FitResult
 from tulle.train.methods.catalogue import chosen_method
 from tulle.train.methods.method import Method
 from tulle.train.methods.train_plan import TrainPlan
-from tulle.train.settings.units import UnitLevel, check_unit_word, chosen_level
+from tulle.train.settings.units import UnitLevel, check_unit_word
 from tulle.train.trained_model import TrainedModel
 
 FilePath = str | os.PathLike[str]
@@ -183,7 +182,7 @@ class TableEstimator:
             epsilon=plan.guarantee.epsilon if plan.is_private else None,
             delta=plan.guarantee.delta if plan.is_private else None,
             method=str(plan.settings["method"]),
-            unit="example" if plan.guarantee.unit.owner is Owner.EXAMPLE else "user",
+            unit=str(plan.guarantee.unit),
             allow_public=schema.public + (() if schema.weight is None else (schema.weight,)),
         )
         vars(found)["_fitted"] = fitted
@@ -376,11 +375,9 @@ class TableEstimator:
         schema = None if self.schema is None else schema_of(self.schema)
         unit_column = None if schema is None else schema.unit
         check_unit_word(self.unit, unit_column)
-        method = chosen_method(self.method, epsilon=self.epsilon, delta=self.delta, unit=self.unit)
+        chosen_method(self.method, epsilon=self.epsilon, delta=self.delta, unit=self.unit)
         if schema is not None:
             check_known_roles(schema, allowed_public=self.allow_public)
-        if method.is_private:
-            chosen_level(method.unit, unit_column)
         if self.features is not None and not isinstance(self.features, FeaturePlan):
             raise ConfigError(
                 f"features of type {type(self.features).__name__} must be a FeaturePlan, or None."

@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tulle.data.contribution import draw_rows_with_replacement, keep_first_rows, keep_random_rows
+from tulle.data.contribution import (
+    draw_rows_with_replacement,
+    keep_first_rows,
+    keep_random_rows,
+    windows_of,
+)
 from tulle.data.prepared.dataset import PreparedDataset
 from tulle.data.prepared.feature import PreparedFeature
 from tulle.errors import DataError
 from tulle.mechanisms.noisy_reports import BinaryChannel
 from tulle.privacy.events import Event
 from tulle.privacy.plan import ColumnRoles
-from tulle.train.settings.units import DataShape, RowChoice, UserLevel
+from tulle.train.settings.units import DataShape, RowChoice, UnitLevel, UserLevel, chosen_level
 
 if TYPE_CHECKING:
     from tulle.data.table_arrays import TableArrays
@@ -113,6 +118,12 @@ class ExampleSet:
         if self.rows is None or bool((np.diff(self.rows) > 0).all()):
             return False
         return len(np.unique(self.rows)) < len(self.rows)
+
+    @property
+    def seconds(self) -> NDArray[np.int64] | None:
+        """Seconds since 1970 of each of these rows; None if they are not known."""
+        found = seconds_of_rows(self.times, self.days)
+        return found if found is None or self.rows is None else found[self.rows]
 
     def time_span(self) -> tuple[int, int] | None:
         """First and last second of all rows of the data; None if they have no time.
@@ -274,11 +285,23 @@ class PlannedRows:
     num_rows: int
     units: NDArray[np.int64] | None
     vocabulary_event: Event | None = None
+    seconds: NDArray[np.int64] | None = None
+    """Seconds since 1970 of each row; None if they are not known."""
 
     def select(self, rows: IntArray) -> "PlannedRows":
         """Some of these rows, by their place among them."""
         units = None if self.units is None else self.units[rows]
-        return dataclasses.replace(self, num_rows=len(rows), units=units)
+        seconds = None if self.seconds is None else self.seconds[rows]
+        return dataclasses.replace(self, num_rows=len(rows), units=units, seconds=seconds)
+
+
+def seconds_of_rows(
+    times: NDArray[np.int64] | None, days: NDArray[np.int32] | None
+) -> NDArray[np.int64] | None:
+    """Seconds since 1970 of rows of which the second or the day is known; None without either."""
+    if times is not None:
+        return times
+    return None if days is None else days.astype(np.int64) * _SECONDS_PER_DAY
 
 
 def examples_of(arrays: "TableArrays") -> ExampleSet:
@@ -342,10 +365,12 @@ def bound_rows(examples: ExampleSet, method: "Method", key: bytes) -> TrainingRo
     Privacy:
       Looks at unit ids alone, which are public under replace. No release.
     """
-    unit = _user_level(method)
+    unit = _user_level(method, examples)
     if unit is None:
         return TrainingRows()
-    units = _units(examples)
+    units = _units(examples, unit)
+    if not method.chooses_rows:
+        return TrainingRows(num_users=int(np.unique(units).size))
     label_rows = _choose(units, unit.label_cap, unit.choice, key + b" labels")
     is_shared = unit.max_sharing_labels_per_user is not None
     return TrainingRows(
@@ -365,10 +390,12 @@ def planned_shape(examples: PlannedRows, method: "Method") -> DataShape:
       As for `bound_rows`.
     """
     shape = shape_of(examples, TrainingRows())
-    unit = _user_level(method)
+    unit = _user_level(method, examples)
     if unit is None:
         return shape
-    _, counts = np.unique(_units(examples), return_counts=True)
+    _, counts = np.unique(_units(examples, unit), return_counts=True)
+    if not method.chooses_rows:
+        return dataclasses.replace(shape, num_users=counts.size)
     return dataclasses.replace(
         shape,
         num_label_rows=_num_chosen(counts, unit.label_cap, unit.choice),
@@ -390,17 +417,45 @@ def shape_of(examples: ExampleSet | PlannedRows, rows: TrainingRows) -> DataShap
     )
 
 
-def _user_level(method: "Method") -> UserLevel | None:
-    return method.unit if isinstance(method.unit, UserLevel) else None
+def _user_level(method: "Method", examples: ExampleSet | PlannedRows) -> UserLevel | None:
+    """The users that a method protects, which may be left to the data; None for single rows."""
+    if not method.is_private:
+        return None
+    level = chosen_level(method.unit, examples.columns.unit)
+    return level if isinstance(level, UserLevel) else None
 
 
-def _units(examples: ExampleSet | PlannedRows) -> NDArray[np.int64]:
+def unit_ids(examples: ExampleSet | PlannedRows, level: UnitLevel | None) -> IntArray | None:
+    """Number of the unit that each row belongs to; None if each row is a unit of its own.
+
+    Args:
+      examples: Rows with the ids of their owners and, for a unit with a window, their times.
+      level: What is protected together.
+
+    Raises:
+      DataError: The data do not say whose each row is, or when it was.
+    """
+    return _units(examples, level) if isinstance(level, UserLevel) else None
+
+
+def _units(examples: ExampleSet | PlannedRows, level: UserLevel) -> IntArray:
     if examples.units is None:
         raise DataError(
             "unit='user' needs data with a unit column that says whose each row is; "
             "name it in the schema, or protect each example."
         )
-    return examples.units
+    if level.window_seconds is None:
+        return examples.units
+    if (seconds := examples.seconds) is None:
+        raise DataError(
+            f"unit='{level.unit}' has a window of time, and the data have no time; name the time "
+            "column in the schema, or protect all rows of a user with unit='user'."
+        )
+    windows = windows_of(seconds, window_seconds=level.window_seconds)
+    windows -= windows.min(initial=0)
+    _, owners = np.unique(examples.units, return_inverse=True)
+    numbers: IntArray = owners * (int(windows.max(initial=0)) + 1) + windows
+    return numbers
 
 
 def _num_chosen(counts: NDArray[np.int64], max_rows: int, choice: RowChoice) -> int:

@@ -18,7 +18,7 @@ from tulle.data.prepared.dataset import PreparedDataset
 from tulle.data.splits import split_at_random, split_by_unit
 from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import check_count, check_finite, did_you_mean
-from tulle.train.examples import ExampleSet, PlannedRows, examples_of
+from tulle.train.examples import ExampleSet, PlannedRows, examples_of, seconds_of_rows
 from tulle.train.trained_model import ENCODER_FILES
 
 if TYPE_CHECKING:
@@ -227,6 +227,7 @@ class _Examples:
             num_rows=rows.num_rows,
             units=rows.units,
             vocabulary_event=rows.vocabulary_event,
+            seconds=rows.seconds,
         )
 
     def examples(self, watch: Watch | None) -> ExampleSet:
@@ -271,6 +272,7 @@ class _Prepared:
             num_rows=dataset.num_rows,
             units=dataset.units,
             vocabulary_event=dataset.vocabulary_event,
+            seconds=seconds_of_rows(dataset.times, dataset.days),
         )
 
     def examples(self, watch: Watch | None) -> ExampleSet:
@@ -322,13 +324,16 @@ class _Log:
         from tulle.data.row_arrays import count_rows_and_units
 
         encoder = self._encoder
-        num_rows, units = count_rows_and_units(self._log, encoder.plan.schema, encoder.plan.salt)
+        num_rows, units, seconds = count_rows_and_units(
+            self._log, encoder.plan.schema, encoder.plan.salt
+        )
         return PlannedRows(
             features=encoder.features,
             columns=encoder.plan.schema.roles,
             num_rows=num_rows,
             units=units,
             vocabulary_event=encoder.vocabulary_event,
+            seconds=seconds,
         )
 
     def examples(self, watch: Watch | None) -> ExampleSet:

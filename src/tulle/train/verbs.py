@@ -74,7 +74,8 @@ def plan(
       method: "mosaic", "hybrid", "rr", "dp-sgd", "label-projection" or "nonprivate", or a method
         with its settings.
       unit: Who is protected: "example" for one row, or "user" for all rows of one user, also by
-        the name of the column that says whose each row is. Must be said if there is one.
+        the name of the column that says whose each row is, and "user per 30 days" for those in one
+        window of time. None: users if the data name them, else rows.
       layout: Name of a public log, in place of a schema or with one.
       allow_public: Columns that may be public though a known log protects them.
       features: What becomes of the columns; None: `tulle.data.default_features`.

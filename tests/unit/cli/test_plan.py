@@ -58,26 +58,28 @@ def test_the_command_makes_the_plan_that_python_makes(
     assert facts_of(command, capsys) == plan.privacy.to_dict()
 
 
-@pytest.mark.parametrize("command", ["plan", "train"])
-@pytest.mark.parametrize(
-    ("method", "way_out"),
-    [
-        ("mosaic", "any private method but mosaic does"),
-        ("hybrid", "give --unit 'user' to protect all rows of one user"),
-        ("dp-sgd", "give --unit 'user' to protect all rows of one user"),
-        ("rr", "or --unit 'example' to protect each row on its own"),
-        ("label-projection", "or --unit 'example' to protect each row on its own"),
-    ],
-)
-def test_rows_of_users_are_not_protected_one_by_one_unless_that_is_said(
-    command: str, method: str, way_out: str, folder: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("method", ["mosaic", "rr"])
+def test_who_names_users_gets_their_guarantee_unless_rows_are_asked_for(
+    method: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_prepared(folder / "prepared")
-    text = f"{command} --data prepared --method {method} --epsilon 2 --quiet"
-    error = error_of(text, 2, capsys)
-    assert error.startswith("error: column 'user' says whose each row is")
-    assert way_out in error
-    assert not (folder / "runs").exists()
+    command = f"plan --data prepared --method {method} --epsilon 2 --quiet"
+    assert facts_of(command, capsys)["guarantee"]["unit"] == "user"
+    assert facts_of(f"{command} --unit user", capsys)["guarantee"]["unit"] == "user"
+    assert facts_of(f"{command} --unit example", capsys)["guarantee"]["unit"] == "example"
+
+
+def test_the_rows_of_a_user_in_a_window_are_a_unit_of_their_own(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_prepared(folder / "prepared")
+    command = "plan --data prepared --epsilon 2 --quiet --unit"
+    assert "has an unknown window" not in error_of(f"{command} 'user per fortnight'", 2, capsys)
+    assert "use 'example'" in error_of(f"{command} 'example per day'", 2, capsys)
+    log = "plan synth:attribution --rows 3000 --epsilon 2 --quiet --unit"
+    whole, days = (facts_of(f"{log} '{unit}'", capsys) for unit in ("user", "user per 7 days"))
+    assert days["guarantee"]["unit"] == "user per 7 days"
+    assert days["settings"]["noise_multiplier"] == whole["settings"]["noise_multiplier"]
 
 
 def test_a_settings_file_may_say_who_is_protected(

@@ -113,7 +113,10 @@ def test_a_wrong_settings_file_is_refused(
         ("--accounting paper", "--accounting has no meaning"),
         ("--max-rows-per-user 2", "--max-rows-per-user is for --unit user"),
         ("--user-accounting several-rows", "--user-accounting is for --unit user"),
-        ("--unit user", "Use method hybrid or dp-sgd"),
+        (
+            "--unit user --max-rows-per-user 2",
+            "--max-rows-per-user 2 has no meaning for method mosaic",
+        ),
         ("--delta 0", "--delta 0.0 is out of reach"),
     ],
 )

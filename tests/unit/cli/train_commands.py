@@ -1,6 +1,7 @@
 """Commands of training as the tests give them, and a small prepared dataset."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ SYNTH = "synth:search --rows 600 --quiet"
 
 
 def run(text: str) -> int:
-    return main.run_with(text.split())
+    return main.run_with(shlex.split(text))
 
 
 def facts_of(text: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def facts_of(text: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 
 def error_of(text: str, code: int, capsys: pytest.CaptureFixture[str]) -> str:
-    assert run(text) == code
+    assert run(text) == code, capsys.readouterr().err
     return capsys.readouterr().err
 
 

@@ -25,11 +25,7 @@ from tulle.privacy.units import Adjacency, Unit
 from tulle.train.classifier import Classifier
 from tulle.train.estimator_errors import NotFittedError
 from tulle.train.methods.dp_sgd import DpSgdConfig
-from tulle.train.methods.hybrid import HybridConfig
-from tulle.train.methods.label_projection.method import LabelProjectionConfig
-from tulle.train.methods.method import Method
 from tulle.train.methods.mosaic.method import MosaicConfig
-from tulle.train.methods.randomized_labels import RandomizedLabelsConfig
 from tulle.train.settings.units import ExampleLevel, UserLevel
 from unit.train.small_data import (
     SMALL_MLP,
@@ -194,27 +190,13 @@ def test_the_default_learns_from_public_and_sensitive_columns() -> None:
     assert model.evaluate(held_out_table()).auc_loss < 0.14
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        "mosaic",
-        MosaicConfig(),
-        HybridConfig(),
-        DpSgdConfig(),
-        RandomizedLabelsConfig(),
-        LabelProjectionConfig(),
-    ],
-)
-def test_rows_of_users_are_not_protected_one_by_one_unless_that_is_said(
-    method: Method | str,
-) -> None:
-    with pytest.raises(ConfigError, match="column 'user' says whose each row is") as error:
-        classifier(method=method, epsilon=3, delta=1e-5)
-    assert "give unit='user' to protect all rows of one user" in str(error.value)
-    assert "or unit='example' to protect each row on its own." in str(error.value)
-    assert classifier(method=method, unit="example", epsilon=3, delta=1e-5).schema is SCHEMA
-    rows = dataclasses.replace(SCHEMA, unit=None)
-    assert Classifier(rows, method=method, epsilon=3, delta=1e-5).method is method
+def test_who_names_users_gets_their_guarantee_unless_rows_are_asked_for() -> None:
+    settings = {"method": "rr", "epsilon": 3.0, "features": None}
+    assert classifier(**settings).fit(train_table()).guarantee_.unit == Unit.user()
+    by_row = classifier(unit="example", **settings).fit(train_table())
+    assert by_row.guarantee_.unit == Unit.example()
+    rows = Classifier(dataclasses.replace(SCHEMA, unit=None), **settings).fit(train_table())
+    assert rows.guarantee_.unit == Unit.example()
 
 
 def test_a_unit_is_said_in_words_or_by_its_column() -> None:
@@ -223,7 +205,7 @@ def test_a_unit_is_said_in_words_or_by_its_column() -> None:
     same = classifier(method="rr", epsilon=2.0, unit="user", features=None).fit(train_table())
     expected = users.predict_proba(held_out_table())
     np.testing.assert_array_equal(same.predict_proba(held_out_table()), expected)
-    for wrong in ("usr", "user per 7 days", "site"):
+    for wrong in ("usr", "usr per 7 days", "site"):
         with pytest.raises(ConfigError, match=f"unit='{wrong}' is unknown"):
             classifier(method="rr", epsilon=2.0, unit=wrong)
     with pytest.raises(ConfigError, match="contradicts the settings of method rr"):

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from tulle.errors import DataError
-from tulle.train.examples import ExampleSet, bound_rows, planned_shape, shape_of
+from tulle.train.examples import ExampleSet, bound_rows, planned_shape, shape_of, unit_ids
 from tulle.train.losses import CrossEntropy
 from tulle.train.models.batches import batch_of, mean_loss, predict
 from tulle.train.models.trained_towers import TrainedTowers, build_model
-from tulle.train.settings.units import RowChoice, UserLevel
+from tulle.train.settings.units import ExampleLevel, RowChoice, UserLevel
 from unit.train.small_data import (
     FEATURES,
     SMALL_MLP,
@@ -216,3 +216,22 @@ def test_users_need_a_unit_column() -> None:
     examples = dataclasses.replace(make_examples(40), units=None)
     with pytest.raises(DataError, match="unit column"):
         bound_rows(examples, two_phase(unit=UserLevel()), bytes(16))
+
+
+def test_units_with_a_window_are_numbered_by_user_and_window() -> None:
+    examples = dataclasses.replace(
+        make_examples(6),
+        units=np.array([5, 5, 5, -1, -1, 7]),
+        days=np.array([0, 6, 7, 13, 14, -1], np.int32),
+    )
+    weekly = unit_ids(examples, UserLevel(window_seconds=7 * 86_400))
+    assert weekly is not None
+    assert (weekly[0] == weekly[1]).all()
+    assert len(set(weekly.tolist())) == 5
+    some = unit_ids(examples.select(np.array([3, 4])), UserLevel(window_seconds=14 * 86_400))
+    assert some is not None
+    assert len(set(some.tolist())) == 2
+    assert unit_ids(examples, UserLevel()) is examples.units
+    assert unit_ids(examples, ExampleLevel()) is None
+    with pytest.raises(DataError, match="data have no time"):
+        unit_ids(make_examples(6), UserLevel(window_seconds=60))

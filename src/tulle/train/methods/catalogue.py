@@ -17,7 +17,7 @@ from tulle.train.methods.label_projection.method import LabelProjectionConfig
 from tulle.train.methods.method import Method
 from tulle.train.methods.mosaic.method import MosaicConfig
 from tulle.train.methods.randomized_labels import RandomizedLabelsConfig
-from tulle.train.settings.units import ExampleLevel, UnitLevel, unit_level
+from tulle.train.settings.units import ExampleLevel, UnitLevel, UserLevel, unit_level
 
 METHODS: tuple[type[Method], ...] = (
     MosaicConfig,
@@ -81,7 +81,7 @@ def chosen_method(
             "MosaicConfig(), or its settings as plain data."
         )
     if unit is not None:
-        chosen = _with_unit(chosen, unit)
+        chosen = with_unit(chosen, unit)
     if not chosen.is_private or chosen.target is not None:
         if epsilon is not None or delta is not None:
             reason = (
@@ -147,14 +147,22 @@ def _meaningless(name: str, chosen: type[Method]) -> ConfigError:
     )
 
 
-def _with_unit(method: Method, unit: UnitLevel | str) -> Method:
+def with_unit(method: Method, unit: UnitLevel | str) -> Method:
+    """The method with a unit that was named beside its settings.
+
+    Raises:
+      ConfigError: The settings have another unit already.
+    """
     level: UnitLevel = unit_level(unit) if isinstance(unit, str) else unit
     if method.unit is not None and type(method.unit) is not type(level):
         raise ConfigError(
             f"unit={unit!r} contradicts the settings of method {method.kind}, which protect "
             f"{'each row' if isinstance(method.unit, ExampleLevel) else 'users'}; say it once."
         )
-    return method if method.unit is not None else method.with_unit(level)
+    if isinstance(method.unit, UserLevel) and isinstance(level, UserLevel):
+        # What was said of the rows of a user stays; the word says their window.
+        level = dataclasses.replace(method.unit, window_seconds=level.window_seconds)
+    return method if method.unit == level else method.with_unit(level)
 
 
 def settings_schema() -> dict[str, Any]:

@@ -106,8 +106,8 @@ class Method(abc.ABC):
 
     weighs_rows: ClassVar[bool] = False
     """True if rows may count differently, as a public column of weights says."""
-    protects_users: ClassVar[bool] = True
-    """False if the method protects single rows alone."""
+    chooses_rows: ClassVar[bool] = True
+    """False if all rows of a user take part, so that none have to be chosen."""
     needs_torch: ClassVar[bool] = True
     """False if the method trains and predicts with numpy alone."""
     has_steps_to_resume: ClassVar[bool] = True
@@ -117,7 +117,7 @@ class Method(abc.ABC):
     """Options of the command line, and the setting that each is; see `privacy.options`."""
 
     unit: UnitLevel | None
-    """What is protected together; None: a row, if the data have no unit column."""
+    """What is protected together; None: all rows of a user if the data name users, else a row."""
     target: Target | None
 
     def calibrate(self, *, epsilon: float, delta: float) -> Self:
@@ -166,11 +166,7 @@ class Method(abc.ABC):
         return None
 
     def fitted_to(self, shape: DataShape) -> Self:
-        """Returns the settings with what was left to the plan: the unit, the size of batches.
-
-        Raises:
-          ConfigError: The data say whose each row is, and nobody chose what is protected.
-        """
+        """Returns the settings with what was left to the plan: the unit, the size of batches."""
         if not self.is_private:
             return self
         unit = chosen_level(self.unit, shape.columns.unit)

@@ -15,7 +15,7 @@ from tulle.errors import ConfigError
 from tulle.privacy.events import Event, event_from_dict, event_to_dict
 from tulle.privacy.fields import check_count, check_fields, check_list, did_you_mean
 from tulle.privacy.plan import ColumnRoles
-from tulle.privacy.units import Unit
+from tulle.privacy.units import Owner, Unit, seconds_of
 
 MOST_ROWS_PER_USER = 10_000
 """Largest number of rows of a user that the accountant takes if rows are sampled one by one."""
@@ -57,7 +57,11 @@ class ExampleLevel:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UserLevel:
-    """All rows of a user are protected together. Every field is public information."""
+    """All rows of a user are protected together, or those in one window of time.
+
+    Every field is public information. Methods that sum over all rows (Mosaic) use the window alone,
+    as they have room for every row of a user.
+    """
 
     kind: ClassVar[str] = "user"
     options: ClassVar[dict[str, str]] = {
@@ -77,6 +81,9 @@ class UserLevel:
     accounting: UserAccounting = UserAccounting.SEVERAL_ROWS
     """How the cost of one user's rows is bounded."""
     choice: RowChoice = RowChoice.WITH_REPLACEMENT
+    window_seconds: int | None = None
+    """Length of the windows of time, which begin at 1970 UTC: the rows of a user in one of them are
+    a unit. None: all rows of a user."""
 
     def __post_init__(self) -> None:
         check_count("max_rows_per_user", self.max_rows_per_user)
@@ -87,6 +94,8 @@ class UserLevel:
             raise ConfigError(f"accounting={self.accounting!r} must be a UserAccounting.")
         if not isinstance(self.choice, RowChoice):
             raise ConfigError(f"choice={self.choice!r} must be a RowChoice.")
+        # The unit refuses a window that is no length of time.
+        Unit(Owner.USER, self.window_seconds)
         is_row_by_row = self.accounting is UserAccounting.SEVERAL_ROWS
         is_drawn = self.choice is RowChoice.WITH_REPLACEMENT
         if self.max_rows_per_user > MOST_ROWS_PER_USER and (is_row_by_row or is_drawn):
@@ -98,8 +107,18 @@ class UserLevel:
 
     @property
     def unit(self) -> Unit:
-        """All rows of one user."""
-        return Unit.user()
+        """All rows of one user, or those in one window."""
+        return Unit(Owner.USER, self.window_seconds)
+
+    @property
+    def bounds_of_rows(self) -> dict[str, object]:
+        """What was said of the rows of a user that take part, without what has its default."""
+        return {
+            field.name: value
+            for field in dataclasses.fields(self)
+            if field.name != "window_seconds"
+            and (value := getattr(self, field.name)) != field.default
+        }
 
     @property
     def label_cap(self) -> int:
@@ -127,20 +146,31 @@ UnitLevel = ExampleLevel | UserLevel
 _ROWS = ("example", "row", "impression")
 """Words for one row as the unit of protection."""
 _USERS = "user"
+_PER = " per "
+"""What stands between the owner of rows and the length of a window."""
 
 
 def unit_level(word: str) -> UnitLevel:
     """The level that a word means: one row, or all rows of a user.
 
     Args:
-      word: "example", "user", or the name of the unit column; see `check_unit_word`.
+      word: "example", "user", or the name of the unit column, the last two also with a window, as
+        in "user per 30 days"; see `check_unit_word`.
     """
-    return ExampleLevel() if word in _ROWS else UserLevel()
+    if word in _ROWS:
+        return ExampleLevel()
+    _, separator, window = word.partition(_PER)
+    return UserLevel(window_seconds=seconds_of("unit", window) if separator else None)
 
 
 def is_unit_word(word: object) -> bool:
     """True for a word that names a unit whatever the data are, and so no column."""
-    return word in (*_ROWS, _USERS)
+    return isinstance(word, str) and unit_owner(word) in (*_ROWS, _USERS)
+
+
+def unit_owner(word: str) -> str:
+    """A word for a unit without its window: "user" of "user per 30 days"."""
+    return word.partition(_PER)[0]
 
 
 def check_unit_word(word: object, unit_column: str | None, *, others: Sequence[str] = ()) -> None:
@@ -152,33 +182,36 @@ def check_unit_word(word: object, unit_column: str | None, *, others: Sequence[s
       others: Names of columns that may be meant, for a suggestion.
     """
     known = (*_ROWS, _USERS, *(() if unit_column is None else (unit_column,)))
-    if isinstance(word, str) and word not in known:
+    if not isinstance(word, str):
+        return
+    owner, has_window = unit_owner(word), _PER in word
+    if owner not in known:
         raise ConfigError(
-            f"unit={word!r} is unknown{did_you_mean(word, [*known, *others])}; use 'example' to "
+            f"unit={word!r} is unknown{did_you_mean(owner, [*known, *others])}; use 'example' to "
             "protect each row on its own, 'user' to protect all rows of one user, or the name of "
-            "the column that says whose each row is."
+            "the column that says whose each row is; 'user per 30 days' protects the rows of one "
+            "user in a window of time."
         )
+    if has_window and owner in _ROWS:
+        raise ConfigError(
+            f"unit={word!r} has a window, and one row is in one moment; use {owner!r}."
+        )
+    unit_level(word)
 
 
 def chosen_level(level: UnitLevel | None, unit_column: str | None) -> UnitLevel:
-    """The level that was chosen; each row on its own where the data do not say whose it is.
+    """The level that was chosen, or else that of the data.
+
+    Who names a column that says whose each row is gets a guarantee for all rows of one owner. Where
+    the data do not say it, each row is protected on its own.
 
     Args:
       level: The chosen level; None if nobody chose.
       unit_column: Column that says whose each row is; None if the data have no such column.
-
-    Raises:
-      ConfigError: Nobody chose, and the rows of one unit could be protected together.
     """
     if level is not None:
         return level
-    if unit_column is not None:
-        raise ConfigError(
-            f"column {unit_column!r} says whose each row is, and a guarantee for one row is weak "
-            f"for who has many: give unit='user' to protect all rows of one {unit_column} (any "
-            "private method but mosaic does), or unit='example' to protect each row on its own."
-        )
-    return ExampleLevel()
+    return ExampleLevel() if unit_column is None else UserLevel()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
