@@ -205,7 +205,9 @@ class _CellTraining:
             CellTable(
                 parts=table.parts,
                 weights=(log_odds := fitted.log_odds),
-                stddevs=fitted.errors.stddevs(log_odds, self._rate, is_noisy=self._reads_sensitive),
+                stddevs=fitted.errors.stddevs(
+                    log_odds, self._rate, is_noisy=self._releases.reads_sensitive
+                ),
                 share=min(1.0, self._given.get(table.identity, 0.0)),
                 importance=mean_over_rows(np.abs(log_odds), table.cells.rows),
             )

@@ -67,7 +67,8 @@ class WeightErrors:
             far; None if they were improved.
         """
         slopes = np.maximum(cells.predicted, 0.0) * (1 - cells.rate)
-        information = slopes / (cells.dispersion * np.maximum(cells.row_weights, _TINY))
+        variance = cells.unevenness * cells.dispersion * np.maximum(cells.row_weights, _TINY)
+        information = slopes / variance
         if prior_variance is not None:
             empty = WeightErrors.empty(len(slopes))
             self.untaken, self.noise_variance = empty.untaken, empty.noise_variance
