@@ -157,9 +157,13 @@ def unit_level(word: str) -> UnitLevel:
       word: "example", "user", or the name of the unit column, the last two also with a window, as
         in "user per 30 days"; see `check_unit_word`.
     """
-    if word in _ROWS:
+    owner, separator, window = word.partition(_PER)
+    if owner in _ROWS and separator:
+        raise ConfigError(
+            f"unit={word!r} has a window, and one row is in one moment; use {owner!r}."
+        )
+    if owner in _ROWS:
         return ExampleLevel()
-    _, separator, window = word.partition(_PER)
     return UserLevel(window_seconds=seconds_of("unit", window) if separator else None)
 
 
@@ -184,17 +188,13 @@ def check_unit_word(word: object, unit_column: str | None, *, others: Sequence[s
     known = (*_ROWS, _USERS, *(() if unit_column is None else (unit_column,)))
     if not isinstance(word, str):
         return
-    owner, has_window = unit_owner(word), _PER in word
+    owner = unit_owner(word)
     if owner not in known:
         raise ConfigError(
             f"unit={word!r} is unknown{did_you_mean(owner, [*known, *others])}; use 'example' to "
             "protect each row on its own, 'user' to protect all rows of one user, or the name of "
             "the column that says whose each row is; 'user per 30 days' protects the rows of one "
             "user in a window of time."
-        )
-    if has_window and owner in _ROWS:
-        raise ConfigError(
-            f"unit={word!r} has a window, and one row is in one moment; use {owner!r}."
         )
     unit_level(word)
 
