@@ -307,6 +307,7 @@ def _run_facts(result: "FitResult", run: Path) -> dict[str, object]:
         "delta": plan.privacy.guarantee.delta,
         "label_epsilon": plan.method.label_epsilon,
         "noise_multiplier": plan.noise_multiplier,
+        "row_weights": plan.privacy.columns.weight,
         "steps": plan.num_private_steps,
         "steps_lost": result.num_steps_lost,
         "seconds": result.seconds,

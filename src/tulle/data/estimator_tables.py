@@ -8,6 +8,7 @@ can have meant that a column is public.
 import dataclasses
 import os
 
+import numpy as np
 import polars as pl
 
 from tulle.data.schema import Kind, Schema
@@ -45,7 +46,11 @@ def named_columns(rows: object) -> object:
 
 def width_of(rows: object) -> int | None:
     """Number of columns of rows whose columns have no names; None of files and tables."""
-    return None if is_files(rows) or is_table(rows) else as_numbered_columns(rows).width
+    if is_files(rows) or is_table(rows):
+        return None
+    if isinstance(rows, np.ndarray) and rows.ndim == 2:
+        return int(rows.shape[1])
+    return as_numbered_columns(rows).width
 
 
 def schema_of_rows(rows: object) -> Schema:

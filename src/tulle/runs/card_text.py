@@ -93,6 +93,8 @@ def unprotected_facts(
     facts = ["The settings and every other entry of this card: they are public."]
     if columns.public:
         facts.append(f"The public columns: {', '.join(columns.public)}.")
+    if columns.weight is not None:
+        facts.append(f"How much each row counts in training, which column {columns.weight} says.")
     if guarantee.scope is Scope.LABELS:
         facts.append(
             "Which rows are in the table and their order (do not select or sort by label)."

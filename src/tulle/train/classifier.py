@@ -60,12 +60,14 @@ class Classifier(TableEstimator):
 
     _estimator_type = "classifier"
 
-    def fit(self, X: object, y: object = None) -> Self:  # noqa: N803
+    def fit(self, X: object, y: object = None, sample_weight: object = None) -> Self:  # noqa: N803
         """Trains on all rows of a table, an array or files, and returns itself.
 
         Args:
           X: A table of polars, pandas, Arrow or DuckDB, an array of rows, or files of a log.
           y: Label of each row, 0 or 1; None if the label is a column of X.
+          sample_weight: How much each row counts, from 0, against the largest weight. Weights are
+            public, like a column of role weight in the schema. Only method mosaic uses them.
 
         Privacy:
           The model has `guarantee_`, for the unit and the columns that it names. Each fit spends
@@ -75,9 +77,10 @@ class Classifier(TableEstimator):
 
         Raises:
           ConfigError: The target cannot be met on so many rows, or a batch is too large.
-          DataError: A column is missing, a label is not 0 or 1, or there are no rows.
+          DataError: A column is missing, a label is not 0 or 1, a weight is below 0, or there are
+            no rows.
         """
-        self._train(X, y, None)
+        self._train(X, y, sample_weight)
         return self
 
     def predict_proba(self, X: object) -> NDArray[np.float64]:  # noqa: N803

@@ -333,7 +333,7 @@ def relative_weights(raw_weights: NDArray[np.float32] | None) -> NDArray[np.floa
     largest = raw_weights.max()
     if not largest > 0:
         raise DataError(
-            "the weights of all rows are 0, so that no row counts; give some row a weight above 0."
+            "the weights of all rows are zero, so that no row counts; give some row one above 0."
         )
     relative: NDArray[np.float32] = raw_weights / largest
     return relative

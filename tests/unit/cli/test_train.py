@@ -34,6 +34,7 @@ KEYS = {
     ),
     *("relative_log_likelihood", "bidding_over_constant"),
     *("relative_auc_loss", "epsilon", "delta", "label_epsilon", "noise_multiplier", "steps"),
+    "row_weights",
     *("steps_lost", "method", "model", "seconds", "run", "card", "verdict"),
 }
 SETTINGS_FILE = """

@@ -19,7 +19,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils import estimator_checks
 
 import tulle
 from tulle.accounting.budget import Budget
@@ -44,6 +44,19 @@ CANNOT_HOLD = {
     "check_estimators_dtypes": "its labels are 1 and 2: which other labels occur is protected",
     "check_classifier_data_not_an_array": (
         "its labels are 1 and 2: which other labels occur is protected"
+    ),
+    "check_sample_weights_pandas_series": (
+        "its labels are 1 and 2: which other labels occur is protected"
+    ),
+    "check_sample_weights_not_an_array": (
+        "its labels are 1 and 2: which other labels occur is protected"
+    ),
+    "check_sample_weights_shape": "its labels are 1 and 2: which other labels occur is protected",
+    "check_sample_weights_not_overwritten": (
+        "its labels are 1 and 2: which other labels occur is protected"
+    ),
+    "check_sample_weight_equivalence_on_dense_data": (
+        "a row of weight 2 is one row of twice the weight of others, and not two rows"
     ),
     "check_supervised_y_2d": "a column of labels is taken as labels, without a warning",
 }
@@ -88,7 +101,7 @@ def failed_checks(estimator: Classifier) -> dict[str, str]:
     """Names of the checks that fail, with what they say."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        results = check_estimator(estimator, on_fail=None, on_skip=None)
+        results = estimator_checks.check_estimator(estimator, on_fail=None, on_skip=None)
     return {
         one["check_name"]: f"{type(one['exception']).__name__}: {one['exception']}"
         for one in results
@@ -104,10 +117,10 @@ def test_every_check_of_scikit_learn_holds_but_those_that_cannot() -> None:
 class WithNamesOfLabels(Classifier):
     """Takes the two labels that occur for 0 and 1, which a private classifier must not."""
 
-    def fit(self, X: object, y: object = None) -> "WithNamesOfLabels":
+    def fit(self, X: object, y: object = None, sample_weight: object = None) -> "WithNamesOfLabels":
         names = np.unique(np.asarray(y))
         vars(self)["names_"] = names
-        return super().fit(X, np.asarray(y) == names[-1])
+        return super().fit(X, np.asarray(y) == names[-1], sample_weight)
 
     @property
     def classes_(self) -> Any:
@@ -117,9 +130,11 @@ class WithNamesOfLabels(Classifier):
         return self.classes_[super().predict(X)]
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_nothing_but_the_names_of_labels_stands_between_some_checks() -> None:
-    found = failed_checks(WithNamesOfLabels(epsilon=1000, delta=1e-6, seed=1))
-    assert not found.keys() & set(OF_LABELS)
+    model = WithNamesOfLabels(epsilon=1000, delta=1e-6, seed=1)
+    for name in OF_LABELS:
+        getattr(estimator_checks, name)("Classifier", model)
 
 
 def test_the_docs_name_every_check_that_cannot_hold() -> None:
@@ -273,6 +288,15 @@ def test_each_fold_is_charged_and_folds_add_up(ledger: Ledger) -> None:
     with pytest.raises(SpendRefusedError):
         cross_val_score(model, table(), cv=FOLDS, error_score="raise")
     assert len(ledger.spends("rows")) == FOLDS
+
+
+def test_weights_are_divided_among_folds() -> None:
+    rows, labels = table().drop("sale"), table()["sale"]
+    weights = np.linspace(0.5, 1, len(rows))
+    found = cross_val_score(
+        classifier(), rows, labels, cv=2, params={"sample_weight": weights}, error_score="raise"
+    )
+    assert (found > 0.6).all()
 
 
 def test_a_search_fits_every_candidate_on_every_fold_and_once_more(tmp_path: Path) -> None:

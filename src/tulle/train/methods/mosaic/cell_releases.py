@@ -8,7 +8,8 @@ predictions are public, sums of labels are all that needs noise, and their sensi
 `begin_sensitive` on, whole rows are hidden, both sums of a cell need noise, and the sensitivity is
 sqrt(2). There is no way back: predictions depend on sensitive columns from then on.
 
-The rows of a unit together weigh at most what one row may weigh (`row_parts`).
+The rows of a unit together weigh at most what one row may weigh, and rows with sample weights below
+1 weigh less (`row_parts`).
 """
 
 from collections.abc import Sequence
@@ -71,7 +72,8 @@ class CellReleases:
     ) -> None:
         self._rows, self._shares = PredictedRows(examples), shares
         self._label_rounds: dict[TableIdentity, list[tuple[RowRound, FloatArray]]] = {}
-        self._parts = row_parts(examples.num_rows, units, full_rows=full_rows)
+        self._weights = examples.weights
+        self._parts = row_parts(examples.num_rows, units, self._weights, full_rows=full_rows)
         self.reads_sensitive = False
         """True once a sensitive column was looked at, with noise."""
         self._level_parts, self.level_share = self._level(units, least_level_share)
@@ -308,7 +310,7 @@ class CellReleases:
         noise = self._shares.stddev(1.0, LABEL_SENSITIVITY)
         needed, parts = np.inf, self._parts
         for full_rows in _FULL_ROWS if units is not None else _FULL_ROWS[-1:]:
-            parts = row_parts(self.num_rows, units, full_rows=full_rows)
+            parts = row_parts(self.num_rows, units, self._weights, full_rows=full_rows)
             needed = (noise / (_LEVEL_ERROR * parts.total)) ** 2
             if needed <= _SMALL_LEVEL_SHARE * least_share:
                 break

@@ -155,6 +155,7 @@ class MosaicConfig(Method):
     """Settings of Mosaic, an additive model of tables of cells; only the target must be chosen."""
 
     kind: ClassVar[str] = "mosaic"
+    weighs_rows: ClassVar[bool] = True
     chooses_rows: ClassVar[bool] = False
     has_steps_to_resume: ClassVar[bool] = False
     needs_torch: ClassVar[bool] = False
@@ -212,10 +213,10 @@ class MosaicConfig(Method):
 
     def words(self, shape: DataShape, noise_multiplier: float | None) -> PlanWords:
         """The sentence, settings, bounds and assumptions of a plan of Mosaic."""
-        del shape
-        are_users = isinstance(self.unit, UserLevel)
+        are_users, weight = isinstance(self.unit, UserLevel), shape.columns.weight
+        weighted = "" if weight is None else _WEIGHTED.format(weight)
         return PlanWords(
-            sentence=_SENTENCE + (_USERS if are_users else ""),
+            sentence=_SENTENCE + (_USERS if are_users else "") + weighted,
             settings={
                 "method": self.kind,
                 "cells": canonical_json(plain_data(self.cells)),
@@ -223,8 +224,9 @@ class MosaicConfig(Method):
                 "noise_arithmetic": _ARITHMETIC,
                 "noise_multiplier": noise_multiplier,
                 "accounting": self.accounting.value,
+                **({} if weight is None else {"row_weights": f"{weight}, over the largest"}),
             },
-            bounds=_bounds(are_users=are_users),
+            bounds=_bounds(are_users=are_users, weight=weight),
             assumptions=_ASSUMPTIONS,
         )
 
@@ -255,8 +257,14 @@ _USERS = (
 )
 
 
+_WEIGHTED = (
+    " Rows count as column {} says, which is public; a row that counts half as much as the "
+    "heaviest moves every sum half as much."
+)
+
+
 # What the proof in docs/theory/mosaic.md rests on, in the words of plans and cards.
-def _bounds(*, are_users: bool) -> tuple[Bound, ...]:
+def _bounds(*, are_users: bool, weight: str | None) -> tuple[Bound, ...]:
     """Most that one row adds to the sums, or all rows of a user together."""
     cells = Bound(
         what="cells of each table that one row adds to",
@@ -270,10 +278,17 @@ def _bounds(*, are_users: bool) -> tuple[Bound, ...]:
         where="whose each row is, is public; a row of a user with k rows weighs 1/k, and a row "
         "that shares a public cell with m - 1 others of its user pays m times its squared weight",
     )
+    relative = Bound(
+        what=f"number that column {weight} lets one row count for",
+        limit=1,
+        where="weights are public, and are divided by the largest; the squared weight that a row "
+        "may spend is multiplied by the square of that number",
+    )
     labels = "the labels of one user are" if are_users else "the label of one row is"
     return (
         cells,
         *((together,) if are_users else ()),
+        *((relative,) if weight is not None else ()),
         Bound(
             what="L2 distance of the sums of all tables of a round of share 1 together, before a "
             f"sensitive column was used, if {labels} replaced",

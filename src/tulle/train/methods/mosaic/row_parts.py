@@ -118,21 +118,22 @@ def row_parts(
     Args:
       num_rows: Number of rows.
       units: [rows]: number of the unit that each row belongs to; None: each row is a unit.
-      sample_weights: [rows]: relative weight of each row, above 0, at most 1; None: all alike.
+      sample_weights: [rows]: relative weight of each row, from 0 to 1; None: all alike. A row of
+        weight 0 adds nothing to any sum.
       full_rows: Number of rows that a unit may have before each of them weighs less. At 1 all
         units weigh the same; more makes all weights smaller against the noise.
 
     Raises:
-      DataError: A sample weight is not above 0 and at most 1.
+      DataError: A sample weight is not from 0 to 1.
     """
     if units is None and sample_weights is None:
         return RowParts(num_rows=num_rows)
     if sample_weights is None:
         given = np.full(num_rows, _WHOLE, np.int64)
     else:
-        if not (sample_weights.min() > 0 and sample_weights.max() <= 1):
-            raise DataError("weights of rows must be above 0 and at most 1; divide by the largest.")
-        given = np.maximum((sample_weights.astype(np.float64) * _WHOLE).astype(np.int64), 1)
+        if not (sample_weights.min() >= 0 and sample_weights.max() <= 1):
+            raise DataError("weights of rows must be from 0 to 1; divide by the largest.")
+        given = (sample_weights.astype(np.float64) * _WHOLE).astype(np.int64)
     squares = (given * given) >> PART_BITS
     if units is None:
         return RowParts(num_rows=num_rows, linear=given, squared=squares)

@@ -8,6 +8,7 @@ noise, shares and charges are whole numbers, so that nothing is compared with a 
 
 import dataclasses
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from tulle.train.methods.mosaic import cell_releases, cell_sums, cell_training, 
 from tulle.train.methods.mosaic.cell_model import CellModel
 from tulle.train.methods.mosaic.method import MosaicConfig
 from tulle.train.methods.mosaic.noise_shares import NoiseShares, RowShares
-from tulle.train.methods.mosaic.row_parts import RowParts, row_parts
+from tulle.train.methods.mosaic.row_parts import PART_BITS, RowParts, row_parts
 from tulle.train.settings.units import ExampleLevel, UnitLevel, UserLevel
 from unit.train.methods.mosaic.test_cell_training import context
 from unit.train.small_data import make_examples, planned
@@ -113,8 +114,12 @@ def noise() -> float:
     return multiplier
 
 
-def check_told(one: Recorded, other: Recorded) -> None:
-    """Checks exactly that the releases tell these neighbours apart by no more than one Gaussian."""
+def check_told(one: Recorded, other: Recorded, *, weight: float = 1.0) -> None:
+    """Checks exactly that the releases tell these neighbours apart by no more than one Gaussian.
+
+    A row of less weight may be told apart by less: by the square of its weight.
+    """
+    most = Fraction(weight) ** 2
     assert len(other.releases) == len(one.releases) > 10
     told = []
     for release, same in zip(one.releases, other.releases, strict=True):
@@ -129,9 +134,9 @@ def check_told(one: Recorded, other: Recorded) -> None:
     for place, (start, allowance) in enumerate(one.taken):
         # All releases until something is taken again have this share together: a level, the
         # counts of a column, or all tables of a round.
-        assert sum(told[start : starts[place + 1]]) <= allowance
+        assert sum(told[start : starts[place + 1]]) <= most * allowance
     assert sum(allowance for _, allowance in one.taken) <= 4**one.weight_bits
-    assert 0 < sum(told) <= 4**one.weight_bits
+    assert 0 < sum(told) <= most * 4**one.weight_bits
 
 
 def _changed(one: np.ndarray, other: np.ndarray) -> list[tuple[int, int]]:
@@ -160,6 +165,75 @@ def test_a_run_tells_neighbours_apart_by_no_more_than_one_gaussian(
 ) -> None:
     examples = make_examples(_ROWS, seed=1)
     check_told(*followed(examples, replaced(examples, seed), seed, monkeypatch))
+
+
+def weighted(examples: ExampleSet, *, heaviest: float = 1.0) -> ExampleSet:
+    """The rows with weights of their own, most of them far below the largest."""
+    rng = np.random.default_rng(7)
+    weights = heaviest * rng.choice([0.1, 0.4, 1.0], examples.num_rows).astype(np.float32)
+    return dataclasses.replace(examples, weights=weights)
+
+
+def replaced_row_of(examples: ExampleSet, neighbour: ExampleSet) -> int:
+    """The row in which neighbours differ."""
+    is_changed = (examples.sensitive_features != neighbour.sensitive_features).any(axis=1)
+    return int(np.flatnonzero(is_changed | (examples.labels != neighbour.labels))[0])
+
+
+@pytest.mark.parametrize("seed", range(1, 13, 2))
+def test_a_row_of_less_weight_is_told_apart_by_less(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples = weighted(make_examples(_ROWS, seed=1))
+    neighbour = replaced(examples, seed)
+    assert examples.weights is not None
+    weight = float(examples.weights[replaced_row_of(examples, neighbour)])
+    check_told(*followed(examples, neighbour, seed, monkeypatch), weight=weight)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_weighted_rows_of_a_user_are_told_apart_by_no_more_than_one_gaussian(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples = weighted(examples_of_users())
+    neighbour = replaced_user(examples, seed, large_user(examples, seed))
+    check_told(*followed(examples, neighbour, seed, monkeypatch, UserLevel()))
+
+
+def unscaled(
+    num_rows: int, units: np.ndarray | None, weights: np.ndarray, **_settings: object
+) -> RowParts:
+    """Weights are used as they are given, here up to 1.4, and not against the largest."""
+    assert units is None
+    linear = (1.4 * weights.astype(np.float64) * (1 << PART_BITS)).astype(np.int64)
+    return RowParts(num_rows=num_rows, linear=linear, squared=(linear * linear) >> PART_BITS)
+
+
+def rooted(
+    num_rows: int, units: np.ndarray | None, weights: np.ndarray, **settings: int
+) -> RowParts:
+    """What a row may spend is multiplied by its weight, and not by the square of it."""
+    return row_parts(num_rows, units, np.sqrt(weights), **settings)
+
+
+@pytest.mark.parametrize("fault", [unscaled, rooted])
+def test_weights_that_let_a_row_count_for_more_are_noticed(
+    fault: Callable[..., RowParts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples = weighted(make_examples(_ROWS, seed=1))
+    assert examples.weights is not None
+    weights = examples.weights
+    monkeypatch.setattr(cell_releases, "row_parts", fault)
+
+    def look() -> None:
+        for seed in range(1, 13, 2):
+            neighbour = replaced(examples, seed)
+            weight = float(weights[replaced_row_of(examples, neighbour)])
+            least = 1.0 if fault is unscaled else weight
+            check_told(*followed(examples, neighbour, seed, monkeypatch), weight=least)
+
+    with pytest.raises(AssertionError):
+        look()
 
 
 def examples_of_users(*, days: int = 1) -> ExampleSet:

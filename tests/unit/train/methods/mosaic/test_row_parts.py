@@ -206,7 +206,14 @@ def test_a_row_that_costs_more_than_its_limit_is_refused() -> None:
         own.release(lambda w: w, weights=half // 8, costs=costs)
 
 
-@pytest.mark.parametrize("weight", [0.0, -1.0, 1.5, np.nan])
+def test_a_row_of_weight_0_spends_nothing() -> None:
+    for units in (None, np.array([1, 1, 2])):
+        parts = row_parts(3, units, np.array([0.0, 1.0, 0.0], np.float32))
+        assert parts.limits(10**6).tolist() == [0, 10**6, 0]
+        assert parts.public_limits(10**6).tolist() == [0, 10**6, 0]
+
+
+@pytest.mark.parametrize("weight", [-1.0, 1.5, np.nan])
 def test_sample_weights_beyond_1_are_refused(weight: float) -> None:
-    with pytest.raises(DataError, match="at most 1"):
+    with pytest.raises(DataError, match="from 0 to 1"):
         row_parts(2, None, np.array([1.0, weight], np.float32))
