@@ -8,12 +8,13 @@ are in, which is that of rare values, and exports count how many values of a row
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tulle.data.features.encoder import Encoder
 from tulle.data.features.id_names import values_by_column
 from tulle.data.features.id_rules import HashRule, RuledFeature, VocabularyRule, rules_of
 from tulle.data.schema import Kind
@@ -26,7 +27,6 @@ FloatArray = NDArray[np.float64]
 
 MISSING_TEXT = ""
 """Text that stands for a missing value: empty text is missing wherever tulle reads it."""
-_FLAGS = ("false", "true")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -116,7 +116,7 @@ def scoring_tables(model: ModelLike, values: object = None) -> ScoringTables:
                     for number, (_, table) in enumerate(crossed)
                     if place in table.steps
                 },
-                ids_by_text=_ids_by_text(feature, known.get(feature.column)),
+                ids_by_text=_ids_by_text(served.encoder, place, feature, known.get(feature.column)),
             )
         )
     return ScoringTables(
@@ -148,16 +148,25 @@ def check_known(tables: ScoringTables, form: str) -> None:
             )
 
 
-def _ids_by_text(feature: RuledFeature, values: pl.Series | None) -> dict[str, int] | None:
+def _ids_by_text(
+    encoder: Encoder, place: int, feature: RuledFeature, values: pl.Series | None
+) -> dict[str, int] | None:
+    """Ids of the texts of known values; None if ids follow from numbers or no value is known.
+
+    Args:
+      encoder: What makes ids of columns.
+      place: Place of the feature among all.
+      feature: The feature.
+      values: Values of its column; None if there are none.
+    """
     rule = feature.rule
     if not isinstance(rule, HashRule | VocabularyRule):
         return None
-    texts: Sequence[str | None]
-    if feature.kind is Kind.BOOLEAN:
-        texts = _FLAGS
-    elif values is None:
+    known = pl.Series([False, True]) if feature.kind is Kind.BOOLEAN else values
+    if known is None:
         return None
-    else:
-        texts = as_text(values, feature.kind).drop_nulls().to_list()
-    found = {text: rule.id_of(text) for text in texts if text}
+    known = known.drop_nulls()
+    texts = as_text(known, feature.kind).to_list()
+    ids = encoder.ids_of(place, known).tolist()
+    found = {text: one for text, one in zip(texts, ids, strict=True) if text}
     return {MISSING_TEXT: rule.id_of(None), **found}

@@ -153,8 +153,7 @@ class TableEstimator:
     @property
     def model_(self) -> TrainedModel:
         """The trained model, with what makes ids of columns."""
-        fitted = self._get_fitted()
-        return fitted.model.with_encoder(fitted.encoder)
+        return self._get_fitted().model
 
     def save(self, folder: FilePath) -> None:
         """Writes model, encoder, schema and card into a new folder, which `tulle.load` reads.

@@ -40,7 +40,8 @@ class FittedModel:
     def of(cls, result: FitResult) -> "FittedModel":
         """What a finished training run has learnt."""
         encoder = encoder_of(result.model)
-        return cls(model=result.model, encoder=encoder, card=result.card, result=result)
+        model = result.model.with_encoder(encoder)
+        return cls(model=model, encoder=encoder, card=result.card, result=result)
 
     @classmethod
     def read(cls, folder: Path) -> "FittedModel":
