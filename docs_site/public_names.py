@@ -230,12 +230,12 @@ def _argument(arg: ast.arg, default: ast.expr | None) -> str:
 
 
 def _exports(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    homes = {
-        alias.asname or alias.name: node.module or ""
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            homes = {
+                alias.asname or alias.name: imported.module or ""
+                for imported in ast.walk(tree)
+                if isinstance(imported, ast.ImportFrom)
+                for alias in imported.names
+            }
             yield from ((name, homes.get(name, "")) for name in ast.literal_eval(node.value))

@@ -76,8 +76,26 @@ def read_plainly(verb: str) -> Any:
     return READERS[verb](auctions())
 
 
-@pytest.mark.parametrize("form", ONE_SOURCE)
-@pytest.mark.parametrize("verb", READERS)
+SIMULATED_FORMS = ("csv", "parquet", "pandas", "duckdb")
+SIMULATED = [
+    pytest.param(
+        "simulate",
+        form,
+        marks=()
+        if form in SIMULATED_FORMS
+        else pytest.mark.long(
+            "a simulation of a fifth of a second reads what plan reads; make test has it for some "
+            "forms, and plan for all"
+        ),
+    )
+    for form in ONE_SOURCE
+]
+
+
+@pytest.mark.parametrize(
+    ("verb", "form"),
+    [(verb, form) for verb in READERS if verb != "simulate" for form in ONE_SOURCE] + SIMULATED,
+)
 def test_auctions(verb: str, form: str, tmp_path: Path) -> None:
     with in_form(form, auctions(), tmp_path) as data:
         found = READERS[verb](data)

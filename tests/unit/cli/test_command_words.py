@@ -1,6 +1,7 @@
 """Messages of the library in the words of the command line."""
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +29,9 @@ def messages() -> Iterator[str]:
                     yield "".join(part if isinstance(part, str) else value for part in parts)
 
 
-MESSAGES = "\n".join(messages())
+@functools.cache
+def all_messages() -> str:
+    return "\n".join(messages())
 
 
 COMPOSED = {
@@ -45,7 +48,7 @@ COMPOSED = {
 
 @pytest.mark.parametrize("words", _WORDS, ids=lambda words: words.python)
 def test_every_word_of_python_is_one_that_the_library_says(words) -> None:
-    assert words.python in COMPOSED or re.search(words.python, MESSAGES), words.python
+    assert words.python in COMPOSED or re.search(words.python, all_messages()), words.python
 
 
 def test_a_way_out_is_one_that_the_command_has() -> None:
