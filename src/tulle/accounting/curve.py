@@ -412,14 +412,17 @@ def _convolve(
 
 
 def _power(base: NDArray[np.clongdouble], exponent: int) -> NDArray[np.clongdouble]:
-    """The power by repeated squaring, several times as fast as the general complex power."""
+    """The power by repeated squaring, in the memory of the base.
+
+    Several times as fast as the general complex power.
+    """
     result = np.ones_like(base)
     while exponent:
         if exponent & 1:
             result *= base
         exponent >>= 1
         if exponent:
-            base = base * base
+            base *= base
     return result
 
 
