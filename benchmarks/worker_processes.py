@@ -9,8 +9,6 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 
-import torch
-
 _CONTEXT = multiprocessing.get_context("spawn")
 
 
@@ -140,6 +138,9 @@ class _Member:
 
 
 def _serve(connection: Connection, work: Callable[[dict], object]) -> None:
+    # Here and not above: whoever only hands out jobs does without it.
+    import torch
+
     torch.set_num_threads(1)
     with contextlib.suppress(EOFError, OSError):
         while True:
