@@ -164,7 +164,8 @@ def test_a_phase_without_noise_goes_on_exactly_where_it_was(tmp_path: Path, name
 
     whole = run("whole", watch=lambda progress: steps.append(progress.step))
     assert len(steps) > 10
-    for crash in steps:
+    # Every second step: checkpoints come every third, so these are before, at and after some.
+    for crash in steps[::2]:
         with pytest.raises(CrashError):
             run(f"crash {crash}", watch=crash_at(crash))
         again: list[Progress] = []
