@@ -183,7 +183,8 @@ def _write(staged: Path, tables: Iterator[pl.DataFrame], none: pl.DataFrame, suf
                 for place, table in enumerate(counted()):
                     table.write_csv(file, include_header=place == 0)
         else:
-            sink_tables(staged, first.schema, counted())
+            # Probabilities hardly get smaller by any compression.
+            sink_tables(staged, first.schema, counted(), compression="lz4")
     except BaseException as error:
         if problem:
             raise problem[0] from None
