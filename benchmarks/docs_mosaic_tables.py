@@ -28,6 +28,51 @@ def methods_table(record: Row) -> list[str]:
     return [*lines, _measured(record)]
 
 
+def users_table(record: Row) -> list[str]:
+    """AUC loss with single rows and with whole users as units, on the same rows."""
+    lines = [
+        "| log | epsilon | rows as units | users as units | difference | calibration by users |",
+        "|---|---|---|---|---|---|",
+    ]
+    found: dict[tuple[str, float], dict[str, list[Row]]] = {}
+    for row in record["rows"]:
+        units = found.setdefault((row["log"], row["epsilon"]), {})
+        units.setdefault(row["unit"], []).append(row)
+    bases = {
+        log: _mean(units["none"], "auc_loss")
+        for (log, _), units in found.items()
+        if "none" in units
+    }
+    for (log, epsilon), units in found.items():
+        if "none" in units:
+            continue
+        rows, users = (_mean(units[unit], "auc_loss") for unit in ("row", "user"))
+        base = bases.get(log)
+        above = [
+            "" if base is None else f" ({100 * (loss / base - 1):+.1f}%)" for loss in (rows, users)
+        ]
+        lines.append(
+            f"| {log} | {epsilon:g} | {rows:.4f}{above[0]} | {users:.4f}{above[1]} "
+            f"| {100 * (users / rows - 1):+.2f}% | {_mean(units['user'], 'calibration'):.3f} |"
+        )
+    sizes = "; ".join(
+        f"{log}: {row['num_rows']:,} rows of {row['num_users']:,} users"
+        for log, row in {row["log"]: row for row in record["rows"]}.items()
+    )
+    seeds = len({row["seed"] for row in record["rows"]})
+    return [
+        *lines,
+        "",
+        f"AUC losses, means of {seeds} seeds; in brackets above training without privacy, where "
+        f"that was run. Test rows are those of other users. {sizes}. Measured {record['date']}.",
+    ]
+
+
+def _mean(rows: Iterable[Row], name: str) -> float:
+    values = [row[name] for row in rows]
+    return sum(values) / len(values)
+
+
 def likelihood_table(record: Row) -> list[str]:
     """Log loss and calibration of each method, for each log."""
 

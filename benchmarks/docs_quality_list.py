@@ -62,6 +62,22 @@ QUALITY = {
         rows="summary",
         keep=lambda row, _: row["epsilon"] in (None, 3.0),
     ),
+    "mosaic_users": Benchmark(
+        title="Users as units of Mosaic",
+        script="quality/mosaic_users.py",
+        options="CLICKS.parquet --output benchmarks/published/mosaic_users.json",
+        measures="The AUC loss of Mosaic with whole users as units, compared with single rows, on "
+        "the same training and test rows: a quarter of the users of the Criteo Sponsored Search "
+        "Conversion Log, and the synthetic Attribution log. Rows of epsilon 3 are shown.",
+        columns={
+            "log": ("log", "s"),
+            "unit": ("unit", "s"),
+            "seed": ("seed", "d"),
+            "AUC loss": ("auc_loss", ".4f"),
+            "log loss": ("log_loss", ".4f"),
+        },
+        keep=lambda row, _: row["epsilon"] == 3.0,
+    ),
     "hybrid_ablations": Benchmark(
         title="Parts of Mosaic",
         script="quality/mosaic_ablations.py",

@@ -22,6 +22,7 @@ from docs_mosaic_tables import (
     ablations_table,
     likelihood_table,
     methods_table,
+    users_table,
 )
 from docs_reach_tables import reach_table
 from docs_select_speed_tables import select_speed_table
@@ -208,6 +209,7 @@ TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
     "index_drawing": ("data.md", index_drawing_table),
     "hybrid_real": ("mosaic.md", methods_table),
     "hybrid_synth": ("mosaic.md", methods_table),
+    "mosaic_users": ("mosaic.md", users_table),
     "hybrid_ablations": ("mosaic.md", ablations_table),
     "hybrid_real likelihood": ("training-quality.md", likelihood_table),
     "hybrid_synth likelihood": ("training-quality.md", likelihood_table),
