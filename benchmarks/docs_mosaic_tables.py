@@ -86,6 +86,34 @@ def likelihood_table(record: Row) -> list[str]:
     return lines[:-1]
 
 
+def values_table(record: Row) -> list[str]:
+    """R2, calibration and bidding utility of predicted amounts, by method and epsilon."""
+    lines = [
+        "| method | epsilon | mean squared error | R2 | calibration | error by decile | utility |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in record["summary"]:
+        epsilon = "none" if row["epsilon"] is None else f"{row['epsilon']:g}"
+        spread = row["r_squared_stddev"]
+        explained = f"{100 * row['r_squared']:.1f}%"
+        explained += "" if spread is None else f" ± {100 * spread:.1f}"
+        lines.append(
+            f"| {row['method']} | {epsilon} | {row['mean_squared_error']:,.0f} | {explained} "
+            f"| {row['calibration']:.2f} | {row['calibration_error']:.2f} "
+            f"| {row['bidding_over_constant']:.3f} |"
+        )
+    first = record["rows"][0]
+    return [
+        *lines,
+        "",
+        "Calibration is the mean prediction over the mean label, the error by decile is in euros, "
+        "and the utility is a multiple of what bidding the mean label everywhere earns. "
+        f"Measured {record['date']}; {first['train_rows']:,} training and "
+        f"{first['test_rows']:,} test rows, means of {len(record['seeds'])} seeds; ± is the "
+        "standard deviation between seeds.",
+    ]
+
+
 def ablations_table(record: Row) -> list[str]:
     """What changing a part of Mosaic does to AUC loss and log loss."""
     rows = {

@@ -174,6 +174,23 @@ QUALITY = {
         keep=lambda row, _: row["epsilon"] in (None, 1.0),
         note=_held,
     ),
+    "mosaic_values": Benchmark(
+        title="Expected sale amounts",
+        script="quality/mosaic_values.py",
+        options="CLICKS",
+        measures="The error of predicted sale amounts of clicks: Mosaic with a clip, label DP of "
+        "the same epsilon, and linear models without privacy. CLICKS is an extract of the Criteo "
+        "Sponsored Search Conversion Log; without it nothing is measured.",
+        columns={
+            "method": ("method", "s"),
+            "epsilon": ("epsilon", "g"),
+            "mean squared error": ("mean_squared_error", ",.0f"),
+            "R2": ("r_squared", ".4f"),
+            "calibration": ("calibration", ".2f"),
+            "utility": ("bidding_over_constant", ".3f"),
+        },
+        rows="summary",
+    ),
     "level_budgets": Benchmark(
         title="Budgets of the levels of a tree",
         script="quality/level_budgets.py",

@@ -23,6 +23,7 @@ from docs_mosaic_tables import (
     likelihood_table,
     methods_table,
     users_table,
+    values_table,
 )
 from docs_reach_tables import reach_table
 from docs_select_speed_tables import select_speed_table
@@ -213,6 +214,7 @@ TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
     "hybrid_ablations": ("mosaic.md", ablations_table),
     "hybrid_real likelihood": ("training-quality.md", likelihood_table),
     "hybrid_synth likelihood": ("training-quality.md", likelihood_table),
+    "mosaic_values": ("values.md", values_table),
     "model_size": ("training-quality.md", model_size_table),
     "banded_noise": ("correlated-noise.md", banded_noise_table),
     "dpsgd": ("fast-private-steps.md", dpsgd_table),
