@@ -370,8 +370,8 @@ def check_held_out(examples: ExampleSet, test: ExampleSet, plan: TrainPlan) -> N
         )
     if test.labels is not None and np.all(test.labels == test.labels[0]):
         raise DataError(
-            "all test labels are the same, so the AUC (or R2) is undefined; test on rows that "
-            "differ, or on none."
+            "all test labels are the same, so the AUC (or R2) is undefined; test on rows of "
+            "both classes, or of different values, or on none."
         )
     method = plan.method
     if not method.is_private or not _are_of_one_dataset(examples, test):

@@ -411,8 +411,8 @@ def _check_test(
         raise DataError("the test rows have no label column; name one in the schema.")
     if (test_rows.labels == test_rows.labels[0]).all():
         raise DataError(
-            "all test labels are the same, so the AUC (or R2) is undefined; test on rows that "
-            "differ, or on none with test=0."
+            "all test labels are the same, so the AUC (or R2) is undefined; test on rows of "
+            "both classes, or of different values, or on none with test=0."
         )
     if baseline is not None:
         if test_rows.num_classes is None:
