@@ -274,7 +274,6 @@ _OLD_NAMES = {"out": "output"}
 _WORDS = "tulle.words"
 _PANELS = {
     "unit": "Privacy",
-    "clip": DATA,
     "split": "Privacy",
     "accounting": "Privacy",
     "model": "Model",

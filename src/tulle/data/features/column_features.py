@@ -19,12 +19,14 @@ Role = Literal["public", "sensitive"]
 
 _MOST_LOG_BUCKETS = 64
 """Base-2 logarithms of 64-bit integers fall into 64 buckets; larger floats share the last one."""
+_PARTS_OF_BUCKETS = (1, 2, 4, 8)
+"""Parts that a bucket between two powers of two may have; an eighth is narrower than most noise."""
 PUBLIC_BINS, SENSITIVE_BINS = 100_000, 50_000
 """Number of ids that values of public and of sensitive columns are hashed into, unless somebody
 says otherwise."""
 _MOST_NUMBER_BINS = 10_000
 """Bins of a column of numbers; with more of them, hardly a bin would have a row of its own."""
-NUMBER_BINS = 64
+NUMBER_BINS = 32
 """Bins of a column of numbers, unless somebody says otherwise. Neighbouring bins are learnt
 together, so that many of them cost little."""
 
@@ -90,15 +92,22 @@ class LogFeature(ColumnFeature):
 
     num_buckets: int = 32
     """The last bucket holds all that lies above it."""
+    parts: int = 1
+    """Number of equal parts of each bucket that have an id of their own: 1, 2, 4 or 8."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_whole("num_buckets", self.num_buckets, 1, _MOST_LOG_BUCKETS)
+        if self.parts not in _PARTS_OF_BUCKETS:
+            raise ConfigError(
+                f"parts={self.parts!r} of column {self.column!r} must be 1, 2, 4 or 8: the first "
+                "bits of a number behind its power of two."
+            )
 
     @property
     def num_ids(self) -> int:
         """Buckets, negative and missing."""
-        return num_log_ids(self.num_buckets)
+        return num_log_ids(self.num_buckets, self.parts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

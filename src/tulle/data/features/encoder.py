@@ -311,7 +311,9 @@ def _number_transform(
     kind: Kind,
 ) -> _EncodeColumn:
     if isinstance(settings, LogFeature):
-        return functools.partial(log_buckets, num_buckets=settings.num_buckets)
+        return functools.partial(
+            log_buckets, num_buckets=settings.num_buckets, parts=settings.parts
+        )
     if isinstance(settings, BoundedFeature):
         return functools.partial(
             even_bins, low=settings.low, high=settings.high, num_bins=settings.num_bins

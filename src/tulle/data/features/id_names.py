@@ -7,6 +7,7 @@ row. Several values may fall into one bin, which then has several names.
 
 import dataclasses
 import itertools
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -192,7 +193,9 @@ def _own_names(encoder: Encoder, one: PlacedFeature) -> list[str]:
     if isinstance(settings, DayOfWeekFeature):
         return [*_DAYS, MISSING]
     if isinstance(settings, LogFeature):
-        return [*_bucket_names(settings.num_buckets, kind), "negative", MISSING]
+        buckets, parts = np.arange(settings.num_buckets), np.arange(settings.parts)
+        starts = np.ldexp(1 + parts / settings.parts, buckets[:, None]).ravel() - 1
+        return [*_names_from(starts, kind), "negative", MISSING]
     if isinstance(settings, BooleanFeature):
         return ["false", "true", MISSING]
     if isinstance(settings, QuantileFeature | PrivateQuantileFeature):
@@ -210,25 +213,30 @@ def _names_between(edges: NDArray[np.float64], kind: Kind) -> list[str]:
         return ["any number"]
     if kind is Kind.INTEGER:
         # The least whole number of each bin but the first, and the largest one of that before it.
-        starts = np.ceil(edges)
-        inner = [
-            f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
-            for low, high in zip(starts[:-1], starts[1:] - 1, strict=True)
-        ]
-        return [f"up to {starts[0] - 1:,.0f}", *inner, f"{starts[-1]:,.0f} or more"]
-    texts = [f"{edge:,.6g}" for edge in edges]
-    inner = [f"{low} to below {high}" for low, high in itertools.pairwise(texts)]
-    return [f"below {texts[0]}", *inner, f"{texts[-1]} or more"]
+        return [f"up to {math.ceil(edges[0]) - 1:,}", *_names_from(edges, kind)]
+    return [f"below {_short(edges[0])}", *_names_from(edges, kind)]
 
 
-def _bucket_names(num_buckets: int, kind: Kind) -> list[str]:
-    """Ranges of the buckets of floor(log2(1 + x))."""
-    starts = [2**bucket - 1 for bucket in range(num_buckets)]
+def _names_from(starts: NDArray[np.float64], kind: Kind) -> list[str]:
+    """Ranges of bins by their lower ends, of which the first is 0."""
     if kind is Kind.INTEGER:
         inner = [
-            f"{start:,}" if start == 2 * start else f"{start:,} to {2 * start:,}"
-            for start in starts[:-1]
+            _whole_numbers(math.ceil(low), math.ceil(high) - 1)
+            for low, high in itertools.pairwise(starts)
         ]
-    else:
-        inner = [f"{start:,} to below {2 * start + 1:,}" for start in starts[:-1]]
-    return [*inner, f"{starts[-1]:,} or more"]
+        return [*inner, f"{math.ceil(starts[-1]):,} or more"]
+    texts = [_short(start) for start in starts]
+    inner = [f"{low} to below {high}" for low, high in itertools.pairwise(texts)]
+    return [*inner, f"{texts[-1]} or more"]
+
+
+def _whole_numbers(low: int, high: int) -> str:
+    """The whole numbers between two ends; parts of small buckets have none."""
+    if low > high:
+        return "no whole number"
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _short(number: float) -> str:
+    """A number in full if it is whole, else with six digits."""
+    return f"{number:,.0f}" if number == math.floor(number) else f"{number:,.6g}"

@@ -23,24 +23,31 @@ _EXPONENT_SHIFT = np.int64(52)
 _EXPONENT_BIAS = np.int64(1023)
 
 
-def num_log_ids(num_buckets: int) -> int:
-    """Ids of a log feature: its buckets, negative, missing."""
-    return num_buckets + 2
+def num_log_ids(num_buckets: int, parts: int = 1) -> int:
+    """Ids of a log feature: the parts of its buckets, negative, missing."""
+    return num_buckets * parts + 2
 
 
-def log_buckets(numbers: pl.Series, num_buckets: int) -> Ids:
+def log_buckets(numbers: pl.Series, num_buckets: int, parts: int = 1) -> Ids:
     """The bucket floor(log2(1 + x)) of each number, the last one for all that lie above.
 
     Bucket 0 is [0, 1), bucket 1 [1, 3), bucket 2 [3, 7) and so on. Numbers below
-    zero get the id `num_buckets` and missing ones `num_buckets + 1`. 1 + x is
+    zero get the id behind the last bucket and missing ones the next. 1 + x is
     rounded to the nearest float, which matters beyond 2^53 only.
+
+    Args:
+      numbers: The numbers.
+      num_buckets: Number of buckets.
+      parts: Number of equal parts of each bucket, a power of two; each has an id of its own.
     """
     floats = numbers.cast(pl.Float64).fill_null(float("nan")).to_numpy()
     # The exponent of a float that is at least 1 is the floor of its base-2 logarithm.
-    exponents = ((1.0 + floats).view(np.int64) >> _EXPONENT_SHIFT) - _EXPONENT_BIAS
-    ids: Ids = np.minimum(exponents, num_buckets - 1).astype(np.int32)
-    ids[floats < 0] = num_buckets
-    ids[np.isnan(floats)] = num_buckets + 1
+    # The bits behind it are those of the part.
+    shift = _EXPONENT_SHIFT - np.int64(parts.bit_length() - 1)
+    places = ((1.0 + floats).view(np.int64) >> shift) - _EXPONENT_BIAS * parts
+    ids: Ids = np.minimum(places, num_buckets * parts - 1).astype(np.int32)
+    ids[floats < 0] = num_buckets * parts
+    ids[np.isnan(floats)] = num_buckets * parts + 1
     return ids
 
 

@@ -4,7 +4,6 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
 
 import polars as pl
 from polars.io.plugins import register_io_source
@@ -148,11 +147,7 @@ def _damaged(path: Path, row: int) -> DataError:
 
 
 def sink_tables(
-    path: Path,
-    types: Mapping[str, pl.DataType] | pl.Schema,
-    tables: Iterator[pl.DataFrame],
-    *,
-    compression: Literal["zstd", "lz4"] = "zstd",
+    path: Path, types: Mapping[str, pl.DataType] | pl.Schema, tables: Iterator[pl.DataFrame]
 ) -> None:
     """Writes tables of one schema into one file, in their order.
 
@@ -160,7 +155,6 @@ def sink_tables(
       path: Parquet file to write.
       types: Type of each column.
       tables: Tables, of which one at a time is held in memory.
-      compression: "zstd" makes smaller files, "lz4" writes several times as fast.
     """
 
     def pieces(
@@ -173,4 +167,4 @@ def sink_tables(
         del with_columns, predicate, num_rows, batch_size
         yield from tables
 
-    register_io_source(pieces, schema=pl.Schema(types)).sink_parquet(path, compression=compression)
+    register_io_source(pieces, schema=pl.Schema(types)).sink_parquet(path)

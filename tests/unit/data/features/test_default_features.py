@@ -44,7 +44,7 @@ def test_kinds_and_roles_decide() -> None:
         DayOfWeekFeature(column="seen"),
         DayOfWeekFeature(column="day"),
         HashedFeature(column="city", num_bins=500),
-        LogFeature(column="income"),
+        LogFeature(column="income", parts=4),
         BoundedFeature(column="age", low=18, high=49, num_bins=32),
         BoundedFeature(column="height", low=1.2, high=2.2),
     )

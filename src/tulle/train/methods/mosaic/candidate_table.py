@@ -1,14 +1,9 @@
-"""Columns and tables of cells: which tables may be measured, and what they are expected to gain.
+"""Tables of cells: which tables may be measured, and what they are expected to gain.
 
 A table groups the training rows by one to three columns. Its cells are the combinations of values
-of these columns, and every row is in exactly one of them. The file holds three things:
+of these columns (`column_values`), and every row is in exactly one of them. The file holds two
+things:
 
-- `ColumnValues`: the values of a column that tables tell apart: the frequent ones, and all others
-  as one. How frequent the values of a public column are is public. Values of a sensitive column are
-  counted with noise, and a value whose count does not stand out of the noise is merged with the
-  others. A sensitive column with many values also gets a coarse form, which groups values by how
-  frequent they are: rare values, each too rare for a cell of its own, then still tell something
-  together.
 - `CandidateTable` and `CellSizes`: how many rows each cell has, about, how far the log odds of the
   cells are thought to spread, and so how many nats of log loss a measurement would gain.
 - `TableStages`: all tables that were considered so far, and which come next: single columns, then
@@ -28,139 +23,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tulle.train.methods.mosaic.cell_model import CellPart
+from tulle.train.methods.mosaic.column_values import LEAST_ROWS, ColumnValues
 from tulle.train.methods.mosaic.method import CellSettings
+from tulle.train.methods.mosaic.ordered_cells import OrderedAxis
 
 FloatArray = NDArray[np.float64]
-
-_CLASS_EDGES = (30, 60, 125, 250, 500, 1_000, 4_000, 20_000, 100_000, 500_000)
-"""Numbers of rows that separate the frequency classes of a coarse form."""
-_CLEAR_DEVIATIONS = 3.0
-"""Class edges below this many standard deviations of the noise on a count are dropped: noise would
-scatter values across them at random."""
-_KEPT_DEVIATIONS = 4.0
-"""Standard deviations of noise that a noisy count must exceed for its value to be kept. Of 50,000
-values that no row has, one or two are kept by mistake: 50,000 * P(N(0, 1) > 4) = 1.6."""
-_FEW_VALUES = 64
-"""Number of values up to which all values of a sensitive column are kept, whatever their noisy
-counts: so few cells cost little even if some are empty."""
-_LEAST_ROWS = 0.5
-"""Values with fewer rows than this, by exact or noisy counts, are taken as not occurring."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ColumnValues:
-    """A column, or a coarse form of it, as tables see it. Nothing in it is raw."""
-
-    name: str
-    """Name of the column, in words."""
-    role: str
-    """'public' or 'sensitive'."""
-    column: int
-    """Place of the column among the features of that role."""
-    ranks: NDArray[np.int32]
-    """Rank of each id: 0 for the others, 1 for the most frequent value, and so on; in a coarse
-    form the frequency class."""
-    counts: FloatArray
-    """Number of rows of each rank: exact for a public column, noisy for a sensitive one."""
-    is_coarse: bool = False
-    """True if ranks are frequency classes rather than single values."""
-
-    @property
-    def num_values(self) -> int:
-        """Number of values that are told apart, the others among them as one."""
-        return len(self.counts)
-
-    @property
-    def num_occurring(self) -> int:
-        """Number of values that rows have, as far as it is known."""
-        return int((self.counts >= _LEAST_ROWS).sum())
-
-    @property
-    def source(self) -> tuple[str, int]:
-        """Role and place of the column; a coarse form has those of the column it is made of."""
-        return self.role, self.column
-
-    @property
-    def identity(self) -> tuple[str, int, bool]:
-        """Key that tells a column from others and from its coarse form, whatever their names."""
-        return self.role, self.column, self.is_coarse
-
-    def limited_counts(self, size: int) -> FloatArray:
-        """Number of rows of each value, if only the `size` first ranks are told apart."""
-        kept = self.counts[:size].copy()
-        kept[0] += self.counts[size:].sum()
-        return kept
-
-    def part(self, size: int) -> CellPart:
-        """The column as a part of a table that tells only the `size` first ranks apart."""
-        lookup = np.where(self.ranks < size, self.ranks, 0).astype(np.int32)
-        return CellPart(role=self.role, column=self.column, lookup=lookup, size=size)
-
-
-def public_values(name: str, column: int, raw_counts: NDArray[np.int64]) -> ColumnValues:
-    """Values of a public column: every value that occurs has its own rank.
-
-    Args:
-      name: Name of the column.
-      column: Place of the column among the public features.
-      raw_counts: [ids]: exact number of rows that have each id.
-
-    Privacy:
-      Counts of a public column are public; nothing else may be given here.
-    """
-    return _ranked(name, "public", column, raw_counts.astype(np.float64), least=_LEAST_ROWS)
-
-
-def sensitive_values(
-    name: str, column: int, noisy_counts: FloatArray, count_stddev: float
-) -> list[ColumnValues]:
-    """Values of a sensitive column by noisy counts and, if it has many, its coarse form.
-
-    Args:
-      name: Name of the column.
-      column: Place of the column among the sensitive features.
-      noisy_counts: [ids]: number of rows that have each id, with noise.
-      count_stddev: Standard deviation of the noise on each count.
-    """
-    if len(noisy_counts) <= _FEW_VALUES:
-        return [_ranked(name, "sensitive", column, noisy_counts, least=-np.inf)]
-    values = _ranked(name, "sensitive", column, noisy_counts, least=_KEPT_DEVIATIONS * count_stddev)
-    edges = [edge for edge in _CLASS_EDGES if edge > _CLEAR_DEVIATIONS * count_stddev]
-    classes = np.digitize(noisy_counts, edges).astype(np.int32)
-    rows = _sums(classes, np.maximum(noisy_counts, 0), len(edges) + 1)
-    coarse = ColumnValues(
-        name=f"frequency of {name}",
-        role="sensitive",
-        column=column,
-        ranks=classes,
-        counts=rows,
-        is_coarse=True,
-    )
-    return [values, coarse]
-
-
-def _ranked(name: str, role: str, column: int, counts: FloatArray, *, least: float) -> ColumnValues:
-    """Ranks the values whose counts exceed `least`; all others get rank 0."""
-    # A stable sort: equal counts keep the order of their ids on every machine.
-    order = np.argsort(-counts, kind="stable")
-    kept = order[counts[order] > least]
-    ranks = np.zeros(len(counts), np.int32)
-    ranks[kept] = np.arange(1, len(kept) + 1)
-    others = max(counts.sum() - counts[kept].sum(), 0.0)
-    return ColumnValues(
-        name=name,
-        role=role,
-        column=column,
-        ranks=ranks,
-        counts=np.maximum(np.concatenate([[others], counts[kept]]), 0.0),
-    )
-
 
 TableIdentity = tuple[tuple[str, int, bool], ...]
 
 _BINS_PER_E_FOLD = 4
 """Bins for each factor e of a size: cells whose sizes differ by less than about 28% are taken as
 alike, so that an expected gain is a sum over groups of cells and not over up to 2^18 of them."""
+_TYPICAL_STRETCHES = 24
+"""Stretches of a column of numbers that are thought to differ before it was measured: bins of one
+stretch share their evidence, so that more bins need no more of the budget than so many values."""
+_LEAST_BINS = 3
+"""Bins from which on an order tells more than that two cells differ."""
 _LEAST_NUMBER = 1e-12
 """Positive number that stands in for 0 before a logarithm or a division."""
 _CLEAR_EVIDENCE = 6.0
@@ -178,6 +56,9 @@ class CellSizes:
     """Variance of what is unknown about the log odds of each cell."""
     numbers: FloatArray
     """Number of cells that are alike and stand in one entry."""
+    pooled: float = 1.0
+    """Number of neighbouring cells that are thought to tell about each other: 1 if there is no
+    order."""
 
     def slopes(self, rate: float) -> FloatArray:
         """Expected additional labels of each cell for one more unit of log odds."""
@@ -189,7 +70,8 @@ class CellSizes:
         slopes = self.slopes(rate)
         # Normal approximation: a sum moves by slope * b for a change b of log odds. Beside the
         # noise it varies as labels do, by rows * rate * (1 - rate), which is the slope again.
-        signal = slopes**2 * self.variances
+        # Neighbours that are alike add up their sums, and the variances of their noise.
+        signal = self.pooled * slopes**2 * self.variances
         seen: FloatArray = self.variances * signal / (signal + slopes + noise_variance)
         return seen
 
@@ -202,8 +84,8 @@ class CellSizes:
         """Expected nats of evidence, in sums with this noise, that cells differ as expected."""
         # Relative entropy of N(0, 1 + ratio) from N(0, 1), added up over cells.
         slopes = self.slopes(rate)
-        ratios = slopes**2 * self.variances / (slopes + noise_variance)
-        return 0.5 * float(self.numbers @ (ratios - np.log1p(ratios)))
+        ratios = self.pooled * slopes**2 * self.variances / (slopes + noise_variance)
+        return 0.5 * float(self.numbers @ (ratios - np.log1p(ratios))) / self.pooled
 
 
 class CandidateTable:
@@ -226,7 +108,10 @@ class CandidateTable:
         self._variances: FloatArray | float = spread**2
         rows, numbers = _expected_groups(self.columns, self.sizes, num_rows)
         self._groups = CellSizes(
-            rows=rows, numbers=numbers, variances=np.full(len(rows), spread**2)
+            rows=rows,
+            numbers=numbers,
+            variances=np.full(len(rows), spread**2),
+            pooled=self._pooled,
         )
         self.is_tested = False
         self.has_more_to_tell = False
@@ -257,6 +142,20 @@ class CandidateTable:
         )
 
     @property
+    def axes(self) -> tuple[OrderedAxis, ...]:
+        """The columns whose values are bins that lie in order, long enough to have neighbours."""
+        return tuple(
+            OrderedAxis(
+                sizes=self.sizes,
+                place=place,
+                num_bins=column.num_bins_of(size),
+                is_cycle=column.order == "cycle",
+            )
+            for place, (column, size) in enumerate(zip(self.columns, self.sizes, strict=True))
+            if column.num_bins_of(size) >= _LEAST_BINS
+        )
+
+    @property
     def cells(self) -> CellSizes:
         """Sizes of all of its cells, one by one."""
         rows = self._guessed_rows() if self._rows is None else self._rows
@@ -264,7 +163,13 @@ class CandidateTable:
             rows=rows,
             variances=np.broadcast_to(self._variances, rows.shape),
             numbers=np.broadcast_to(1.0, rows.shape),
+            pooled=self._pooled,
         )
+
+    @property
+    def _pooled(self) -> float:
+        bins = [axis.num_bins for axis in self.axes]
+        return max([1.0, *(number / _TYPICAL_STRETCHES for number in bins)])
 
     def expected_gain(self, noise_variance: float, rate: float) -> float:
         """Nats of log loss that sums with this noise are expected to gain."""
@@ -277,6 +182,7 @@ class CandidateTable:
         rate: float,
         *,
         rows: FloatArray | None = None,
+        variances: FloatArray | float | None = None,
     ) -> None:
         """Remembers how far cells were seen to spread, and what is still unknown of them.
 
@@ -285,6 +191,8 @@ class CandidateTable:
           noise_variance: Variance of the noise on the sums, as if rows had a weight of 1.
           rate: Typical prediction.
           rows: [cells]: number of rows of each cell as the sums show it; None keeps the guess.
+          variances: Variance of what was unknown of each cell before its own sum was seen, one
+            for all or one for each; None: the square of the spread.
         """
         # Before anything is updated: what would have been seen if cells differed as expected?
         evidence = self.cells.evidence(noise_variance, rate)
@@ -293,7 +201,7 @@ class CandidateTable:
         self.first_spread = self.first_spread or spread
         if spread > 0:
             self._rows = self._rows if rows is None else rows
-            self._see(spread**2, noise_variance, rate)
+            self._see(spread**2 if variances is None else variances, noise_variance, rate)
 
     def note_again(self, scale: float, noise_variance: FloatArray | float, rate: float) -> None:
         """Remembers by which factor less was left than thought, and what is unknown now.
@@ -350,7 +258,7 @@ def _expected_groups(
     rows, numbers = np.array([float(num_rows)]), np.array([1.0])
     for column, size in zip(columns, sizes, strict=True):
         counts = column.limited_counts(size)
-        counts = counts[counts >= _LEAST_ROWS]
+        counts = counts[counts >= LEAST_ROWS]
         values, times = _binned(counts, np.ones(len(counts)))
         rows, numbers = _binned(
             np.outer(rows, values / num_rows).ravel(), np.outer(numbers, times).ravel()
@@ -375,6 +283,7 @@ def _grouped(cells: CellSizes) -> CellSizes:
         rows=_sums(places, cells.rows) / numbers,
         variances=_sums(places, cells.variances) / numbers,
         numbers=numbers,
+        pooled=cells.pooled,
     )
 
 

@@ -230,7 +230,7 @@ def _gain_of_next_bit(
     # A small change of the share is taken to leave the sampling noise of labels (shares * slopes)
     # as it is.
     slopes = cells.slopes(rate)
-    signal = cells.variances * slopes**2 / (noise_variance + shares * slopes)
+    signal = cells.pooled * cells.variances * slopes**2 / (noise_variance + shares * slopes)
     gain: FloatArray = cells.variances * signal / (1 + shares * signal) ** 2
     return gain
 

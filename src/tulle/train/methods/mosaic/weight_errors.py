@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from tulle.train.methods.mosaic.shrinkage import NoisyCells
+    from tulle.train.methods.mosaic.cell_likelihood import NoisyCells
 
 FloatArray = NDArray[np.float64]
 
@@ -34,8 +34,9 @@ variances, and the prior variance takes its place."""
 class WeightErrors:
     """What is known about the errors of the weights of one table, fit by fit."""
 
-    prior_variance: float
-    """Variance of the log odds of cells before any of them was known; 0 without a fit."""
+    prior_variance: FloatArray | float
+    """Variance of the log odds of cells before any of their own sums was seen: one for all, or one
+    for each; 0 without a fit."""
     untaken: FloatArray
     """[cells]: part of the log odds that no fit has taken up yet; 1 before the first one."""
     noise_variance: FloatArray
@@ -56,7 +57,11 @@ class WeightErrors:
         )
 
     def note(
-        self, cells: "NoisyCells", taken: FloatArray, *, prior_variance: float | None = None
+        self,
+        cells: "NoisyCells",
+        taken: FloatArray,
+        *,
+        prior_variance: FloatArray | float | None = None,
     ) -> None:
         """Remembers a fit.
 

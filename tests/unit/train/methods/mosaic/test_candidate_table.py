@@ -5,13 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from tulle.train.methods.mosaic.candidate_table import (
-    CandidateTable,
-    ColumnValues,
-    public_values,
-    sensitive_values,
-)
+from tulle.train.methods.mosaic.candidate_table import CandidateTable
 from tulle.train.methods.mosaic.cell_model import cells_of_rows
+from tulle.train.methods.mosaic.column_values import ColumnValues, public_values, sensitive_values
 
 
 def column(name: str, num_values: int, place: int = 0) -> ColumnValues:

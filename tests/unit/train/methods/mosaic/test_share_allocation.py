@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tulle.mechanisms.entropy import SeededNoise
-from tulle.train.methods.mosaic.candidate_table import CandidateTable, public_values
+from tulle.train.methods.mosaic.candidate_table import CandidateTable
+from tulle.train.methods.mosaic.column_values import public_values
 from tulle.train.methods.mosaic.noise_shares import NoiseShares
 from tulle.train.methods.mosaic.row_parts import row_parts
 from tulle.train.methods.mosaic.share_allocation import (

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from tulle.train.methods.mosaic.cell_likelihood import NoisyCells
 from tulle.train.methods.mosaic.shrinkage import (
     FittedTable,
-    NoisyCells,
     further_changes,
     posterior_changes,
     unknown_variances,

@@ -2,13 +2,8 @@
 
 import numpy as np
 
-from tulle.train.methods.mosaic.candidate_table import (
-    CandidateTable,
-    ColumnValues,
-    TableStages,
-    public_values,
-    sensitive_values,
-)
+from tulle.train.methods.mosaic.candidate_table import CandidateTable, TableStages
+from tulle.train.methods.mosaic.column_values import ColumnValues, public_values, sensitive_values
 from tulle.train.methods.mosaic.method import CellSettings
 
 _NOISE, _RATE = 4.0, 0.1

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tulle.train.methods.mosaic.shrinkage import FittedTable, NoisyCells
+from tulle.train.methods.mosaic.cell_likelihood import NoisyCells
+from tulle.train.methods.mosaic.shrinkage import FittedTable
 from tulle.train.methods.mosaic.weight_errors import WeightErrors, mean_over_rows
 
 RATE, PRIOR = 0.1, 0.25

@@ -1,0 +1,224 @@
+"""The values of a column that tables of cells tell apart: the frequent ones, and all others as one.
+
+How frequent the values of a public column are is public. Values of a sensitive column are counted
+with noise, and a value whose count does not stand out of the noise is merged with the others. A
+sensitive column with many values also gets a coarse form, which groups values by how frequent they
+are: rare values, each too rare for a cell of its own, then still tell something together.
+
+Bins of numbers and of times lie in order, and keep it: a bin with too few rows is merged with its
+neighbours, and so are bins where a table must be smaller. What is no bin, such as a missing value,
+stands apart.
+"""
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tulle.data.prepared.feature import PreparedFeature
+from tulle.train.methods.mosaic.cell_model import CellPart
+
+FloatArray = NDArray[np.float64]
+
+_CLASS_EDGES = (30, 60, 125, 250, 500, 1_000, 4_000, 20_000, 100_000, 500_000)
+"""Numbers of rows that separate the frequency classes of a coarse form."""
+_CLEAR_DEVIATIONS = 3.0
+"""Class edges below this many standard deviations of the noise on a count are dropped: noise would
+scatter values across them at random."""
+_KEPT_DEVIATIONS = 4.0
+"""Standard deviations of noise that a noisy count must exceed for its value to be kept. Of 50,000
+values that no row has, one or two are kept by mistake: 50,000 * P(N(0, 1) > 4) = 1.6."""
+_FEW_VALUES = 64
+"""Number of values up to which all values of a sensitive column are kept, whatever their noisy
+counts: so few cells cost little even if some are empty."""
+LEAST_ROWS = 0.5
+"""Values with fewer rows than this, by exact or noisy counts, are taken as not occurring."""
+_LEAST_COUNT = 1e-9
+"""Number of rows added to each bin before bins are merged, so that their sum is not 0."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ColumnValues:
+    """A column, or a coarse form of it, as tables see it. Nothing in it is raw."""
+
+    name: str
+    """Name of the column, in words."""
+    role: str
+    """'public' or 'sensitive'."""
+    column: int
+    """Place of the column among the features of that role."""
+    ranks: NDArray[np.int32]
+    """Rank of each id: 0 for the others, 1 for the most frequent value, and so on; in a coarse
+    form the frequency class."""
+    counts: FloatArray
+    """Number of rows of each rank: exact for a public column, noisy for a sensitive one."""
+    is_coarse: bool = False
+    """True if ranks are frequency classes rather than single values."""
+    order: str = ""
+    """"line" or "cycle" if some ranks are bins that lie in that order; empty if none do."""
+    num_bins: int = 0
+    """Number of these bins: ranks 1 to num_bins. Ranks above them stand apart."""
+
+    @property
+    def num_values(self) -> int:
+        """Number of values that are told apart, the others among them as one."""
+        return len(self.counts)
+
+    @property
+    def num_occurring(self) -> int:
+        """Number of values that rows have, as far as it is known."""
+        return int((self.counts >= LEAST_ROWS).sum())
+
+    @property
+    def source(self) -> tuple[str, int]:
+        """Role and place of the column; a coarse form has those of the column it is made of."""
+        return self.role, self.column
+
+    @property
+    def identity(self) -> tuple[str, int, bool]:
+        """Key that tells a column from others and from its coarse form, whatever their names."""
+        return self.role, self.column, self.is_coarse
+
+    def num_bins_of(self, size: int) -> int:
+        """Number of bins in order, if only `size` values are told apart; 0 if no order is left."""
+        num_apart = self.num_values - 1 - self.num_bins
+        return max(0, size - 1 - num_apart) if self.num_bins else 0
+
+    def limited_counts(self, size: int) -> FloatArray:
+        """Number of rows of each value, if only `size` values are told apart."""
+        return np.bincount(self._places(size), self.counts, minlength=size).astype(np.float64)
+
+    def part(self, size: int) -> CellPart:
+        """The column as a part of a table that tells only `size` values apart."""
+        lookup = self._places(size)[self.ranks].astype(np.int32)
+        return CellPart(role=self.role, column=self.column, lookup=lookup, size=size)
+
+    def _places(self, size: int) -> NDArray[np.int64]:
+        """Place of each rank among `size` values: rare ones join the others, bins a neighbour."""
+        ranks = np.arange(self.num_values)
+        num_bins = self.num_bins_of(size)
+        if size >= self.num_values or num_bins == 0:
+            return np.where(ranks < size, ranks, 0)
+        counts = self.counts[1 : self.num_bins + 1] + _LEAST_COUNT
+        # The middle of each bin among all rows, in parts of about as many rows each.
+        middles = (np.cumsum(counts) - counts / 2) / counts.sum()
+        bins = 1 + np.minimum(np.floor(middles * num_bins).astype(np.int64), num_bins - 1)
+        apart = ranks[self.num_bins + 1 :] - self.num_bins + num_bins
+        return np.concatenate([[0], bins, apart])
+
+
+def public_values(
+    name: str,
+    column: int,
+    raw_counts: NDArray[np.int64],
+    feature: PreparedFeature | None = None,
+) -> ColumnValues:
+    """Values of a public column: every value that occurs has its own rank.
+
+    Args:
+      name: Name of the column.
+      column: Place of the column among the public features.
+      raw_counts: [ids]: exact number of rows that have each id.
+      feature: Says which ids are bins that lie in order; None: none of them are.
+
+    Privacy:
+      Counts of a public column are public; nothing else may be given here.
+    """
+    if feature is not None and feature.order:
+        return _in_order(feature, column, raw_counts.astype(np.float64), least=LEAST_ROWS)
+    return _ranked(name, "public", column, raw_counts.astype(np.float64), least=LEAST_ROWS)
+
+
+def sensitive_values(
+    name: str,
+    column: int,
+    noisy_counts: FloatArray,
+    count_stddev: float,
+    feature: PreparedFeature | None = None,
+) -> list[ColumnValues]:
+    """Values of a sensitive column by noisy counts and, if it has many, its coarse form.
+
+    Args:
+      name: Name of the column.
+      column: Place of the column among the sensitive features.
+      noisy_counts: [ids]: number of rows that have each id, with noise.
+      count_stddev: Standard deviation of the noise on each count.
+      feature: Says which ids are bins that lie in order; None: none of them are.
+    """
+    if feature is not None and feature.order:
+        least = _KEPT_DEVIATIONS * count_stddev
+        return [_in_order(feature, column, noisy_counts, least=least)]
+    if len(noisy_counts) <= _FEW_VALUES:
+        return [_ranked(name, "sensitive", column, noisy_counts, least=-np.inf)]
+    values = _ranked(name, "sensitive", column, noisy_counts, least=_KEPT_DEVIATIONS * count_stddev)
+    edges = [edge for edge in _CLASS_EDGES if edge > _CLEAR_DEVIATIONS * count_stddev]
+    classes = np.digitize(noisy_counts, edges).astype(np.int32)
+    rows = np.bincount(classes, np.maximum(noisy_counts, 0), minlength=len(edges) + 1).astype(
+        np.float64
+    )
+    coarse = ColumnValues(
+        name=f"frequency of {name}",
+        role="sensitive",
+        column=column,
+        ranks=classes,
+        counts=rows,
+        is_coarse=True,
+    )
+    return [values, coarse]
+
+
+def _ranked(name: str, role: str, column: int, counts: FloatArray, *, least: float) -> ColumnValues:
+    """Ranks the values whose counts exceed `least`; all others get rank 0."""
+    # A stable sort: equal counts keep the order of their ids on every machine.
+    order = np.argsort(-counts, kind="stable")
+    kept = order[counts[order] > least]
+    ranks = np.zeros(len(counts), np.int32)
+    ranks[kept] = np.arange(1, len(kept) + 1)
+    others = max(counts.sum() - counts[kept].sum(), 0.0)
+    return ColumnValues(
+        name=name,
+        role=role,
+        column=column,
+        ranks=ranks,
+        counts=np.maximum(np.concatenate([[others], counts[kept]]), 0.0),
+    )
+
+
+def _in_order(
+    feature: PreparedFeature, column: int, counts: FloatArray, *, least: float
+) -> ColumnValues:
+    """Ranks in the order of bins. A bin with too few rows is merged with the next ones.
+
+    Args:
+      feature: Says which ids are bins, and which ones behind them stand apart.
+      column: Place of the column among the features of its role.
+      counts: [ids]: number of rows of each id, exact or noisy.
+      least: Number of rows that a bin must exceed to stay alone.
+    """
+    end = feature.first_bin + feature.num_bins
+    in_bins, apart = counts[feature.first_bin : end], counts[end : end + feature.num_apart]
+    # No id but these is one of the feature, so there are no others.
+    ranks = np.zeros(len(counts), np.int32)
+    groups, waiting = 1, 0.0
+    for place, count in enumerate(in_bins):
+        if waiting > least:
+            groups, waiting = groups + 1, 0.0
+        ranks[feature.first_bin + place] = groups
+        waiting += count
+    if groups > 1 and waiting <= least:
+        ranks[ranks == groups] = groups - 1
+        groups -= 1
+    # Of a public column only those that occur; of a sensitive one all, since they are few.
+    kept = np.flatnonzero(apart > least) if feature.role == "public" else np.arange(len(apart))
+    ranks[end + kept] = groups + 1 + np.arange(len(kept))
+    found = np.bincount(ranks, counts, minlength=groups + 1 + len(kept)).astype(np.float64)
+    found[0] = 0.0
+    return ColumnValues(
+        name=feature.name,
+        role=feature.role,
+        column=column,
+        ranks=ranks,
+        counts=np.maximum(found, 0.0),
+        order=feature.order,
+        num_bins=groups,
+    )
