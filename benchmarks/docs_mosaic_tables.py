@@ -28,6 +28,51 @@ def methods_table(record: Row) -> list[str]:
     return [*lines, _measured(record)]
 
 
+def users_table(record: Row) -> list[str]:
+    """AUC loss with single rows and with whole users as units, on the same rows."""
+    lines = [
+        "| log | epsilon | rows as units | users as units | difference | calibration by users |",
+        "|---|---|---|---|---|---|",
+    ]
+    found: dict[tuple[str, float], dict[str, list[Row]]] = {}
+    for row in record["rows"]:
+        units = found.setdefault((row["log"], row["epsilon"]), {})
+        units.setdefault(row["unit"], []).append(row)
+    bases = {
+        log: _mean(units["none"], "auc_loss")
+        for (log, _), units in found.items()
+        if "none" in units
+    }
+    for (log, epsilon), units in found.items():
+        if "none" in units:
+            continue
+        rows, users = (_mean(units[unit], "auc_loss") for unit in ("row", "user"))
+        base = bases.get(log)
+        above = [
+            "" if base is None else f" ({100 * (loss / base - 1):+.1f}%)" for loss in (rows, users)
+        ]
+        lines.append(
+            f"| {log} | {epsilon:g} | {rows:.4f}{above[0]} | {users:.4f}{above[1]} "
+            f"| {100 * (users / rows - 1):+.2f}% | {_mean(units['user'], 'calibration'):.3f} |"
+        )
+    sizes = "; ".join(
+        f"{log}: {row['num_rows']:,} rows of {row['num_users']:,} users"
+        for log, row in {row["log"]: row for row in record["rows"]}.items()
+    )
+    seeds = len({row["seed"] for row in record["rows"]})
+    return [
+        *lines,
+        "",
+        f"AUC losses, means of {seeds} seeds; in brackets above training without privacy, where "
+        f"that was run. Test rows are those of other users. {sizes}. Measured {record['date']}.",
+    ]
+
+
+def _mean(rows: Iterable[Row], name: str) -> float:
+    values = [row[name] for row in rows]
+    return sum(values) / len(values)
+
+
 def likelihood_table(record: Row) -> list[str]:
     """Log loss and calibration of each method, for each log."""
 
@@ -39,6 +84,34 @@ def likelihood_table(record: Row) -> list[str]:
         lines += [f"{source}, where training without privacy has {cell(base, base)}:", ""]
         lines += [*_by_epsilon(rows, "log_loss", cell, base), ""]
     return lines[:-1]
+
+
+def values_table(record: Row) -> list[str]:
+    """R2, calibration and bidding utility of predicted amounts, by method and epsilon."""
+    lines = [
+        "| method | epsilon | mean squared error | R2 | calibration | error by decile | utility |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in record["summary"]:
+        epsilon = "none" if row["epsilon"] is None else f"{row['epsilon']:g}"
+        spread = row["r_squared_stddev"]
+        explained = f"{100 * row['r_squared']:.1f}%"
+        explained += "" if spread is None else f" ± {100 * spread:.1f}"
+        lines.append(
+            f"| {row['method']} | {epsilon} | {row['mean_squared_error']:,.0f} | {explained} "
+            f"| {row['calibration']:.2f} | {row['calibration_error']:.2f} "
+            f"| {row['bidding_over_constant']:.3f} |"
+        )
+    first = record["rows"][0]
+    return [
+        *lines,
+        "",
+        "Calibration is the mean prediction over the mean label, the error by decile is in euros, "
+        "and the utility is a multiple of what bidding the mean label everywhere earns. "
+        f"Measured {record['date']}; {first['train_rows']:,} training and "
+        f"{first['test_rows']:,} test rows, means of {len(record['seeds'])} seeds; ± is the "
+        "standard deviation between seeds.",
+    ]
 
 
 def ablations_table(record: Row) -> list[str]:

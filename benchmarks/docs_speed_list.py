@@ -33,6 +33,22 @@ def _measure_targets(record: Row) -> str:
     )
 
 
+def _predict_targets(record: Row) -> str:
+    wanted = record["targets"]["rows per second on 2 cores"]
+    found = [
+        f"{2 * row['rows_per_cpu_second'] / 1e6:.2f} million rows on the {row['log']} log "
+        f"({row['what'].removeprefix('tulle, ')})"
+        for row in record["rows"]
+        if row["what"] in ("tulle, Parquet", "tulle, CSV")
+    ]
+    single = [row for row in record["rows"] if row["what"] == "tulle, one row"]
+    slowest = max(row["microseconds_a_row"] for row in single)
+    return (
+        f"Two CPU seconds: {', '.join(found)}; {wanted / 1e6:g} million wanted. One row: "
+        f"at most {slowest:.0f} µs, {record['targets']['µs a row']} µs wanted."
+    )
+
+
 def _judged(figures: list[tuple[str, float, float]]) -> str:
     """Figures beside the most that they should be."""
     said = [
@@ -151,6 +167,25 @@ SPEED = {
             "a second": ("per_second", ",d"),
             "over polars' hash": ("ratio_to_polars_hash", ".2f"),
         },
+        no_seed=NO_SEED_FOR_TIMES,
+    ),
+    "predict": Benchmark(
+        title="Predictions",
+        script="speed/predict.py",
+        measures="The speed of predicting a million rows of a synthetic log with a model of "
+        "Mosaic, from files with two threads, beside the same model in DuckDB's SQL and "
+        "in onnxruntime; and one row at a time. CPU seconds are those of all threads: "
+        "where the machine does other work too, twice the rows a CPU second are what "
+        "two free cores do. The last column is the CPU time divided by that of tulle, "
+        "from Parquet or for one row.",
+        columns={
+            "log": ("log", "s"),
+            "what": ("what", "s"),
+            "rows a second": ("rows_per_second", ",d"),
+            "rows a CPU second": ("rows_per_cpu_second", ",d"),
+            "over tulle": ("cpu_over_tulle", ".2f"),
+        },
+        note=_predict_targets,
         no_seed=NO_SEED_FOR_TIMES,
     ),
     "prepare": Benchmark(

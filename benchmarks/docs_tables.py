@@ -22,6 +22,8 @@ from docs_mosaic_tables import (
     ablations_table,
     likelihood_table,
     methods_table,
+    users_table,
+    values_table,
 )
 from docs_reach_tables import reach_table
 from docs_select_speed_tables import select_speed_table
@@ -225,9 +227,11 @@ TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
     "index_drawing": ("data.md", index_drawing_table),
     "hybrid_real": ("mosaic.md", methods_table),
     "hybrid_synth": ("mosaic.md", methods_table),
+    "mosaic_users": ("mosaic.md", users_table),
     "hybrid_ablations": ("mosaic.md", ablations_table),
     "hybrid_real likelihood": ("training-quality.md", likelihood_table),
     "hybrid_synth likelihood": ("training-quality.md", likelihood_table),
+    "mosaic_values": ("values.md", values_table),
     "model_size": ("training-quality.md", model_size_table),
     "banded_noise": ("correlated-noise.md", banded_noise_table),
     "dpsgd": ("fast-private-steps.md", dpsgd_table),

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tulle.privacy.units import Adjacency, Unit
     from tulle.runs.card import Card
     from tulle.train.classifier import Classifier
+    from tulle.train.regressor import Regressor
 
 __version__ = "0.1.0"
 
@@ -49,6 +50,7 @@ __all__ = [
     "Guarantee",
     "Ledger",
     "Plan",
+    "Regressor",
     "Release",
     "Schema",
     "TulleError",

@@ -10,11 +10,12 @@ if TYPE_CHECKING:
     from tulle.measure.queries.measure_record import MeasureRecord
     from tulle.train.classifier import Classifier
     from tulle.train.methods.train_plan import TrainPlan
+    from tulle.train.regressor import Regressor
 
 _MODEL, _MEASUREMENT, _RUN = "model.json", "measurement.json", "run.json"
 
 
-def load(path: str | os.PathLike[str]) -> "Classifier | MeasureRecord | TrainPlan":
+def load(path: str | os.PathLike[str]) -> "Classifier | Regressor | MeasureRecord | TrainPlan":
     """Reads what tulle has saved: a model, a finished training run, a measurement or a plan.
 
     Args:
@@ -22,16 +23,16 @@ def load(path: str | os.PathLike[str]) -> "Classifier | MeasureRecord | TrainPla
         the file of `tulle plan --output`.
 
     Returns:
-      A `Classifier` that predicts, a measurement with its tables, or a `TrainPlan`.
+      A `Classifier` or `Regressor` that predicts, a measurement with its tables, or a `TrainPlan`.
 
     Raises:
       DataError: There is nothing that tulle has saved, or a file was cut or changed.
     """
     place = Path(path)
     if (place / _MODEL).exists() or (place / _RUN).exists():
-        from tulle.train.classifier import Classifier
+        from tulle.train.regressor import load_estimator
 
-        return Classifier.load(place)
+        return load_estimator(place)
     if (place / _MEASUREMENT).exists():
         from tulle.measure import read_measurement
 

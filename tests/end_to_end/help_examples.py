@@ -100,6 +100,9 @@ def _write_sales(folder: Path) -> None:
     clicks.with_columns(
         bought=pl.col("Sale"), campaign=pl.format("c{}", row.mod(4)), age=20 + row.mod(50)
     ).write_csv(folder / "own.csv")
+    shutil.copy(folder / "own.csv", folder / "new.csv")
+    train = "train own.csv --label bought --public campaign --sensitive age --epsilon 50 --quiet"
+    assert run_with([*train.split(), "--output", "model"]) == 0
     amount = pl.int_range(pl.len()).mod(401).alias("Sale")
     clicks.with_columns(amount).write_csv(folder / "sales.csv")
     price = {"price": [3.0, 8.0, 5.0], "items": [1, 2, 1], "campaign": ["a", "b", "a"]}

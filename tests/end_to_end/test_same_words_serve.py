@@ -69,3 +69,33 @@ def test_export(
             b'"new_rows"', b'"shop"."public"."clicks"'
         )
         assert again == files_of(tmp_path / "call")["score.sql"]
+
+
+def test_train_and_predict_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A clip makes the label a value, on either side."""
+    rng = np.random.default_rng(4)
+    site, age = rng.integers(0, 5, 2_000), rng.integers(0, 3, 2_000)
+    amounts = rng.exponential(2.0 * 2.0 ** (site + age)).round(2)
+    log = pl.DataFrame({"amount": amounts, "site": site, "age": age}).cast(
+        {"site": pl.String, "age": pl.String}
+    )
+    log.write_csv(tmp_path / "log.csv")
+    columns = ["--label", "amount", "--public", "site", "--sensitive", "age"]
+    given = ["--clip", 100, "--epsilon", 8, "--seed", 3, "--quiet"]
+    by_command, by_call = tmp_path / "command", tmp_path / "call"
+    words = ["train", tmp_path / "log.csv", *columns, *given, "--output", by_command]
+    shown = command(capsys, *words)
+    schema = SCHEMA | {"label": "amount"}
+    result = tulle.train.fit(
+        tmp_path / "log.csv", schema, clip=100, epsilon=8, seed=3, output=by_call
+    )
+    assert (by_command / "plan.json").read_bytes() == (by_call / "plan.json").read_bytes()
+    assert result.value_metrics is not None
+    assert shown["clip"] == result.model.clip == 100.0
+    assert shown["mean_squared_error"] == result.value_metrics.mean_squared_error
+    scores = tmp_path / "scores.parquet"
+    shown = command(capsys, "predict", by_command, tmp_path / "log.csv", "--output", scores)
+    assert shown["columns"] == ["row", "value"]
+    loaded = tulle.load(by_call)
+    assert isinstance(loaded, tulle.Regressor)
+    assert pl.read_parquet(scores)["value"].to_numpy() == pytest.approx(loaded.predict(log))

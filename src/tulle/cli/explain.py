@@ -69,11 +69,11 @@ def explain(options: ExplainOptions) -> None:
     noise budget, effects in log odds with 95% posterior intervals, and the sum behind a
     prediction. Only what the model holds is shown, and names of public values that you give.
     """
-    import tulle
     from tulle.data.tables.rows import one_row_of
     from tulle.report import write_explanation
+    from tulle.train.regressor import load_estimator
 
-    explanation = tulle.Classifier.load(options.model).explain(values=options.values)
+    explanation = load_estimator(options.model).explain(values=options.values)
     if options.part is not None:
         explanation = explanation.of(options.part)
     columns = tuple(options.column or ())

@@ -274,6 +274,7 @@ _OLD_NAMES = {"out": "output"}
 _WORDS = "tulle.words"
 _PANELS = {
     "unit": "Privacy",
+    "clip": DATA,
     "split": "Privacy",
     "accounting": "Privacy",
     "model": "Model",

@@ -272,7 +272,7 @@ def print_result(result: "FitResult", run: Path, *, as_json: bool) -> None:
         lines = [json.dumps(facts, allow_nan=False)]
     else:
         lines = [
-            f"{name.replace('_', ' '):<26}{_shown(name, value, result)}"
+            f"{name.replace('_', ' '):<26}{_shown(name, value)}"
             for name, value in facts.items()
             if (value is not None or name == "epsilon")
             and not (name in ("steps", "steps_lost") and value == 0)
@@ -290,19 +290,11 @@ def print_result(result: "FitResult", run: Path, *, as_json: bool) -> None:
 def _run_facts(result: "FitResult", run: Path) -> dict[str, object]:
     from tulle.privacy.fields import null_if_infinite
 
-    plan, metrics = result.plan, result.metrics
+    plan = result.plan
     return {
         "method": plan.privacy.settings["method"],
         "model": result.model.kind,
-        "auc": None if metrics is None else metrics.auc,
-        "auc_loss": None if metrics is None else metrics.auc_loss,
-        "auc_loss_interval": None if metrics is None else list(metrics.auc_loss_interval),
-        "relative_auc_loss": result.relative_auc_loss,
-        "log_loss": None if metrics is None else metrics.log_loss,
-        "calibration": None if metrics is None else metrics.calibration,
-        "normalised_cross_entropy": None if metrics is None else metrics.normalised_cross_entropy,
-        "relative_log_likelihood": None if metrics is None else metrics.relative_log_likelihood,
-        "bidding_over_constant": None if metrics is None else metrics.bidding_over_constant,
+        **_quality_facts(result),
         "epsilon": null_if_infinite(plan.privacy.guarantee.epsilon),
         "delta": plan.privacy.guarantee.delta,
         "label_epsilon": plan.method.label_epsilon,
@@ -317,7 +309,30 @@ def _run_facts(result: "FitResult", run: Path) -> dict[str, object]:
     }
 
 
-def _shown(name: str, value: object, result: "FitResult") -> str:
+def _quality_facts(result: "FitResult") -> dict[str, object]:
+    """Figures of quality on the test rows: those of probabilities, or those of values."""
+    metrics, found = result.metrics, result.value_metrics
+    if result.model.clip is not None:
+        names = (
+            *("r_squared", "mean_squared_error", "mean_absolute_error", "calibration"),
+            *("calibration_error", "bidding_over_constant"),
+        )
+        values = {name: None if found is None else getattr(found, name) for name in names}
+        return {"clip": result.model.clip} | values
+    return {
+        "auc": None if metrics is None else metrics.auc,
+        "auc_loss": None if metrics is None else metrics.auc_loss,
+        "auc_loss_interval": None if metrics is None else list(metrics.auc_loss_interval),
+        "relative_auc_loss": result.relative_auc_loss,
+        "log_loss": None if metrics is None else metrics.log_loss,
+        "calibration": None if metrics is None else metrics.calibration,
+        "normalised_cross_entropy": None if metrics is None else metrics.normalised_cross_entropy,
+        "relative_log_likelihood": None if metrics is None else metrics.relative_log_likelihood,
+        "bidding_over_constant": None if metrics is None else metrics.bidding_over_constant,
+    }
+
+
+def _shown(name: str, value: object) -> str:
     from tulle.privacy.guarantee import BINARY_NOISE, round_up
 
     if value is None:
@@ -326,9 +341,11 @@ def _shown(name: str, value: object, result: "FitResult") -> str:
         return f"{round_up(value, 4, slack=BINARY_NOISE):.4g}"
     if name == "relative_auc_loss":
         return f"{value:+.2f}%"
-    if name == "auc_loss_interval" and result.metrics is not None:
-        low, high = result.metrics.auc_loss_interval
+    if name == "auc_loss_interval" and isinstance(value, list):
+        low, high = value
         return f"low {low:.4f}, high {high:.4f} (95%)"
     if name == "seconds":
         return f"{value:.1f}"
+    if name == "mean_squared_error":
+        return f"{value:.6g}"
     return f"{value:.4f}" if isinstance(value, float) else f"{value}"

@@ -169,6 +169,25 @@ def binary_labels(labels: object) -> LabelColumn:
     return found
 
 
+def value_labels(labels: object) -> LabelColumn:
+    """Labels that are numbers from 0 on.
+
+    Privacy:
+      Labels stay what they are. A refusal says that a label is none of these, not which.
+
+    Raises:
+      DataError: A label is something else.
+    """
+    found = as_column(labels, LABEL)
+    numbers = label_numbers(found)
+    if not ((numbers >= 0) & numbers.is_finite()).fill_null(False).all():
+        raise DataError(
+            "y has a label that is no number from 0 on. Mend or drop such rows; to learn values "
+            "below 0, add a constant to all labels first."
+        )
+    return numbers
+
+
 def rows_of_files(rows: object, schema: Schema) -> object:
     """The rows of files as one table; a table as it is, and an array with names."""
     return whole_table(open_log(rows, schema)) if is_files(rows) else named_columns(rows)

@@ -29,6 +29,7 @@ def write_predictions(
     rows: NDArray[np.int64],
     probabilities: NDArray[np.float32] | NDArray[np.float64],
     *,
+    are_values: bool = False,
     overwrite: bool = False,
 ) -> None:
     """Writes the columns `row` (int64) and `probability`, in the order given.
@@ -37,6 +38,7 @@ def write_predictions(
       path: The new file.
       rows: Which row of the data each prediction is for, from 0.
       probabilities: The predicted probability of label 1, one a row.
+      are_values: True if they are expected values, from 0 on; the column is then `value`.
       overwrite: Whether a file that is there is replaced.
 
     Privacy:
@@ -47,7 +49,7 @@ def write_predictions(
       DataError: Shapes or types are wrong, or a probability is not in [0, 1].
       RunStateError: The path exists, or the file cannot be written there.
     """
-    table = _checked_table(rows, probabilities)
+    table = _checked_table(rows, probabilities, are_values=are_values)
     if path.is_dir():
         raise RunStateError(f"{path.name} is a folder; name a file in it.")
     if path.exists() and not overwrite:
@@ -109,7 +111,9 @@ def read_predictions(
     return all_rows, np.concatenate(probabilities).astype(np.float64)
 
 
-def _checked_table(rows: NDArray[np.int64], probabilities: NDArray[Any]) -> pl.DataFrame:
+def _checked_table(
+    rows: NDArray[np.int64], probabilities: NDArray[Any], *, are_values: bool
+) -> pl.DataFrame:
     if rows.ndim != 1 or rows.shape != probabilities.shape:
         raise DataError(
             f"rows have the shape {rows.shape} and probabilities {probabilities.shape}; both must "
@@ -121,6 +125,10 @@ def _checked_table(rows: NDArray[np.int64], probabilities: NDArray[Any]) -> pl.D
         raise DataError(
             f"probabilities have the type {probabilities.dtype}, must be float32 or float64."
         )
+    if are_values:
+        if not np.all((probabilities >= 0) & np.isfinite(probabilities)):
+            raise DataError("predicted values must be finite and not negative.")
+        return pl.DataFrame({"row": rows.astype(np.int64), "value": probabilities})
     if not np.all((probabilities >= 0) & (probabilities <= 1)):
         raise DataError("probabilities must lie in [0, 1] and not be NaN; pass no logits.")
     return pl.DataFrame({"row": rows.astype(np.int64), "probability": probabilities})

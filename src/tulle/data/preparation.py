@@ -50,8 +50,8 @@ _Arrays = dict[str, NDArray[Any]]
 class PrepareConfig:
     """How rows become arrays. Every field is public information."""
 
-    num_classes: int = 2
-    """Labels must be whole numbers from 0 to num_classes - 1."""
+    num_classes: int | None = 2
+    """Labels must be whole numbers from 0 to num_classes - 1; None: values from 0 on."""
     drop_rows_without_unit: bool = False
     """Leave out rows whose unit is missing; by default they are an error."""
     num_workers: int = 2

@@ -26,6 +26,8 @@ _MOST_DAYS = 1_000_000
 _MOST_SECONDS = 100_000_000_000
 MOST_DOUBTFUL_TIME = 100_000
 """Days up to the year 2243 since 1970, and little more than one day in seconds."""
+_MOST_VALUE = 1e30
+"""Largest label that is a value: 32-bit floats hold up to 3e38."""
 DOUBTFUL_TIME = "has a number that may count days as well as seconds"
 """Reason why a time without a declared kind is refused, for messages."""
 
@@ -35,7 +37,8 @@ class RowArrays:
     """Makes the arrays that are not features. Every field is public information."""
 
     schema: Schema
-    num_classes: int
+    num_classes: int | None
+    """Labels must be whole numbers from 0 to num_classes - 1; None: values from 0 on."""
     salt: bytes
     """Salt of the hash that makes a unit's id from text."""
 
@@ -121,6 +124,17 @@ class RowArrays:
 
     def _labels(self, values: pl.Series, place: Place) -> NDArray[np.float32]:
         numbers = label_numbers(values)
+        if self.num_classes is None:
+            is_value = (numbers >= 0) & numbers.is_finite() & (numbers <= _MOST_VALUE)
+            refuse_values(
+                values.name,
+                ~is_value.fill_null(False),
+                place,
+                f"of role label is no number from 0 to {_MOST_VALUE:.0e}",
+                "mend or drop such rows; write 0 where nothing happened, and add a constant to "
+                "all labels if some are below 0",
+            )
+            return numbers.cast(pl.Float32).to_numpy()
         is_class = (numbers >= 0) & (numbers < self.num_classes) & (numbers == numbers.floor())
         refuse_values(
             values.name,
@@ -128,7 +142,8 @@ class RowArrays:
             place,
             "of role label is neither a whole number from 0 to "
             f"{self.num_classes - 1} nor {FLAG_WORDS}",
-            "mend or drop such rows, or set the number of classes",
+            "mend or drop such rows, or set the number of classes. To learn an amount or a "
+            "count, give the largest value that a label counts as: clip=400",
         )
         return numbers.cast(pl.Float32).to_numpy()
 

@@ -20,9 +20,6 @@ from tulle.data.tables.kinds import typed_columns
 from tulle.data.tables.memory import as_polars
 from tulle.errors import ConfigError, DataError
 
-_NUM_CLASSES = 2
-"""A classifier on tables predicts yes or no."""
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TableArrays:
@@ -36,7 +33,7 @@ class TableArrays:
     sensitive_features: NDArray[np.int32]
     """[rows, sensitive features]"""
     labels: NDArray[np.float32] | None
-    """0 or 1; None without labels."""
+    """0 or 1, or what else was asked for; None without labels."""
     units: NDArray[np.int64] | None
     """Equal for rows of one unit; None without labels or if each row is its own."""
     times: NDArray[np.int64] | None = None
@@ -53,7 +50,12 @@ class TableArrays:
 
 
 def encode_table(
-    table: object, encoder: Encoder, *, with_label: bool, with_weight: bool = True
+    table: object,
+    encoder: Encoder,
+    *,
+    with_label: bool,
+    with_weight: bool = True,
+    num_classes: int | None = 2,
 ) -> TableArrays:
     """Encodes a polars, pandas or Arrow table.
 
@@ -66,6 +68,7 @@ def encode_table(
       with_label: True to train or evaluate: every column with a role must be there.
         False to predict: the columns of features are enough, and no other is read.
       with_weight: False to evaluate, where every row counts once: no weight is needed.
+      num_classes: Labels must be whole numbers from 0 to num_classes - 1; None: values from 0 on.
 
     Privacy:
       Nothing is released: the arrays are as sensitive as the rows.
@@ -91,7 +94,7 @@ def encode_table(
         if not plain.height:
             raise DataError("the table has no rows; pass at least one.")
         check_units(plain, schema)
-        maker = RowArrays(schema=schema, num_classes=_NUM_CLASSES, salt=encoder.plan.salt)
+        maker = RowArrays(schema=schema, num_classes=num_classes, salt=encoder.plan.salt)
         rows = dict(maker.make(plain, _place))
     ids = encoder.encode(typed_columns(plain, schema, _place))
     num_public = sum(feature.role == "public" for feature in encoder.features)

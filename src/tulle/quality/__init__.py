@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         relative_log_likelihood,
     )
     from tulle.quality.noisy_labels import NoisyLabelMetrics, auc_of_labels, evaluate_on_reports
+    from tulle.quality.value_metrics import ValueMetrics, evaluate_values
 
 __all__ = [
     "BiddingUtility",
@@ -27,10 +28,12 @@ __all__ = [
     "NoisyLabelMetrics",
     "QualityMetrics",
     "UniformBids",
+    "ValueMetrics",
     "auc_of_labels",
     "bidding_utility",
     "evaluate_on_reports",
     "evaluate_predictions",
+    "evaluate_values",
     "relative_auc_loss",
     "relative_log_likelihood",
 ]

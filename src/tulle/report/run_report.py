@@ -137,7 +137,9 @@ def _calibration(record: TrainingRecord) -> tuple[Section, ...]:
         return ()
     predictions = tuple(float(row["mean_prediction"]) for row in deciles)
     labels = tuple(float(row["mean_label"]) for row in deciles)
-    ranges = tuple(_label_range(row) for row in deciles)
+    # Values have no interval that follows from their mean alone.
+    is_binary = "auc_loss" in (record.metrics or {})
+    ranges = tuple(_label_range(row) for row in deciles) if is_binary else ()
     ends = (min(predictions), max(predictions))
     chart = CurveChart(
         name="Calibration by decile",
@@ -154,7 +156,8 @@ def _calibration(record: TrainingRecord) -> tuple[Section, ...]:
             Curve(label="perfect", xs=ends, ys=ends, is_reference=True),
         ),
     )
-    caption = "Test rows by prediction, in ten parts, with 95% intervals. Not protected."
+    intervals = ", with 95% intervals" if is_binary else ""
+    caption = f"Test rows by prediction, in ten parts{intervals}. Not protected."
     return (Section("Calibration", (Figure(chart, caption),)),)
 
 
@@ -226,6 +229,8 @@ def utility_section(
     if compared:
         text = "Each epsilon is of one run. Whoever releases all of these runs spends the sum."
         blocks.append(Paragraph(text))
+    if "auc_loss" not in _metrics(folder):
+        return Section("Utility", (*blocks, utility_table(card)))
     bars = [_bar(folder, is_muted=False), *(_bar(other) for other in others)]
     if baseline is not None:
         bars.append(_bar(baseline))
@@ -246,6 +251,12 @@ def utility_facts(run: CardedRun, baseline: RunFolder | None) -> list[tuple[str,
     if not card.utility:
         return []
     metrics = _metrics(folder)
+    if "auc_loss" not in metrics:
+        return [
+            ("R2 of clipped labels", f"{metrics['r_squared']:.4f}"),
+            ("mean squared error", f"{metrics['mean_squared_error']:.6g}"),
+            ("mean prediction over mean label", f"{metrics['calibration']:.3f}"),
+        ]
     low, high = metrics["auc_loss_interval"]
     auc = f"{1 - metrics['auc_loss']:.3f} (low {1 - high:.3f}, high {1 - low:.3f})"
     facts = [("AUC, with 95% interval", auc), ("AUC loss", f"{metrics['auc_loss']:.3f}")]
@@ -289,7 +300,7 @@ def _check_comparable(folder: RunFolder, other: RunFolder) -> None:
         )
     own, found = _metrics(folder), read_training(other).metrics
     names = ("num_rows", "num_positives")
-    if found is None or any(found[name] != own[name] for name in names):
+    if found is None or any(found.get(name) != own.get(name) for name in names):
         raise DataError(
             f"run {other.path.name} was tested on other rows, or on none; train it on the same "
             "data with the same test rows."

@@ -250,6 +250,14 @@ _MORE_FIGURES = (
     ("log likelihood gained over the mean label", "relative_log_likelihood"),
     ("bidding utility, times that of bidding the mean label", "bidding_over_constant"),
 )
+_FIGURES_OF_VALUES = (
+    ("R2, share of the variance of clipped labels explained", "r_squared"),
+    ("mean squared error", "mean_squared_error"),
+    ("mean absolute error", "mean_absolute_error"),
+    ("calibration, mean prediction over mean label", "calibration"),
+    ("bidding utility, times that of bidding the mean label", "bidding_over_constant"),
+)
+"""Figures of models that predict values: name on the card, and key in the record."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -292,6 +300,13 @@ class TrainingRecord(Record):
         metrics = self.metrics
         if metrics is None:
             return ()
+        if "auc_loss" not in metrics:
+            return tuple(
+                UtilityFigure(
+                    name=name, value=check_finite(name, metrics[key]), measured_on=self.test
+                )
+                for name, key in _FIGURES_OF_VALUES
+            )
         low, high = check_list("auc_loss_interval", metrics["auc_loss_interval"])
         auc, auc_loss = (
             UtilityFigure(name=name, value=value, measured_on=self.test, interval=interval)
@@ -358,6 +373,10 @@ def relative_loss(metrics: Mapping[str, Any], baseline: RunFolder) -> float:
       metrics: Figures of quality, as a record has them.
       baseline: The folder of the non-private run.
     """
+    if "auc_loss" not in metrics:
+        raise DataError(
+            "this run predicts values, which have no AUC loss to compare; leave the baseline out."
+        )
     check_baseline(
         baseline,
         num_rows=check_count("num_rows", metrics["num_rows"]),

@@ -102,7 +102,8 @@ def predict(
 
 def _reading_schema(schema: Schema, columns: Sequence[str], keep: Sequence[str]) -> Schema:
     """Roles to read new rows by. All columns count as sensitive: nothing is released of them."""
-    read = schema.to_read(set(columns))
+    # A model that ended as a constant looks at no column; its rows are counted by any of them.
+    read = schema.to_read(set(columns) or set(schema.features))
     kept = tuple(name for name in keep if name not in read.used)
     return dataclasses.replace(read, sensitive=(*read.sensitive, *kept))
 
@@ -183,7 +184,8 @@ def _write(staged: Path, tables: Iterator[pl.DataFrame], none: pl.DataFrame, suf
                 for place, table in enumerate(counted()):
                     table.write_csv(file, include_header=place == 0)
         else:
-            sink_tables(staged, first.schema, counted())
+            # Probabilities hardly get smaller by any compression.
+            sink_tables(staged, first.schema, counted(), compression="lz4")
     except BaseException as error:
         if problem:
             raise problem[0] from None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tulle.train.methods.method import Accounting
     from tulle.train.methods.mosaic.method import CellSettings, MosaicConfig, StageShares
     from tulle.train.methods.randomized_labels import RandomizedLabelsConfig
+    from tulle.train.regressor import Regressor
     from tulle.train.run_context import NoiseMemory, NoisePlacement, Products, RunOptions
     from tulle.train.settings.models import MLP, FactorizationMachine, LogisticRegression
     from tulle.train.settings.optimizers import SGD, Adam, RMSprop, Yogi
@@ -84,6 +85,7 @@ __all__ = [
     "RMSprop",
     "RandomizedLabelsConfig",
     "RatioSplit",
+    "Regressor",
     "RowChoice",
     "RunOptions",
     "SelectedRows",

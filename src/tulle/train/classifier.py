@@ -14,8 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tulle.data.estimator_tables import LabelColumn, binary_labels
+from tulle.errors import DataError
+from tulle.quality.metrics import QualityMetrics
 from tulle.train.estimator import TableEstimator
 from tulle.train.estimator_errors import raising_value_errors
+from tulle.train.fitted_model import FittedModel
 
 # What `classes_` of scikit-learn is for every model here. One array serves all of them, so that
 # nobody may write to it.
@@ -105,6 +108,19 @@ class Classifier(TableEstimator):
         probabilities = self.predict_proba(X)
         return (probabilities[:, 1] > probabilities[:, 0]).astype(np.int64)
 
+    def evaluate(self, X: object, y: object = None) -> QualityMetrics:  # noqa: N803
+        """Figures of quality on labelled rows that `fit` has not seen.
+
+        Args:
+          X: A table with the label in it, files of a log, or rows whose labels are `y`.
+          y: The labels; None if they are a column of X.
+
+        Privacy:
+          Figures are exact statistics of these rows, which `guarantee_` does not cover.
+        """
+        with raising_value_errors():
+            return self._get_fitted().model.evaluate(self._labelled(X, y))
+
     def score(self, X: object, y: object = None) -> float:  # noqa: N803
         """The AUC on labelled rows that `fit` has not seen.
 
@@ -133,3 +149,9 @@ class Classifier(TableEstimator):
 
     def _label_column(self, labels: object) -> LabelColumn:
         return binary_labels(labels)
+
+    @classmethod
+    def _arguments_of(cls, fitted: FittedModel) -> dict[str, Any]:
+        if fitted.model.clip is not None:
+            raise DataError("this model predicts values; read it with tulle.Regressor.load().")
+        return {}

@@ -36,7 +36,6 @@ from tulle.data.table_arrays import encode_table
 from tulle.errors import ConfigError
 from tulle.privacy.fields import did_you_mean
 from tulle.privacy.guarantee import Guarantee
-from tulle.quality.metrics import QualityMetrics
 from tulle.runs.card import Card
 from tulle.train import verbs
 from tulle.train.estimator_errors import ArgumentError, InputError, not_fitted, raising_value_errors
@@ -95,24 +94,6 @@ class TableEstimator:
         self.device = device
         with raising_value_errors():
             self._check_settings()
-
-    def evaluate(self, X: object, y: object = None) -> QualityMetrics:  # noqa: N803
-        """Figures of quality on labelled rows that `fit` has not seen.
-
-        Args:
-          X: A table with the label in it, files of a log, or rows whose labels are `y`.
-          y: The labels; None if they are a column of X.
-
-        Privacy:
-          Figures are exact statistics of these rows, which `guarantee_` does not cover.
-        """
-        with raising_value_errors():
-            fitted = self._get_fitted()
-            if y is None:
-                return fitted.model.evaluate(self._examples(X, X))
-            schema = fitted.encoder.plan.schema.without_weight()
-            labelled = joined_rows(X, schema, y=self._label_column(y))
-            return fitted.model.evaluate(self._examples(X, labelled))
 
     def explain(self, values: object = None) -> Explanation:
         """Tables of the model, effects of values with intervals, and sums behind predictions.
@@ -174,10 +155,15 @@ class TableEstimator:
           DataError: There is no model in it, or one that takes ids and not columns; a file was
             cut or changed.
         """
-        fitted = FittedModel.read(Path(folder))
+        return cls.of_fitted(FittedModel.read(Path(folder)))
+
+    @classmethod
+    def of_fitted(cls, fitted: FittedModel) -> Self:
+        """An estimator that has learnt this."""
         plan, schema = fitted.card.plan, fitted.encoder.plan.schema
         found = cls(
             schema,
+            **cls._arguments_of(fitted),
             epsilon=plan.guarantee.epsilon if plan.is_private else None,
             delta=plan.guarantee.delta if plan.is_private else None,
             method=str(plan.settings["method"]),
@@ -286,6 +272,15 @@ class TableEstimator:
             return f"<pre>{html.escape(repr(self))}</pre>"
         return self._fitted.result._repr_html_()
 
+    @classmethod
+    def _arguments_of(cls, fitted: FittedModel) -> dict[str, Any]:
+        """Arguments that only estimators of this class have."""
+        raise NotImplementedError
+
+    def _method(self) -> Method:
+        """The method with its target, as the arguments say."""
+        return chosen_method(self.method, epsilon=self.epsilon, delta=self.delta, unit=self.unit)
+
     def _label_column(self, labels: object) -> LabelColumn:
         """Labels that came apart from their rows, checked, as a column."""
         raise NotImplementedError
@@ -328,6 +323,18 @@ class TableEstimator:
             non_deterministic=self.seed is None,
         )
 
+    def _labelled(self, rows: object, labels: object) -> ExampleSet:
+        """Rows as ids, with their labels.
+
+        Args:
+          rows: What was handed in as X.
+          labels: Labels that came apart from the rows; None if they are a column of them.
+        """
+        if labels is None:
+            return self._examples(rows, rows)
+        schema = self._get_fitted().encoder.plan.schema.without_weight()
+        return self._examples(rows, joined_rows(rows, schema, y=self._label_column(labels)))
+
     def _examples(self, rows: object, labelled: object) -> ExampleSet:
         """Rows as ids. A model that never looks at sensitive columns is handed none.
 
@@ -344,7 +351,13 @@ class TableEstimator:
         if labelled is None:
             schema = schema.to_read({feature.column for feature in encoder.plan.features})
         table = rows_of_files(rows if labelled is None else labelled, schema)
-        arrays = encode_table(table, encoder, with_label=labelled is not None, with_weight=False)
+        arrays = encode_table(
+            table,
+            encoder,
+            with_label=labelled is not None,
+            with_weight=False,
+            num_classes=fitted.model.num_classes,
+        )
         found = examples_of(arrays)
         if not fitted.model.is_truncated:
             return found
@@ -374,7 +387,7 @@ class TableEstimator:
         schema = None if self.schema is None else schema_of(self.schema)
         unit_column = None if schema is None else schema.unit
         check_unit_word(self.unit, unit_column)
-        chosen_method(self.method, epsilon=self.epsilon, delta=self.delta, unit=self.unit)
+        self._method()
         if schema is not None:
             check_known_roles(schema, allowed_public=self.allow_public)
         if self.features is not None and not isinstance(self.features, FeaturePlan):

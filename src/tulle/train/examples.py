@@ -149,6 +149,10 @@ class ExampleSet:
             weights=None if self.weights is None else self.weights[rows],
         )
 
+    def with_classes(self, num_classes: int | None) -> "ExampleSet":
+        """The same rows, with labels that must be such classes; None: values."""
+        return dataclasses.replace(self, num_classes=num_classes)
+
     def without_sensitive(self, labels: NDArray[np.float32] | None = None) -> "ExampleSet":
         """The same rows without their sensitive columns, and with other labels or none.
 

@@ -80,7 +80,7 @@ class FittedModel:
             examples = dataclasses.replace(
                 examples, features=self.model.features, sensitive_features=None
             )
-        return float(self.model.predict_proba(examples)[0])
+        return float(self.model.predict(examples)[0])
 
     @functools.cached_property
     def _single_rows(self) -> SingleRows | None:

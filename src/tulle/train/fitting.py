@@ -19,6 +19,7 @@ from tulle.errors import ConfigError, DataError
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise, noise_source
 from tulle.privacy.fields import Scalar, null_if_infinite
 from tulle.quality.metrics import QualityMetrics
+from tulle.quality.value_metrics import ValueMetrics
 from tulle.runs.folder import RunFolder
 from tulle.runs.record import RESULT_FILE, Result, TrainingRecord, relative_loss
 from tulle.runs.records import StopRequest, stop_signals
@@ -57,9 +58,15 @@ class FitResult(Result[TrainingRecord, TrainPlan]):
     relative_auc_loss: float | None = None
     """Percent by which the AUC loss is above that of a baseline; None if there was no baseline.
     Not private: it is for those who may see the data."""
+    value_metrics: ValueMetrics | None = None
+    """Quality on the test rows of a model that predicts values, in place of `metrics`."""
 
     def compared_with(self, baseline: RunFolder) -> "FitResult":
         """Returns the same result with its AUC loss relative to that of a run without privacy."""
+        if self.value_metrics is not None:
+            raise DataError(
+                "the run predicts values, which have no AUC loss; leave the baseline out."
+            )
         if self.metrics is None:
             raise DataError("the run was tested on no rows; train it with test rows.")
         relative = relative_loss(self.metrics.to_dict(), baseline)
@@ -145,7 +152,7 @@ def make_plan(
       seed: Seed of the choice of rows where a user has too many; None for a secret choice. Only
         which rows are chosen depends on it, not the plan.
     """
-    examples = _examples(data, "training")
+    examples = _examples(data, "training", config.num_classes)
     return config.make(
         shape_of(examples, bound_rows(examples, config, _row_key(noise_source(seed))))
     )
@@ -160,15 +167,16 @@ def _fit(
     start = time.monotonic()
     # Checked first: what is missing on this machine must not cost a run its budget.
     _check_machine(method.method if isinstance(method, TrainPlan) else method, options)
-    examples = _examples(data, "training")
-    test_examples = None if test is None else _examples(test, "test")
+    num_classes = _num_classes(method)
+    examples = _examples(data, "training", num_classes)
+    test_examples = None if test is None else _examples(test, "test", num_classes)
     with (
         stop_signals() as stop,
         _open_run(examples, test_examples, method, options, stop) as run,
     ):
         trained = run.plan.method.train(run)
-        metrics = None if test_examples is None else trained.model.evaluate(test_examples)
-        record = _record(run, trained, metrics, seconds=time.monotonic() - start)
+        metrics, value_metrics = _metrics(trained, test_examples)
+        record = _record(run, trained, metrics or value_metrics, seconds=time.monotonic() - start)
         if run.folder is not None:
             run.write_model(trained.model)
             # Written last and atomically: its presence says that the run is finished.
@@ -179,8 +187,20 @@ def _fit(
         path=options.folder,
         model=trained.model.with_encoder(options.encoder),
         metrics=metrics,
+        value_metrics=value_metrics,
         folder=run.folder,
     )
+
+
+def _metrics(
+    trained: Trained, test: ExampleSet | None
+) -> tuple[QualityMetrics | None, ValueMetrics | None]:
+    """Figures of quality on the test rows, of the kind that the model's predictions have."""
+    if test is None:
+        return None, None
+    if trained.model.clip is not None:
+        return None, trained.model.evaluate_values(test)
+    return trained.model.evaluate(test), None
 
 
 @contextlib.contextmanager
@@ -287,13 +307,22 @@ def _folder(path: Path, options: RunOptions, plan: TrainPlan, examples: ExampleS
     return folder
 
 
-def _examples(data: ExampleSet | PreparedDataset, what: str) -> ExampleSet:
+def _num_classes(method: Method | TrainPlan) -> int | None:
+    """What labels the method learns; those of 0 and 1 where it is none and is refused later."""
+    chosen = method.method if isinstance(method, TrainPlan) else method
+    return chosen.num_classes if isinstance(chosen, Method) else 2
+
+
+def _examples(data: ExampleSet | PreparedDataset, what: str, num_classes: int | None) -> ExampleSet:
     if not isinstance(data, ExampleSet | PreparedDataset):
         raise ConfigError(
             f"{what} rows of type {type(data).__name__} must be a PreparedDataset or an "
             "ExampleSet; open a folder with PreparedDataset.open(folder)."
         )
-    examples = ExampleSet.of(data) if isinstance(data, PreparedDataset) else data
+    if isinstance(data, PreparedDataset):
+        examples = ExampleSet.of(data, num_classes=num_classes)
+    else:
+        examples = data.with_classes(num_classes)
     if examples.num_rows == 0:
         raise DataError(f"there are no {what} rows; give at least one.")
     if examples.labels is None:
@@ -341,8 +370,8 @@ def check_held_out(examples: ExampleSet, test: ExampleSet, plan: TrainPlan) -> N
         )
     if test.labels is not None and np.all(test.labels == test.labels[0]):
         raise DataError(
-            "all test labels are the same, so the AUC is undefined; test on rows of both classes, "
-            "or on none."
+            "all test labels are the same, so the AUC (or R2) is undefined; test on rows of "
+            "both classes, or of different values, or on none."
         )
     method = plan.method
     if not method.is_private or not _are_of_one_dataset(examples, test):
@@ -392,7 +421,11 @@ def _check_machine(method: Method, options: RunOptions) -> None:
 
 
 def _record(
-    run: TrainingRun, trained: Trained, metrics: QualityMetrics | None, *, seconds: float
+    run: TrainingRun,
+    trained: Trained,
+    metrics: QualityMetrics | ValueMetrics | None,
+    *,
+    seconds: float,
 ) -> TrainingRecord:
     """The record of a finished run; all of it may be shown beside its card.
 

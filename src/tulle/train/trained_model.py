@@ -31,6 +31,7 @@ from tulle.data.prepared.feature import PreparedFeature
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.privacy.fields import check_fields, parse_json
 from tulle.quality.metrics import QualityMetrics, evaluate_predictions
+from tulle.quality.value_metrics import ValueMetrics, evaluate_values
 from tulle.train.examples import ExampleSet
 
 if TYPE_CHECKING:
@@ -286,7 +287,17 @@ class TrainedModel(abc.ABC):
 
     @abc.abstractmethod
     def predicted(self, rows: ExampleSet) -> NDArray[np.float64]:
-        """The probability of label 1 for each row, whose features are those of the model."""
+        """What the model predicts for each row, whose features are those of the model."""
+
+    @property
+    def clip(self) -> float | None:
+        """Largest value that a label counted as; None for labels of 0 and 1."""
+        return None
+
+    @property
+    def num_classes(self) -> int | None:
+        """Number of classes of the labels that it was trained on; None if they are values."""
+        return 2 if self.clip is None else None
 
     @abc.abstractmethod
     def write(self, folder: Path, facts: Mapping[str, object], *, keep_cut: bool = False) -> None:
@@ -311,6 +322,19 @@ class TrainedModel(abc.ABC):
 
         Privacy:
           A prediction depends on the row's own columns: it is for whoever may see the row.
+
+        Raises:
+          ConfigError: The model predicts values.
+        """
+        if self.clip is not None:
+            raise ConfigError("the model predicts values and no probabilities; call predict().")
+        return self.predict(examples)
+
+    def predict(self, examples: ExampleSet | PreparedDataset) -> NDArray[np.float64]:
+        """The probability of label 1 for each row, or its expected value.
+
+        Privacy:
+          A prediction depends on the row's own columns: it is for whoever may see the row.
         """
         return self.predicted(self._matching(examples))
 
@@ -321,19 +345,44 @@ class TrainedModel(abc.ABC):
           Figures are exact statistics of these rows, which the guarantee of the training rows
           does not cover: evaluate on rows that may show, and say so on the card.
         """
-        rows = self._matching(examples)
-        if rows.labels is None:
-            raise DataError("the test rows have no label column; name one in the schema.")
+        if self.clip is not None:
+            raise ConfigError("the model predicts values; call evaluate_values().")
+        rows, labels = self._labelled(examples)
         if rows.report_probs is not None:
             raise DataError(
                 "the test labels are randomized reports; predict the rows, and give predictions "
                 "and reports to tulle.quality.evaluate_on_reports()."
             )
-        return evaluate_predictions(rows.labels, self.predicted(rows))
+        return evaluate_predictions(labels, self.predicted(rows))
+
+    def evaluate_values(self, examples: ExampleSet | PreparedDataset) -> ValueMetrics:
+        """Figures of predicted values on labelled rows that training has not seen.
+
+        Labels are clipped as those of the training rows were.
+
+        Privacy:
+          The same as for `evaluate`.
+
+        Raises:
+          ConfigError: The model predicts probabilities.
+        """
+        if self.clip is None:
+            raise ConfigError("the model predicts probabilities; call evaluate().")
+        rows, labels = self._labelled(examples)
+        return evaluate_values(np.minimum(labels, self.clip), self.predicted(rows))
+
+    def _labelled(
+        self, examples: ExampleSet | PreparedDataset
+    ) -> tuple[ExampleSet, NDArray[np.float32]]:
+        rows = self._matching(examples)
+        if rows.labels is None:
+            raise DataError("the test rows have no label column; name one in the schema.")
+        return rows, rows.labels
 
     def _matching(self, examples: ExampleSet | PreparedDataset) -> ExampleSet:
         if isinstance(examples, PreparedDataset):
-            examples = ExampleSet.of(examples)
+            examples = ExampleSet.of(examples, num_classes=self.num_classes)
+        examples = examples.with_classes(self.num_classes)
         if examples.features != self.features:
             raise DataError(
                 "these rows have other features than the model was trained on; prepare them with "

@@ -56,6 +56,8 @@ class DataChoice:
     allow_public: Sequence[str] = ()
     features: "FeaturePlan | None" = None
     """What becomes of the columns of files and tables; None: `default_features`."""
+    num_classes: int | None = 2
+    """Labels must be whole numbers from 0 to num_classes - 1; None: values from 0 on."""
     public_only: bool = False
     """Make no features of sensitive columns of files and tables, which are then never read."""
     test: object = None
@@ -175,7 +177,7 @@ def encoded_rows(choice: DataChoice) -> "_Source | None":
     """Rows that are ids already; None if the data are files or a table."""
     source = choice.source
     if isinstance(source, ExampleSet):
-        return _Examples(source)
+        return _Examples(source, choice.num_classes)
     if isinstance(source, PreparedDataset):
         return _Prepared(source, choice)
     paths = _paths(source)
@@ -216,8 +218,8 @@ class _Examples:
     name = "examples"
     encoder = None
 
-    def __init__(self, rows: ExampleSet) -> None:
-        self._rows = rows
+    def __init__(self, rows: ExampleSet, num_classes: int | None) -> None:
+        self._rows = rows.with_classes(num_classes)
 
     def planned(self) -> PlannedRows:
         rows = self._rows
@@ -240,7 +242,7 @@ class _Examples:
                 f"test of type {type(test).__name__} must be an ExampleSet, as the training rows "
                 "are; or hold out a share of them, e.g. test=0.2."
             )
-        return _Examples(test)
+        return _Examples(test, self._rows.num_classes)
 
 
 class _Prepared:
@@ -277,7 +279,7 @@ class _Prepared:
 
     def examples(self, watch: Watch | None) -> ExampleSet:
         del watch
-        return ExampleSet.of(self._dataset)
+        return ExampleSet.of(self._dataset, num_classes=self._choice.num_classes)
 
     def files(self) -> dict[tuple[object, object], str]:
         """Size and digest of both ends of each file that the rows are from, with its name."""
@@ -306,7 +308,7 @@ class _Prepared:
                 f"test={test.folder.name!r} was prepared with other ids than the training rows; "
                 f"prepare it with `tulle data prepare --like {self._dataset.folder.name}`."
             )
-        return _Prepared(test, DataChoice(source=test, allow_public=self._choice.allow_public))
+        return _Prepared(test, dataclasses.replace(self._choice, source=test))
 
 
 class _Log:
@@ -338,13 +340,24 @@ class _Log:
 
     def examples(self, watch: Watch | None) -> ExampleSet:
         from tulle.data.dataset_cache import prepared_log
+        from tulle.data.preparation import PrepareConfig
         from tulle.data.table_arrays import encode_table
         from tulle.data.tables.sources import TableLog
 
+        num_classes = self._choice.num_classes
         if isinstance(self._log, TableLog):
-            return examples_of(encode_table(self._log.table, self._encoder, with_label=True))
-        dataset = prepared_log(self._log, self._encoder, cache=self._choice.cache, progress=watch)
-        return ExampleSet.of(dataset)
+            arrays = encode_table(
+                self._log.table, self._encoder, with_label=True, num_classes=num_classes
+            )
+            return examples_of(arrays).with_classes(num_classes)
+        dataset = prepared_log(
+            self._log,
+            self._encoder,
+            cache=self._choice.cache,
+            config=PrepareConfig(num_classes=num_classes),
+            progress=watch,
+        )
+        return ExampleSet.of(dataset, num_classes=num_classes)
 
     def files(self) -> dict[tuple[object, object], str]:
         from tulle.data.source_files import inspect_sources

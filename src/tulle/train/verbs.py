@@ -53,6 +53,7 @@ def plan(
     delta: float | None = None,
     method: MethodLike = "mosaic",
     unit: UnitLevel | str | None = None,
+    clip: float | None = None,
     layout: str | None = None,
     allow_public: Sequence[str] = (),
     features: "FeaturePlan | None" = None,
@@ -76,6 +77,8 @@ def plan(
       unit: Who is protected: "example" for one row, or "user" for all rows of one user, also by
         the name of the column that says whose each row is, and "user per 30 days" for those in one
         window of time. None: users if the data name them, else rows.
+      clip: Largest value that a label counts as, if labels are values such as amounts or counts:
+        a public number, chosen without looking at them. None: labels are 0 or 1.
       layout: Name of a public log, in place of a schema or with one.
       allow_public: Columns that may be public though a known log protects them.
       features: What becomes of the columns; None: `tulle.data.default_features`.
@@ -108,8 +111,8 @@ def plan(
         watch=watch_data,
     )
     check_unit(unit, choice)
-    chosen = chosen_method(method, epsilon=epsilon, delta=delta, unit=unit)
-    choice = dataclasses.replace(choice, public_only=chosen.reads_labels_alone)
+    chosen = chosen_method(method, epsilon=epsilon, delta=delta, unit=unit, clip=clip)
+    choice = _read_by(choice, chosen)
     rows_to_plan = TrainingData(choice).planned
     made = chosen.make(planned_shape(rows_to_plan, chosen))
     if output is not None:
@@ -125,6 +128,7 @@ def fit(
     delta: float | None = None,
     method: MethodLike = "mosaic",
     unit: UnitLevel | str | None = None,
+    clip: float | None = None,
     plan: TrainPlan | FilePath | None = None,
     layout: str | None = None,
     allow_public: Sequence[str] = (),
@@ -162,6 +166,7 @@ def fit(
       delta: The same as for `plan`.
       method: The same as for `plan`.
       unit: The same as for `plan`.
+      clip: The same as for `plan`.
       plan: What `plan` gave for the same data, or its file; then no method, epsilon or unit.
       layout: The same as for `plan`.
       allow_public: The same as for `plan`.
@@ -195,12 +200,13 @@ def fit(
 
     Raises:
       ConfigError: The target cannot be met on so many rows, or a setting does not fit the method.
-      DataError: A column is missing, a label is not 0 or 1, or test rows are trained on.
+      DataError: A column is missing, a label is not 0 or 1 (or no value, if there is a clip), or
+        test rows are trained on.
       SpendRefusedError: A budget does not cover it. Nothing was spent.
       RunStateError: The folder belongs to another run, or the run cannot go on.
       RunInterruptedError: SIGTERM or SIGINT came; what was done is kept.
     """
-    made = None if plan is None else _finished(plan, method, epsilon, delta, unit)
+    made = None if plan is None else _finished(plan, method, epsilon, delta, unit, clip)
     choice = DataChoice(
         source=data,
         schema=schema,
@@ -214,12 +220,11 @@ def fit(
         watch=watch_data,
     )
     check_unit(unit, choice)
-    chosen = (
-        chosen_method(method, epsilon=epsilon, delta=delta, unit=unit)
-        if made is None
-        else made.method
-    )
-    choice = dataclasses.replace(choice, public_only=chosen.reads_labels_alone)
+    if made is None:
+        chosen = chosen_method(method, epsilon=epsilon, delta=delta, unit=unit, clip=clip)
+    else:
+        chosen = made.method
+    choice = _read_by(choice, chosen)
     charge = training_charge(chosen, ledger, purpose=purpose, at=at, until=until)
     _check_new_file(predictions)
     chosen.check_steps(device=device, checkpoint_every=checkpoint_every)
@@ -249,6 +254,13 @@ def fit(
     if predictions is not None and test_rows is not None:
         _write_predictions(result, opened, test_rows, Path(predictions))
     return _finished_result(result, compared)
+
+
+def _read_by(choice: DataChoice, method: Method) -> DataChoice:
+    """The data as a method reads them: which columns, and what labels may be."""
+    return dataclasses.replace(
+        choice, public_only=method.reads_labels_alone, num_classes=method.num_classes
+    )
 
 
 def check_unit(unit: object, choice: DataChoice) -> None:
@@ -336,10 +348,17 @@ def _finished(
     epsilon: float | None,
     delta: float | None,
     unit: UnitLevel | str | None,
+    clip: float | None,
 ) -> TrainPlan:
     """A plan that was made before; a machine with the accountant computes its epsilons again."""
     other = None if method == "mosaic" else method
-    given = (("method", other), ("epsilon", epsilon), ("delta", delta), ("unit", unit))
+    given = (
+        ("method", other),
+        ("epsilon", epsilon),
+        ("delta", delta),
+        ("unit", unit),
+        ("clip", clip),
+    )
     for name, value in given:
         if value is not None:
             raise ConfigError(
@@ -390,13 +409,18 @@ def _check_test(
         return
     if test_rows.labels is None:
         raise DataError("the test rows have no label column; name one in the schema.")
-    num_positives = int(test_rows.labels.sum())
-    if num_positives in (0, test_rows.num_rows):
+    if (test_rows.labels == test_rows.labels[0]).all():
         raise DataError(
-            "all test labels are the same, so the AUC is undefined; test on rows of both classes, "
-            "or on none with test=0."
+            "all test labels are the same, so the AUC (or R2) is undefined; test on rows of "
+            "both classes, or of different values, or on none with test=0."
         )
     if baseline is not None:
+        if test_rows.num_classes is None:
+            raise ConfigError(
+                "baseline compares AUC losses, and labels are values, which have none; leave it "
+                "out, or compare the mean squared errors of two runs."
+            )
+        num_positives = int(test_rows.labels.sum())
         check_baseline(baseline, num_rows=test_rows.num_rows, num_positives=num_positives)
 
 
@@ -406,7 +430,8 @@ def _write_predictions(
     from tulle.data.prediction_file import write_predictions
 
     rows = np.arange(test_rows.num_rows) if data.test_rows is None else data.test_rows
-    write_predictions(path, rows, result.model.predict_proba(test_rows))
+    predicted = result.model.predict(test_rows)
+    write_predictions(path, rows, predicted, are_values=result.model.clip is not None)
 
 
 @contextlib.contextmanager

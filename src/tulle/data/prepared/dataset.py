@@ -82,15 +82,16 @@ class Contents:
     schema: Schema
     features: tuple[PreparedFeature, ...]
     """Features, public ones first."""
-    num_classes: int
-    """Labels are the whole numbers from 0 to num_classes - 1."""
+    num_classes: int | None
+    """Labels are the whole numbers from 0 to num_classes - 1; None: any values from 0 on."""
     encoder_fingerprint: str
     """Fingerprint of the settings and vocabularies that made the ids."""
     vocabulary_event: Event | None = None
     """What the vocabularies of sensitive columns cost; None if nothing was charged."""
 
     def __post_init__(self) -> None:
-        check_whole("num_classes", self.num_classes, 2, 2**24)
+        if self.num_classes is not None:
+            check_whole("num_classes", self.num_classes, 2, 2**24)
         if not self.features:
             raise ConfigError("there is no feature; name public or sensitive columns.")
         roles = [feature.role for feature in self.features]
@@ -256,7 +257,7 @@ class PublicDataset:
     units: NDArray[np.int64] | None
     times: NDArray[np.int64] | None
     days: NDArray[np.int32] | None
-    num_classes: int
+    num_classes: int | None
     fingerprint: str
 
     @property
@@ -280,7 +281,7 @@ class PreparedDataset:
     sensitive_features: NDArray[np.int32]
     """[rows, sensitive features]; no column if there is no sensitive feature."""
     labels: NDArray[np.float32] | None
-    """Whole numbers from 0 to num_classes - 1; None if the schema has no label."""
+    """Whole numbers from 0 to num_classes - 1, or values; None if the schema has no label."""
     units: NDArray[np.int64] | None
     """Equal for rows of one unit; None if each row is its own."""
     times: NDArray[np.int64] | None
@@ -328,8 +329,8 @@ class PreparedDataset:
         return self.head.contents.features
 
     @property
-    def num_classes(self) -> int:
-        """Labels are less than this."""
+    def num_classes(self) -> int | None:
+        """Number of classes of the labels; None if they are values."""
         return self.head.contents.num_classes
 
     @property

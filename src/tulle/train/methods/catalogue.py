@@ -55,6 +55,7 @@ def chosen_method(
     epsilon: float | None,
     delta: float | None,
     unit: UnitLevel | str | None,
+    clip: float | None = None,
 ) -> Method:
     """The method that a caller names, with its target.
 
@@ -64,6 +65,7 @@ def chosen_method(
       delta: Delta of the guarantee; None: 1e-7, or 0 for methods that need none.
       unit: Whom it protects: "example", "user" or the name of the unit column; None: as its
         settings say.
+      clip: Largest value of a label, if labels are values; None: as its settings say.
 
     Raises:
       ConfigError: Arguments contradict each other, or epsilon is missing.
@@ -82,6 +84,8 @@ def chosen_method(
         )
     if unit is not None:
         chosen = with_unit(chosen, unit)
+    if clip is not None:
+        chosen = _with_clip(chosen, clip)
     if not chosen.is_private or chosen.target is not None:
         if epsilon is not None or delta is not None:
             reason = (
@@ -163,6 +167,20 @@ def with_unit(method: Method, unit: UnitLevel | str) -> Method:
         # What was said of the rows of a user stays; the word says their window.
         level = dataclasses.replace(method.unit, window_seconds=level.window_seconds)
     return method if method.unit == level else method.with_unit(level)
+
+
+def _with_clip(method: Method, clip: float) -> Method:
+    if not isinstance(method, MosaicConfig):
+        raise ConfigError(
+            f"clip={clip} has no meaning for method {method.kind}, which learns labels of 0 and 1; "
+            "use method='mosaic' to learn values, or give it labels of 0 and 1 without a clip."
+        )
+    if method.clip not in (None, clip):
+        raise ConfigError(
+            f"clip={clip} contradicts the settings of method {method.kind}, which have "
+            f"clip={method.clip}; say it once."
+        )
+    return dataclasses.replace(method, clip=clip)
 
 
 def settings_schema() -> dict[str, Any]:

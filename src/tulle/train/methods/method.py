@@ -148,6 +148,11 @@ class Method(abc.ABC):
         return Accounting.REPLACE_PLD
 
     @property
+    def num_classes(self) -> int | None:
+        """Number of classes of the labels that it learns; None if they are values from 0 on."""
+        return 2
+
+    @property
     def label_epsilon(self) -> float | None:
         """Epsilon of one randomized label; None if labels are not randomized."""
         return None

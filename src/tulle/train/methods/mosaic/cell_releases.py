@@ -29,6 +29,7 @@ from tulle.train.methods.mosaic.cell_sums import (
     PredictedRows,
     exact_sums,
 )
+from tulle.train.methods.mosaic.label_law import LabelLaw, law_of_labels, law_of_values
 from tulle.train.methods.mosaic.noise_shares import NoiseShares
 from tulle.train.methods.mosaic.row_parts import RowParts, row_parts
 from tulle.train.methods.mosaic.share_allocation import RowRound, mixed_weights, wishes_of_tables
@@ -40,6 +41,8 @@ _TINY = 1e-12
 """Positive number that stands in for 0 in denominators."""
 _LEVEL_ERROR = 0.005
 """Standard deviation, at sensitivity 1, that a run aims at for the noise on the rate of labels."""
+_VALUE_ERROR = 0.0005
+"""The same for values, whose mean may be small against their clip."""
 _MOST_LEVEL_SHARE = 0.05
 """Largest share that one release of the level takes to reach `_LEVEL_ERROR`. Where rows are so few
 that it would need more, the level is less exact."""
@@ -60,6 +63,9 @@ class CellReleases:
       units: [rows]: number of the unit of each row; None: each row is a unit.
       full_rows: Number of rows that a unit may have before each weighs less, in sums over cells.
       least_level_share: Least share of a release of the overall level.
+      clip: Largest value that a label counts as; None for labels of 0 and 1.
+      part: Fraction of rows with a label above 0, with noise, if those with the label 0 do not
+        take part; None if all rows take part.
     """
 
     def __init__(
@@ -70,14 +76,19 @@ class CellReleases:
         units: IntArray | None,
         full_rows: int,
         least_level_share: float,
+        clip: float | None = None,
+        part: float | None = None,
     ) -> None:
-        self._rows, self._shares = PredictedRows(examples), shares
+        self._rows = PredictedRows(examples, clip=clip, positives_only=part is not None)
+        self._shares, self._clip, self._part = shares, clip, part
         self._label_rounds: dict[TableIdentity, list[tuple[RowRound, FloatArray]]] = {}
         self._weights = examples.weights
         self._parts = row_parts(examples.num_rows, units, self._weights, full_rows=full_rows)
         self.reads_sensitive = False
         """True once a sensitive column was looked at, with noise."""
         self._level_parts, self.level_share = self._level(units, least_level_share)
+        self.law = self._first_law()
+        """Mean and dispersion of labels, with noise: the first release of all."""
 
     @property
     def num_rows(self) -> int:
@@ -91,8 +102,20 @@ class CellReleases:
 
     @property
     def noise_variance(self) -> float:
-        """Variance of the noise on sums that have the whole budget, as if rows weighed 1."""
-        return self._shares.stddev(1.0, self._sensitivity) ** 2 / self._parts.mean**2
+        """Variance of the noise on sums that have the whole budget, as if rows weighed 1.
+
+        It is scaled by the dispersion of labels, as the division of the budget needs it.
+        """
+        scale = self._parts.mean**2 * self.law.dispersion**2
+        return self._shares.stddev(1.0, self._sensitivity) ** 2 / scale
+
+    @property
+    def labels_suffice(self) -> bool:
+        """True as long as sums of labels are all that needs noise.
+
+        Not so if a row takes part by its label: sums of predictions then depend on labels.
+        """
+        return not self.reads_sensitive and self._part is None
 
     def begin_sensitive(self) -> None:
         """Ends the part of the run in which labels alone are hidden."""
@@ -135,6 +158,21 @@ class CellReleases:
         mean = self._parts.mean
         return noisy / mean, self._shares.stddev(share, ROW_SENSITIVITY) / mean
 
+    def _first_law(self) -> LabelLaw:
+        """Mean and dispersion of labels, with noise."""
+        mean = self.noisy_rate()
+        if self._clip is None:
+            return law_of_labels(mean)
+        squares = self._shares.release(
+            lambda weight: self._rows.raw_square_sum(self._level_parts.weights(weight)),
+            sensitivity=LABEL_SENSITIVITY,
+            share=self.level_share,
+        )
+        total = self._level_parts.total
+        stddev = self._shares.stddev(self.level_share, LABEL_SENSITIVITY) / total
+        part = 1.0 if self._part is None else self._part
+        return law_of_values(mean, float(squares[0]) / total, stddev, part)
+
     def noisy_rate(self) -> float:
         """The overall rate of labels, with noise.
 
@@ -160,10 +198,10 @@ class CellReleases:
         """
         cells, parts = self._rows.one_cell, self._level_parts
         stddev = self._shares.stddev(self.level_share, self._sensitivity)
-        if self.reads_sensitive:
+        if not self.labels_suffice:
             noisy = self._shares.release(
                 lambda weight: self._rows.raw_row_sums(cells, parts.weights(weight), 1),
-                sensitivity=ROW_SENSITIVITY,
+                sensitivity=self._sensitivity,
                 share=self.level_share,
             )
             return float(noisy[0, 0]), float(noisy[1, 0]), stddev
@@ -179,7 +217,6 @@ class CellReleases:
         tables: Sequence[CandidateTable],
         given: Sequence[float],
         *,
-        rate: float,
         num_steps: int,
     ) -> RowRound:
         """Starts a round: tables that are measured on one share, which each row divides.
@@ -187,11 +224,14 @@ class CellReleases:
         Args:
           tables: Tables of the round.
           given: Share of the budget that each table was given.
-          rate: Typical prediction.
           num_steps: How often rows adapt the division of their share to the sizes of their cells.
         """
         wishes = wishes_of_tables(
-            tables, given, noise_variance=self.noise_variance, rate=rate, num_steps=num_steps
+            tables,
+            given,
+            noise_variance=self.noise_variance,
+            rate=self.law.table_rate,
+            num_steps=num_steps,
         )
         # Of all tables, before one is measured: a row divides one share among all of its cells.
         totals = np.zeros(self.num_rows, np.int64)
@@ -212,8 +252,6 @@ class CellReleases:
         fitted: FittedTable,
         cells: Cells,
         row_round: RowRound,
-        *,
-        rate: float,
     ) -> NoisyCells:
         """Noisy sums of labels, averaged with earlier releases; predictions are public.
 
@@ -222,7 +260,6 @@ class CellReleases:
           fitted: What is known of the table; the sums are added to it.
           cells: [rows]: cell of each row.
           row_round: The round that the table belongs to.
-          rate: Typical prediction.
 
         Privacy:
           Unit: that of the run. L2 sensitivity: 1, over all tables of a round of share 1. Event:
@@ -263,32 +300,33 @@ class CellReleases:
             residual_stddev=self._shares.stddev(1.0, LABEL_SENSITIVITY) * fitted.noise_factors(),
             predicted_stddev=0.0,
             row_weights=squares / np.maximum(predicted, _TINY),
-            rate=rate,
+            rate=self.law.rate,
+            dispersion=self.law.dispersion,
         )
 
-    def noisy_rows(
-        self, table: CandidateTable, cells: Cells, row_round: RowRound, *, rate: float
-    ) -> NoisyCells:
+    def noisy_rows(self, table: CandidateTable, cells: Cells, row_round: RowRound) -> NoisyCells:
         """Noisy sums of residuals and of predictions.
 
         Args:
           table: The table to measure.
           cells: [rows]: cell of each row.
           row_round: The round that the table belongs to.
-          rate: Typical prediction.
 
         Privacy:
-          Unit: that of the run. L2 sensitivity: sqrt(2), over all tables of a round of share 1.
-          Event: the share of the round.
+          Unit: that of the run. L2 sensitivity: sqrt(2), over all tables of a round of share 1;
+          1 as long as cells and predictions are public. Event: the share of the round.
         """
         step = self._shares.step
+        # Rows of a unit in one public cell pay for one another, as for sums of labels.
+        costs = None if self.reads_sensitive else self._parts.costs(cells, table.num_cells)
         residuals, predicted = step * row_round.release(
             lambda weights: self._rows.raw_row_sums(cells, weights, table.num_cells),
-            weights=row_round.weights(table, cells),
+            weights=row_round.weights(table, cells, costs),
+            costs=costs,
         )
         # Weights of rows hold the share, so the noise is that of the whole budget. The true mean
         # weight of a cell is sensitive here; a guess from noisy numbers stands in for it.
-        stddev = self._shares.stddev(1.0, ROW_SENSITIVITY)
+        stddev = self._shares.stddev(1.0, self._sensitivity)
         return NoisyCells(
             residuals=residuals,
             predicted=predicted,
@@ -296,7 +334,8 @@ class CellReleases:
             predicted_stddev=stddev,
             row_weights=step * row_round.typical_steps(table),
             unevenness=self._parts.unevenness,
-            rate=rate,
+            rate=self.law.rate,
+            dispersion=self.law.dispersion,
         )
 
     @property
@@ -309,10 +348,11 @@ class CellReleases:
         # Noise of stddev noise / sqrt(share) on the sum of labels is _LEVEL_ERROR * total at the
         # share that is needed. Many rows need next to nothing and get the least share.
         noise = self._shares.stddev(1.0, LABEL_SENSITIVITY)
+        error = _LEVEL_ERROR if self._clip is None else _VALUE_ERROR
         needed, parts = np.inf, self._parts
         for full_rows in _FULL_ROWS if units is not None else _FULL_ROWS[-1:]:
             parts = row_parts(self.num_rows, units, self._weights, full_rows=full_rows)
-            needed = (noise / (_LEVEL_ERROR * parts.total)) ** 2
+            needed = (noise / (error * parts.total)) ** 2
             if needed <= _SMALL_LEVEL_SHARE * least_share:
                 break
         return parts, max(least_share, min(float(needed), _MOST_LEVEL_SHARE))

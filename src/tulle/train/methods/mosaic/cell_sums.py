@@ -257,9 +257,13 @@ class PredictedRows:
     Args:
       examples: All training rows.
       clip: Largest value that a label counts as; None for labels of 0 and 1.
+      positives_only: True if rows with the label 0 add nothing to sums of residuals and
+        predictions.
     """
 
-    def __init__(self, examples: ExampleSet, *, clip: float | None = None) -> None:
+    def __init__(
+        self, examples: ExampleSet, *, clip: float | None = None, positives_only: bool = False
+    ) -> None:
         if examples.labels is None:
             raise DataError("the training rows have no label column; name one in the schema.")
         # The sensitivities hold for labels of 0 and 1, and for values up to the clip: any other
@@ -273,6 +277,7 @@ class PredictedRows:
             )
         self._labels = label_parts(examples.labels, clip)
         self._are_values = clip is not None
+        self._positives_only = positives_only
         self._columns = RowColumns(examples)
         self._log_odds = np.zeros(len(self._labels), np.int32)
 
@@ -323,6 +328,19 @@ class PredictedRows:
         """
         return label_sums(cells, self._labels, weights, num_cells)
 
+    def raw_square_sum(self, weights: Weights) -> IntArray:
+        """Raw sum of the squared labels of all rows, weighted, in steps, as [1].
+
+        Args:
+          weights: Weights of the rows, in steps.
+
+        Privacy:
+          Unit: the label of one row, replaced. L2 sensitivity: the weight of the row, as squares
+          of labels from 0 to 1 are from 0 to 1. Nothing is released here.
+        """
+        squares = (self._labels.astype(np.int64) ** 2 >> LABEL_BITS).astype(np.int32)
+        return label_sums(self.one_cell, squares, weights, 1)
+
     def raw_row_sums(self, cells: Cells, weights: Weights, num_cells: int) -> IntArray:
         """Raw sums of residuals and of predictions of each cell, of weighted rows, as [2, cells].
 
@@ -332,8 +350,10 @@ class PredictedRows:
           num_cells: Number of cells of the table.
 
         Privacy:
-          The same as for `row_sums`.
+          The same as for `row_sums`. A row that adds nothing adds one of the vectors of the proof.
         """
+        if self._positives_only:
+            weights = weights * (self._labels > 0)
         return row_sums(
             cells,
             self._labels,

@@ -21,6 +21,7 @@ Everything but the raw sums follows from what was released before, which the pri
 (docs/theory/mosaic.md).
 """
 
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -57,9 +58,6 @@ FloatArray = NDArray[np.float64]
 
 PHASE = "cells"
 """Name of this phase in progress reports and records."""
-_RATES = (1e-3, 0.6)
-"""Range that the noisy overall rate of labels is clipped to. With few rows the noise alone could
-make it negative or above 1, and the log odds would not be finite."""
 _TINY = 1e-12
 """Positive number that stands in for 0 in denominators."""
 _WHOLE = 1 - 1e-8
@@ -82,33 +80,58 @@ def train_on_cells(examples: ExampleSet, plan: "TrainPlan", context: RunContext)
     method, noise = plan.method, plan.noise_multiplier
     if not isinstance(method, MosaicConfig) or noise is None:
         raise ConfigError(f"plan {plan.privacy.name!r} is not of training on cells.")
-    settings = method.cells
-    releases = CellReleases(
-        examples,
-        NoiseShares(noise, rng=context.rng),
-        units=unit_ids(examples, method.unit),
-        full_rows=method.full_rows(plan.shape),
-        least_level_share=settings.level_share,
-    )
-    training = _CellTraining(examples.features, settings, releases)
-    stages = training.stages()
+    shares, units = NoiseShares(noise, rng=context.rng), unit_ids(examples, method.unit)
+    trainings: list[_CellTraining] = []
     meter = SpeedMeter()
-    for step, stage in enumerate(stages, start=1):
-        for table, row_round in training.looks(stage, stages[step - 1 :]):
-            if context.stop.requested:
-                context.interrupt(PHASE, step - 1)
-            training.look_at(table, row_round)
-        context.report(
-            Progress(
-                phase=PHASE,
-                step=step,
-                num_steps=len(stages),
-                examples_per_second=meter.add(examples.num_rows),
-                loss=None,
-                epsilon=plan.epsilon,
-            )
+    for kept, clip, rows in _parts_of_model(examples, method):
+        first = trainings[0] if trainings else None
+        releases = CellReleases(
+            rows,
+            shares,
+            units=units,
+            full_rows=method.full_rows(plan.shape),
+            least_level_share=method.cells.level_share,
+            clip=clip,
+            part=None if first is None else first.rate,
         )
-    return training.finished_model()
+        training = _CellTraining(examples.features, method.cells, releases, kept=kept, after=first)
+        trainings.append(training)
+        stages = training.stages()
+        before, num_steps = (len(trainings) - 1) * len(stages), method.num_heads * len(stages)
+        for step, stage in enumerate(stages, start=1):
+            for table, row_round in training.looks(stage, stages[step - 1 :]):
+                if context.stop.requested:
+                    context.interrupt(PHASE, before + step - 1)
+                training.look_at(table, row_round)
+            context.report(
+                Progress(
+                    phase=PHASE,
+                    step=before + step,
+                    num_steps=num_steps,
+                    examples_per_second=meter.add(examples.num_rows),
+                    loss=None,
+                    epsilon=plan.epsilon,
+                )
+            )
+        training.finish()
+    heads = tuple(training.head() for training in trainings)
+    if method.clip is None:
+        return CellModel(heads=heads)
+    return CellModel(heads=heads, output="value", scale=method.clip)
+
+
+def _parts_of_model(
+    examples: ExampleSet, method: MosaicConfig
+) -> Iterator[tuple[float, float | None, ExampleSet]]:
+    """What each head learns: the share that is kept for later heads, the clip, and the rows."""
+    if method.rate_share is None:
+        yield 0.0, method.clip, examples
+        return
+    # The first head learns which labels are above 0, the second one how large these are.
+    labels = examples.labels
+    are_above = None if labels is None else (labels > 0).astype(np.float32)
+    yield 1 - method.rate_share, None, dataclasses.replace(examples, labels=are_above)
+    yield 0.0, method.clip, examples
 
 
 class _CellTraining:
@@ -118,6 +141,8 @@ class _CellTraining:
       features: Features of the rows, public ones first.
       settings: Settings of Mosaic.
       releases: The rows and the noise budget. The overall rate of labels is released at once.
+      kept: Share of the noise budget that is left to later heads.
+      after: Training of an earlier head, which has counted the values of sensitive columns.
     """
 
     def __init__(
@@ -125,7 +150,11 @@ class _CellTraining:
         features: Sequence[PreparedFeature],
         settings: CellSettings,
         releases: CellReleases,
+        *,
+        kept: float = 0.0,
+        after: "_CellTraining | None" = None,
     ) -> None:
+        self._kept, self._is_first = kept, after is None
         self._settings, self._features, self._releases = settings, features, releases
         self._fitted: dict[TableIdentity, tuple[CandidateTable, FittedTable]] = {}
         self._given: dict[TableIdentity, float] = {}
@@ -135,10 +164,16 @@ class _CellTraining:
             public_values(f.name, column, releases.public_counts(column, f.num_ids), f)
             for column, f in enumerate(self._of_role("public"))
         ]
-        self._sensitive: list[ColumnValues] = []
-        self._rate = float(np.clip(releases.noisy_rate(), *_RATES))
-        self._bias = int(log_odds_steps(math.log(self._rate / (1 - self._rate))))
+        self.sensitive: list[ColumnValues] = [] if after is None else after.sensitive
+        """Values of sensitive columns, once they were counted with noise."""
+        self._law = releases.law
+        self._bias = int(log_odds_steps(self._law.log_odds))
         releases.add(self._bias)
+
+    @property
+    def rate(self) -> float:
+        """Noisy mean of the labels."""
+        return self._law.rate
 
     def stages(self) -> list[str]:
         """Names of the stages that these features allow."""
@@ -182,25 +217,30 @@ class _CellTraining:
             table.identity, (table, FittedTable.empty(table.num_cells))
         )
         cells = self._releases.cells(table.parts)
-        if not self._releases.reads_sensitive:
+        if self._releases.labels_suffice:
             self._fit_labels(table, fitted, cells, row_round)
         elif table.has_more_to_tell:
             self._fit_further(table, fitted, cells, row_round)
         else:
             self._fit_rows(table, fitted, cells, row_round)
 
-    def finished_model(self) -> CellModel:
-        """The model, after its overall level was corrected once more.
+    def finish(self) -> None:
+        """Corrects the overall level once more.
 
         The changes of tables are noisy estimates, so that the mean prediction may have drifted.
         """
         residuals, predicted, stddev = self._releases.noisy_level()
+        slope = max(predicted, self._law.dispersion) * (1 - self._law.rate)
+        self._bias += int(log_odds_steps(level_change(residuals, stddev, slope)))
+
+    def head(self) -> CellHead:
+        """Bias and tables as they were learnt."""
         tables = tuple(
             CellTable(
                 parts=table.parts,
                 weights=(log_odds := fitted.log_odds),
                 stddevs=fitted.errors.stddevs(
-                    log_odds, self._rate, is_noisy=self._releases.reads_sensitive
+                    log_odds, self._law.rate, is_noisy=not self._releases.labels_suffice
                 ),
                 share=min(1.0, self._given.get(table.identity, 0.0)),
                 importance=mean_over_rows(np.abs(log_odds), table.cells.rows),
@@ -208,9 +248,7 @@ class _CellTraining:
             for table, fitted in self._fitted.values()
             if fitted.weights.any()
         )
-        change = level_change(residuals, stddev, max(predicted, 1.0) * (1 - self._rate))
-        bias = math.ldexp(self._bias + int(log_odds_steps(change)), -LOG_ODDS_BITS)
-        return CellModel(heads=(CellHead(bias=bias, tables=tables),))
+        return CellHead(bias=math.ldexp(self._bias, -LOG_ODDS_BITS), tables=tables)
 
     def _fit_labels(
         self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
@@ -220,16 +258,16 @@ class _CellTraining:
         # with the present predictions. The table's own changes are taken out first and learnt anew.
         if fitted.weights.any():
             self._releases.add(-fitted.weights[cells])
-        noisy = self._releases.noisy_labels(table, fitted, cells, row_round, rate=self._rate)
+        noisy = self._releases.noisy_labels(table, fitted, cells, row_round)
         changes = posterior_changes(noisy, self._settings.least_evidence, table.axes)
         fitted.weights = log_odds_steps(changes.log_odds)
         fitted.note_fit(noisy, changes.variances, is_first=True)
         if changes.spread > 0:
             self._releases.add(fitted.weights[cells])
-        variance = np.square(noisy.residual_stddev)
-        rows = noisy.predicted / self._rate
+        variance = np.square(noisy.residual_stddev / self._law.dispersion)
+        rows = noisy.predicted / self._law.rate
         table.note_spread(
-            changes.spread, variance, self._rate, rows=rows, variances=changes.variances
+            changes.spread, variance, self._law.table_rate, rows=rows, variances=changes.variances
         )
         table.realised_gain = _gain(noisy.predicted, changes.log_odds)
 
@@ -237,15 +275,15 @@ class _CellTraining:
         self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
     ) -> None:
         """Fits a table of which nothing is known, by noisy residuals and predictions."""
-        noisy = self._releases.noisy_rows(table, cells, row_round, rate=self._rate)
+        noisy = self._releases.noisy_rows(table, cells, row_round)
         changes = posterior_changes(noisy, self._settings.least_evidence, table.axes)
         if changes.spread > 0:
             fitted.note_fit(noisy, changes.variances, is_first=True)
-        rows = likely_rows(noisy, table.cells.rows)
-        variance = unweighted_variance(noisy)
-        table.note_spread(
-            changes.spread, variance, self._rate, rows=rows, variances=changes.variances
-        )
+        # Tables count all rows, of which a part may take part in the sums.
+        part = self._law.part
+        rows = likely_rows(noisy, part * table.cells.rows) / part
+        variance, rate = unweighted_variance(noisy), self._law.table_rate
+        table.note_spread(changes.spread, variance, rate, rows=rows, variances=changes.variances)
         self._add(table, fitted, cells, changes.log_odds)
 
     def _fit_further(
@@ -254,13 +292,13 @@ class _CellTraining:
         """Improves a table that is known to tell something, by what more sums show."""
         # Old residuals cannot be compared with new predictions here, which are sensitive. What the
         # earlier sums have shown is in the weights and variances, from which this fit starts.
-        noisy = self._releases.noisy_rows(table, cells, row_round, rate=self._rate)
+        noisy = self._releases.noisy_rows(table, cells, row_round)
         log_odds, scale = further_changes(noisy, fitted.variances)
         # Sums that look as if nothing was left do not say that the weights are exact: what was
         # unknown before them stays in the model as its deviations.
         if scale > 0:
             fitted.note_fit(noisy, scale * fitted.variances, is_first=False)
-        table.note_again(scale, unweighted_variance(noisy), self._rate)
+        table.note_again(scale, unweighted_variance(noisy), self._law.table_rate)
         self._add(table, fitted, cells, log_odds)
 
     def _add(
@@ -275,7 +313,8 @@ class _CellTraining:
             steps = log_odds_steps(log_odds)
             fitted.weights = fitted.weights + steps
             self._releases.add(steps[cells])
-            table.realised_gain += _gain(self._rate * table.cells.rows, log_odds)
+            predicted = self._law.part * self._law.rate * table.cells.rows
+            table.realised_gain += _gain(predicted, log_odds)
 
     def _round(
         self, tables: Sequence[CandidateTable], share: float, most: float
@@ -293,9 +332,7 @@ class _CellTraining:
         names, given = zip(*chosen, strict=True)
         for table, some in chosen:
             self._given[table.identity] = self._given.get(table.identity, 0.0) + some
-        row_round = self._releases.row_round(
-            names, given, rate=self._rate, num_steps=self._settings.row_steps
-        )
+        row_round = self._releases.row_round(names, given, num_steps=self._settings.row_steps)
         for table in names:
             yield table, row_round
 
@@ -310,7 +347,7 @@ class _CellTraining:
             share=share,
             most=most,
             noise_variance=self._releases.noise_variance,
-            rate=self._rate,
+            rate=self._law.table_rate,
         )
         chosen = [(table, some) for table, some in zip(tables, given, strict=True) if some > 0]
         return sorted(chosen, key=lambda pair: pair[0].num_cells)
@@ -322,9 +359,9 @@ class _CellTraining:
         if stage == "public_pairs":
             return self._tables.public_pairs(self._public)
         if stage == "sensitive_values":
-            return self._tables.singles(self._sensitive)
+            return self._tables.singles(self.sensitive)
         if stage == "sensitive_pairs":
-            return self._tables.sensitive_pairs(self._sensitive, self._public)
+            return self._tables.sensitive_pairs(self.sensitive, self._public)
         return self._tables.triples()
 
     def _most_for_first_look(self, tables: Sequence[CandidateTable]) -> float:
@@ -337,8 +374,9 @@ class _CellTraining:
         """Share that is kept back for counts of sensitive values and for the last level."""
         # Kept back from the first stage on, or public tables could leave nothing for sensitive
         # columns.
-        counts = 0.0 if self._releases.reads_sensitive else self._count_share * self._num_sensitive
-        return counts + self._releases.level_share
+        are_counted = self._releases.reads_sensitive or not self._is_first
+        counts = 0.0 if are_counted else self._count_share * self._num_sensitive
+        return counts + self._releases.level_share + self._kept
 
     @property
     def _num_sensitive(self) -> int:
@@ -353,10 +391,12 @@ class _CellTraining:
     def _count_sensitive(self) -> None:
         """Counts the values of sensitive columns with noise, and ends the phase of labels alone."""
         self._releases.begin_sensitive()
+        if not self._is_first:
+            return
         share = self._count_share
         for column, feature in enumerate(self._of_role("sensitive")):
             noisy, stddev = self._releases.noisy_counts(column, feature.num_ids, share)
-            self._sensitive += sensitive_values(feature.name, column, noisy, stddev, feature)
+            self.sensitive += sensitive_values(feature.name, column, noisy, stddev, feature)
 
     def _of_role(self, role: str) -> list[PreparedFeature]:
         return [feature for feature in self._features if feature.role == role]

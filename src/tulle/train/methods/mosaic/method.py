@@ -22,6 +22,7 @@ from tulle.privacy.fields import canonical_json, check_count, check_finite
 from tulle.privacy.plan import Bound
 from tulle.train.methods.method import Method, PlanWords, Target, Trained, check_kinds, enforced
 from tulle.train.methods.mosaic.cell_sums import LABEL_SENSITIVITY, ROW_SENSITIVITY
+from tulle.train.methods.mosaic.label_parts import check_clip
 from tulle.train.settings.step_mechanism import StepSampler
 from tulle.train.settings.units import DataShape, UnitLevel, UserLevel
 
@@ -159,7 +160,14 @@ class MosaicConfig(Method):
     chooses_rows: ClassVar[bool] = False
     has_steps_to_resume: ClassVar[bool] = False
     needs_torch: ClassVar[bool] = False
+    options: ClassVar[dict[str, str]] = Method.options | {"clip": "clip"}
 
+    clip: float | None = None
+    """Learn the expected value of labels that are amounts or counts: the largest value that a label
+    counts as, chosen without looking at the labels [default: labels are 0 or 1]."""
+    rate_share: float | None = None
+    """Learn how likely a label is above 0 and how large it is then, each by tables of its own, with
+    this fraction of the noise budget for the first [default: both at once]."""
     cells: CellSettings = dataclasses.field(default_factory=CellSettings)
     """How the noise budget is divided and what tables may be like."""
     unit: UnitLevel | None = None
@@ -176,6 +184,18 @@ class MosaicConfig(Method):
                 "target": (Target | None, "set by calibrate()"),
             },
         )
+        if self.clip is not None:
+            object.__setattr__(self, "clip", check_clip(self.clip))
+        if self.rate_share is not None:
+            if self.clip is None:
+                raise ConfigError(
+                    f"rate_share={self.rate_share} divides the budget of two parts of a value, and "
+                    "labels are 0 or 1; give clip=… too, or leave it out."
+                )
+            if not _LEAST_PART <= check_finite("rate_share", self.rate_share) <= 1 - _LEAST_PART:
+                raise ConfigError(
+                    f"rate_share={self.rate_share} must be from {_LEAST_PART} to {1 - _LEAST_PART}."
+                )
         if isinstance(self.unit, UserLevel) and (bounds := self.unit.bounds_of_rows):
             name, value = next(iter(bounds.items()))
             raise ConfigError(
@@ -187,6 +207,16 @@ class MosaicConfig(Method):
             raise ConfigError(
                 "delta=0.0 is out of reach for noisy sums of cells; choose e.g. 1e-7."
             )
+
+    @property
+    def num_heads(self) -> int:
+        """Number of sets of tables that the model has."""
+        return 1 if self.rate_share is None else 2
+
+    @property
+    def num_classes(self) -> int | None:
+        """Two for labels of 0 and 1; None for values up to the clip."""
+        return 2 if self.clip is None else None
 
     def has_noise(self, shape: DataShape) -> bool:
         """True: every sum of Mosaic has noise, whatever the data are."""
@@ -215,10 +245,13 @@ class MosaicConfig(Method):
         """The sentence, settings, bounds and assumptions of a plan of Mosaic."""
         are_users, weight = isinstance(self.unit, UserLevel), shape.columns.weight
         weighted = "" if weight is None else _WEIGHTED.format(weight)
+        values = "" if self.clip is None else _VALUES.format(clip=self.clip)
+        clip = {} if self.clip is None else {"clip": self.clip}
         return PlanWords(
-            sentence=_SENTENCE + (_USERS if are_users else "") + weighted,
+            sentence=_SENTENCE + values + (_USERS if are_users else "") + weighted,
             settings={
                 "method": self.kind,
+                **clip,
                 "cells": canonical_json(plain_data(self.cells)),
                 "noise": "shares of one gaussian",
                 "noise_arithmetic": _ARITHMETIC,
@@ -226,7 +259,7 @@ class MosaicConfig(Method):
                 "accounting": self.accounting.value,
                 **({} if weight is None else {"row_weights": f"{weight}, over the largest"}),
             },
-            bounds=_bounds(are_users=are_users, weight=weight),
+            bounds=_bounds(are_users=are_users, weight=weight, clip=self.clip),
             assumptions=_ASSUMPTIONS,
         )
 
@@ -249,6 +282,10 @@ _SENTENCE = (
     "first, with noise that hides labels; from the first sensitive column on the noise hides "
     "labels and sensitive columns together. There are no batches: every sum is over all rows."
 )
+_VALUES = (
+    " Labels are values from 0 on, and one above the clip counts as {clip:g}, so that no row adds "
+    "more than any other could. What the model predicts is the expected value, cut there."
+)
 _ARITHMETIC = "exact sums of whole numbers, noise on their lattice"
 _WEIGHTS = "squares of the weights of a row in all tables of a round add up to at most its share"
 _USERS = (
@@ -264,7 +301,7 @@ _WEIGHTED = (
 
 
 # What the proof in docs/theory/mosaic.md rests on, in the words of plans and cards.
-def _bounds(*, are_users: bool, weight: str | None) -> tuple[Bound, ...]:
+def _bounds(*, are_users: bool, weight: str | None, clip: float | None) -> tuple[Bound, ...]:
     """Most that one row adds to the sums, or all rows of a user together."""
     cells = Bound(
         what="cells of each table that one row adds to",
@@ -285,6 +322,7 @@ def _bounds(*, are_users: bool, weight: str | None) -> tuple[Bound, ...]:
         "may spend is multiplied by the square of that number",
     )
     labels = "the labels of one user are" if are_users else "the label of one row is"
+    what_is = "0 or 1" if clip is None else f"from 0 to 1, values divided by {clip:g} and cut there"
     return (
         cells,
         *((together,) if are_users else ()),
@@ -293,8 +331,8 @@ def _bounds(*, are_users: bool, weight: str | None) -> tuple[Bound, ...]:
             what="L2 distance of the sums of all tables of a round of share 1 together, before a "
             f"sensitive column was used, if {labels} replaced",
             limit=LABEL_SENSITIVITY,
-            where="labels are 0 or 1; cells and predictions depend on public columns until then; "
-            + _WEIGHTS,
+            where=f"labels are {what_is}; cells and predictions depend on public columns until "
+            "then; " + _WEIGHTS,
         ),
         Bound(
             what="L2 distance of the sums of all tables of a later round of share 1 together, or "
@@ -336,6 +374,8 @@ _PARTS: dict[str, type[StageShares] | type[ScreeningParts]] = {
     "stages": StageShares,
     "screening": ScreeningParts,
 }
+_LEAST_PART = 0.1
+"""Least fraction of the budget for either part of a value: with less it could not be learnt."""
 _MOST_BESIDE_TABLES = 0.5
 """Largest sum of count_share and twice level_share: the rest of the budget is for tables."""
 _MOST_FACTOR = 100.0

@@ -235,8 +235,12 @@ def unknown_variances(variances: FloatArray | float, cells: NoisyCells) -> Float
 
 
 def unweighted_variance(noisy: NoisyCells) -> FloatArray:
-    """Variance of the noise on each cell, as if its rows had a weight of 1."""
-    return np.square(noisy.residual_stddev / noisy.row_weights)
+    """Variance of the noise on each cell, as if its rows had a weight of 1.
+
+    For labels that vary less than labels of 0 and 1 it is that of noise as much larger, see
+    `label_law`.
+    """
+    return np.square(noisy.residual_stddev / (noisy.row_weights * noisy.dispersion))
 
 
 def likely_rows(noisy: NoisyCells, guessed: FloatArray) -> FloatArray:

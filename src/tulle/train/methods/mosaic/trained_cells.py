@@ -50,6 +50,11 @@ class TrainedCells(TrainedModel):
         """The word for models of cells in model.json."""
         return cell_model.KIND
 
+    @property
+    def clip(self) -> float | None:
+        """Largest value that a label counted as; None if the model predicts no values."""
+        return self.model.scale if self.model.output == "value" else None
+
     def predicted(self, rows: ExampleSet) -> NDArray[np.float64]:
         """What the model predicts for each row, see `CellModel.predicted`."""
         parts = []

@@ -122,6 +122,18 @@ def test_rows_of_any_values_are_no_further_apart_than_labels_of_0_and_1(
     assert moved(one, other, values) <= 2 * share(one, other)
 
 
+def of_positives(cell: int, label: int, steps: int, weight: int) -> np.ndarray:
+    return values(cell, label, steps, weight if label else 0)
+
+
+@given(one=valued_rows(), other=valued_rows())
+@settings(max_examples=400)
+def test_rows_that_do_not_take_part_are_within_the_bounds(one: Row, other: Row) -> None:
+    assert moved(one, other, of_positives) <= 2 * share(one, other)
+    # Public cells, weights and predictions: nothing but the label is replaced.
+    assert moved(one, (other[0], one[1]), of_positives) <= share(one, one)
+
+
 def worst_rounding(scale: int) -> tuple[Row, Row]:
     """Rounding takes the second row for a label of 0 in four tables, and for almost 1 in one."""
     one = _ONE, [(0, _LEAST, 500 * scale)] * 4 + [(1, _LEAST, 0)]

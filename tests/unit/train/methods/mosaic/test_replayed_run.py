@@ -78,15 +78,19 @@ class Replayed(Recorded):
         return answer.noisy.copy()
 
 
+_CONFIG = MosaicConfig(unit=ExampleLevel()).calibrate(epsilon=8.0, delta=1e-6)
+
+
 def run(
     examples: ExampleSet,
     shares: Recorded,
     monkeypatch: pytest.MonkeyPatch,
     unit: UnitLevel = _EACH_ROW,
+    config: MosaicConfig = _CONFIG,
 ) -> CellModel:
     monkeypatch.setattr(cell_training, "NoiseShares", lambda *_args, **_more: shares)
     # The noise is that of the shares; the plan says what is protected together.
-    plan = planned(MosaicConfig(unit=ExampleLevel()).calibrate(epsilon=8.0, delta=1e-6), _ROWS)
+    plan = planned(config, _ROWS)
     if unit != _EACH_ROW:
         method = dataclasses.replace(plan.method, unit=unit)
         shape = dataclasses.replace(plan.shape, num_users=len(np.unique(examples.units)))
@@ -150,12 +154,13 @@ def followed(
     seed: int,
     monkeypatch: pytest.MonkeyPatch,
     unit: UnitLevel = _EACH_ROW,
+    config: MosaicConfig = _CONFIG,
 ) -> tuple[Recorded, Recorded]:
     """A run, and the same run on a neighbour with the same releases."""
     shares = Recorded(noise(), rng=SeededNoise(seed))
-    model = run(examples, shares, monkeypatch, unit)
+    model = run(examples, shares, monkeypatch, unit, config)
     again = Replayed(noise(), rng=SeededNoise(seed), of=shares)
-    _check_equal(model, run(neighbour, again, monkeypatch, unit))
+    _check_equal(model, run(neighbour, again, monkeypatch, unit, config))
     return shares, again
 
 
