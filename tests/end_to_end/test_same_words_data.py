@@ -100,6 +100,21 @@ def test_data_prepare(
     assert tulle.data.PreparedDataset.open(tmp_path / "c").fingerprint == tested.dataset.fingerprint
 
 
+def test_data_prepare_reads_amounts_as_labels(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    amounts, roles = tmp_path / "amounts.csv", folder / "roles.json"
+    write_log(amounts, [line.replace("1,", "7.25,", 1) for line in lines(120)])
+    words = ["data", "prepare", amounts, "--schema", roles, "--salt", SALT, "--quiet"]
+    assert run_with([*map(str, words), "--output", str(tmp_path / "a")]) == 4
+    assert "give --values" in capsys.readouterr().err
+    shown = command(capsys, *words, "--values", "--output", tmp_path / "b")
+    made = tulle.data.prepare(amounts, SCHEMA, values=True, salt=SALT, output=tmp_path / "c")
+    assert shown["fingerprint"] == made.dataset.fingerprint
+    assert set(made.dataset.labels) == {0.0, 7.25}
+    assert made.dataset.num_classes is None
+
+
 def test_data_prepare_pays_for_private_quantiles(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

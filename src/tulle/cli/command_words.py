@@ -120,6 +120,12 @@ _WORDS = (
         r"column \1 is sensitive and its values are counted: give --vocabulary-epsilon, "
         r"--vocabulary-delta and --ledger, or hash it with --hash-bins-sensitive",
     ),
+    _Words(
+        r"give the largest value that a label counts as: clip=400",
+        "give the largest value that a label counts as: --clip 400",
+        "--clip",
+        "give --values",
+    ),
     _Words(r"\bhour=True needs", "--hour needs"),
     _Words(r"\bday_of_week=True needs", "--day-of-week needs"),
     _Words(

@@ -116,6 +116,10 @@ class PrepareOptions:
         str | None, typer.Option(help="Salt of the hashes in hexadecimal [default: random].")
     ] = None
     num_classes: Annotated[int, typer.Option(help="Number of classes n: labels 0 to n - 1.")] = 2
+    values: Annotated[
+        bool,
+        typer.Option("--values", help="Labels are amounts or counts from 0 on, and no classes."),
+    ] = False
     drop_rows_without_unit: Annotated[
         bool, typer.Option("--drop-rows-without-unit", help="Leave out rows that name no unit.")
     ] = False

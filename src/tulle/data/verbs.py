@@ -105,6 +105,7 @@ def prepare(
     like: FilePath | None = None,
     salt: bytes | str | None = None,
     num_classes: int = 2,
+    values: bool = False,
     drop_rows_without_unit: bool = False,
     skip_bad_lines: bool = False,
     resume: bool = True,
@@ -138,6 +139,7 @@ def prepare(
       like: Folder of a prepared dataset whose ids are used, e.g. for a test set.
       salt: Salt of the hashes, in bytes or in hexadecimal; None: a new one.
       num_classes: Number of classes n; labels are whole numbers from 0 to n - 1.
+      values: Whether labels are amounts or counts, numbers from 0 on, and no classes.
       drop_rows_without_unit: Leave out rows that name no unit; else they are refused.
       skip_bad_lines: Count and leave out lines that cannot be read; else they are refused.
       resume: Continue what was begun in this folder; False: throw it away, vocabularies included.
@@ -195,7 +197,8 @@ def prepare(
         chosen,
         folder,
         config=PrepareConfig(
-            num_classes=num_classes, drop_rows_without_unit=drop_rows_without_unit
+            num_classes=None if values else num_classes,
+            drop_rows_without_unit=drop_rows_without_unit,
         ),
         payment=_payment(chosen, vocabulary_epsilon, vocabulary_delta, ledger),
         resume=resume,

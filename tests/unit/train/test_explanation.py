@@ -108,8 +108,8 @@ def test_without_names_bins_have_numbers_and_numbers_have_ranges(model: Classifi
     assert all(label.startswith(("bin ", "other values")) for label in sites.labels)
     assert sites.num_ordered == 0
     price = explanation.effects("price").columns[0]
-    assert price.labels[:2] == ("up to 3", "4 to 6")
-    assert price.labels[price.num_ordered - 1 :] == ("197 or more", "missing")
+    assert price.labels[:2] == ("up to 6", "7 to 12")
+    assert price.labels[price.num_ordered - 1 :] == ("194 or more", "missing")
 
 
 def test_shares_of_tables_and_of_the_rest_are_the_whole_budget(explanation: Explanation) -> None:

