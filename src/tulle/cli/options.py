@@ -181,8 +181,9 @@ def taking_options(run: Callable[..., None]) -> Callable[..., None]:
         if context is None:
             run(chosen)
             return
-        settings = context.meta.get(SETTINGS, {})
-        run(chosen, {name: value for name, value in settings.items() if value not in (None, False)})
+        # None and False are options that nobody gave; 0 equals False, and was given.
+        settings = context.meta.get(SETTINGS, {}).items()
+        run(chosen, {name: to for name, to in settings if to is not None and to is not False})
 
     parameters = [
         inspect.Parameter(
