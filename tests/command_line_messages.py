@@ -22,7 +22,7 @@ EVENTS = {kind.__name__ for kind in vars(events).values() if dataclasses.is_data
 
 _CLASS = re.compile(r"\b[A-Z][a-z]+[A-Z]\w*")
 _CALL = re.compile(r"\b\w+\(\)|\b\w+\.\w+\(|\b[A-Z]\w+\.[A-Z_]+\b|\btulle\.\w+")
-_ARGUMENT = re.compile(r"(?<![-\w.\[])([a-z][\w-]*)=")
+_ARGUMENT = re.compile(r"(?<![-\w.\[])(?<!--kind )([a-z][\w-]*)=")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 
 

@@ -137,7 +137,7 @@ def test_data_prepare_pays_for_private_quantiles(
     assert called.dataset.vocabulary_event is not None
     for name in ("command", "call"):
         assert len(tulle.Ledger.open(tmp_path / f"{name}.db").spends("rows")) == 1
-    with pytest.raises(tulle.TulleError, match="must name a sensitive column"):
+    with pytest.raises(tulle.TulleError, match="is a public column, whose quantiles"):
         tulle.data.prepare(data, roles, private_quantiles=["site"], output=tmp_path / "other")
 
 

@@ -30,10 +30,11 @@ _WORDS = (
         "drop such lines first",
     ),
     _Words(
-        r"Drop them first with drop_rows_without_unit\(\)",
+        r"Drop such rows first, or prepare the data with drop_rows_without_unit=True",
         "Leave such rows out with --drop-rows-without-unit",
         "--drop-rows-without-unit",
-        "Drop such rows first",
+        "Drop such rows first, or prepare the data with "
+        "`tulle data prepare --drop-rows-without-unit`",
     ),
     _Words(
         r"say with at=… \(and until=…\) which time the data are from",
@@ -126,6 +127,27 @@ _WORDS = (
         "--clip",
         "give --values",
     ),
+    _Words(
+        r"Say its kind in the schema: kinds = \{(.+?) = \"real\"\} \(or \"integer\"\)",
+        r'Say its kind with --kind \1=real (or integer); in a schema, kinds = {\1 = "real"}',
+        "--kind",
+        r'Say its kind in the schema: kinds = {\1 = "real"} (or "integer")',
+    ),
+    # Served models.
+    _Words(r"\bvalues has (?=column|no column)", "--values has ", "--values"),
+    _Words(
+        r"give values=… with a table of its values",
+        "give --values with a table of its values",
+        "--values",
+    ),
+    _Words(
+        r"or export form='json', which needs none",
+        "or use --form json, which needs none",
+        "--form",
+        "or use `tulle export --form json`, which needs none",
+    ),
+    _Words(r"or None if (it|its value) is missing", r"or null if \1 is missing", "--row"),
+    _Words(r"whose bins nothing else says, as log=… does", "that --log does not name"),
     _Words(r"\bhour=True needs", "--hour needs"),
     _Words(r"\bday_of_week=True needs", "--day-of-week needs"),
     _Words(

@@ -81,7 +81,11 @@ class PrepareOptions:
         typer.Option(help="Or: one id for each sensitive value with such a noisy count."),
     ] = None
     vocabulary_epsilon: Annotated[
-        float | None, typer.Option(help="Epsilon of the noisy counts of sensitive values.")
+        float | None,
+        typer.Option(
+            help="Epsilon of the noisy counts of sensitive values under add-or-remove; a replace "
+            "budget is charged twice that."
+        ),
     ] = None
     vocabulary_delta: Annotated[
         float | None, typer.Option(help="Probability that a value of one row alone is kept.")

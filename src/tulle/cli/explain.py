@@ -27,7 +27,10 @@ class ExplainOptions:
     """Options of an explanation."""
 
     model: Annotated[
-        Path, typer.Argument(help="A folder of Classifier.save or of a finished training run.")
+        Path,
+        typer.Argument(
+            metavar="MODEL", help="Folder of a model or of a training run.", show_default=False
+        ),
     ]
     column: Annotated[
         list[str] | None,

@@ -49,7 +49,10 @@ class ExportOptions:
     """Which model, in which form, and where it goes."""
 
     model: Annotated[
-        Path, typer.Argument(help="Folder of a model or of a training run.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="MODEL", help="Folder of a model or of a training run.", show_default=False
+        ),
     ]
     form: Annotated[str, option(OUTPUT, "json, onnx or sql.", words=_forms)]
     output: Annotated[Path, option(OUTPUT, "New file of JSON or ONNX; new folder of SQL.")]

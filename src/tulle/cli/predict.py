@@ -23,13 +23,17 @@ class PredictOptions:
     """Which model, which rows, and where their predictions go."""
 
     model: Annotated[
-        Path, typer.Argument(help="Folder of a model or of a training run.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="MODEL", help="Folder of a model or of a training run.", show_default=False
+        ),
     ]
     output: Annotated[
         Path, option(OUTPUT, "New file: .parquet or .csv; new folder with --emit-sql.")
     ]
     data: Annotated[
-        list[Path] | None, typer.Argument(help="Files of one log, in order.", show_default=False)
+        list[Path] | None,
+        typer.Argument(metavar="DATA", help="Files of one log, in order.", show_default=False),
     ] = None
     keep: Annotated[
         list[str] | None,
@@ -70,6 +74,11 @@ def predict(options: PredictOptions) -> None:
         made = export(options.model, options.output, form="sql", dialect=dialect, values=values)
         print_export(made, as_json=options.as_json)
         return
+    if options.values is not None:
+        raise ConfigError(
+            "--values is for --emit-sql: predictions compute hashes themselves and need no table "
+            "of values; leave it out."
+        )
     if not options.data:
         raise ConfigError("predictions need the rows: name their files after the model.")
     with showing_progress("predicting", quiet=options.quiet) as report:

@@ -182,8 +182,8 @@ def check_units(table: pl.DataFrame, schema: Schema) -> None:
     """
     if schema.unit is not None and _lacks_unit(table, schema.unit).any():
         raise DataError(
-            f"column {schema.unit!r} has nulls; every row needs a unit. "
-            "Drop them first with drop_rows_without_unit()."
+            f"column {schema.unit!r} has nulls or empty text; every row needs a unit. Drop such "
+            "rows first, or prepare the data with drop_rows_without_unit=True."
         )
 
 

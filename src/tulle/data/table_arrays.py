@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from tulle.data.features.encoder import Encoder
@@ -17,7 +16,7 @@ from tulle.data.prepared.feature import PreparedFeature
 from tulle.data.row_arrays import RowArrays, check_units
 from tulle.data.schema import Schema
 from tulle.data.tables.kinds import typed_columns
-from tulle.data.tables.memory import as_polars
+from tulle.data.tables.memory import as_polars, one_row
 from tulle.errors import ConfigError, DataError
 
 
@@ -96,7 +95,7 @@ def encode_table(
         check_units(plain, schema)
         maker = RowArrays(schema=schema, num_classes=num_classes, salt=encoder.plan.salt)
         rows = dict(maker.make(plain, _place))
-    ids = encoder.encode(typed_columns(plain, schema, _place))
+    ids = encoder.encode(typed_columns(plain, schema, _place, is_new=not with_label))
     num_public = sum(feature.role == "public" for feature in encoder.features)
     return TableArrays(
         schema=schema,
@@ -121,7 +120,7 @@ def encode_row(row: Mapping[str, object], encoder: Encoder) -> TableArrays:
       DataError: A column is missing, or a value breaks the schema.
     """
     columns = dict.fromkeys(feature.column for feature in encoder.plan.features)
-    table = pl.DataFrame({name: [row[name]] for name in columns if name in row})
+    table = one_row({name: row[name] for name in columns if name in row})
     return encode_table(table, encoder, with_label=False)
 
 

@@ -126,7 +126,8 @@ def prepare(
       hash_bins_sensitive: Number of ids that sensitive values are hashed into; None: 50,000.
       min_count_public: In place of hashing, one id for each public value that has this many rows.
       min_count_sensitive: The same for sensitive values, by noisy numbers of rows.
-      vocabulary_epsilon: What the noisy numbers of one row cost together.
+      vocabulary_epsilon: What the noisy numbers of one row cost together under add-or-remove;
+        twice that under replace, which is the adjacency of training.
       vocabulary_delta: Probability that a value of one row alone is kept; None for private
         quantiles alone, which need none.
       ledger: A ledger or its path, which is charged for them with the purpose "vocabulary".
@@ -248,10 +249,15 @@ class _FeatureOptions:
             if column not in schema.features:
                 raise ConfigError(f"log={column!r} must name a public or sensitive column.")
         for column in self.private_quantiles:
+            if column in schema.public:
+                raise ConfigError(
+                    f"private_quantiles={column!r} is a public column, whose quantiles need no "
+                    "noise and cost nothing; leave it out."
+                )
             if column not in schema.sensitive or column in self.log:
                 raise ConfigError(
-                    f"private_quantiles={column!r} must name a sensitive column that log does not "
-                    "name."
+                    f"private_quantiles={column!r} must be a sensitive column of numbers whose "
+                    "bins nothing else says, as log=… does; name another one."
                 )
         return FeaturePlan(
             schema=schema,

@@ -67,6 +67,8 @@ class ColumnRoles:
         seen: dict[str, str] = {}
         for role, column in self.items():
             check_text(f"the column of role {role}", column)
+            if seen.get(column) == role:
+                raise ConfigError(f"column {column!r} is in {role} twice; name it once.")
             if column in seen:
                 raise ConfigError(
                     f"column {column!r} has the roles {seen[column]} and {role}; every column "

@@ -210,9 +210,10 @@ class TrustModel(enum.Enum):
 def parse_seconds(text: str) -> int:
     """Seconds of a length of time such as "7 days", "12 hours" or "day"."""
     match = re.fullmatch(r"(\d+)?\s*(second|minute|hour|day|week)s?", text.strip().lower())
-    if match is None:
+    count = 0 if match is None else int(match.group(1) or 1)
+    if match is None or not count:
         raise ConfigError(f"{text!r} is no length of time; write e.g. '7 days' or '12 hours'.")
-    return int(match.group(1) or 1) * _SECONDS[match.group(2)]
+    return count * _SECONDS[match.group(2)]
 
 
 def seconds_of(name: str, length: str | int) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tulle.atomic_files import short_name, write_bytes, write_text
 from tulle.errors import ConfigError, RunStateError, reason_of
-from tulle.measure.engines.sql_text import DIALECTS
+from tulle.measure.engines.sql_text import DIALECTS, check_dialect
 from tulle.privacy.fields import did_you_mean
 from tulle.serve.json_form import json_form
 from tulle.serve.scoring_tables import ScoringTables, scoring_tables
@@ -70,11 +70,17 @@ def export(
         raise ConfigError(
             f"form={form!r} is unknown{did_you_mean(form, FORMS)}; use one of {', '.join(FORMS)}."
         )
-    if (form == "sql") != (dialect is not None):
+    if form == "sql" and dialect is None:
         raise ConfigError(
-            f"dialect={dialect!r} does not go with form={form!r}: SQL needs one of "
-            f"{', '.join(DIALECTS)}, and other forms have none."
+            f"form='sql' needs a dialect; add one of them, e.g. dialect={DIALECTS[0]!r} "
+            f"({', '.join(DIALECTS)})."
         )
+    if dialect is not None and form != "sql":
+        raise ConfigError(
+            f"dialect={dialect!r} is for form='sql' and not for {form}; leave it out."
+        )
+    if dialect is not None:
+        check_dialect(dialect)
     path = Path(output)
     if path.exists():
         raise RunStateError(f"{short_name(path)} exists already; name another output.")

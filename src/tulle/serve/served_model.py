@@ -67,7 +67,7 @@ class ServedModel:
         if self.cells is None:
             return self._predicted_by_towers(table)
         columns = self.columns
-        typed = typed_columns(table, self.encoder.plan.schema, place, columns=columns)
+        typed = typed_columns(table, self.encoder.plan.schema, place, columns=columns, is_new=True)
         ids: list[NDArray[np.int32] | None] = [None] * len(self.encoder.features)
         for number in self.cells.columns:
             values = typed[self.encoder.placed[number].settings.column]

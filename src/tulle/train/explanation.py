@@ -16,7 +16,7 @@ import numpy as np
 from tulle.data.features.encoder import Encoder
 from tulle.data.features.id_names import MISSING, IdNames, names_of_ids
 from tulle.data.table_arrays import encode_table
-from tulle.data.tables.memory import as_polars, one_row
+from tulle.data.tables.memory import as_polars, one_row, with_nulls
 from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import did_you_mean
 from tulle.runs.card import Card
@@ -129,6 +129,10 @@ class Explanation:
         Raises:
           ConfigError: The model has no such part.
         """
+        if part not in self.parts and self.parts == ("",):
+            raise ConfigError(
+                f"part={part!r} is not in the model, which has one part; leave it out."
+            )
         if part not in self.parts:
             raise ConfigError(
                 f"part={part!r} is not in the model{did_you_mean(part, self.parts)}; use one of "
@@ -198,7 +202,8 @@ class Explanation:
             if {self._place(part.role, part.column) for part in table.parts} == wanted
         ]
         if not columns or len(wanted) < len(columns):
-            raise ConfigError(f"columns={list(columns)!r} must be one to three different ones.")
+            named = " and ".join(map(repr, columns)) or "of no name"
+            raise ConfigError(f"columns {named} must be one to three different ones.")
         if not tables:
             raise ConfigError(self._without_table(columns))
         return effects_of_tables(
@@ -226,13 +231,7 @@ class Explanation:
         if len(table) != 1:
             raise DataError(f"the table has {len(table):,} rows; give the one row to explain.")
         encoder = self.encoder.of_role("public") if self.model.is_truncated else self.encoder
-        for feature in encoder.plan.features:
-            if feature.column not in table.columns:
-                raise DataError(
-                    f"the row has no column {feature.column!r}"
-                    f"{did_you_mean(feature.column, table.columns)}; give its value, or None if "
-                    "it is missing."
-                )
+        table = self._with_unread_columns(table)
         arrays = encode_table(table, encoder, with_label=False)
         ids = {"public": arrays.public_features, "sensitive": arrays.sensitive_features}
         log_odds, found = self.bias, []
@@ -334,6 +333,23 @@ class Explanation:
             f"{', '.join(self.columns)}."
         )
 
+    def _with_unread_columns(self, row: Any) -> Any:
+        """The row with nulls in columns that no table looks at, which it may lack."""
+        placed = self.encoder.placed
+        read = {
+            placed[self._place(part.role, part.column)].settings.column
+            for table in self._head.tables
+            for part in table.parts
+        }
+        lacks = [one.column for one in self.encoder.plan.features if one.column not in row.columns]
+        for column in lacks:
+            if column in read:
+                raise DataError(
+                    f"the row has no column {column!r}{did_you_mean(column, row.columns)}; give "
+                    "its value, or None if it is missing."
+                )
+        return with_nulls(row, lacks)
+
     def _shown(self, place: int, feature_id: int, row: Any) -> str:
         names = self.names[place]
         if names.num_ordered:
@@ -344,10 +360,14 @@ class Explanation:
     def _without_table(self, columns: Sequence[str]) -> str:
         others = [table.name for table in self.tables if set(table.columns) & set(columns)]
         shown = ", ".join(dict.fromkeys(others))
-        way_out = f"tables that have them in part: {shown}" if shown else "no table has them"
+        what, them = (
+            (f"column={columns[0]!r} has", "it")
+            if len(columns) == 1
+            else (f"columns {' and '.join(map(repr, columns))} together have", "them")
+        )
+        where = f"tables with {them} in part: {shown}" if shown else f"no other has {them} either"
         return (
-            f"columns={list(columns)!r} have no table of their own: it showed nothing that noise "
-            f"would not show; {way_out}."
+            f"{what} no table in the model, since none showed more than noise would show; {where}."
         )
 
 

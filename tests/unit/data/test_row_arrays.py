@@ -148,8 +148,8 @@ def test_a_row_without_a_unit_is_refused_or_dropped(users: list[object]) -> None
     with pytest.raises(DataError) as caught:
         check_units(table, BY_USER)
     assert str(caught.value) == (
-        "column 'user_id' has nulls; every row needs a unit. "
-        "Drop them first with drop_rows_without_unit()."
+        "column 'user_id' has nulls or empty text; every row needs a unit. Drop such "
+        "rows first, or prepare the data with drop_rows_without_unit=True."
     )
     kept = drop_rows_without_unit(table, BY_USER)
     check_units(kept, BY_USER)

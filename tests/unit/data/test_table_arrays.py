@@ -238,7 +238,9 @@ def test_bad_labels_and_missing_units_are_refused() -> None:
     table = polars_table()
     with pytest.raises(DataError, match=r"column 'click' of role label .* row 1 of the table"):
         encode_table(table.with_columns(click=pl.lit(2)), encoder(), with_label=True)
-    with pytest.raises(DataError, match="column 'user' has nulls; every row needs a unit"):
+    with pytest.raises(
+        DataError, match="column 'user' has nulls or empty text; every row needs a unit"
+    ):
         encode_table(table.with_columns(user=pl.lit(None)), encoder(), with_label=True)
 
 

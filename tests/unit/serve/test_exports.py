@@ -306,9 +306,9 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path, classifier: Classifi
     path = tmp_path / "out"
     with pytest.raises(ConfigError, match=r"form='onx' is unknown \(did you mean 'onnx'"):
         export(classifier, path, form="onx")
-    with pytest.raises(ConfigError, match="dialect=None does not go with form='sql'"):
+    with pytest.raises(ConfigError, match="form='sql' needs a dialect; add one"):
         export(classifier, path, form="sql")
-    with pytest.raises(ConfigError, match="dialect='duckdb' does not go with form='json'"):
+    with pytest.raises(ConfigError, match="dialect='duckdb' is for form='sql' and not for json"):
         export(classifier, path, form="json", dialect="duckdb")
     with pytest.raises(ConfigError, match="dialect='mysql' is unknown"):
         export(classifier, path, form="sql", dialect="mysql", values=VALUES)

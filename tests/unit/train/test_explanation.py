@@ -138,7 +138,7 @@ def test_an_explanation_holds_nothing_that_is_not_in_the_folder(
 def test_an_unknown_column_is_refused_with_a_suggestion(explanation: Explanation) -> None:
     with pytest.raises(ConfigError, match=r"column='sit' is not in the model \(did you mean 'site"):
         explanation.effects("sit")
-    with pytest.raises(ConfigError, match=r"have no table of their own.*site"):
+    with pytest.raises(ConfigError, match=r"together have no table.*site"):
         explanation.effects("site", "second hour")
     with pytest.raises(ConfigError, match="must be one to three different"):
         explanation.effects("site", "site")

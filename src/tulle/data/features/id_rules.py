@@ -26,6 +26,7 @@ from tulle.data.features.hashing import ValueHasher, bin_of
 from tulle.data.features.transforms import DAYS_PER_WEEK, HOURS_PER_DAY, Ids
 from tulle.data.schema import Kind
 from tulle.data.tables.kinds import typed_columns
+from tulle.data.tables.memory import one_row
 from tulle.errors import ConfigError
 
 _SECONDS_PER_HOUR, _SECONDS_PER_DAY = 3600, 86_400
@@ -166,8 +167,8 @@ def id_by_encoder(encoder: Encoder, number: int, value: object) -> int:
       DataError: The value is none of the column's kind.
     """
     column = encoder.placed[number].settings.column
-    table = pl.DataFrame({column: [None if value == "" else value]})
-    typed = typed_columns(table, encoder.plan.schema, lambda _row: "the row")
+    table = one_row({column: None if value == "" else value})
+    typed = typed_columns(table, encoder.plan.schema, lambda _row: "the row", is_new=True)
     return int(encoder.ids_of(number, typed[column])[0])
 
 

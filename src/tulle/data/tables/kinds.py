@@ -55,13 +55,22 @@ _WANTED = {
     Kind.BOOLEAN: f"truth value: {FLAG_WORDS}, or one and zero as digits",
     Kind.TIMESTAMP: TIME_WORDS,
 }
+_WAY_OUT_OF_NEW_ROWS = (
+    "correct it, or leave it empty, which counts as missing: the model knows the column by its kind"
+)
+"""What a refusal advises where a model meets new rows."""
 _LARGEST = 2.0**63
 """The first float that is no 64-bit integer any more; a cast of it would give any number."""
 _ZONE = ":[0-9.]+([+-][0-9]{2}):?([0-9]{2})?$"
 
 
 def typed_columns(
-    table: pl.DataFrame, schema: Schema, place: Place, *, columns: Collection[str] | None = None
+    table: pl.DataFrame,
+    schema: Schema,
+    place: Place,
+    *,
+    columns: Collection[str] | None = None,
+    is_new: bool = False,
 ) -> pl.DataFrame:
     """The table with columns as values of their kinds, which they keep ever after.
 
@@ -72,6 +81,8 @@ def typed_columns(
       schema: The kinds.
       place: Says where a row is.
       columns: Which columns, as far as they are there; None: the features.
+      is_new: True for rows that a model meets whose schema is settled: then nobody is advised to
+        change it.
 
     Privacy:
       Releases nothing. A refusal names the column and the row, never the value.
@@ -79,8 +90,9 @@ def typed_columns(
     Raises:
       DataError: A value is none of its column's kind.
     """
+    way_out = _WAY_OUT_OF_NEW_ROWS if is_new else None
     typed = [
-        _typed(table[name], kind, place)
+        _typed(table[name], kind, place, way_out)
         for name in (schema.features if columns is None else columns)
         if name in table.columns and (kind := schema.kind(name)) is not Kind.CATEGORICAL
     ]
@@ -182,11 +194,15 @@ def label_numbers(values: pl.Series) -> pl.Series:
     return numbers.fill_null(_flags_of_text(values).cast(pl.Float64))
 
 
-def _typed(values: pl.Series, kind: Kind, place: Place | None) -> pl.Series:
+def _typed(
+    values: pl.Series, kind: Kind, place: Place | None, way_out: str | None = None
+) -> pl.Series:
     # A short float keeps its type, and with it the text that it has in few digits.
     if kind is Kind.REAL and values.dtype.is_float():
         return values
-    return as_flags(values, place) if kind is Kind.BOOLEAN else as_numbers(values, kind, place)
+    if kind is Kind.BOOLEAN:
+        return as_flags(values, place, way_out=way_out)
+    return as_numbers(values, kind, place, way_out=way_out)
 
 
 def _flags_of_text(values: pl.Series) -> pl.Series:

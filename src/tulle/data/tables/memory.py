@@ -14,7 +14,7 @@ import contextlib
 import datetime
 import io
 import os
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import polars as pl
 from numpy.typing import NDArray
 from polars.exceptions import PanicException, PolarsError
 
+from tulle.data.tables.refusals import check_names
 from tulle.errors import DataError
 from tulle.scratch_folders import scratch_folder
 
@@ -65,11 +66,39 @@ def as_polars(table: object, *, columns: Container[str] | None = None) -> pl.Dat
     return found.select([_plain_values(found[name]) for name in kept])
 
 
+def columns_of(table: object, columns: Sequence[str], *, name: str) -> pl.DataFrame:
+    """Some columns of a table, in this order.
+
+    Args:
+      table: See `as_polars`.
+      columns: Columns that it must have.
+      name: What messages call it.
+
+    Privacy:
+      The rows stay what they are. Errors name a column and never a value.
+
+    Raises:
+      DataError: It is no table, or lacks a column; the message says which it has.
+    """
+    found = as_polars(table, columns=columns)
+    if not set(columns) <= set(found.columns):
+        check_names(name, _all_names(table) or found.columns, tuple(columns))
+    return found.select(columns)
+
+
+def _all_names(table: object) -> list[str]:
+    """Names of all columns of a table, as far as it tells them without being read."""
+    if isinstance(table, pl.LazyFrame):
+        return table.collect_schema().names()
+    names: Any = getattr(table, "column_names", getattr(table, "columns", ()))
+    return [name for name in names if isinstance(name, str)]
+
+
 def as_column(values: object, name: str) -> pl.Series:
     """One column of polars, pandas, Arrow or numpy, or a list, as a column of a polars table.
 
     Args:
-      values: The column. An array of several columns is taken if it has just one.
+      values: The column. An array or a table is taken if it has just one.
       name: What the column is called from now on.
 
     Privacy:
@@ -79,6 +108,11 @@ def as_column(values: object, name: str) -> pl.Series:
       DataError: It is no column, or has values of several types or of one that is no number,
         text or time.
     """
+    if isinstance(values, pl.DataFrame) or _is_pandas(values, "DataFrame"):
+        table: Any = values
+        if table.shape[1] != 1:
+            raise _no_column(values, name, table.shape)
+        values = table[table.columns[0]]
     if isinstance(values, pl.Series):
         return _plain_values(values.alias(name))
     if _is_pandas(values, "Series"):
@@ -89,11 +123,15 @@ def as_column(values: object, name: str) -> pl.Series:
     if numbers.ndim == 2 and numbers.shape[1] == 1:
         numbers = numbers[:, 0]
     if numbers.ndim != 1:
-        raise DataError(
-            f"{name} of type {type(values).__name__} is no single column: it has the shape "
-            f"{numbers.shape}; pass one value a row."
-        )
+        raise _no_column(values, name, numbers.shape)
     return _plain_values(_numpy_column(name, numbers))
+
+
+def _no_column(values: object, name: str, shape: tuple[int, ...]) -> DataError:
+    return DataError(
+        f"{name} of type {type(values).__name__} is no single column: it has the shape {shape}; "
+        "pass one value a row."
+    )
 
 
 def is_table(table: object) -> bool:
@@ -162,6 +200,11 @@ def one_row(values: Mapping[str, object]) -> pl.DataFrame:
             )
         columns.append(pl.Series(name, [value]))
     return pl.DataFrame(columns)
+
+
+def with_nulls(table: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:
+    """The table with further columns in which every value is missing."""
+    return table.with_columns(pl.lit(None).alias(name) for name in dict.fromkeys(columns))
 
 
 def polars_table(columns: Mapping[str, Sequence[object]]) -> pl.DataFrame:

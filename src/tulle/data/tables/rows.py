@@ -21,7 +21,7 @@ from tulle.data.tables.columnar import stored_columns
 from tulle.data.tables.json_lines import first_keys, read_json_rows
 from tulle.data.tables.kinds import as_flags, as_numbers
 from tulle.data.tables.layout import BadLines, Block, Reading, is_json_lines, text_form
-from tulle.data.tables.memory import as_polars
+from tulle.data.tables.memory import as_polars, columns_of
 from tulle.data.tables.refusals import check_names, refuse_values
 from tulle.data.tables.sources import TABLE_NAME, read_files
 from tulle.data.tables.text import split_header
@@ -235,9 +235,7 @@ def one_row_of(text: str) -> dict[str, object] | pl.DataFrame:
 def _rows_in_memory(
     source: object, columns: tuple[str, ...], rows_per_table: int
 ) -> Iterator[RowTable]:
-    table = as_polars(source, columns=columns)
-    check_names(source_name(source), table.columns, columns)
-    table = table.select(columns)
+    table = columns_of(source, columns, name=source_name(source))
     for start in range(0, len(table), rows_per_table):
         part = table.slice(start, rows_per_table)
         numbers = np.arange(start + 1, start + len(part) + 1)

@@ -26,8 +26,8 @@ from tulle.data.tables.layout import (
     is_json_lines,
     layout_for,
 )
-from tulle.data.tables.memory import as_polars
-from tulle.data.tables.refusals import Place, check_names
+from tulle.data.tables.memory import columns_of
+from tulle.data.tables.refusals import Place
 from tulle.data.tables.text import read_text_blocks
 from tulle.errors import ConfigError
 from tulle.privacy.fields import did_you_mean
@@ -116,10 +116,9 @@ class TableLog:
     def blocks(self, start: Position | None = None) -> Iterator[Block]:
         """The rows, the same each time, from the beginning or from a position on."""
         used = self.schema.used
-        table = as_polars(self.table, columns=used)
-        check_names(TABLE_NAME, table.columns, used)
+        table = columns_of(self.table, used, name=TABLE_NAME)
         for first in range(0 if start is None else start.row, len(table), self.rows_per_block):
-            part = table.select(used).slice(first, self.rows_per_block)
+            part = table.slice(first, self.rows_per_block)
             yield Block(part, Position(0, first + len(part), byte=0, line=0), num_bad_lines=0)
 
 

@@ -190,8 +190,9 @@ def check_unit_word(word: object, unit_column: str | None, *, others: Sequence[s
         return
     owner = unit_owner(word)
     if owner not in known:
+        meant = [name for name in (*known, *others) if name != owner]
         raise ConfigError(
-            f"unit={word!r} is unknown{did_you_mean(owner, [*known, *others])}; use 'example' to "
+            f"unit={word!r} is unknown{did_you_mean(owner, meant)}; use 'example' to "
             "protect each row on its own, 'user' to protect all rows of one user, or the name of "
             "the column that says whose each row is; 'user per 30 days' protects the rows of one "
             "user in a window of time."
