@@ -174,6 +174,8 @@ def _write(staged: Path, tables: Iterator[pl.DataFrame], none: pl.DataFrame, suf
             for table in itertools.chain([first], tables):
                 num_rows += len(table)
                 yield table.cast(dict(first.schema))  # type: ignore[arg-type]
+        except GeneratorExit:  # whoever writes has given up, and says why
+            raise
         except BaseException as error:
             problem.append(error)  # polars would wrap it in one of its own
             raise

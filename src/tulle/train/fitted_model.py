@@ -19,7 +19,7 @@ from tulle.train.fitting import FitResult
 from tulle.train.methods.mosaic.single_rows import SingleRows
 from tulle.train.methods.mosaic.trained_cells import TrainedCells
 from tulle.train.trained_model import TrainedModel
-from tulle.train.training_run import MODEL_FOLDER, load_model
+from tulle.train.training_run import MODEL_FOLDER, PLAN_FINGERPRINT, load_model
 
 _CARD = "card.json"
 _SCRATCH = "tulle-copies-"
@@ -52,15 +52,13 @@ class FittedModel:
             cut or changed.
         """
         model = model_of_folder(folder)
-        if not (folder / _CARD).exists():
+        if model.card is None:
             raise DataError(
-                f"{folder.name} has no {_CARD}: the run in it is not finished. Go on with it with "
-                "`tulle train --resume`."
+                f"{folder.name} has no {_CARD}, so that nobody knows what it promises; name the "
+                "folder of the run that it lies in."
             )
         encoder = encoder_of(model)
-        return cls(
-            model=model.with_encoder(encoder), encoder=encoder, card=read_card(folder / _CARD)
-        )
+        return cls(model=model.with_encoder(encoder), encoder=encoder, card=model.card)
 
     def predicted_one(self, row: Mapping[str, object]) -> float | dict[str, float]:
         """What the model predicts for one row, given as values by column.
@@ -71,6 +69,11 @@ class FittedModel:
         Raises:
           DataError: A column is missing, or a value is none of its column's kind.
         """
+        if not hasattr(row, "keys"):  # a row of pandas has them, and is no Mapping
+            raise DataError(
+                f"a row of type {type(row).__name__} has no names of columns; give a dictionary of "
+                "values by column, or call predict_proba() for a table."
+            )
         if self._single_rows is not None:
             return self._single_rows.predicted(row)
         is_truncated = self.model.is_truncated
@@ -122,12 +125,17 @@ class FittedModel:
 
 
 def model_of_folder(folder: Path) -> TrainedModel:
-    """The model in a folder that `FittedModel.write` or a training run wrote, with its encoder.
+    """The model in a folder that `FittedModel.write` or a training run wrote.
+
+    Its encoder is with it, and its card if the folder has one: that of a run comes last.
 
     Raises:
       DataError: There is no model in it, or one that takes ids and not columns; a file was cut or
-        changed.
+        changed, or the card is that of another model.
     """
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        raise DataError(f"{folder.name} {what}; name the folder of a model or of a training run.")
     place = folder / MODEL_FOLDER if (folder / MODEL_FOLDER).is_dir() else folder
     model = load_model(place)
     if model.encoder is None:
@@ -135,7 +143,22 @@ def model_of_folder(folder: Path) -> TrainedModel:
             f"{folder.name} has no encoder, so that its model takes ids and no columns; read it "
             "with tulle.train.load_model(), or train it anew."
         )
-    return model
+    if not (folder / _CARD).exists():
+        if place != folder:
+            raise DataError(
+                f"{folder.name} has no {_CARD}: the run in it is not finished. Go on with it with "
+                "`tulle train --resume`."
+            )
+        return model
+    card = read_card(folder / _CARD)
+    plan = card.plan.fingerprint()
+    # Models that were saved from memory have none: their folder has the checksum of its card.
+    if model.facts.get(PLAN_FINGERPRINT, plan) != plan:
+        raise DataError(
+            f"{_CARD} of {folder.name} is that of another model: its plan is not the one that this "
+            "model was trained by. Put back the card that was there."
+        )
+    return dataclasses.replace(model, card=card)
 
 
 def encoder_of(model: TrainedModel) -> Encoder:

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from tulle.train.steps.step_context import StepContext
 
 MODEL_FOLDER = "model"
+PLAN_FINGERPRINT = "plan_fingerprint"
+"""Fact of a model of a run: the plan that it was trained by, which its card has too."""
 MODEL_KEPT = "model kept"
 """Kind of the record that a model which is never made twice is in its folder."""
 
@@ -141,7 +143,7 @@ class TrainingRun:
         model.with_encoder(self.options.encoder).write(path, self._plan_facts())
 
     def _plan_facts(self) -> dict[str, object]:
-        return {"plan_fingerprint": self.plan.privacy.fingerprint()}
+        return {PLAN_FINGERPRINT: self.plan.privacy.fingerprint()}
 
     def _adopt_whole_export(self, path: Path) -> None:
         """Puts a model in place that was whole when its process was killed."""
@@ -326,7 +328,8 @@ def load_model(folder: Path, *, device: "torch.device | str" = "cpu") -> Trained
     except (ConfigError, DataError) as error:
         reason = str(error).removesuffix(".")
         raise DataError(
-            f"{folder.name} cannot be used: {reason}; export the model again."
+            f"{folder.name} cannot be used: {reason}; copy the whole folder again from where the "
+            "model was saved."
         ) from None
     has_encoder = all((folder / name).exists() for name in ENCODER_FILES)
     return model.with_encoder(folder) if has_encoder else model
