@@ -253,39 +253,6 @@ def calibrate_steps(
     return low
 
 
-def calibrate_sampling_prob(
-    make_event: Callable[[float], Event], *, epsilon: float, delta: float, adjacency: Adjacency
-) -> float:
-    """The largest sampling probability at which `make_event(prob)` meets (epsilon, delta).
-
-    Args:
-      make_event: Builds the event from the probability; a larger one must cost more.
-      epsilon: Target, > 0.
-      delta: Target; 0 only for events that are pure.
-      adjacency: Which neighbours the target speaks about.
-    """
-    _check_target(epsilon, delta)
-
-    def fits(log_prob: float) -> bool:
-        return _cost(pld_epsilon, make_event(math.exp(log_prob)), delta, adjacency) <= epsilon
-
-    if fits(0.0):
-        return 1.0
-    low, high = -1.0, 0.0
-    while not fits(low):
-        low, high = 2 * low, low
-        if low < -40:  # e^-40 is below one row in any data
-            raise ConfigError(
-                f"epsilon={epsilon} is out of reach at any sampling_prob; "
-                "add noise or take fewer steps."
-            )
-    while high - low > _NOISE_PRECISION:
-        middle = (low + high) / 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    # exp(low) is the very float that was found to fit.
-    return math.exp(low)
-
-
 def _cost(spent_epsilon: SpentEpsilon, event: Event, delta: float, adjacency: Adjacency) -> float:
     try:
         return spent_epsilon(event, delta, adjacency)

@@ -3,15 +3,10 @@
 Group privacy turns a guarantee (epsilon, delta) of one unit into one of k units,
 (k epsilon, delta (e^(k epsilon) - 1) / (e^epsilon - 1)), at each epsilon. That is a
 bound and no pair of distributions, so it composes with pure parts only, by adding.
-
-Below are textbook theorems on (epsilon, delta) pairs, for mechanisms that are known by
-them alone. Where the event is known, the accountant is tighter. They are upper bounds to
-check it against, and what remains when only a stated guarantee is at hand.
 """
 
 import functools
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -19,15 +14,12 @@ import numpy as np
 from tulle.accounting.curve import PrivacyCurve, check_epsilon
 from tulle.accounting.event_rules import pure_epsilon
 from tulle.accounting.profiles import FloatArray
-from tulle.accounting.sampling import amplified_epsilon
 from tulle.errors import ConfigError, UnsupportedEventError
 from tulle.privacy.events import Composed, Event, Grouped, Repeated, contains
 from tulle.privacy.fields import check_prob
 from tulle.privacy.guarantee import group_parameters
 from tulle.privacy.units import Adjacency
 
-Pair = tuple[float, float]
-"""An epsilon and its delta."""
 _EPSILONS = np.geomspace(1e-6, 1e4, 1024)
 """Epsilons of one unit that are tried first; the search then goes on between two of them."""
 
@@ -183,50 +175,6 @@ def group_epsilon(curve: PrivacyCurve, num_units: int, delta: float) -> float:
         low, high = (low, middle) if fits(middle) else (middle, high)
     # The upper end: it was found to fit, while the true least one lies below it.
     return num_units * high
-
-
-def compose_basic(pairs: Sequence[Pair]) -> Pair:
-    """Sums: holds for adaptively chosen mechanisms on the same units."""
-    return math.fsum(e for e, _ in pairs), min(1.0, math.fsum(d for _, d in pairs))
-
-
-def compose_advanced(pair: Pair, count: int, extra_delta: float) -> Pair:
-    """The cost of `count` uses of one mechanism (Kairouz, Oh, Viswanath 2015, theorem 3.4).
-
-    Args:
-      pair: Epsilon and delta of one use.
-      count: Number of uses.
-      extra_delta: What the total delta may be above the sum, which buys a smaller epsilon.
-    """
-    epsilon, delta = pair
-    check_prob("extra_delta", extra_delta, example=1e-7)
-    if delta >= 1:
-        return count * epsilon, 1.0
-    drift = count * epsilon * math.tanh(epsilon / 2)
-    spread = min(
-        math.log(1 / extra_delta), math.log(math.e + math.sqrt(count) * epsilon / extra_delta)
-    )
-    total = min(count * epsilon, drift + epsilon * math.sqrt(2 * count * spread))
-    log_kept = count * math.log1p(-delta) + math.log1p(-extra_delta)
-    return total, -math.expm1(log_kept)
-
-
-def compose_parallel(pairs: Sequence[Pair]) -> Pair:
-    """Mechanisms on disjoint units that cannot change their part: the worst of each."""
-    if not pairs:
-        return 0.0, 0.0
-    return max(e for e, _ in pairs), max(d for _, d in pairs)
-
-
-def amplify_by_subsampling(pair: Pair, sampling_prob: float) -> Pair:
-    """Poisson sampling under add-or-remove, or a fixed-size batch under replace.
-
-    The other two combinations are not covered by this formula.
-    """
-    if not 0 < sampling_prob <= 1:
-        raise ConfigError(f"sampling_prob={sampling_prob} must be in (0, 1].")
-    epsilon, delta = pair
-    return amplified_epsilon(epsilon, sampling_prob), sampling_prob * delta
 
 
 def _top_parts(event: Event) -> list[Event]:

@@ -82,9 +82,9 @@ def shuffled_profile(local_epsilon: float, num_reports: int, num_values: int | N
     if local_epsilon > _LARGEST_SHUFFLED_EPSILON:
         return epsilon_delta_profile(local_epsilon, 0.0)
     if num_values is None:
-        hidden = _clones(local_epsilon, num_reports)
+        hidden = clones_blanket(local_epsilon, num_reports)
     else:
-        hidden = _randomized_response(local_epsilon, num_values, num_reports)
+        hidden = response_blanket(local_epsilon, num_values, num_reports)
     reach = profile_epsilon(hidden, _LEAST_SHUFFLED_DELTA)
     grid = np.linspace(0.0, reach, _SHUFFLED_POINTS)
     deltas = profile_delta(hidden, grid)
@@ -92,91 +92,6 @@ def shuffled_profile(local_epsilon: float, num_reports: int, num_values: int | N
     if reach < local_epsilon:
         grid, deltas = np.append(grid, local_epsilon), np.append(deltas, 0.0)
     return dataclasses.replace(interpolated_profile(grid, deltas), largest_loss=local_epsilon)
-
-
-def blanket_delta(
-    epsilon: Epsilons, *, local_epsilon: float, num_values: int, num_reports: int
-) -> Epsilons:
-    """An upper bound of delta at each epsilon >= 0, for one value or an array.
-
-    Args:
-      epsilon: Where to evaluate the profile; 0 is answered from `local_epsilon` on.
-      local_epsilon: Protection of one report before the shuffle.
-      num_values: Values that a report can have (K).
-      num_reports: Reports that are shuffled together, this unit's included.
-    """
-    blanket = _randomized_response(local_epsilon, num_values, num_reports)
-    return profile_delta(blanket, epsilon)
-
-
-def blanket_epsilon(
-    delta: float, *, local_epsilon: float, num_values: int, num_reports: int
-) -> float:
-    """The least epsilon that the blanket proves at `delta`.
-
-    Never above `local_epsilon`, and equal to it for a single report.
-
-    Args:
-      delta: Probability that the guarantee does not cover.
-      local_epsilon: Protection of one report before the shuffle.
-      num_values: Values that a report can have (K).
-      num_reports: Reports that are shuffled together, this unit's included.
-    """
-    blanket = _randomized_response(local_epsilon, num_values, num_reports)
-    return profile_epsilon(blanket, delta)
-
-
-def clones_delta(epsilon: Epsilons, *, local_epsilon: float, num_reports: int) -> Epsilons:
-    """An upper bound of delta at each epsilon >= 0, for one value or an array.
-
-    One direction is enough: exchanging the two outputs exchanges the two data sets.
-
-    Args:
-      epsilon: Where to evaluate the profile; 0 is answered from `local_epsilon` on.
-      local_epsilon: Protection of one report before the shuffle, with delta = 0.
-      num_reports: Reports that are shuffled together, this unit's included.
-    """
-    return profile_delta(_clones(local_epsilon, num_reports), epsilon)
-
-
-def clones_epsilon(delta: float, *, local_epsilon: float, num_reports: int) -> float:
-    """The least epsilon that clones prove at `delta`.
-
-    Never above `local_epsilon`, and equal to it for a single report.
-
-    Args:
-      delta: Probability that the guarantee does not cover.
-      local_epsilon: Protection of one report before the shuffle, with delta = 0.
-      num_reports: Reports that are shuffled together, this unit's included.
-    """
-    return profile_epsilon(_clones(local_epsilon, num_reports), delta)
-
-
-def clones_epsilon_closed_form(delta: float, *, local_epsilon: float, num_reports: int) -> float:
-    """A formula for planning by hand, several times looser than `clones_epsilon()`.
-
-    Args:
-      delta: Probability that the guarantee does not cover.
-      local_epsilon: Protection of one report before the shuffle, with delta = 0.
-      num_reports: Reports that are shuffled together, this unit's included.
-
-    Raises:
-      ConfigError: if there are too few reports for the formula to be proved.
-    """
-    _clones(local_epsilon, num_reports)
-    check_delta(delta)
-    if delta == 0:
-        raise ConfigError("delta=0 must be > 0 for the closed form; choose e.g. 1e-7.")
-    # FMT21, Theorem 3.1.
-    most = math.log(num_reports / (16 * math.log(2 / delta)))
-    if local_epsilon > most:
-        raise ConfigError(
-            f"local_epsilon={local_epsilon} must be <= log(num_reports / (16 log(2/delta))) = "
-            f"{most:.4g} for the closed form; use clones_epsilon(), which has no such limit."
-        )
-    odds = math.exp(local_epsilon)
-    spread = 8 * math.sqrt(odds * math.log(4 / delta) / num_reports) + 8 * odds / num_reports
-    return min(local_epsilon, math.log1p(math.tanh(local_epsilon / 2) * spread))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -199,8 +114,48 @@ class Blanket:
         check_count("num_reports", self.num_reports)
 
 
+def response_blanket(local_epsilon: float, num_values: int, num_reports: int) -> Blanket:
+    """The blanket of randomized response: its uniform reports.
+
+    Args:
+      local_epsilon: Protection of one report before the shuffle.
+      num_values: Values that a report can have (K).
+      num_reports: Reports that are shuffled together, this unit's included.
+    """
+    check_local_epsilon(local_epsilon)
+    check_count("num_values", num_values, least=2)
+    lie = math.exp(-local_epsilon)
+    total = 1 + (num_values - 1) * lie
+    return Blanket(
+        local_epsilon=local_epsilon,
+        num_reports=num_reports,
+        truth_prob=1 / total,
+        value_prob=lie / total,
+        rest_prob=(num_values - 2) * lie / total,
+    )
+
+
+def clones_blanket(local_epsilon: float, num_reports: int) -> Blanket:
+    """The blanket of any local randomizer: clones of the two values that are compared.
+
+    One direction is enough: exchanging the two outputs exchanges the two data sets.
+    """
+    check_local_epsilon(local_epsilon)
+    clone_prob = math.exp(-local_epsilon)
+    return Blanket(
+        local_epsilon=local_epsilon,
+        num_reports=num_reports,
+        truth_prob=1 / (1 + clone_prob),
+        value_prob=clone_prob / 2,
+        rest_prob=0.0,
+    )
+
+
 def profile_delta(blanket: Blanket, epsilon: Epsilons) -> Epsilons:
-    """Least delta that is proved at each epsilon >= 0. Never below the truth."""
+    """Least delta that is proved at each epsilon >= 0, for one value or an array.
+
+    Never below the truth; 0 from the protection of one report on.
+    """
     if isinstance(epsilon, np.ndarray):
         flat = [_delta(blanket, float(value)) for value in epsilon.ravel()]
         return np.array(flat, dtype=np.float64).reshape(epsilon.shape)
@@ -208,7 +163,10 @@ def profile_delta(blanket: Blanket, epsilon: Epsilons) -> Epsilons:
 
 
 def profile_epsilon(blanket: Blanket, delta: float) -> float:
-    """Least epsilon whose proved delta is at most `delta`; `local_epsilon` at most."""
+    """Least epsilon whose proved delta is at most `delta`.
+
+    Never above the protection of one report, and equal to it for a single report.
+    """
     check_delta(delta)
     if blanket.num_reports == 1:  # nothing to hide among
         return blanket.local_epsilon
@@ -231,32 +189,6 @@ def check_local_epsilon(local_epsilon: float) -> None:
             f"local_epsilon={local_epsilon} must be a finite number > 0; "
             "account for a report without randomness as NonPrivate()."
         )
-
-
-def _randomized_response(local_epsilon: float, num_values: int, num_reports: int) -> Blanket:
-    check_local_epsilon(local_epsilon)
-    check_count("num_values", num_values, least=2)
-    lie = math.exp(-local_epsilon)
-    total = 1 + (num_values - 1) * lie
-    return Blanket(
-        local_epsilon=local_epsilon,
-        num_reports=num_reports,
-        truth_prob=1 / total,
-        value_prob=lie / total,
-        rest_prob=(num_values - 2) * lie / total,
-    )
-
-
-def _clones(local_epsilon: float, num_reports: int) -> Blanket:
-    check_local_epsilon(local_epsilon)
-    clone_prob = math.exp(-local_epsilon)
-    return Blanket(
-        local_epsilon=local_epsilon,
-        num_reports=num_reports,
-        truth_prob=1 / (1 + clone_prob),
-        value_prob=clone_prob / 2,
-        rest_prob=0.0,
-    )
 
 
 def _delta(blanket: Blanket, epsilon: float) -> float:

@@ -5,7 +5,6 @@ import pytest
 
 from tulle.accounting.accountant import (
     calibrate_noise,
-    calibrate_sampling_prob,
     calibrate_steps,
     privacy_curve,
 )
@@ -193,8 +192,6 @@ def test_targets_are_checked(epsilon: float, delta: float) -> None:
         calibrate_noise(gaussian, **target)
     with pytest.raises(ConfigError, match=named):
         calibrate_steps(lambda steps: training(1.0, steps=steps), **target)
-    with pytest.raises(ConfigError, match=named):
-        calibrate_sampling_prob(lambda prob: training(1.0, prob), **target)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (8.0, 1e-9)])
@@ -228,25 +225,3 @@ def test_too_costly_a_first_step_is_refused() -> None:
 def test_steps_that_cost_nothing_are_refused() -> None:
     with pytest.raises(ConfigError, match="costs nothing"):
         calibrate_steps(lambda _: Composed(), epsilon=0.1, delta=1e-6, adjacency=REPLACE)
-
-
-def test_the_sampling_prob_is_the_inverse_of_noise() -> None:
-    noise = calibrate_noise(training, epsilon=2.0, delta=1e-6, adjacency=REPLACE)
-    prob = calibrate_sampling_prob(
-        lambda q: training(noise, q), epsilon=2.0, delta=1e-6, adjacency=REPLACE
-    )
-    assert prob == pytest.approx(0.01, rel=2e-3)
-    assert privacy_curve(training(noise, prob), REPLACE).epsilon(1e-6) <= 2.0
-    assert privacy_curve(training(noise, 1.002 * prob), REPLACE).epsilon(1e-6) > 2.0
-
-
-def test_no_sampling_is_needed_where_the_noise_suffices() -> None:
-    prob = calibrate_sampling_prob(
-        lambda q: training(1000.0, q, 1), epsilon=2.0, delta=1e-6, adjacency=REPLACE
-    )
-    assert prob == 1.0
-
-
-def test_a_cost_that_sampling_does_not_lower_is_refused() -> None:
-    with pytest.raises(ConfigError, match="sampling_prob"):
-        calibrate_sampling_prob(lambda _: gaussian(1.0), epsilon=0.5, delta=1e-6, adjacency=REPLACE)

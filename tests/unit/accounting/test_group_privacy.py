@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from tulle.accounting.accountant import (
     calibrate_noise,
-    calibrate_sampling_prob,
     calibrate_steps,
     pld_epsilon,
     privacy_curve,
@@ -20,14 +19,11 @@ from tulle.accounting.curve import NoPrivacyCurve
 from tulle.accounting.group_privacy import (
     GroupCurve,
     GroupTooLargeError,
-    amplify_by_subsampling,
-    compose_advanced,
-    compose_basic,
-    compose_parallel,
     group_epsilon,
 )
 from tulle.accounting.ledger import Ledger
 from tulle.accounting.refusal import SpendRefusedError
+from tulle.accounting.sampling import amplified_epsilon
 from tulle.errors import ConfigError, UnsupportedEventError
 from tulle.privacy import events
 from tulle.privacy.events import (
@@ -172,20 +168,13 @@ def test_noise_is_calibrated_from_both_sides_of_what_group_privacy_can_say(
         assert epsilon == 40.0
 
 
-def test_steps_and_sampling_are_calibrated_too() -> None:
-    target = {"epsilon": 2.0, "delta": 1e-6, "adjacency": REPLACE}
-
+def test_steps_are_calibrated_too() -> None:
     def of_steps(steps: int) -> Event:
         return Grouped(event=training(0.8, steps=steps), group_size=2)
 
-    def of_prob(sampling_prob: float) -> Event:
-        return Grouped(event=training(0.8, sampling_prob), group_size=2)
-
-    steps, prob = calibrate_steps(of_steps, **target), calibrate_sampling_prob(of_prob, **target)
-    for fits, does_not in ((of_steps(steps), of_steps(steps + 1)), (of_prob(prob), None)):
-        assert pld_epsilon(fits, 1e-6, REPLACE) <= 2.0
-        assert does_not is None or pld_epsilon(does_not, 1e-6, REPLACE) > 2.0
-    assert pld_epsilon(of_prob(prob * 1.001), 1e-6, REPLACE) > 2.0
+    steps = calibrate_steps(of_steps, epsilon=2.0, delta=1e-6, adjacency=REPLACE)
+    assert pld_epsilon(of_steps(steps), 1e-6, REPLACE) <= 2.0
+    assert pld_epsilon(of_steps(steps + 1), 1e-6, REPLACE) > 2.0
 
 
 @pytest.fixture
@@ -260,6 +249,19 @@ def test_an_unlucky_bound_is_never_below_that_of_one_unit() -> None:
 REMOVE = Adjacency.ADD_OR_REMOVE
 
 
+def compose_advanced(
+    epsilon: float, delta: float, count: int, extra_delta: float
+) -> tuple[float, float]:
+    """The cost of `count` uses of one mechanism (Kairouz, Oh, Viswanath 2015, theorem 3.4)."""
+    drift = count * epsilon * math.tanh(epsilon / 2)
+    spread = min(
+        math.log(1 / extra_delta), math.log(math.e + math.sqrt(count) * epsilon / extra_delta)
+    )
+    total = min(count * epsilon, drift + epsilon * math.sqrt(2 * count * spread))
+    log_kept = count * math.log1p(-delta) + math.log1p(-extra_delta)
+    return total, -math.expm1(log_kept)
+
+
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.01, 0.0), (0.5, 1e-8), (2.0, 1e-4)])
 @pytest.mark.parametrize("count", [2, 10, 300])
 def test_the_theorems_are_never_below_the_accountant(
@@ -269,43 +271,11 @@ def test_the_theorems_are_never_below_the_accountant(
         Repeated(event=EpsilonDelta(epsilon=epsilon, delta=delta), count=count), REPLACE
     )
     for total_epsilon, total_delta in (
-        compose_basic([(epsilon, delta)] * count),
-        compose_advanced((epsilon, delta), count, 1e-6),
-        compose_advanced((epsilon, delta), count, 0.1),
+        (count * epsilon, count * delta),
+        compose_advanced(epsilon, delta, count, 1e-6),
+        compose_advanced(epsilon, delta, count, 0.1),
     ):
         assert curve.delta(total_epsilon) <= total_delta * (1 + 1e-6) + 1e-11
-
-
-def test_advanced_composition_is_the_published_formula() -> None:
-    epsilon, count, extra = 0.1, 1000, 1e-6
-    drift = count * epsilon * (math.exp(epsilon) - 1) / (math.exp(epsilon) + 1)
-    spread = epsilon * math.sqrt(2 * count * math.log(1 / extra))
-    total, delta = compose_advanced((epsilon, 1e-9), count, extra)
-    assert total == pytest.approx(drift + spread)
-    assert delta == pytest.approx(1 - (1 - 1e-9) ** count * (1 - extra), rel=1e-6)
-
-
-def test_one_use_composes_to_itself() -> None:
-    assert compose_basic([(0.3, 1e-6)]) == (0.3, 1e-6)
-    assert compose_advanced((0.3, 1e-6), 1, 1e-9)[0] == 0.3
-    assert compose_basic([]) == (0.0, 0.0)
-
-
-@pytest.mark.parametrize("extra_delta", [0.0, 1.0, -1.0, math.nan])
-def test_advanced_composition_needs_some_delta(extra_delta: float) -> None:
-    with pytest.raises(ConfigError, match="extra_delta"):
-        compose_advanced((1.0, 0.0), 10, extra_delta)
-
-
-def test_a_pair_without_protection_composes_to_one_without() -> None:
-    assert compose_basic([(1.0, 0.7), (1.0, 0.7)]) == (2.0, 1.0)
-    assert compose_advanced((1.0, 1.0), 3, 1e-6)[1] == 1.0
-    assert amplify_by_subsampling((math.inf, 0.0), 0.5)[0] == math.inf
-
-
-def test_parallel_parts_cost_the_worst_of_each() -> None:
-    assert compose_parallel([(1.0, 1e-6), (2.0, 0.0)]) == (2.0, 1e-6)
-    assert compose_parallel([]) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("sampling_prob", [1e-4, 0.1, 1.0])
@@ -317,26 +287,20 @@ def test_amplification_is_never_below_the_accountant(sampling_prob: float) -> No
         (events.FixedSizeSampled(batch_size=3, num_rows=10, event=laplace), REPLACE, 2.0),
     ):
         prob = sampling_prob if adjacency is REMOVE else 0.3
-        epsilon, delta = amplify_by_subsampling((factor / 0.7, 0.0), prob)
-        assert privacy_curve(event, adjacency).delta(epsilon) <= delta + 1e-15
+        epsilon = amplified_epsilon(factor / 0.7, prob)
+        assert privacy_curve(event, adjacency).delta(epsilon) <= 1e-15
 
 
 @pytest.mark.parametrize("epsilon", [1e-8, 1e-3, 1.0, 600.0, 1e5])
 @pytest.mark.parametrize("sampling_prob", [1e-9, 1e-4, 0.5, 1.0])
 def test_amplification_keeps_its_digits(epsilon: float, sampling_prob: float) -> None:
-    amplified, _ = amplify_by_subsampling((epsilon, 0.0), sampling_prob)
+    amplified = amplified_epsilon(epsilon, sampling_prob)
     expected = (
         math.log1p(sampling_prob * math.expm1(epsilon))
         if epsilon < 700
         else epsilon + math.log(sampling_prob)
     )
     assert amplified == pytest.approx(expected, rel=1e-9, abs=0)
-
-
-@pytest.mark.parametrize("sampling_prob", [0.0, -0.1, 1.1, math.nan])
-def test_a_sampling_prob_is_a_chance(sampling_prob: float) -> None:
-    with pytest.raises(ConfigError, match="sampling_prob"):
-        amplify_by_subsampling((1.0, 0.0), sampling_prob)
 
 
 @given(st.floats(0.0, 5.0), st.floats(0.0, 1e-3), st.integers(1, 12))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tulle.accounting.shuffling import blanket_delta, blanket_epsilon
+from tulle.accounting.shuffling import profile_delta, profile_epsilon, response_blanket
 from tulle.errors import ConfigError
 
 # The contour may over-report by up to a thousandth, the exact sum does not.
@@ -21,6 +21,14 @@ local_epsilons = st.floats(0.05, 9.0)
 nums_values = st.integers(2, 300)
 nums_reports = st.integers(1, 10**7)
 fractions = st.floats(0.0, 0.999)
+
+
+def blanket_delta(epsilon: Any, **cell: Any) -> Any:
+    return profile_delta(response_blanket(**cell), epsilon)
+
+
+def blanket_epsilon(delta: float, **cell: Any) -> float:
+    return profile_epsilon(response_blanket(**cell), delta)
 
 
 def blanket_lower_delta(

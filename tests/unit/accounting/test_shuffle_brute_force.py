@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tulle.accounting.shuffling import Blanket, blanket_delta, clones_delta, profile_delta
+from tulle.accounting.shuffling import (
+    Blanket,
+    clones_blanket,
+    profile_delta,
+    response_blanket,
+)
 
 FloatArray = NDArray[np.float64]
 Bound = Callable[[FloatArray, float, int, int], FloatArray]
@@ -54,16 +59,14 @@ def _with_one_more(counts: FloatArray, chances: FloatArray) -> FloatArray:
 def sound_blanket(
     epsilons: FloatArray, local_epsilon: float, num_values: int, num_reports: int
 ) -> FloatArray:
-    return blanket_delta(
-        epsilons, local_epsilon=local_epsilon, num_values=num_values, num_reports=num_reports
-    )
+    return profile_delta(response_blanket(local_epsilon, num_values, num_reports), epsilons)
 
 
 def sound_clones(
     epsilons: FloatArray, local_epsilon: float, num_values: int, num_reports: int
 ) -> FloatArray:
     del num_values
-    return clones_delta(epsilons, local_epsilon=local_epsilon, num_reports=num_reports)
+    return profile_delta(clones_blanket(local_epsilon, num_reports), epsilons)
 
 
 def fault_one_report_too_many(

@@ -6,19 +6,8 @@ import numpy as np
 import pytest
 
 from tulle.accounting import shuffling
-from tulle.accounting.shuffling import Blanket, profile_delta, profile_epsilon
+from tulle.accounting.shuffling import Blanket, profile_delta, profile_epsilon, response_blanket
 from tulle.errors import ConfigError
-
-
-def blanket_of(local_epsilon: float, num_values: int, num_reports: int) -> Blanket:
-    total = math.exp(local_epsilon) + num_values - 1
-    return Blanket(
-        local_epsilon=local_epsilon,
-        num_reports=num_reports,
-        truth_prob=math.exp(local_epsilon) / total,
-        value_prob=1 / total,
-        rest_prob=(num_values - 2) / total,
-    )
 
 
 def summed_delta(blanket: Blanket, epsilon: float) -> float:
@@ -46,7 +35,7 @@ def summed_delta(blanket: Blanket, epsilon: float) -> float:
 def test_few_reports_are_summed_exactly(
     local_epsilon: float, num_values: int, num_reports: int
 ) -> None:
-    blanket = blanket_of(local_epsilon, num_values, num_reports)
+    blanket = response_blanket(local_epsilon, num_values, num_reports)
     for epsilon in np.array([0.0, 0.05, 0.4, 0.8, 0.97]) * local_epsilon:
         expected = summed_delta(blanket, float(epsilon))
         assert profile_delta(blanket, float(epsilon)) == pytest.approx(expected, rel=1e-9)
@@ -59,7 +48,7 @@ def test_few_reports_are_summed_exactly(
 def test_the_contour_is_above_the_exact_sum_by_less_than_a_thousandth(
     local_epsilon: float, num_values: int, num_reports: int
 ) -> None:
-    blanket = blanket_of(local_epsilon, num_values, num_reports)
+    blanket = response_blanket(local_epsilon, num_values, num_reports)
     for fraction in (0.0, 0.01, 0.1, 0.3, 0.5, 0.7):
         atoms = shuffling._atoms(local_epsilon, fraction * local_epsilon)
         exact = shuffling._log_exact(blanket, atoms)
@@ -75,15 +64,7 @@ def test_the_contour_is_above_the_exact_sum_by_less_than_a_thousandth(
 def test_extreme_settings_give_finite_falling_deltas(
     local_epsilon: float, num_values: int, num_reports: int
 ) -> None:
-    lie = math.exp(-local_epsilon)
-    total = 1 + (num_values - 1) * lie
-    blanket = Blanket(
-        local_epsilon=local_epsilon,
-        num_reports=num_reports,
-        truth_prob=1 / total,
-        value_prob=lie / total,
-        rest_prob=(num_values - 2) * lie / total,
-    )
+    blanket = response_blanket(local_epsilon, num_values, num_reports)
     fractions = np.array([0, 1e-9, 1e-3, 0.1, 0.5, 0.9, 0.999, 1 - 1e-9, 1, 2])
     deltas = profile_delta(blanket, fractions * local_epsilon)
     assert np.all((deltas >= 0) & (deltas <= 1))
@@ -92,7 +73,7 @@ def test_extreme_settings_give_finite_falling_deltas(
 
 
 def test_an_array_is_answered_like_its_entries() -> None:
-    blanket = blanket_of(2.0, 4, 5000)
+    blanket = response_blanket(2.0, 4, 5000)
     epsilons = np.array([[0.0, 0.1], [0.2, 2.5]])
     deltas = profile_delta(blanket, epsilons)
     assert deltas.shape == (2, 2)
@@ -101,7 +82,7 @@ def test_an_array_is_answered_like_its_entries() -> None:
 
 @pytest.mark.parametrize("delta", [0.5, 1e-3, 1e-6, 1e-12, 1e-60, 0.0])
 def test_the_epsilon_is_proved_and_a_smaller_one_is_not(delta: float) -> None:
-    blanket = blanket_of(3.0, 15, 20_000)
+    blanket = response_blanket(3.0, 15, 20_000)
     epsilon = profile_epsilon(blanket, delta)
     assert profile_delta(blanket, epsilon) <= delta
     if epsilon > 0:
@@ -112,4 +93,4 @@ def test_the_epsilon_is_proved_and_a_smaller_one_is_not(delta: float) -> None:
 @pytest.mark.parametrize("epsilon", [-1e-9, -3.0, math.nan])
 def test_an_epsilon_below_zero_is_refused_with_what_to_use(epsilon: float) -> None:
     with pytest.raises(ConfigError, match=r"must be >= 0; below 0 use\s+delta\(-epsilon\)"):
-        profile_delta(blanket_of(2.0, 4, 50), epsilon)
+        profile_delta(response_blanket(2.0, 4, 50), epsilon)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tulle.accounting.accountant import privacy_curve
-from tulle.accounting.shuffling import blanket_delta
+from tulle.accounting.shuffling import profile_delta, response_blanket
 from tulle.errors import ConfigError
 from tulle.privacy import events
 from tulle.privacy.units import Adjacency, Scope, Unit
@@ -233,9 +233,7 @@ def test_more_finalists_never_cost_more(
     epsilon: float, num_values: int, more: int, num_reports: int, fraction: float
 ) -> None:
     few, many = (
-        blanket_delta(
-            fraction * epsilon, local_epsilon=epsilon, num_values=k, num_reports=num_reports
-        )
+        profile_delta(response_blanket(epsilon, k, num_reports), fraction * epsilon)
         for k in (num_values, num_values + more)
     )
     # The sum along a line may over-report by a thousandth, the exact sum counts a tail of 1e-30.

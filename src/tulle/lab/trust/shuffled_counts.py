@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tulle.accounting.accountant import pld_epsilon
-from tulle.accounting.shuffling import blanket_delta
+from tulle.accounting.shuffling import profile_delta, response_blanket
 from tulle.errors import ConfigError
 from tulle.lab.trust.local_counts import ReportedCountsConfig
 from tulle.measure.central_counts import AdditiveCountsConfig, ValueCountsConfig, check_target_delta
@@ -124,10 +124,10 @@ def largest_local_epsilon(
     """
 
     def is_bounded(local_epsilon: float) -> bool:
-        proved_delta: float = blanket_delta(
-            epsilon, local_epsilon=local_epsilon, num_values=num_values, num_reports=num_reports
+        return (
+            profile_delta(response_blanket(local_epsilon, num_values, num_reports), epsilon)
+            <= delta
         )
-        return proved_delta <= delta
 
     def certified(local_epsilon: float) -> float:
         return pld_epsilon(
