@@ -13,7 +13,7 @@ import pytest
 
 import tulle.data.samplers
 from tulle.accounting.accountant import pld_epsilon
-from tulle.data.samplers.batch import Batch, Sampler
+from tulle.data.samplers.batch import Batch
 from tulle.data.samplers.cyclic_poisson import CyclicPoisson
 from tulle.data.samplers.fixed_size import FixedSize
 from tulle.data.samplers.poisson import Poisson
@@ -96,7 +96,7 @@ def test_every_sampler_is_listed_here() -> None:
         found |= {
             kind
             for _, kind in inspect.getmembers(module, inspect.isclass)
-            if hasattr(kind, "batches") and kind is not Sampler
+            if hasattr(kind, "batches")
         }
     assert found == {type(case[0]) for case in CASES}
 
@@ -125,14 +125,6 @@ def test_the_accountant_accepts_the_event_under_replace(
     epsilon = pld_epsilon(sampler.event(NOISE), 1e-6, Adjacency.REPLACE)
     unamplified = pld_epsilon(Repeated(event=NOISE, count=60), 1e-6, Adjacency.REPLACE)
     assert 0 < epsilon < unamplified
-
-
-@each_case
-def test_only_samplers_that_claim_amplification_are_marked_so(
-    sampler: Any, step_event: type[Event], count: int
-) -> None:
-    del step_event, count
-    assert sampler.is_amplified == (not isinstance(sampler, ShuffledBatches))
 
 
 @each_case
@@ -178,7 +170,8 @@ def test_batches_follow_the_seed_and_the_operating_system_does_not_repeat(
     )
     assert first == again
     one, two = ([sampled_rows(batch) for batch in draw(sampler, release_rng())] for _ in range(2))
-    assert (one != two) == sampler.is_amplified
+    # Batches of a public order come again; all others are drawn anew.
+    assert (one != two) == (not isinstance(sampler, ShuffledBatches))
 
 
 @each_case
@@ -228,9 +221,11 @@ def test_settings_and_batches_print_nothing_secret(
     assert "Philox" not in repr(sampler)
 
 
-def test_row_samplers_satisfy_the_protocol() -> None:
-    samplers: list[Sampler] = ROW_SAMPLERS
-    assert all(isinstance(next(s.batches(SeededNoise(0))), Batch) for s in samplers)
+@each_row_sampler
+def test_samplers_draw_batches_and_say_how_long_they_are(sampler: Any) -> None:
+    batch = next(sampler.batches(SeededNoise(0)))
+    assert isinstance(batch, Batch)
+    assert sampler.physical_size in (None, batch.indices.size)
 
 
 def test_samplers_bounds_and_splits_need_numpy_alone() -> None:

@@ -37,12 +37,8 @@ class BoundReport:
     num_rows: int
     num_kept: int
     """Entries of the result, repeats included."""
-    num_dropped: int
-    """Rows that are not in the result."""
     num_units: int
     """Units, or pairs of owner and window, with a row."""
-    num_units_over: int
-    """Units with more rows than the bound."""
 
     def __repr__(self) -> str:
         return f"BoundReport(max_rows_per_unit={self.max_rows_per_unit})"
@@ -308,13 +304,10 @@ def _is_ascending(values: NDArray[Any]) -> bool:
 
 
 def _bounded(rows: IntArray, units: GroupedRows, max_rows_per_unit: int) -> BoundedRows:
-    num_distinct = 0 if rows.size == 0 else 1 + int(np.count_nonzero(np.diff(rows)))
     report = BoundReport(
         max_rows_per_unit=max_rows_per_unit,
         num_rows=units.order.size,
         num_kept=rows.size,
-        num_dropped=units.order.size - num_distinct,
         num_units=units.starts.size,
-        num_units_over=int(np.count_nonzero(units.lengths > max_rows_per_unit)),
     )
     return BoundedRows(rows=rows, report=report)

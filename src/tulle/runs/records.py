@@ -115,11 +115,6 @@ class ResumePoint:
     missing_end: Mapping[str, Scalar] | None
     """A record to append first: the last block was whole, only its end was not recorded."""
 
-    @property
-    def lost_steps(self) -> int:
-        """Steps that are charged since the checkpoint, and not in its weights."""
-        return self.next_step - self.checkpoint_step
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepBlocks:

@@ -23,7 +23,7 @@ from tulle.privacy.units import Adjacency
 from tulle.train.fitting import make_plan
 from tulle.train.methods.train_plan import TrainPlan
 from tulle.train.settings.band_matrix import BandMatrix
-from tulle.train.settings.step_noise import STEP_NOISES
+from tulle.train.settings.step_noise import StepNoise
 
 ROWS = NeighbourRows(num_runs=1000, background=Background.APART)
 each_engine = pytest.mark.parametrize("engine", AUDITED_STEPS, ids=lambda engine: engine.name)
@@ -45,7 +45,7 @@ def test_the_plan_is_one_of_training_with_two_steps(engine: AuditedSteps) -> Non
 
 
 def test_every_noise_of_training_is_audited_and_both_placements_of_the_plain_one() -> None:
-    assert {type(engine.noise) for engine in AUDITED_STEPS} == set(STEP_NOISES)
+    assert {type(engine.noise) for engine in AUDITED_STEPS} == set(StepNoise.__args__)
     assert {"dense", "lazy"} <= {engine.name for engine in AUDITED_STEPS}
 
 

@@ -35,11 +35,6 @@ def plan() -> TrainPlan:
     return CALIBRATED.make(SHAPE)
 
 
-@pytest.fixture(scope="module")
-def paper_plan() -> TrainPlan:
-    return two_phase(accounting=Accounting.PAPER_RDP).make(SHAPE)
-
-
 BANDED = BandedNoise(num_bands=4)
 BANDED_PHASE = private_phase(batch_size=50, noise=BANDED)
 

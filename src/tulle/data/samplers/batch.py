@@ -9,7 +9,7 @@ which only draws the key, once a run.
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from tulle.errors import ConfigError, RunStateError
 from tulle.mechanisms.entropy import NoiseSource, Words
 from tulle.mechanisms.exact import MAX_SCALE
 from tulle.privacy import events
-from tulle.privacy.events import Event
 from tulle.privacy.fields import check_count
 
 IntArray = NDArray[np.int64]
@@ -60,32 +59,6 @@ class Batch:
         return f"Batch(expected_size={self.expected_size})"
 
 
-class Sampler(Protocol):
-    """Settings that know both their batches and what all steps on them cost."""
-
-    @property
-    def steps(self) -> int:
-        """Number of batches."""
-
-    @property
-    def expected_size(self) -> float:
-        """Expected rows in a batch; public."""
-
-    @property
-    def physical_size(self) -> int | None:
-        """Length of every batch with its padding; None if it varies."""
-
-    def event(self, noise: Event) -> Event:
-        """What all steps cost if each of them releases `noise`."""
-
-    def batches(self, rng: NoiseSource, *, first_step: int = 0) -> Iterator[Batch]:
-        """The batches from `first_step` on.
-
-        Privacy:
-          Which rows come is secret: the amplification that `event` counts relies on it.
-        """
-
-
 def padded_batch(rows: IntArray, physical_size: int, expected_size: float) -> Batch:
     """A batch of fixed length: the rows, then padding of weight zero.
 
@@ -109,17 +82,6 @@ def unpadded_batch(rows: IntArray, expected_size: float) -> Batch:
 _LEAST_SAMPLING_PROB = 2 / MAX_SCALE
 """Least sampling probability: the mean gap between rows, about one over it, is a scale of the exact
 sampler, which takes scales up to MAX_SCALE."""
-
-
-def sampling_prob_for(expected_size: float, num_rows: int) -> float:
-    """The probability of a row at which a batch has `expected_size` rows on average."""
-    check_count("num_rows", num_rows)
-    if not 0 < expected_size <= num_rows:
-        raise ConfigError(
-            f"expected_size={expected_size} must be in (0, num_rows={num_rows}]; "
-            "lower it or give the right number of rows."
-        )
-    return expected_size / num_rows
 
 
 def check_at_most(name: str, value: int, limit_name: str, limit: int) -> None:

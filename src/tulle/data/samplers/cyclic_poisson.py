@@ -34,7 +34,6 @@ class CyclicPoisson:
     A unit owns one row: several could be in several groups.
     """
 
-    is_amplified: ClassVar[bool] = True
     physical_size: ClassVar[None] = None
     """Batches are as long as they have rows."""
 

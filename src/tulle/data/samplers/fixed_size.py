@@ -6,7 +6,6 @@ costs as much as a Poisson batch with half the noise.
 
 import dataclasses
 from collections.abc import Iterator
-from typing import ClassVar
 
 from tulle.data.samplers.batch import (
     Batch,
@@ -24,8 +23,6 @@ from tulle.privacy.fields import check_count
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FixedSize:
     """Settings of uniform batches of fixed size. Every field is public information."""
-
-    is_amplified: ClassVar[bool] = True
 
     num_rows: int
     batch_size: int

@@ -105,7 +105,6 @@ def accounted_prob(sampling_prob: float) -> float:
 class Poisson:
     """Settings of Poisson batches. Every field is public information."""
 
-    is_amplified: ClassVar[bool] = True
     physical_size: ClassVar[None] = None
     """Batches are as long as they have rows."""
 

@@ -12,7 +12,6 @@ stored. Whatever uses it is accounted as if everybody knew the order.
 import dataclasses
 import hashlib
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,8 +121,6 @@ def _mix(values: Words, key: np.uint64) -> Words:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShuffledBatches:
     """Settings of shuffled epochs. Every field is public information."""
-
-    is_amplified: ClassVar[bool] = False
 
     num_rows: int
     batch_size: int

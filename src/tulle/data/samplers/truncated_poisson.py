@@ -15,7 +15,6 @@ probability itself is bounded.
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import ClassVar
 
 from tulle.data.samplers.batch import (
     Batch,
@@ -50,8 +49,6 @@ _MORE_ROOM = 1.04
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TruncatedPoisson:
     """Settings of truncated Poisson batches. Every field is public information."""
-
-    is_amplified: ClassVar[bool] = True
 
     num_rows: int
     sampling_prob: float

@@ -69,7 +69,6 @@ class UserBatch:
 class UserSampling:
     """Settings of batches of users. Every field is public information."""
 
-    is_amplified: ClassVar[bool] = True
     physical_size: ClassVar[None] = None
     """Batches are as long as they have rows."""
 

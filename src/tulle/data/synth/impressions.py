@@ -1,9 +1,9 @@
-"""Impression and conversion logs for measurement, with known truth.
+"""Impression and conversion logs for measurement, from stated rates.
 
 Users see ads of campaigns on publishers' sites and may click. Each impression causes a
 conversion with a probability that depends on its campaign and is higher after a click, after
 a log-normal delay; users also convert without any ad. What an impression causes after
-the end of the log is not in it, and the truth counts only what is.
+the end of the log is not in it.
 """
 
 import dataclasses
@@ -106,39 +106,6 @@ class ImpressionBlock:
     conversion_id: IntArray
     cause: IntArray
     """The impression that caused each conversion, or -1. Known here only: no log shows it."""
-    cause_campaign: CodeArray
-    """The campaign of that impression, or 0."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CampaignTruth:
-    """Expected numbers over the whole log, one entry for each campaign from 1 on."""
-
-    impressions: FloatArray
-    clicks: FloatArray
-    conversions: FloatArray
-    """Conversions caused by the campaign's impressions that happen within the log."""
-    value: FloatArray
-    """What those are worth together."""
-
-
-def campaign_truth(config: ImpressionConfig) -> CampaignTruth:
-    """What each campaign brings in expectation, from the settings alone."""
-    campaigns = np.arange(1, config.num_campaigns + 1)
-    share = config.campaign_law.prob(campaigns)
-    impressions = config.num_users * config.mean_impressions * share
-    rates = _Rates(config)
-    clicks = impressions * rates.click[campaigns]
-    caused = clicks * rates.after_click[campaigns]
-    caused += (impressions - clicks) * rates.after_view[campaigns]
-    conversions = caused * _share_in_time(config)
-    mean_value = rates.value[advertiser_of(config, campaigns)] * np.exp(0.5 * _VALUE_STDDEV**2)
-    return CampaignTruth(
-        impressions=impressions,
-        clicks=clicks,
-        conversions=conversions,
-        value=conversions * mean_value,
-    )
 
 
 def advertiser_of(config: ImpressionConfig, campaigns: npt.NDArray[np.integer]) -> CodeArray:
@@ -194,16 +161,6 @@ def _varied(prob: float, numbers: IntArray, name: str) -> FloatArray:
     return np.minimum(prob * np.exp(0.4 * normal_deviates(numbers, salt_of(name))), 1.0)
 
 
-def _share_in_time(config: ImpressionConfig) -> float:
-    """Share of the caused conversions that happen before the log ends."""
-    from scipy.special import ndtr
-
-    left = (np.arange(20_000) + 0.5) / 20_000 * config.num_days
-    if config.delay_stddev == 0:
-        return float(np.mean(left >= config.median_delay_days))
-    return float(np.mean(ndtr(np.log(left / config.median_delay_days) / config.delay_stddev)))
-
-
 class _Log:
     def __init__(self, config: ImpressionConfig, seed: int) -> None:
         self._config = config
@@ -236,8 +193,8 @@ class _Log:
         ids = (np.int64(index) << 32) + np.arange(len(time))
         converted = self._conversions(rng, shown_to[caused], time[caused], campaign[caused])
         organic = self._organic(rng, users)
-        user, when, advertiser, by = (
-            np.concatenate(p) for p in zip(converted, organic, strict=True)
+        user, when, advertiser = (
+            np.concatenate(parts) for parts in zip(converted, organic, strict=True)
         )
         cause = np.concatenate([ids[caused], np.full(len(organic[0]), -1)])
         order = np.argsort(when, kind="stable")
@@ -259,7 +216,6 @@ class _Log:
             conversion_value=value[order],
             conversion_id=(np.int64(index) << 32) + np.arange(len(order)),
             cause=cause[order],
-            cause_campaign=by[order],
         )
 
     def _conversions(
@@ -272,7 +228,7 @@ class _Log:
         # A delay beyond the log's end is dropped whatever it is; the cap avoids overflow.
         delays = np.minimum(np.exp(logs), 2.0 * config.num_days) * _DAY
         when = times + delays.astype(np.int64)
-        return users, when, advertiser_of(config, campaigns), campaigns
+        return users, when, advertiser_of(config, campaigns)
 
     def _organic(
         self, rng: np.random.Generator, users: CodeArray
@@ -281,7 +237,7 @@ class _Log:
         who = np.repeat(users, rng.poisson(config.organic_conversions, len(users)))
         when = rng.integers(0, config.num_days * _DAY, len(who))
         advertiser = rng.integers(1, config.num_advertisers + 1, len(who)).astype(np.int32)
-        return who, when, advertiser, np.zeros(len(who), np.int32)
+        return who, when, advertiser
 
 
 def _words(rng: np.random.Generator, size: int) -> npt.NDArray[np.uint32]:

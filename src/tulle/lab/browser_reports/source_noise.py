@@ -63,11 +63,6 @@ class SourceNoise:
         """Probability that a source is noised."""
         return flip_prob(self.spec.num_states, self.epsilon)
 
-    @property
-    def mean_fake_reports(self) -> float:
-        """Fake reports of a source on average, noised or not."""
-        return self.flip_prob * float(self.spec.mean_reports)
-
     @functools.cached_property
     def response(self) -> randomized_response.RandomizedResponseConfig:
         """The same noise on the place of a state, drawn exactly."""
@@ -153,11 +148,6 @@ class SourceKind(enum.Enum):
     def most_bits(self) -> float:
         """Limit of the information gain."""
         return 11.5 if self is SourceKind.NAVIGATION else 6.5
-
-    @property
-    def most_scoped_bits(self) -> float:
-        """Limit of `scopes_gain`, for sources with attribution scopes."""
-        return 11.55 if self is SourceKind.NAVIGATION else 6.5
 
 
 def information_gain(num_states: int, epsilon: float) -> float:

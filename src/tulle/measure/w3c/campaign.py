@@ -220,14 +220,6 @@ class CampaignResult:
         """Root mean square of the relative errors of all buckets of all sites."""
         return root_mean_square(self.relative_errors(tau=tau))
 
-    def noisy_histograms(self, *, rng: NoiseSource) -> IntArray:
-        """What the aggregation service would answer, for each site and bucket.
-
-        Privacy:
-          As `aggregate_reports`; the budgets were those of the simulated browsers.
-        """
-        return release_discrete_laplace(self.raw_reported, self.aggregation.noise, rng=rng)
-
     def to_dict(self, *, tau: float) -> dict[str, Any]:
         """Figures for a table or for JSON. Not protected."""
         counts = self.counts

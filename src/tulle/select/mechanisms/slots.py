@@ -13,7 +13,6 @@ import numpy as np
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import NoiseSource, Words
 from tulle.mechanisms.subset_ranks import count_vectors, unrank_vectors
-from tulle.mechanisms.thresholds import WORD_VALUES
 from tulle.privacy.events import Event, RandomizedResponse
 from tulle.privacy.fields import check_count, check_epsilon
 from tulle.select.auctions import Auctions, BoolArray, FloatArray, IntArray, check_raw_scores
@@ -72,25 +71,6 @@ class SlotMechanism:
     def masses(self, num_finalists: int) -> BoostedMasses:
         """The words behind the probabilities of the sets of so many finalists."""
         return boosted_masses(self.epsilon, self._num_sets(num_finalists), 1)
-
-    def inclusion_probs(self, auctions: Auctions, raw_scores: FloatArray) -> FloatArray:
-        """[candidates], the probability to be shown in some slot; adds up to the ads shown.
-
-        Privacy:
-          Not noised: as sensitive as the scores. Never release it, nor one entry of it.
-        """
-        scores = check_raw_scores(auctions, raw_scores)
-        probs = np.zeros(auctions.num_candidates)
-        for group in finalist_groups(auctions, finalist_sizes(auctions, self.shortlist)):
-            size = group.places.shape[1]
-            masses = self.masses(size)
-            num_with_one = math.comb(size - 1, min(self.num_slots, size) - 1)
-            floor_words = num_with_one * masses.floor_words
-            best_words = floor_words + WORD_VALUES - masses.first_boost
-            best = _best_columns(scores[group.places], min(self.num_slots, size))
-            probs[group.places] = floor_words / WORD_VALUES
-            probs[np.take_along_axis(group.places, best, axis=1)] = best_words / WORD_VALUES
-        return probs
 
     def choose(self, auctions: Auctions, raw_scores: FloatArray, *, rng: NoiseSource) -> IntArray:
         """[auctions, num_slots], places of the shown candidates in server order, then NO_AD.

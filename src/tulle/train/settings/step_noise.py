@@ -265,13 +265,6 @@ class SelectedRows(StepMechanism):
 StepNoise = IndependentNoise | LatticeNoise | BandedNoise | SelectedRows
 """All kinds of noise, as one type for settings files."""
 
-STEP_NOISES: tuple[type[StepNoise], ...] = (
-    IndependentNoise,
-    LatticeNoise,
-    BandedNoise,
-    SelectedRows,
-)
-
 
 def lattice_grid(clip_norm: float, bits: int) -> float:
     """The largest power of two that is not above clip_norm * 2**-bits.

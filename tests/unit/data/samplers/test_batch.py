@@ -16,7 +16,6 @@ from tulle.data.samplers.batch import (
     check_sampling_prob,
     padded_batch,
     sampling_generator,
-    sampling_prob_for,
     unpadded_batch,
 )
 from tulle.errors import ConfigError, RunStateError
@@ -63,17 +62,6 @@ def test_vectors_of_different_length_are_refused() -> None:
 
 
 NOISE = Gaussian(noise_multiplier=1.0)
-
-
-def test_the_chance_for_an_expected_size() -> None:
-    assert sampling_prob_for(16384, 36_000_000) == 16384 / 36_000_000
-    assert sampling_prob_for(0.5, 1) == 0.5
-
-
-@pytest.mark.parametrize("size", [0, -1, 11, math.nan, math.inf])
-def test_an_expected_size_that_no_chance_gives_is_refused(size: float) -> None:
-    with pytest.raises(ConfigError, match="num_rows=10"):
-        sampling_prob_for(size, 10)
 
 
 @pytest.mark.parametrize("prob", [0, -0.1, 1.1, 1e-13, math.nan, math.inf, "half", None, True])

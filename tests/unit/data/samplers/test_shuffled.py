@@ -61,7 +61,6 @@ def epochs_of(noise: Event) -> Event:
 
 def test_the_event_is_one_release_an_epoch_without_amplification() -> None:
     assert SHUFFLED.event(NOISE) == epochs_of(NOISE)
-    assert not SHUFFLED.is_amplified
     composed = Composed((NOISE, Laplace(noise_multiplier=1.0)))
     assert SHUFFLED.event(composed) == epochs_of(composed)
 

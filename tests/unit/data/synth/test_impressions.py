@@ -5,13 +5,14 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from scipy import stats
 
 from tulle.data.formats.public import CONVERSIONS, IMPRESSIONS
+from tulle.data.synth import impressions
 from tulle.data.synth.impressions import (
     ImpressionBlock,
     ImpressionConfig,
     advertiser_of,
-    campaign_truth,
     generate_impression_blocks,
 )
 from tulle.data.synth.writing import write_impression_logs
@@ -24,20 +25,46 @@ def blocks_of(config: ImpressionConfig, seed: int = 2, **more: int) -> list[Impr
     return list(generate_impression_blocks(config, seed=seed, **more))
 
 
-def totals(config: ImpressionConfig, name: str, weights: Callable[..., np.ndarray]) -> np.ndarray:
-    counts = np.zeros(config.num_campaigns + 1)
-    for block in blocks_of(config):
-        counts += np.bincount(
-            getattr(block, name), weights(block), minlength=config.num_campaigns + 1
-        )
+def totals(name: str, weights: Callable[[ImpressionBlock], np.ndarray]) -> np.ndarray:
+    """Sums of weights by campaign: of impressions, or of the conversions that they caused."""
+    counts = np.zeros(CONFIG.num_campaigns + 1)
+    for block in blocks_of(CONFIG):
+        campaigns = block.campaign if name == "campaign" else causing_campaign(block)
+        counts += np.bincount(campaigns, weights(block), minlength=len(counts))
     return counts[1:]
 
 
-def test_the_truth_is_what_the_log_shows_on_average() -> None:
-    truth = campaign_truth(CONFIG)
-    shown = totals(CONFIG, "campaign", lambda block: np.ones(len(block.campaign)))
-    clicks = totals(CONFIG, "campaign", lambda block: block.clicked.astype(float))
-    caused = totals(CONFIG, "cause_campaign", lambda block: np.ones(len(block.cause)))
+def causing_campaign(block: ImpressionBlock) -> np.ndarray:
+    """The campaign of the impression that caused each conversion, or 0."""
+    places = np.maximum(block.cause - block.impression_id[0], 0)
+    return np.where(block.cause >= 0, block.campaign[places], 0)
+
+
+class CampaignTruth:
+    """Expected numbers of each campaign from 1 on, over the whole log, from the rates alone."""
+
+    def __init__(self, config: ImpressionConfig) -> None:
+        campaigns = np.arange(1, config.num_campaigns + 1)
+        rates = impressions._Rates(config)
+        share = config.campaign_law.prob(campaigns)
+        self.impressions = config.num_users * config.mean_impressions * share
+        self.clicks = self.impressions * rates.click[campaigns]
+        after_view = (self.impressions - self.clicks) * rates.after_view[campaigns]
+        caused = self.clicks * rates.after_click[campaigns] + after_view
+        # What happens after the end of the log is not in it.
+        left = (np.arange(20_000) + 0.5) / 20_000 * config.num_days
+        delay = stats.lognorm(config.delay_stddev, scale=config.median_delay_days)
+        self.conversions = caused * np.mean(delay.cdf(left))
+        # Values are log-normal with this median by advertiser and a spread of 0.8.
+        medians = rates.value[advertiser_of(config, campaigns)]
+        self.value = self.conversions * medians * np.exp(0.5 * 0.8**2)
+
+
+def test_the_log_shows_on_average_what_its_rates_say() -> None:
+    truth = CampaignTruth(CONFIG)
+    shown = totals("campaign", lambda block: np.ones(len(block.campaign)))
+    clicks = totals("campaign", lambda block: block.clicked.astype(float))
+    caused = totals("cause", lambda block: np.ones(len(block.cause)))
     # Users' activity varies: their number of impressions has a variance of about 8 + 8² * 3.2.
     widening = 1 + CONFIG.mean_impressions * (np.exp(CONFIG.activity_stddev**2) - 1)
     for found, expected in (
@@ -51,14 +78,14 @@ def test_the_truth_is_what_the_log_shows_on_average() -> None:
 
 
 def test_the_check_of_conversions_can_fail() -> None:
-    caused = totals(CONFIG, "cause_campaign", lambda block: np.ones(len(block.cause)))
-    wrong = campaign_truth(dataclasses.replace(CONFIG, median_delay_days=6.0)).conversions
+    caused = totals("cause", lambda block: np.ones(len(block.cause)))
+    wrong = CampaignTruth(dataclasses.replace(CONFIG, median_delay_days=6.0)).conversions
     assert abs(caused.sum() - wrong.sum()) > 6.5 * wrong.sum() ** 0.5
 
 
 def test_the_value_of_a_campaign_is_as_stated() -> None:
-    truth = campaign_truth(CONFIG)
-    value = totals(CONFIG, "cause_campaign", lambda block: block.conversion_value)
+    truth = CampaignTruth(CONFIG)
+    value = totals("cause", lambda block: block.conversion_value)
     # A log-normal of spread 0.8 has a second moment of 1.9 squared means.
     error = value / truth.conversions**0.5 * 1.9**0.5
     assert np.abs((value - truth.value) / error).max() < 6.5
@@ -70,8 +97,7 @@ def test_causes_come_before_their_conversions_and_belong_to_the_same_user() -> N
         place = block.cause[caused] - block.impression_id[0]
         assert np.all(block.impression_user[place] == block.conversion_user[caused])
         assert np.all(block.impression_time[place] <= block.conversion_time[caused])
-        assert np.all(block.campaign[place] == block.cause_campaign[caused])
-        advertisers = advertiser_of(CONFIG, block.cause_campaign[caused])
+        advertisers = advertiser_of(CONFIG, block.campaign[place])
         assert np.all(advertisers == block.conversion_advertiser[caused])
 
 

@@ -212,17 +212,6 @@ def test_errors_are_bias_and_noise_over_the_truth() -> None:
     assert result.to_dict(tau=1.5)["share_lost_to_budget"] == 0.5
 
 
-def test_noisy_histograms_have_the_stated_errors() -> None:
-    result = one_bucket(epsilon=1.0)
-    rng = SeededNoise(2)
-    draws = np.array([result.noisy_histograms(rng=rng)[0] for _ in range(4000)])
-    squares = np.mean((draws - result.raw_true[0]) ** 2, axis=0)
-    expected = (result.relative_errors(tau=100.0)[0] * 100) ** 2
-    # Seven standard errors of a mean of squares whose kurtosis is below 7.
-    assert np.all(np.abs(squares / expected - 1) < 7 * math.sqrt(6 / 4000))
-    assert not np.all(np.abs(squares / (2 * expected) - 1) < 7 * math.sqrt(6 / 4000))
-
-
 def test_less_epsilon_for_each_conversion_loses_fewer_of_them() -> None:
     assert one_bucket(epsilon=0.5).share_lost_to_budget == 0
     assert one_bucket(epsilon=0.5).noise_stddev > one_bucket(epsilon=1.0).noise_stddev

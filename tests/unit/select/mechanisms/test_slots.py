@@ -17,7 +17,8 @@ from tulle.errors import ConfigError, DataError
 from tulle.mechanisms.entropy import SeededNoise, release_rng
 from tulle.mechanisms.thresholds import WORD_VALUES
 from tulle.privacy.events import RandomizedResponse
-from tulle.select.mechanisms.shortlists import TopCandidates
+from tulle.select.auctions import Auctions
+from tulle.select.mechanisms.shortlists import TopCandidates, finalist_groups, finalist_sizes
 from tulle.select.mechanisms.slots import NO_AD, SlotMechanism
 from unit.select.mechanisms.tiny_auctions import auctions_of, random_auctions
 
@@ -28,6 +29,21 @@ SERVER_ORDER = [3, 1, 2, 0]
 def best_set(scores: tuple[float, ...], num_slots: int) -> frozenset[int]:
     order = sorted(SERVER_ORDER, key=lambda place: -scores[place])
     return frozenset(order[:num_slots])
+
+
+def inclusion_probs(mechanism: SlotMechanism, auctions: Auctions, scores: np.ndarray) -> np.ndarray:
+    """[candidates], the probability to be shown in some slot; adds up to the ads shown."""
+    probs = np.zeros(auctions.num_candidates)
+    for group in finalist_groups(auctions, finalist_sizes(auctions, mechanism.shortlist)):
+        size = group.places.shape[1]
+        num_shown = min(mechanism.num_slots, size)
+        masses = mechanism.masses(size)
+        floor_words = math.comb(size - 1, num_shown - 1) * masses.floor_words
+        best = np.argsort(-scores[group.places], axis=1, kind="stable")[:, :num_shown]
+        probs[group.places] = floor_words / WORD_VALUES
+        best_words = floor_words + WORD_VALUES - masses.first_boost
+        probs[np.take_along_axis(group.places, best, axis=1)] = best_words / WORD_VALUES
+    return probs
 
 
 @pytest.mark.parametrize("num_slots", [1, 2, 3])
@@ -46,7 +62,7 @@ def test_every_set_has_its_exact_chance_for_all_private_orders(num_slots: int) -
             is_truth = frozenset(shown) == truth
             words = masses.boosted_words[0] if is_truth else masses.floor_words
             assert chance == Fraction(words, WORD_VALUES)
-        inclusion = mechanism.inclusion_probs(auctions, np.array(scores))
+        inclusion = inclusion_probs(mechanism, auctions, np.array(scores))
         for place in range(4):
             exact = sum(chance for shown, chance in law.items() if place in shown)
             assert inclusion[place] == pytest.approx(float(exact), abs=1e-15)
@@ -59,7 +75,7 @@ def test_shortlists_and_ragged_auctions_show_finalists_alone() -> None:
     auctions = random_auctions(sizes, seed=2)
     scores = np.random.default_rng(3).random(sum(sizes))
     shown = mechanism.choose(auctions, scores, rng=SeededNoise(4))
-    inclusion = mechanism.inclusion_probs(auctions, scores)
+    inclusion = inclusion_probs(mechanism, auctions, scores)
     server = auctions.server_scores
     for auction, row in enumerate(shown.tolist()):
         places = range(auctions.offsets[auction], auctions.offsets[auction + 1])
@@ -128,7 +144,7 @@ def test_one_draw_for_all_slots_beats_one_draw_for_each(epsilon: float) -> None:
     scores = np.random.default_rng(1).random((num_devices, size))
     auctions = random_auctions([size] * num_devices, seed=1)
     mechanism = SlotMechanism(epsilon=epsilon, num_slots=num_slots)
-    together = mechanism.inclusion_probs(auctions, scores.ravel()) @ scores.ravel()
+    together = inclusion_probs(mechanism, auctions, scores.ravel()) @ scores.ravel()
     one_by_one = sum(
         expected_of_sequence(tuple(row), num_slots, epsilon / num_slots) for row in scores.tolist()
     )
@@ -168,5 +184,3 @@ def test_a_hard_exclusion_is_refused_with_the_reason() -> None:
     scores = np.array([0.0, -math.inf, 0.0, 0.0])
     with pytest.raises(DataError, match="hard private exclusion"):
         mechanism.choose(auctions_of(SERVER), scores, rng=release_rng())
-    with pytest.raises(DataError, match="hard private exclusion"):
-        mechanism.inclusion_probs(auctions_of(SERVER), scores)

@@ -17,7 +17,6 @@ from tulle.train.methods.train_plan import TrainPlan
 from tulle.train.settings.band_matrix import BandMatrix
 from tulle.train.settings.phases import PrivatePhase
 from tulle.train.settings.step_noise import (
-    STEP_NOISES,
     BandedNoise,
     IndependentNoise,
     LatticeNoise,
@@ -88,7 +87,7 @@ SAID: dict[type[StepNoise], dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("kind", STEP_NOISES)
+@pytest.mark.parametrize("kind", StepNoise.__args__)
 def test_a_plan_says_which_noise_it_has(kind: type[StepNoise]) -> None:
     settings = dict(plan_with(kind()).privacy.settings)
     for name, value in SAID[kind].items():

@@ -21,7 +21,6 @@ from tulle.train.methods.train_plan import TrainPlan
 from tulle.train.run_context import NoiseMemory, NoisePlacement, Progress, RunOptions
 from tulle.train.settings.optimizers import SGD, Optimizer
 from tulle.train.settings.step_noise import (
-    STEP_NOISES,
     BandedNoise,
     IndependentNoise,
     LatticeNoise,
@@ -52,7 +51,7 @@ NOISES: list[StepNoise] = [
 
 
 def test_all_noises_are_here() -> None:
-    assert {type(noise) for noise in NOISES} == set(STEP_NOISES)
+    assert {type(noise) for noise in NOISES} == set(StepNoise.__args__)
 
 
 @functools.cache

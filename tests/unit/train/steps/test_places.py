@@ -23,7 +23,6 @@ from tulle.train.models.trained_towers import build_model
 from tulle.train.run_context import NoisePlacement, Products, RunOptions
 from tulle.train.settings.optimizers import SGD, Adam
 from tulle.train.settings.step_noise import (
-    STEP_NOISES,
     BandedNoise,
     IndependentNoise,
     LatticeNoise,
@@ -287,7 +286,7 @@ WHAT_AND_WHERE: dict[type[StepNoise], dict[SGD | Adam, tuple[type, type | None]]
 
 
 def test_every_noise_is_listed() -> None:
-    assert WHAT_AND_WHERE.keys() == set(STEP_NOISES)
+    assert WHAT_AND_WHERE.keys() == set(StepNoise.__args__)
 
 
 def settings_with(kind: type[StepNoise]) -> StepSettings:
@@ -295,7 +294,7 @@ def settings_with(kind: type[StepNoise]) -> StepSettings:
 
 
 @pytest.mark.parametrize("optimizer", [SGD_WAY, ADAM_WAY], ids=lambda way: way.kind)
-@pytest.mark.parametrize("kind", STEP_NOISES, ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("kind", StepNoise.__args__, ids=lambda kind: kind.kind)
 def test_each_noise_has_its_step_in_each_place(
     kind: type[StepNoise], optimizer: SGD | Adam
 ) -> None:
@@ -320,7 +319,7 @@ def test_each_noise_has_its_step_in_each_place(
 
 
 @pytest.mark.parametrize("optimizer", [SGD_WAY, ADAM_WAY], ids=lambda way: way.kind)
-@pytest.mark.parametrize("kind", STEP_NOISES, ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("kind", StepNoise.__args__, ids=lambda kind: kind.kind)
 def test_lazy_noise_is_refused_in_every_place_where_it_is_not_exact(
     kind: type[StepNoise], optimizer: SGD | Adam
 ) -> None:

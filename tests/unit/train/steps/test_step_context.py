@@ -107,7 +107,7 @@ def test_a_block_that_ended_is_behind_and_one_that_did_not_is_skipped(folder: Ru
     assert journal.resume_point(BLOCKS, 4).next_step == 4
     journal.begin(second)
     point = FolderJournal(folder).resume_point(BLOCKS, 4)
-    assert (point.next_step, point.lost_steps) == (8, 4)
+    assert (point.next_step, point.checkpoint_step) == (8, 4)
 
 
 def test_a_whole_block_without_its_end_is_ended_on_resume(folder: RunFolder) -> None:
