@@ -106,11 +106,9 @@ AREAS = {
         sources=(
             "select/mechanisms/floors.py",
             "select/mechanisms/shortlists.py",
-            "lab/markets/floor_fill.py",
         ),
         tests=(
             "unit/select/mechanisms",
-            "unit/lab/markets/test_floor_fill.py",
             "unit/select/test_decision_accounting.py",
             "unit/select/planner",
         ),

@@ -17,10 +17,8 @@ from statistical.randomizer_checks import (
     assert_rejects,
 )
 from statistical.selection_checks import all_scores, as_channel, exact_laws, same_auctions
-from tulle.lab.markets.floor_fill import FloorVectorMechanism
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.mechanisms.thresholds import WORD_VALUES
-from tulle.select.auctions import Auctions
 from tulle.select.mechanisms.floors import FloorMechanism
 from tulle.select.mechanisms.shortlists import Cutoff, TopCandidates
 from tulle.select.mechanisms.slots import SlotMechanism
@@ -38,10 +36,6 @@ RESPONSE = FloorMechanism(epsilon=EPSILON)
 SLOTS = SlotMechanism(epsilon=EPSILON, num_slots=2)
 
 
-def floors_by_rank(auctions: Auctions) -> np.ndarray:
-    return np.tile([0.1, 0.25, 0.15, 0.1], len(auctions))
-
-
 MEMBERS: list[Any] = [
     RESPONSE,
     FloorMechanism(epsilon=EPSILON, num_boosted=2),
@@ -49,7 +43,6 @@ MEMBERS: list[Any] = [
     FloorMechanism(epsilon=EPSILON, shortlist=TopCandidates(num_finalists=3)),
     FloorMechanism(epsilon=EPSILON, shortlist=Cutoff(gamma=0.5)),
     FloorMechanism(epsilon=EPSILON, shortlist=TopCandidates(num_finalists=3), num_boosted=2),
-    FloorVectorMechanism(epsilon=EPSILON, floor_probs=floors_by_rank, floors_name="by rank"),
 ]
 each_member = pytest.mark.parametrize("mechanism", MEMBERS, ids=lambda m: m.name)
 
