@@ -9,6 +9,7 @@ import argparse
 import dataclasses
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -36,10 +37,10 @@ from tulle.lab.markets.plots import (
     grid_chart,
     lift_charts,
     pricing_chart,
-    score_charts,
 )
 from tulle.lab.markets.synthetic_market import DISPLAY, REFERENCE_MARKETS, SyntheticMarket
 from tulle.report.html.chart_svg import write_charts
+from tulle.report.html.charts import Axis, Chart, Curve, CurveChart
 from tulle.select.billing.prices import PricingRule
 from tulle.select.planner.click_prior import LogitNormalPrior
 
@@ -155,6 +156,39 @@ def write_plots(
     }
     for name, charts in plots.items():
         write_charts(folder / f"selection-{name}.svg", charts)
+
+
+def score_charts(rows: Sequence[ScoreRow]) -> list[Chart]:
+    """Expected scores over epsilon without public hints, one chart for each law and size.
+
+    Ranges are one standard deviation over the drawn sets of scores, to each side.
+    """
+    charts: list[Chart] = []
+    for law, size in dict.fromkeys((row.law, row.num_candidates) for row in rows):
+        own = [row for row in rows if (row.law, row.num_candidates) == (law, size)]
+        curves = []
+        for label in dict.fromkeys(row.mechanism for row in own):
+            found = [row for row in own if row.mechanism == label]
+            curves.append(
+                Curve(
+                    label=label,
+                    xs=tuple(row.epsilon for row in found),
+                    ys=tuple(row.mean_score for row in found),
+                    ranges=tuple(
+                        (row.mean_score - row.score_stddev, row.mean_score + row.score_stddev)
+                        for row in found
+                    ),
+                )
+            )
+        charts.append(
+            CurveChart(
+                name=f"{law}, {size} candidates",
+                x_axis=Axis(name="epsilon"),
+                y_axis=Axis(name="expected score"),
+                curves=tuple(curves),
+            )
+        )
+    return charts
 
 
 def captured_rows(markets: list[MarketExperiments]) -> list[dict[str, object]]:

@@ -242,15 +242,6 @@ def best_inner_share_for_size(epsilon: float) -> float:
     return odds / (1 + odds)
 
 
-def continuous_variance(epsilon: float, sensitivity: float) -> float:
-    """Variance of the best staircase noise on real numbers, to compare with."""
-    share, b, left = best_inner_share(epsilon), math.exp(-epsilon), -math.expm1(-epsilon)
-    sums = (b / left, b**2 / left**2, b**2 * (1 + b) / left**3)
-    # The integral of x^2 over the level that starts at m + share, for m >= 0.
-    outer = sums[2] + (2 * share + 1) * sums[1] + (share**2 + share + 1 / 3) * sums[0]
-    return sensitivity**2 * (share**3 / 3 + outer) / (share + sums[0])
-
-
 def _range_sum(bound: int, power: int) -> int:
     """The sum of i^power over 0 <= i < bound, for power 1 or 2."""
     half = bound * (bound - 1) // 2

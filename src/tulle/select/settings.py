@@ -172,18 +172,8 @@ def settings_text(config: SelectionConfig) -> str:
     return toml_text(plain_data(file))
 
 
-def read_mechanism(table: object) -> DecidingMechanism:
-    """Reads the mechanism that the table describes, strictly.
-
-    Raises:
-      ConfigError: A setting is unknown, missing or wrong, or the mechanism is not private.
-    """
-    _refuse_greedy(table)
-    return _mechanism(settings_from(MechanismTable, table, what="[mechanism]"))
-
-
 def mechanism_table(mechanism: DecidingMechanism) -> dict[str, Any]:
-    """Returns the table that `read_mechanism` makes this mechanism of.
+    """Returns the table of a settings file that has this mechanism.
 
     Raises:
       ConfigError: The mechanism is one for comparisons alone.

@@ -1,12 +1,18 @@
 import math
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from tulle.errors import ConfigError, DataError
+from tulle.mechanisms.entropy import SeededNoise
+from tulle.mechanisms.gaussian import GaussianConfig, release_gaussian, release_one_gaussian
+from tulle.mechanisms.laplace import LaplaceConfig, release_laplace, release_one_laplace
 from tulle.mechanisms.lattice import Lattice, check_contribution, fit_lattice
+from tulle.privacy import events
 
 values = st.floats(min_value=-1e6, max_value=1e6)
 multipliers = st.floats(min_value=1e-2, max_value=1e4)
@@ -103,3 +109,80 @@ def test_bounds_that_bound_nothing_are_refused() -> None:
     for num_values in (0, 1.5):
         with pytest.raises(ConfigError, match="max_values_per_unit="):
             check_contribution(1.0, num_values)  # type: ignore[arg-type]
+
+
+LAWS: list[tuple[Any, ...]] = [
+    (LaplaceConfig, release_laplace, release_one_laplace, events.Laplace, stats.laplace),
+    (GaussianConfig, release_gaussian, release_one_gaussian, events.Gaussian, stats.norm),
+]
+each_law = pytest.mark.parametrize(
+    ("config_of", "release", "release_one", "event_of", "law"), LAWS, ids=["laplace", "gaussian"]
+)
+
+
+@pytest.mark.parametrize(("config_of", "release"), [law[:2] for law in LAWS])
+@settings(max_examples=30)
+@given(first=values, second=values, noise_multiplier=st.floats(min_value=0.01, max_value=100))
+def test_neighbours_are_released_on_one_grid(
+    config_of: Any, release: Any, first: float, second: float, noise_multiplier: float
+) -> None:
+    config = config_of(noise_multiplier=noise_multiplier, max_contribution=3.0)
+    width = config.fitted.lattice.width
+    for raw_value in (first, second):
+        noisy = release(np.full(50, raw_value), config, rng=SeededNoise(1))
+        np.testing.assert_array_equal(np.fmod(noisy, width), 0)
+
+
+@each_law
+def test_a_released_value_knows_its_noise_interval_and_cost(
+    config_of: Any, release: Any, release_one: Any, event_of: Any, law: Any
+) -> None:
+    config = config_of(noise_multiplier=3.0)
+    # Far beyond the grid's width, the half width is that of the law alone.
+    of_noise = law(scale=config.fitted.noise)
+    assert 2 * of_noise.sf(config.half_width(0.9)) == pytest.approx(0.1, rel=1e-5)
+    assert config.noise_stddev == pytest.approx(of_noise.std(), rel=1e-12)
+    one = release_one(0.3, config, rng=SeededNoise(0), confidence=0.8)
+    assert one.value == release(0.3, config, rng=SeededNoise(0))
+    assert one.event == config.event() == event_of(noise_multiplier=3.0)
+    assert one.interval.confidence == 0.8
+    assert one.interval.low < one.value < one.interval.high
+    relative = config_of(noise_multiplier=3.0, max_contribution=50.0, replace_factor=1.0)
+    assert relative.event() == event_of(noise_multiplier=3.0, replace_factor=1.0)
+
+
+@pytest.mark.parametrize(("config_of", "release"), [law[:2] for law in LAWS])
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0), (3, 3, 5)])
+def test_values_keep_their_shape(config_of: Any, release: Any, shape: tuple[int, ...]) -> None:
+    noisy = release(np.zeros(shape), config_of(noise_multiplier=1.0), rng=SeededNoise(0))
+    assert np.shape(noisy) == shape
+    assert noisy.dtype == np.float64
+
+
+@each_law
+@pytest.mark.parametrize("contribution", [1e-200, 1e-3, 1e9, 1e200])
+def test_contributions_of_any_size_get_their_noise(
+    config_of: Any, release: Any, release_one: Any, event_of: Any, law: Any, contribution: float
+) -> None:
+    del release_one, event_of
+    config = config_of(noise_multiplier=2.0, max_contribution=contribution)
+    noisy = release(np.zeros(2000), config, rng=SeededNoise(0))
+    assert np.abs(noisy / contribution).mean() == pytest.approx(
+        2 * law.expect(abs, lb=-60, ub=60), rel=0.2
+    )
+
+
+@pytest.mark.parametrize(("config_of", "release"), [law[:2] for law in LAWS])
+def test_values_and_settings_that_bound_nothing_are_refused(config_of: Any, release: Any) -> None:
+    for value, name in ((math.nan, "NaN"), (math.inf, "infinity")):
+        with pytest.raises(DataError, match=name):
+            release([value], config_of(noise_multiplier=1.0), rng=SeededNoise(0))
+    for options in (
+        {"noise_multiplier": 0.0},
+        {"noise_multiplier": 1.0, "max_contribution": 0.0},
+        {"noise_multiplier": 1.0, "max_contribution": math.inf},
+        {"noise_multiplier": 1.0, "max_values_per_unit": 0},
+        {"noise_multiplier": 1.0, "replace_factor": 0.5},
+    ):
+        with pytest.raises(ConfigError):
+            config_of(**options)

@@ -15,11 +15,11 @@ from tulle.mechanisms.staircase_noise import (
     StaircaseConfig,
     best_inner_share,
     best_inner_share_for_size,
-    continuous_variance,
     release_staircase,
     sample_staircase,
     staircase_level_law,
 )
+from unit.mechanisms.continuous_staircase import continuous_variance
 
 CASES = [
     StaircaseConfig(epsilon=epsilon, sensitivity=sensitivity, aim=aim)

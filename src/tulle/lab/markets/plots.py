@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from tulle.lab.markets.claims import RULE_NAMES
 from tulle.lab.markets.experiments import MarketExperiments
-from tulle.lab.markets.overtaking import GridRow, ScoreRow
+from tulle.lab.markets.overtaking import GridRow
 from tulle.lab.markets.sweeps import CLIPPED, SweepRow
 from tulle.report.html.charts import Axis, Bar, BarChart, Chart, Curve, CurveChart
 
@@ -95,39 +95,6 @@ def pricing_chart(market: MarketExperiments) -> Chart:
         ),
         is_percent=True,
     )
-
-
-def score_charts(rows: Sequence[ScoreRow]) -> list[Chart]:
-    """Expected scores over epsilon without public hints, one chart for each law and size.
-
-    Ranges are one standard deviation over the drawn sets of scores, to each side.
-    """
-    charts: list[Chart] = []
-    for law, size in dict.fromkeys((row.law, row.num_candidates) for row in rows):
-        own = [row for row in rows if (row.law, row.num_candidates) == (law, size)]
-        curves = []
-        for label in dict.fromkeys(row.mechanism for row in own):
-            found = [row for row in own if row.mechanism == label]
-            curves.append(
-                Curve(
-                    label=label,
-                    xs=tuple(row.epsilon for row in found),
-                    ys=tuple(row.mean_score for row in found),
-                    ranges=tuple(
-                        (row.mean_score - row.score_stddev, row.mean_score + row.score_stddev)
-                        for row in found
-                    ),
-                )
-            )
-        charts.append(
-            CurveChart(
-                name=f"{law}, {size} candidates",
-                x_axis=_EPSILON,
-                y_axis=Axis(name="expected score"),
-                curves=tuple(curves),
-            )
-        )
-    return charts
 
 
 def grid_chart(rows: Sequence[GridRow]) -> Chart:

@@ -6,7 +6,7 @@ import pytest
 
 from tulle.lab.markets.experiments import ExperimentSettings, MarketExperiments, run_experiments
 from tulle.lab.markets.market_sample import MarketSample
-from tulle.lab.markets.overtaking import GridSettings, ScoreLaw, compare_on_scores, mixing_grid
+from tulle.lab.markets.overtaking import GridSettings, mixing_grid
 from tulle.lab.markets.plots import (
     captured_charts,
     finalist_charts,
@@ -15,7 +15,6 @@ from tulle.lab.markets.plots import (
     lift_charts,
     market_charts,
     pricing_chart,
-    score_charts,
 )
 from tulle.lab.markets.sweeps import CLIPPED, TUNED_CUTOFF, SweepSettings
 from tulle.lab.markets.synthetic_market import SMALL_DISPLAY
@@ -94,21 +93,6 @@ def test_a_metric_without_a_baseline_has_no_point(market: MarketExperiments) -> 
     shown = {chart.name: curves_of(chart)[TUNED_CUTOFF].xs for chart in charts}
     assert shown["revenue, next score below, a click"] == (4.0,)
     assert shown["surplus, next score below, a click"] == (1.0, 4.0)
-
-
-def test_scores_have_a_chart_for_each_law_and_size() -> None:
-    rows = [
-        row
-        for law in ScoreLaw
-        for row in compare_on_scores(law, num_candidates=5, epsilons=[1.0, 2.0], num_sets=5, seed=1)
-    ]
-    charts = score_charts(rows)
-    assert [chart.name for chart in charts] == [
-        "uniform, 5 candidates",
-        "Bernoulli 0.9, 5 candidates",
-    ]
-    for curve in curves_of(charts[0]).values():
-        assert all(low <= y <= high for y, (low, high) in zip(curve.ys, curve.ranges, strict=True))
 
 
 def test_the_grid_shows_groups_and_alphas_where_one_is_ahead(sample: MarketSample) -> None:

@@ -14,9 +14,10 @@ from tulle.labels.label_grid import LabelGrid
 from tulle.labels.mechanisms.added_noise import LaplaceLabels
 from tulle.labels.mechanisms.stepped_noise import DiscreteLaplaceLabels, StaircaseLabels
 from tulle.mechanisms.entropy import SeededNoise
-from tulle.mechanisms.staircase_noise import StaircaseAim, continuous_variance
+from tulle.mechanisms.staircase_noise import StaircaseAim
 from tulle.privacy.events import EpsilonDelta
 from tulle.privacy.units import Adjacency
+from unit.mechanisms.continuous_staircase import continuous_variance
 
 CLASSES: list[Any] = [LaplaceLabels, DiscreteLaplaceLabels, StaircaseLabels]
 ON_STEPS: list[Any] = [DiscreteLaplaceLabels, StaircaseLabels]
