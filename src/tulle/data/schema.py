@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tulle.atomic_files import stage_text, sync_folder
+from tulle.data.known_values import KnownValues, known_values_of
 from tulle.errors import ConfigError, DataError
 from tulle.privacy.codec import settings_from
 from tulle.privacy.fields import check_choice, check_finite, did_you_mean, parse_json, parse_toml
@@ -59,6 +60,10 @@ class Schema:
     bounds: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     """Least and largest value to expect in a column of numbers, e.g. {"age": (18, 99)}. They are
     public and must be known without a look at the data; values beyond them count as the end."""
+    known_values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Public table of all values of a sensitive column, by column: a path, a table or a list, e.g.
+    {"audience": "audiences.csv"}. Its other columns are public facts about the values. It must not
+    be made from the log; a value that it lacks counts as other."""
 
     def __post_init__(self) -> None:
         # Two roles for one column and other mistakes are found by ColumnRoles.
@@ -78,6 +83,8 @@ class Schema:
         object.__setattr__(self, "kinds", MappingProxyType(kinds))
         bounds = {name: self._ends(name) for name in sorted(self.bounds)}
         object.__setattr__(self, "bounds", MappingProxyType(bounds))
+        known = {name: self._known(name) for name in sorted(self.known_values)}
+        object.__setattr__(self, "known_values", MappingProxyType(known))
 
     def _ends(self, column: str) -> tuple[float, float]:
         """The bounds of a column, which must be a public or sensitive one of numbers."""
@@ -101,6 +108,23 @@ class Schema:
                 "lower one."
             )
         return low, high
+
+    def _known(self, column: str) -> KnownValues:
+        """The known values of a column, which must be a sensitive one of categories."""
+        if column not in self.sensitive:
+            raise ConfigError(
+                f"known_values names column {column!r}, which is no sensitive one"
+                f"{did_you_mean(column, self.sensitive)}; facts about public values can be public "
+                "columns of the rows themselves."
+            )
+        if self.kind(column) is not Kind.CATEGORICAL:
+            raise ConfigError(
+                f"known_values are given for column {column!r}, which is "
+                f"{self.kind(column).value}; only categories have a set of values. Leave its kind "
+                "out, or its known_values."
+            )
+        refused = [name for name in (self.label, self.unit) if name is not None]
+        return known_values_of(self.known_values[column], column, refused)
 
     @property
     def roles(self) -> ColumnRoles:
@@ -166,7 +190,13 @@ class Schema:
         kinds = {name: Kind(kind).value for name, kind in self.kinds.items()}
         # Left out where there are none, so that a schema is written as it was before it had them.
         bounds = {name: list(ends) for name, ends in self.bounds.items()}
-        return self.roles.to_dict() | {"kinds": kinds} | ({"bounds": bounds} if bounds else {})
+        known = {name: values.to_dict() for name, values in self.known_values.items()}
+        return (
+            self.roles.to_dict()
+            | {"kinds": kinds}
+            | ({"bounds": bounds} if bounds else {})
+            | ({"known_values": known} if known else {})
+        )
 
     @classmethod
     def from_dict(cls, data: object) -> "Schema":
@@ -190,11 +220,19 @@ def read_schema(path: Path) -> Schema:
         raise ConfigError(f"schema file {path.name} must end in {' or '.join(_SUFFIXES)}; rename.")
     text = _read_text(path)
     try:
-        return Schema.from_dict(
-            _parse_toml(text) if suffix == ".toml" else parse_json("schema", text)
-        )
+        data = _parse_toml(text) if suffix == ".toml" else parse_json("schema", text)
+        return Schema.from_dict(_with_paths_from(path.parent, data))
     except ConfigError as error:
         raise ConfigError(f"{path.name}: {error}") from error
+
+
+def _with_paths_from(folder: Path, data: object) -> object:
+    """The same data with names of files of known values taken from the folder of the schema."""
+    known = data.get("known_values") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(known, dict):
+        return data
+    found = {name: folder / one if isinstance(one, str) else one for name, one in known.items()}
+    return {**data, "known_values": found}
 
 
 def write_schema(path: Path, schema: Schema) -> None:

@@ -287,6 +287,8 @@ class _FeatureOptions:
             elif column in self.private_quantiles:
                 low, high = schema.bounds.get(column, (None, None))
                 made.append(PrivateQuantileFeature(column=column, low=low, high=high))
+            elif column in schema.known_values:
+                made += features_of_kind(schema, column, {role: bins})
             elif min_count is not None and schema.kind(column) is Kind.CATEGORICAL:
                 made.append(VocabularyFeature(column=column, min_count=min_count))
             else:

@@ -1,8 +1,9 @@
 """Features of one column: how its values become ids. Public settings, fixed before data are read.
 
-Categories are hashed or have a vocabulary. Numbers become bins that lie in order: quantiles of a
-public column, quantiles that are released with noise, declared bounds, or powers of two. Times have
-hours and days of the week, which go round. A missing value always has an id of its own.
+Categories are hashed, have a vocabulary, or are known to everybody. Numbers become bins that lie in
+order: quantiles of a public column, quantiles that are released with noise, declared bounds, or
+powers of two. Times have hours and days of the week, which go round. A missing value always has an
+id of its own.
 """
 
 import dataclasses
@@ -80,6 +81,16 @@ class VocabularyFeature(ColumnFeature):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_whole("min_count", self.min_count, 1, 2**62)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KnownValuesFeature(ColumnFeature):
+    """Each value that the schema declares as known has an id; so have missing and all others.
+
+    It costs nothing: which values there are is public.
+    """
+
+    kind: ClassVar[str] = "known values"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -231,6 +242,7 @@ class DayOfWeekFeature(ColumnFeature):
 FeatureSettings = (
     HashedFeature
     | VocabularyFeature
+    | KnownValuesFeature
     | LogFeature
     | QuantileFeature
     | PrivateQuantileFeature

@@ -2,7 +2,7 @@
 
 | kind | public column | sensitive column |
 |---|---|---|
-| categorical | hashed | hashed |
+| categorical | hashed | hashed; an id for each value if the schema knows them |
 | integer, real | bins by exact quantiles | bins between declared bounds, else by powers |
 | boolean | false, true | false, true |
 | timestamp | hour and day of the week | hour and day of the week |
@@ -21,6 +21,7 @@ from tulle.data.features.column_features import (
     FeatureSettings,
     HashedFeature,
     HourFeature,
+    KnownValuesFeature,
     LogFeature,
     QuantileFeature,
 )
@@ -78,6 +79,8 @@ def features_of_kind(
         return (BooleanFeature(column=column),)
     if kind is Kind.TIMESTAMP:
         return HourFeature(column=column), DayOfWeekFeature(column=column)
+    if column in schema.known_values:
+        return (KnownValuesFeature(column=column),)
     return (HashedFeature(column=column, num_bins=hash_bins[role]),)
 
 

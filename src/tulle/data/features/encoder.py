@@ -3,13 +3,13 @@
 An encoder holds public settings and released vocabularies only. The same row
 gets the same ids from every file, machine and version. Values of a vocabulary
 are found by their hashes (`ValueLookup`), and features that share a table get
-ranges of its ids that do not overlap (`place_features`).
+ranges of its ids that do not overlap (`id_places`).
 """
 
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +21,9 @@ from tulle.data.features.column_features import (
     BooleanFeature,
     BoundedFeature,
     DayOfWeekFeature,
-    FeatureSettings,
     HashedFeature,
     HourFeature,
+    KnownValuesFeature,
     LogFeature,
     PrivateQuantileFeature,
     QuantileFeature,
@@ -32,6 +32,7 @@ from tulle.data.features.column_features import (
 )
 from tulle.data.features.feature_plan import FeaturePlan
 from tulle.data.features.hashing import Hashes, ValueHasher, bins_of
+from tulle.data.features.id_places import PlacedFeature, place_features
 from tulle.data.features.transforms import (
     Ids,
     bins_between,
@@ -46,7 +47,7 @@ from tulle.data.features.vocabulary import Vocabularies
 from tulle.data.prepared.feature import PreparedFeature
 from tulle.data.schema import Kind
 from tulle.data.tables.kinds import as_numbers, as_text
-from tulle.errors import ConfigError, DataError
+from tulle.errors import DataError
 from tulle.privacy.events import Event, event_to_json
 from tulle.privacy.fields import did_you_mean
 
@@ -79,99 +80,6 @@ class ValueLookup:
             left = left[found[left] < hashes[left]]
         is_entry = (found == hashes) & (places < self.num_entries)
         return np.where(is_entry, places + np.int32(1), np.int32(0))
-
-
-_MOST_IDS = 2**31 - 1
-"""Ids are stored as 32-bit integers; a larger one would wrap around into another value's row."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PlacedFeature:
-    """A feature and where its ids are."""
-
-    settings: FeatureSettings
-    feature: PreparedFeature
-    first_id: int
-    """First id of the feature's bins, kept values or buckets."""
-    unknown_id: int = 0
-    """Id of all values of a vocabulary column that were not kept."""
-
-
-def place_features(plan: FeaturePlan, num_kept: Mapping[str, int]) -> tuple[PlacedFeature, ...]:
-    """All features of a plan, public ones first.
-
-    Args:
-      plan: The features.
-      num_kept: Size of each vocabulary, and number of bins between learnt edges, by column.
-    """
-    placed: list[PlacedFeature] = []
-    roles: tuple[Role, ...] = ("public", "sensitive")
-    for role in roles:
-        features = plan.of_role(role)
-        if plan.shared_tables:
-            placed.extend(_place_in_table(role, role, features, num_kept))
-            continue
-        for feature in features:
-            placed.extend(_place_in_table(feature.name, role, [feature], num_kept))
-    return tuple(placed)
-
-
-def _place_in_table(
-    table: str, role: Role, features: Sequence[FeatureSettings], num_kept: Mapping[str, int]
-) -> list[PlacedFeature]:
-    hashed = [f for f in features if isinstance(f, HashedFeature)]
-    unknown_id = hashed[0].num_bins if hashed else 0
-    next_id = unknown_id + any(isinstance(f, VocabularyFeature) for f in features)
-    first_ids: dict[str, int] = {}
-    for feature in sorted(features, key=lambda f: not isinstance(f, VocabularyFeature)):
-        if isinstance(feature, HashedFeature):
-            first_ids[feature.name] = 0
-            continue
-        first_ids[feature.name] = next_id
-        next_id += _num_own_ids(feature, num_kept)
-    if next_id > _MOST_IDS:
-        raise ConfigError(
-            f"table {table!r} needs {next_id} ids and can have {_MOST_IDS}; lower num_bins or "
-            "raise min_count, or set shared_tables=False."
-        )
-    return [
-        PlacedFeature(
-            settings=feature,
-            feature=_prepared(feature, role, table, next_id, first_ids[feature.name], num_kept),
-            first_id=first_ids[feature.name],
-            unknown_id=unknown_id,
-        )
-        for feature in features
-    ]
-
-
-def _prepared(
-    feature: FeatureSettings,
-    role: Role,
-    table: str,
-    num_ids: int,
-    first_id: int,
-    num_kept: Mapping[str, int],
-) -> PreparedFeature:
-    """A feature as datasets know it, with the place of its bins if they lie in order."""
-    plain = PreparedFeature(name=feature.name, role=role, num_ids=num_ids, table=table)
-    if not feature.order:
-        return plain
-    return dataclasses.replace(
-        plain,
-        order=feature.order,
-        first_bin=first_id,
-        num_bins=_num_own_ids(feature, num_kept) - feature.num_apart,
-        num_apart=feature.num_apart,
-    )
-
-
-def _num_own_ids(feature: FeatureSettings, num_kept: Mapping[str, int]) -> int:
-    if isinstance(feature, HashedFeature):
-        return feature.num_bins
-    if isinstance(feature, VocabularyFeature | QuantileFeature | PrivateQuantileFeature):
-        return num_kept[feature.column] + 1
-    return feature.num_ids
 
 
 _ROWS_AT_A_TIME = 2**17
@@ -296,8 +204,16 @@ def _column_encoder(place: PlacedFeature, encoder: Encoder) -> _EncodeColumn:
     if isinstance(settings, HashedFeature):
         return functools.partial(_hashed_ids, kind, hasher, settings.num_bins)
     if isinstance(settings, VocabularyFeature):
-        lookup = ValueLookup(encoder.vocabularies.hashes[settings.column])
-        return functools.partial(_vocabulary_ids, kind, hasher, lookup, place)
+        hashes = encoder.vocabularies.hashes[settings.column]
+        ids = place.first_id + np.arange(len(hashes), dtype=np.int32)
+        return functools.partial(_vocabulary_ids, kind, hasher, ValueLookup(hashes), ids, place)
+    if isinstance(settings, KnownValuesFeature):
+        known = encoder.plan.schema.known_values[settings.column].values
+        hashes = hasher.hashes(pl.Series(known, dtype=pl.String))
+        # The lookup is by hash; ids are in the order of the values themselves.
+        order = np.argsort(hashes)
+        lookup, ids = ValueLookup(hashes[order]), (place.first_id + order).astype(np.int32)
+        return functools.partial(_vocabulary_ids, kind, hasher, lookup, ids, place)
     if isinstance(settings, QuantileFeature | PrivateQuantileFeature):
         edges = encoder.vocabularies.edges[settings.column]
         transform: _EncodeColumn = functools.partial(bins_between, edges=edges)
@@ -330,11 +246,16 @@ def _hashed_ids(kind: Kind, hasher: ValueHasher, num_bins: int, values: pl.Serie
 
 
 def _vocabulary_ids(
-    kind: Kind, hasher: ValueHasher, lookup: ValueLookup, place: PlacedFeature, values: pl.Series
+    kind: Kind,
+    hasher: ValueHasher,
+    lookup: ValueLookup,
+    ids_of_entries: Ids,
+    place: PlacedFeature,
+    values: pl.Series,
 ) -> Ids:
     texts = as_text(values, kind)
-    ranks = lookup.ranks(hasher.hashes(texts))
-    ids = np.where(ranks > 0, ranks + np.int32(place.first_id - 1), np.int32(place.unknown_id))
+    every = np.append(np.int32(place.unknown_id), ids_of_entries)
+    ids: Ids = every[lookup.ranks(hasher.hashes(texts))]
     if texts.null_count():
         ids[texts.is_null().to_numpy()] = place.first_id + lookup.num_entries
     return ids

@@ -19,6 +19,7 @@ from tulle.data.features.column_features import (
     FeatureSettings,
     HashedFeature,
     HourFeature,
+    KnownValuesFeature,
     LogFeature,
     PrivateQuantileFeature,
     QuantileFeature,
@@ -152,6 +153,13 @@ class FeaturePlan:
             raise ConfigError(
                 f"{type(feature).__name__} needs column {feature.column!r} to be {words}, not "
                 f"{kind.value}; set its kind in the schema, or use HashedFeature."
+            )
+        if isinstance(feature, KnownValuesFeature) and feature.column not in (
+            self.schema.known_values
+        ):
+            raise ConfigError(
+                f"KnownValuesFeature of column {feature.column!r} needs the schema's known_values "
+                "of it; declare them there, or use HashedFeature."
             )
         if isinstance(feature, QuantileFeature) and self.role(feature) == "sensitive":
             raise ConfigError(

@@ -1,8 +1,9 @@
 """Names of feature ids: what a reader calls an hour, a bucket of numbers or the bin of a hash.
 
-An encoder holds hashes and no values. It can name hours, days and buckets by itself; bins and kept
-values only with the help of a table of the caller, whose values are encoded here as those of any
-row. Several values may fall into one bin, which then has several names.
+An encoder holds hashes, and no values but those that the schema knows. It can name these, hours,
+days and buckets by itself; bins and kept values only with the help of a table of the caller, whose
+values are encoded here as those of any row. Several values may fall into one bin, which then has
+several names.
 """
 
 import dataclasses
@@ -22,11 +23,14 @@ from tulle.data.features.column_features import (
     DayOfWeekFeature,
     HashedFeature,
     HourFeature,
+    KnownValuesFeature,
     LogFeature,
     PrivateQuantileFeature,
     QuantileFeature,
 )
-from tulle.data.features.encoder import Encoder, PlacedFeature, place_features
+from tulle.data.features.encoder import Encoder
+from tulle.data.features.id_places import PlacedFeature, place_features
+from tulle.data.known_values import KnownValues
 from tulle.data.schema import Kind
 from tulle.data.tables.kinds import as_text, typed_columns
 from tulle.data.tables.rows import column_names, read_row_tables
@@ -55,6 +59,8 @@ class IdNames:
     Those behind, such as that of missing values, stand apart."""
     first_value: int | None = None
     """First id of the kept values of a vocabulary; None for other features."""
+    known: KnownValues | None = None
+    """What the schema knows of the values from that id on."""
 
     def name(self, feature_id: int) -> str:
         """What to call an id: its names, or its number."""
@@ -115,6 +121,16 @@ def _names_of_feature(
             ids=np.arange(first, first + len(own)),
             names={first + number: (name,) for number, name in enumerate(own)},
             num_ordered=one.feature.num_bins,
+        )
+    if isinstance(settings, KnownValuesFeature):
+        known = encoder.plan.schema.known_values[settings.column]
+        named = enumerate([*known.values, MISSING, OTHERS], start=first)
+        return IdNames(
+            column=settings.column,
+            ids=np.arange(first, one.unknown_id + 1),
+            names={feature_id: (name,) for feature_id, name in named},
+            first_value=first,
+            known=known,
         )
     names = {} if values is None else _names_of_values(encoder, place, values)
     if isinstance(settings, HashedFeature):

@@ -19,6 +19,7 @@ from tulle.data.features.column_features import (
     DayOfWeekFeature,
     HashedFeature,
     HourFeature,
+    KnownValuesFeature,
     VocabularyFeature,
 )
 from tulle.data.features.encoder import Encoder
@@ -201,6 +202,14 @@ def _rule(number: int, kind: Kind, encoder: Encoder) -> IdRule:
             missing_id=place.first_id + len(hashes),
         )
     ids = functools.partial(encoder.ids_of, number)
+    if isinstance(settings, KnownValuesFeature):
+        known = encoder.plan.schema.known_values[settings.column].values
+        return VocabularyRule(
+            hasher=hasher,
+            ids={hasher.hash_of(one): place.first_id + rank for rank, one in enumerate(known)},
+            unknown_id=place.unknown_id,
+            missing_id=place.first_id + len(known),
+        )
     if isinstance(settings, HourFeature | DayOfWeekFeature):
         return _cycle_rule(settings, kind, ids)
     if kind is Kind.BOOLEAN:

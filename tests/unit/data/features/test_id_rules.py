@@ -15,6 +15,7 @@ from tulle.data.features.column_features import (
     FeatureSettings,
     HashedFeature,
     HourFeature,
+    KnownValuesFeature,
     LogFeature,
     PrivateQuantileFeature,
     QuantileFeature,
@@ -40,7 +41,8 @@ SCHEMA = Schema(
     label="sale",
     public=("campaign", "shop", "clicks", "size", "price", "views", "day", "is_app"),
     time="second",
-    sensitive=("age", "spent", "share"),
+    sensitive=("age", "spent", "share", "audience"),
+    known_values={"audience": ["b", "a", "long" * 40]},
     kinds={
         "clicks": Kind.INTEGER,
         "size": Kind.REAL,
@@ -71,6 +73,7 @@ PLAN = FeaturePlan(
         HashedFeature(column="age", num_bins=50),
         PrivateQuantileFeature(column="spent", num_bins=4),
         BoundedFeature(column="share", low=-0.1, high=1.0, num_bins=7),
+        KnownValuesFeature(column="audience"),
     ),
     salt=SALT,
     shared_tables=True,
@@ -96,6 +99,7 @@ REAL = st.floats(allow_nan=True, allow_infinity=False) | st.floats(-2, 70) | WHO
 VALUES = {
     "campaign": TEXTS | st.integers(),
     "shop": TEXTS,
+    "audience": TEXTS,
     "clicks": WHOLE,
     "size": REAL,
     "second": WHOLE,
@@ -143,7 +147,7 @@ def test_edges_of_numbers_are_exact_to_the_last_bit() -> None:
 def test_each_rule_is_of_its_kind() -> None:
     kinds = [type(feature.rule) for feature in RULES]
     assert kinds.count(HashRule) == 2
-    assert kinds.count(VocabularyRule) == 1
+    assert kinds.count(VocabularyRule) == 2
     assert kinds.count(IntervalRule) == 7
     assert kinds.count(CycleRule) == 3
     assert [feature.role for feature in RULES] == [f.role for f in ENCODER.features]

@@ -10,8 +10,8 @@ from tulle.data.features.column_features import (
     LogFeature,
     VocabularyFeature,
 )
-from tulle.data.features.encoder import place_features
 from tulle.data.features.feature_plan import FeaturePlan
+from tulle.data.features.id_places import place_features
 from tulle.data.prepared.feature import PreparedFeature
 from tulle.data.schema import Kind, Schema
 from tulle.errors import ConfigError
