@@ -29,7 +29,7 @@ from tulle.train.methods.mosaic.ordered_cells import OrderedAxis
 
 FloatArray = NDArray[np.float64]
 
-TableIdentity = tuple[tuple[str, int, bool], ...]
+TableIdentity = tuple[tuple[str, int, int], ...]
 
 _BINS_PER_E_FOLD = 4
 """Bins for each factor e of a size: cells whose sizes differ by less than about 28% are taken as
@@ -127,6 +127,11 @@ class CandidateTable:
     def identity(self) -> TableIdentity:
         """Key that no other table has."""
         return tuple(column.identity for column in self.columns)
+
+    @property
+    def is_of_fact(self) -> bool:
+        """Whether it groups values by what is publicly known of them."""
+        return any(column.is_of_fact for column in self.columns)
 
     @property
     def num_cells(self) -> int:

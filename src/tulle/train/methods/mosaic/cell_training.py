@@ -319,7 +319,7 @@ class _CellTraining:
     def _round(
         self, tables: Sequence[CandidateTable], share: float, most: float
     ) -> Iterator[tuple[CandidateTable, RowRound]]:
-        """Tables that get a part of a share, those with fewest cells first, and their round.
+        """Tables that get a part of a share, in the order of `_allocated`, and their round.
 
         Args:
           tables: Tables that may be measured.
@@ -339,7 +339,10 @@ class _CellTraining:
     def _allocated(
         self, tables: Sequence[CandidateTable], share: float, most: float
     ) -> list[tuple[CandidateTable, float]]:
-        """Tables that get a share, with that share, those with fewest cells first."""
+        """Tables that get a share, with that share: groups by facts, then those of fewest cells.
+
+        What a group of values has in common is then learnt before what is left of each value.
+        """
         if not tables or share <= 0:
             return []
         given = allocate_shares(
@@ -350,7 +353,7 @@ class _CellTraining:
             rate=self._law.table_rate,
         )
         chosen = [(table, some) for table, some in zip(tables, given, strict=True) if some > 0]
-        return sorted(chosen, key=lambda pair: pair[0].num_cells)
+        return sorted(chosen, key=lambda pair: (not pair[0].is_of_fact, pair[0].num_cells))
 
     def _new_tables(self, stage: str) -> list[CandidateTable]:
         """Tables that a stage adds to those that were considered before."""

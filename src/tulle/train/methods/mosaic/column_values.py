@@ -5,6 +5,10 @@ with noise, and a value whose count does not stand out of the noise is merged wi
 sensitive column with many values also gets a coarse form, which groups values by how frequent they
 are: rare values, each too rare for a cell of its own, then still tell something together.
 
+Where it is known which values there are, few of them are all kept. Each public fact about them is
+one more coarse form, which groups values of which the same is known: what a group's table explains,
+the table of single values need not, so that a value of few rows stays at its group.
+
 Bins of numbers and of times lie in order, and keep it: a bin with too few rows is merged with its
 neighbours, and so are bins where a table must be smaller. What is no bin, such as a missing value,
 stands apart.
@@ -31,6 +35,11 @@ values that no row has, one or two are kept by mistake: 50,000 * P(N(0, 1) > 4) 
 _FEW_VALUES = 64
 """Number of values up to which all values of a sensitive column are kept, whatever their noisy
 counts: so few cells cost little even if some are empty."""
+_FEW_KNOWN = 1024
+"""The same for values that are known to occur, as none of them was made by noise. A pair then still
+tells 2^18 / 1024 = 256 values of another column apart."""
+VALUES, FREQUENCY, FIRST_FACT = 0, 1, 2
+"""Numbers of the forms of a column: its values, frequency classes, and facts from there on."""
 LEAST_ROWS = 0.5
 """Values with fewer rows than this, by exact or noisy counts, are taken as not occurring."""
 _LEAST_COUNT = 1e-9
@@ -52,8 +61,8 @@ class ColumnValues:
     form the frequency class."""
     counts: FloatArray
     """Number of rows of each rank: exact for a public column, noisy for a sensitive one."""
-    is_coarse: bool = False
-    """True if ranks are frequency classes rather than single values."""
+    form: int = VALUES
+    """What ranks are: single values, frequency classes, or groups by a fact, one number each."""
     order: str = ""
     """"line" or "cycle" if some ranks are bins that lie in that order; empty if none do."""
     num_bins: int = 0
@@ -75,9 +84,14 @@ class ColumnValues:
         return self.role, self.column
 
     @property
-    def identity(self) -> tuple[str, int, bool]:
-        """Key that tells a column from others and from its coarse form, whatever their names."""
-        return self.role, self.column, self.is_coarse
+    def identity(self) -> tuple[str, int, int]:
+        """Key that tells a column from others and from its coarse forms, whatever their names."""
+        return self.role, self.column, self.form
+
+    @property
+    def is_of_fact(self) -> bool:
+        """Whether ranks are groups of values of which the same is publicly known."""
+        return self.form >= FIRST_FACT
 
     def num_bins_of(self, size: int) -> int:
         """Number of bins in order, if only `size` values are told apart; 0 if no order is left."""
@@ -136,44 +150,122 @@ def sensitive_values(
     count_stddev: float,
     feature: PreparedFeature | None = None,
 ) -> list[ColumnValues]:
-    """Values of a sensitive column by noisy counts and, if it has many, its coarse form.
+    """Values of a sensitive column by noisy counts and, if it has many, its coarse forms.
 
     Args:
       name: Name of the column.
       column: Place of the column among the sensitive features.
       noisy_counts: [ids]: number of rows that have each id, with noise.
       count_stddev: Standard deviation of the noise on each count.
-      feature: Says which ids are bins that lie in order; None: none of them are.
+      feature: Says which ids are bins that lie in order, and which are known values; None: none
+        of them are.
     """
+    if feature is not None and feature.num_known:
+        return _known_forms(feature, column, noisy_counts, count_stddev)
     if feature is not None and feature.order:
         least = _KEPT_DEVIATIONS * count_stddev
         return [_in_order(feature, column, noisy_counts, least=least)]
     if len(noisy_counts) <= _FEW_VALUES:
         return [_ranked(name, "sensitive", column, noisy_counts, least=-np.inf)]
     values = _ranked(name, "sensitive", column, noisy_counts, least=_KEPT_DEVIATIONS * count_stddev)
+    return [values, _by_frequency(name, column, noisy_counts, count_stddev)]
+
+
+def _by_frequency(
+    name: str, column: int, noisy_counts: FloatArray, count_stddev: float
+) -> ColumnValues:
+    """The coarse form of a sensitive column by how frequent values are, as far as noise shows it.
+
+    Args:
+      name: Name of the column.
+      column: Place of the column among the sensitive features.
+      noisy_counts: [ids]: number of rows that have each id, with noise.
+      count_stddev: Standard deviation of the noise on each count.
+    """
     edges = [edge for edge in _CLASS_EDGES if edge > _CLEAR_DEVIATIONS * count_stddev]
     classes = np.digitize(noisy_counts, edges).astype(np.int32)
     rows = np.bincount(classes, np.maximum(noisy_counts, 0), minlength=len(edges) + 1).astype(
         np.float64
     )
-    coarse = ColumnValues(
+    return ColumnValues(
         name=f"frequency of {name}",
         role="sensitive",
         column=column,
         ranks=classes,
         counts=rows,
-        is_coarse=True,
+        form=FREQUENCY,
     )
-    return [values, coarse]
 
 
-def _ranked(name: str, role: str, column: int, counts: FloatArray, *, least: float) -> ColumnValues:
-    """Ranks the values whose counts exceed `least`; all others get rank 0."""
+def _known_forms(
+    feature: PreparedFeature, column: int, noisy_counts: FloatArray, count_stddev: float
+) -> list[ColumnValues]:
+    """Forms of a sensitive column whose values are known: values, frequencies and facts.
+
+    Args:
+      feature: Says which ids are known values, and what is known of them. It is public.
+      column: Place of the column among the sensitive features.
+      noisy_counts: [ids]: number of rows that have each id, with noise.
+      count_stddev: Standard deviation of the noise on each count.
+    """
+    first, number = feature.first_known, feature.num_known
+    missing, other = first + number, first + number + 1
+    # No row has an id of another feature: what counts show there is noise alone.
+    counts = np.zeros(len(noisy_counts))
+    counts[first : other + 1] = noisy_counts[first : other + 1]
+    named = np.full(len(counts), -np.inf)
+    named[first:other] = counts[first:other]
+    is_few = number <= _FEW_KNOWN
+    least = -np.finfo(np.float64).max if is_few else _KEPT_DEVIATIONS * count_stddev
+    ranks, kept = _ranks(named, least=least)
+    others = max(counts.sum() - counts[kept].sum(), 0.0)
+    forms = [
+        ColumnValues(
+            name=feature.name,
+            role="sensitive",
+            column=column,
+            ranks=ranks,
+            counts=np.maximum(np.concatenate([[others], counts[kept]]), 0.0),
+        )
+    ]
+    if not is_few:
+        forms.append(_by_frequency(feature.name, column, counts, count_stddev))
+    for place, fact in enumerate(feature.facts):
+        num_groups = len(set(fact.groups))
+        if not 1 < num_groups < number:
+            continue  # it tells nothing, or as much as the values themselves
+        groups = np.array(fact.groups, np.int64)
+        found = np.bincount(groups, counts[first:missing], minlength=num_groups)
+        ranks_of_groups, order = _ranks(found.astype(np.float64), least=-np.inf)
+        ranks = np.zeros(len(counts), np.int32)
+        ranks[first:missing] = ranks_of_groups[groups]
+        others = counts[missing] + counts[other]
+        forms.append(
+            ColumnValues(
+                name=f"{fact.name} of {feature.name}",
+                role="sensitive",
+                column=column,
+                ranks=ranks,
+                counts=np.maximum(np.concatenate([[others], found[order]]), 0.0),
+                form=FIRST_FACT + place,
+            )
+        )
+    return forms
+
+
+def _ranks(counts: FloatArray, *, least: float) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Rank of each id, from 1 on if its count exceeds `least`, else 0; and the ids by rank."""
     # A stable sort: equal counts keep the order of their ids on every machine.
     order = np.argsort(-counts, kind="stable")
     kept = order[counts[order] > least]
     ranks = np.zeros(len(counts), np.int32)
     ranks[kept] = np.arange(1, len(kept) + 1)
+    return ranks, kept
+
+
+def _ranked(name: str, role: str, column: int, counts: FloatArray, *, least: float) -> ColumnValues:
+    """Ranks the values whose counts exceed `least`; all others get rank 0."""
+    ranks, kept = _ranks(counts, least=least)
     others = max(counts.sum() - counts[kept].sum(), 0.0)
     return ColumnValues(
         name=name,

@@ -156,6 +156,7 @@ class MosaicConfig(Method):
     """Settings of Mosaic, an additive model of tables of cells; only the target must be chosen."""
 
     kind: ClassVar[str] = "mosaic"
+    uses_facts: ClassVar[bool] = True
     weighs_rows: ClassVar[bool] = True
     chooses_rows: ClassVar[bool] = False
     has_steps_to_resume: ClassVar[bool] = False
