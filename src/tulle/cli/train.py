@@ -3,7 +3,7 @@
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -247,25 +247,26 @@ def _inline_schema(options: SettingOptions) -> dict[str, Any] | None:
     """The schema that --label, --public and --sensitive make; None without them."""
     from tulle.train.settings.units import UserLevel, unit_level, unit_owner
 
-    named = ("label", "public", "sensitive", "time", "kind")
-    given = [name for name in named if getattr(options, name)]
+    named = ("label", "public", "sensitive", "time", "kind", "known_values")
+    given = [name.replace("_", "-") for name in named if getattr(options, name)]
     if not given:
         return None
     if options.schema is not None:
         raise ConfigError(f"--schema and --{given[0]} exclude each other; give one.")
     if options.label is None:
         raise ConfigError(f"--{given[0]} is given without --label; name the column of the label.")
-    kinds = {}
-    for text in options.kind or ():
-        column, is_there, kind = text.partition("=")
-        if not is_there:
-            raise ConfigError(f"--kind {text} must be COLUMN=KIND, e.g. --kind age=integer.")
-        kinds[column] = kind
+    kinds = _by_column("--kind", options.kind, "COLUMN=KIND, e.g. --kind age=integer")
+    known = _by_column(
+        "--known-values",
+        options.known_values,
+        "COLUMN=FILE, e.g. --known-values audience=audiences.csv",
+    )
     schema: dict[str, Any] = {
         "label": options.label,
         "public": options.public or [],
         "sensitive": options.sensitive or [],
         "kinds": kinds,
+        "known_values": known,
     }
     if options.time is not None:
         schema["time"] = options.time
@@ -274,6 +275,23 @@ def _inline_schema(options: SettingOptions) -> dict[str, Any] | None:
     if options.unit is not None and isinstance(unit_level(options.unit), UserLevel):
         schema["unit"] = unit_owner(options.unit)
     return schema
+
+
+def _by_column(option: str, texts: "Sequence[str] | None", form: str) -> dict[str, str]:
+    """What COLUMN=… says of each column.
+
+    Args:
+      option: The option that the texts are of.
+      texts: What was given, as often as it was.
+      form: How it must look.
+    """
+    found = {}
+    for text in texts or ():
+        column, is_there, what = text.partition("=")
+        if not is_there:
+            raise ConfigError(f"{option} {text} must be {form}.")
+        found[column] = what
+    return found
 
 
 def data_choice(given: "Mapping[str, Any]") -> "DataChoice":

@@ -74,6 +74,15 @@ class SettingOptions:
             metavar="COLUMN=KIND",
         ),
     ] = None
+    known_values: Annotated[
+        list[str] | None,
+        option(
+            DATA,
+            "In place of a schema: public table of all values of a sensitive column and facts "
+            "about them (CSV, Parquet, Arrow), made without the log. May be repeated.",
+            metavar="COLUMN=FILE",
+        ),
+    ] = None
     layout: Annotated[
         str | None,
         option(

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tulle.data.features.column_features import KnownValuesFeature
 from tulle.data.features.encoder import Encoder
 from tulle.data.features.id_names import values_by_column
 from tulle.data.features.id_rules import HashRule, RuledFeature, VocabularyRule, rules_of
@@ -162,7 +163,10 @@ def _ids_by_text(
     rule = feature.rule
     if not isinstance(rule, HashRule | VocabularyRule):
         return None
+    declared = encoder.plan.schema.known_values.get(feature.column)
     known = pl.Series([False, True]) if feature.kind is Kind.BOOLEAN else values
+    if isinstance(encoder.placed[place].settings, KnownValuesFeature) and declared is not None:
+        known = pl.Series(declared.values, dtype=pl.String)  # all others are one
     if known is None:
         return None
     known = known.drop_nulls()

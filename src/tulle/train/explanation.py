@@ -26,7 +26,7 @@ from tulle.train.table_effects import (
     DEVIATIONS,
     TableEffects,
     effects_of_tables,
-    tells_single_values,
+    form_name,
 )
 from tulle.train.trained_model import TrainedModel
 
@@ -41,7 +41,8 @@ class ExplainedTable:
     columns: tuple[str, ...]
     """Features that it groups rows by."""
     name: str
-    """The columns in words, with "(groups)" behind one of which only groups of values count."""
+    """The columns in words, with "(groups)" behind one of which only groups of values count, or the
+    known fact that groups them before it, as in "advertiser of audience"."""
     share: float | None
     """Share of the noise budget of the run that went into it; None if the model has no record."""
     importance: float
@@ -314,7 +315,8 @@ class Explanation:
     def _name_of(self, table: CellTable) -> str:
         forms = zip(self._columns_of(table), table.parts, strict=True)
         return " × ".join(
-            name if tells_single_values(part) else f"{name} (groups)" for name, part in forms
+            form_name(name, part, self.names[self._place(part.role, part.column)])
+            for name, part in forms
         )
 
     def _columns_of(self, table: CellTable) -> tuple[str, ...]:

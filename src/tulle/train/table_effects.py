@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tulle.data.features.id_names import OTHERS, IdNames, joined_names
+from tulle.data.known_values import ValueFact
 from tulle.data.tables.memory import polars_table
 from tulle.train.methods.mosaic.cell_model import CellPart, CellTable
 
@@ -167,6 +168,52 @@ def tells_single_values(part: CellPart) -> bool:
     return bool(np.bincount(part.lookup, minlength=part.size)[1:].max(initial=0) <= 1)
 
 
+def form_name(column: str, part: CellPart, names: IdNames) -> str:
+    """What to call a form of a column: the fact that groups its values, or that they are grouped.
+
+    Args:
+      column: Name of the column.
+      part: The form, as a table has it.
+      names: Names of the ids of the column.
+    """
+    if tells_single_values(part):
+        return column
+    fact = _fact_of(part, names)
+    return f"{column} (groups)" if fact is None else f"{fact.name} of {column}"
+
+
+def _fact_of(part: CellPart, names: IdNames) -> ValueFact | None:
+    """The public fact that the groups of a form are made by: the coarsest that explains them."""
+    if names.known is None or names.first_value is None or tells_single_values(part):
+        return None
+    first = names.first_value
+    groups = part.lookup[first : first + len(names.known.values)]
+    for fact in sorted(names.known.facts, key=lambda fact: len(fact.groups)):
+        places = np.array(fact.places)
+        _, one_of_each = np.unique(places, return_index=True)
+        if len(np.unique(groups)) > 1 and np.array_equal(groups[one_of_each][places], groups):
+            return fact
+    return None
+
+
+def _group_name(rank: int, ids: NDArray[np.int64], part: CellPart, names: IdNames) -> str:
+    """What to call a group of values: what is known of them, else its number.
+
+    Args:
+      rank: Number of the group.
+      ids: Ids that are asked about, all of this group.
+      part: The form that groups values.
+      names: Names of the ids.
+    """
+    fact = _fact_of(part, names)
+    if fact is None or names.first_value is None:
+        return f"group {rank + 1} of {part.size}"
+    places = ids - names.first_value
+    of_values = places[places < len(fact.places)].tolist()
+    found = [fact.groups[one] for one in sorted({fact.places[place] for place in of_values})]
+    return f"{fact.name} {joined_names(found)}" if found else OTHERS
+
+
 def _rank_order(key: NDArray[np.int32], is_single: Sequence[bool]) -> tuple[Any, ...]:
     """Single values first, by how frequent they are, and all others behind."""
     ranks = [int(rank) for rank, single in zip(key, is_single, strict=True) if single]
@@ -196,7 +243,7 @@ def _label(
     if len(ids) == 1:
         return names.name(int(ids[0]))
     groups = [
-        f"group {rank + 1} of {part.size}"
+        _group_name(rank, ids, part, names)
         for rank, single, part in zip(key.tolist(), is_single, parts, strict=True)
         if not single
     ]

@@ -10,6 +10,7 @@ import dataclasses
 import enum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.errors import ConfigError
 from tulle.privacy.events import Event
 from tulle.privacy.fields import Scalar, check_finite
@@ -104,6 +105,8 @@ class Method(abc.ABC):
     is_shareable: ClassVar[bool] = False
     """True if several processes can take its private steps together."""
 
+    uses_facts: ClassVar[bool] = False
+    """True if public facts about the values of sensitive columns help; else they are ignored."""
     weighs_rows: ClassVar[bool] = False
     """True if rows may count differently, as a public column of weights says."""
     chooses_rows: ClassVar[bool] = True
@@ -207,6 +210,24 @@ class Method(abc.ABC):
     @abc.abstractmethod
     def words(self, shape: DataShape, noise_multiplier: float | None) -> PlanWords:
         """What a plan of this method says of itself."""
+
+    def all_words(self, shape: DataShape, noise_multiplier: float | None) -> PlanWords:
+        """What a plan says of itself and of which sets of values the schema declares public."""
+        words = self.words(shape, noise_multiplier)
+        known = [feature for feature in shape.features if feature.num_known]
+        if not known or not self.reads_sensitive(shape):
+            return words
+        assumed = " and ".join(_known_words(feature) for feature in known)
+        settings: dict[str, Scalar] = {"assumed public": assumed}
+        for feature in known:
+            settings[f"known values of {feature.name}"] = f"sha256:{feature.known_digest}"
+        if not self.uses_facts and any(feature.facts for feature in known):
+            settings["facts about values"] = f"not used by method {self.kind}"
+        return words._replace(
+            sentence=f"{words.sentence} Assumed to be public, as the schema declares: {assumed}.",
+            settings={**words.settings, **settings},
+            assumptions=(*words.assumptions, _KNOWN),
+        )
 
     def check_steps(self, *, device: str, checkpoint_every: int | None) -> None:
         """Refuses what only methods with steps know, before anything is read or paid.
@@ -316,3 +337,18 @@ def check_kinds(method: Method, kinds: dict[str, tuple[Any, str]]) -> None:
 def enforced(statement: str, evidence: str) -> Assumption:
     """An assumption that the code itself makes true."""
     return Assumption(statement=statement, status=Status.ENFORCED, evidence=evidence)
+
+
+def _known_words(feature: PreparedFeature) -> str:
+    """What is public about the values of a feature, in words."""
+    facts = ", ".join(fact.name for fact in feature.facts)
+    about = f" and the facts about them ({facts})" if facts else ""
+    return f"the set of values of {feature.name}{about}"
+
+
+_KNOWN = enforced(
+    "Known values, and facts about them, come from a table that the schema declares public, and "
+    "not from the rows.",
+    "the table is read before the rows and is part of schema and plan; one with the label, the "
+    "unit or a value twice is refused, and a value of the rows that it lacks counts as other",
+)

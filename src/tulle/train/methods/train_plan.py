@@ -197,7 +197,7 @@ class TrainPlan(PlannedRun):
     @functools.cached_property
     def privacy(self) -> Plan:
         """The public part of the plan: guarantee, event, bounds, assumptions and settings."""
-        words = self.method.words(self.shape, self.noise_multiplier)
+        words = self.method.all_words(self.shape, self.noise_multiplier)
         return Plan(
             name=f"{self.method.kind} training",
             mechanism=words.sentence,
