@@ -4,6 +4,7 @@ import ast
 import collections
 import functools
 import pathlib
+import re
 from collections.abc import Iterator
 from typing import TypeGuard
 
@@ -297,6 +298,75 @@ def test_a_public_class_name_means_one_thing() -> None:
     assert shared == {}
 
 
+NOT_REACHED = {
+    "settings_schema": "no command prints the JSON Schema of training settings yet",
+    "write_schema": "schemas are written by hand; tests write them to read them back",
+}
+"""Names of `src` that no command, public name or page leads to, and why they stay."""
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """Every word that code of this node may reach something by: names, attributes, quoted ones."""
+    found = set()
+    for part in ast.walk(node):
+        match part:
+            case ast.Name(id=name) | ast.Attribute(attr=name):
+                found.add(name)
+            # What is loaded late or compared with by its name, and annotations in quotes.
+            case ast.Constant(value=str(text)) if re.fullmatch(r"[\w.:|\[\] ]+", text):
+                found.update(re.findall(r"\w+", text))
+    return found - ({node.name} if isinstance(node, ast.FunctionDef | ast.ClassDef) else set())
+
+
+def defined_by(node: ast.stmt) -> list[str]:
+    """Names that a statement at the top of a module defines."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def words_of_pages(pages: list[str]) -> set[str]:
+    """Words of the code in pages: of blocks and of what is set in backticks."""
+    code = (part for page in pages for part in re.findall(r"```.*?```|`[^`\n]+`", page, re.DOTALL))
+    return set(re.findall(r"\w+", " ".join(code)))
+
+
+def not_reached(modules: dict[str, ast.Module], documented: set[str]) -> set[str]:
+    """Top-level names that no command, `__all__`, page or running statement leads to.
+
+    By name alone: two things of one name are both reached if one is, and a class with all it has.
+    """
+    uses: dict[str, set[str]] = {}
+    reached, waiting = set[str](), set(documented)
+    for path, tree in modules.items():
+        for node in tree.body:
+            if isinstance(node, ast.Import | ast.ImportFrom) or is_for_types(node):
+                continue
+            names = defined_by(node)
+            is_command = path.startswith("cli/") and bool(getattr(node, "decorator_list", []))
+            if not names or is_command or names == ["__all__"]:
+                waiting |= names_in(node) | set(names)
+            for name in names:
+                uses.setdefault(name, set()).update(names_in(node))
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting |= uses.get(name, set()) - reached
+    return uses.keys() - reached
+
+
+def test_a_command_a_public_name_or_a_page_leads_to_everything() -> None:
+    """What nothing leads to is dead, or belongs to the tests or the benchmark that use it."""
+    root = SOURCE.parents[1]
+    pages = [page.read_text() for page in (*root.glob("docs/**/*.md"), root / "README.md")]
+    examples = (names_in(ast.parse(path.read_text())) for path in root.glob("examples/**/*.py"))
+    documented = words_of_pages(pages).union(*examples)
+    modules = {path.relative_to(SOURCE).as_posix(): tree_of(path) for path in FILES}
+    assert not_reached(modules, documented) == NOT_REACHED.keys()
+
+
 def test_the_checks_can_fail() -> None:
     through = {
         "tulle.train.steps.host": ["tulle.train.fitting"],
@@ -320,3 +390,9 @@ def test_the_checks_can_fail() -> None:
     assert fence_problems("mechanisms/laplace.py", ["dp_accounting.pld"]) == ["dp_accounting"]
     assert fence_problems("accounting/rdp.py", ["dp_accounting.pld"]) == []
     assert fence_problems("train/step.py", ["pickle"]) == ["pickle"]
+    code = "def first(): second()\ndef second(): second()\ndef third(): first\nX = 'second'"
+    house = {"cli/a.py": ast.parse("@command\ndef go(): third()"), "b.py": ast.parse(code)}
+    assert not_reached(house, set()) == {"X"}
+    house["cli/a.py"] = ast.parse("@command\ndef go(): pass")
+    assert not_reached(house, {"second"}) == {"X", "first", "third"}
+    assert not_reached(house, words_of_pages(["first, `third()`"])) == {"X"}

@@ -35,7 +35,6 @@ from tulle.scratch_folders import scratch_folder
 if TYPE_CHECKING:
     import polars as pl
 
-    from tulle.runs.card import Card
 
 _SCRATCH = "tulle-release-"
 
@@ -311,13 +310,6 @@ def released_file(result: Result[Any, Any]) -> Iterator[Path]:
         path.write_bytes(result.content)
         record_path(path).write_text(result.record.to_json(), encoding="utf-8")
         yield path
-
-
-def write_card_beside(released: Path, card: "Card") -> None:
-    """Writes the card of a released file as `name.card.json` and `name.card.md` beside it."""
-    path = card_path(released)
-    with reporting_disk_errors(path):
-        write_card(released.parent, card, name=path.stem)
 
 
 def card_path(released: Path) -> Path:
