@@ -4,6 +4,7 @@ Each line of `REFUSALS` is one call, by its command; the same words make the cal
 must say what is wrong and the way out in their own words, and leave nothing behind.
 """
 
+import dataclasses
 import resource
 import shutil
 from collections.abc import Callable, Iterator
@@ -18,6 +19,9 @@ import tulle
 from command_line_messages import python_words
 from tulle.cli.main import run_with
 from tulle.errors import ConfigError, DataError, RunStateError, TulleError
+from tulle.train.fitted_model import FittedModel
+from tulle.train.methods.mosaic.cell_model import CellHead, CellModel
+from tulle.train.methods.mosaic.trained_cells import TrainedCells
 
 SCHEMA = {
     "label": "sale",
@@ -96,6 +100,7 @@ REFUSALS = (
     Refusal(f"{PREDICT} text.csv {TO}", 4, "text.csv, row 1; correct it, or leave it empty"),
     Refusal(f"{PREDICT} lists.parquet {TO}", 4, "a value must be a number, a text or a time"),
     Refusal(f"{PREDICT} nothing.csv {TO}", 4, "nothing.csv is empty"),
+    Refusal(f"{PREDICT} run {TO}", 4, "run is a folder; name the files"),
     Refusal(f"{PREDICT} nowhere.csv {TO}", 4, "nowhere.csv does not exist"),
     Refusal(f"{PREDICT} new.parquet --output old.csv", 4, "old.csv exists already"),
     Refusal(f"{PREDICT} new.parquet --output scores.txt", 2, "must end in .parquet or .csv"),
@@ -126,6 +131,8 @@ ONLY_COMMANDS = (
     ),
     Refusal(f"{EXPLAIN} --row {{", 2, "the row is not JSON"),
     Refusal(f'{EXPLAIN} --row {{"age":3}}', 4, "has no column 'site'; give its value, or null if"),
+    Refusal(f"{EXPLAIN} --row new.parquet", 4, "more than one row; give the one row"),
+    Refusal("report model", 4, "call `tulle explain model --output page.html`"),
     Refusal(f"{EXPLAIN} --output old.txt", 2, "must end in .html or .json"),
 )
 
@@ -263,3 +270,14 @@ def test_what_is_no_row_is_not_predicted(made: Path, row: Any, said: str) -> Non
     with pytest.raises(DataError) as caught:
         tulle.load(made / "model").predict_one(row)
     assert said in str(caught.value)
+
+
+def test_a_model_that_ended_as_a_constant_says_so(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = FittedModel.read(made / "model")
+    constant = CellModel(heads=(CellHead(bias=-1.0, tables=()),))
+    model = TrainedCells.of(constant, whole.model.features)
+    dataclasses.replace(whole, model=model).write(tmp_path / "constant")
+    assert run_with(["explain", str(tmp_path / "constant")]) == 0
+    assert "every row gets the same prediction" in capsys.readouterr().out

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tulle.cli.export import Model
 from tulle.cli.options import taking_options
 from tulle.cli.terminal import print_facts
 
@@ -26,12 +27,7 @@ _MOST_SHOWN = 20
 class ExplainOptions:
     """Options of an explanation."""
 
-    model: Annotated[
-        Path,
-        typer.Argument(
-            metavar="MODEL", help="Folder of a model or of a training run.", show_default=False
-        ),
-    ]
+    model: Model
     column: Annotated[
         list[str] | None,
         typer.Option(
@@ -96,6 +92,12 @@ def explain(options: ExplainOptions) -> None:
 
 
 def _print_tables(explanation: "Explanation") -> None:
+    if not explanation.tables:
+        typer.echo(
+            "no tables: none showed more than noise would show, so that every row gets the same "
+            f"prediction; log odds are {explanation.bias:.4f}"
+        )
+        return
     typer.echo(f"{len(explanation.tables):,} tables; log odds start at {explanation.bias:.4f}")
     lines = [("table", "importance", "share of budget", "cells")]
     for table in explanation.tables[:_MOST_SHOWN]:

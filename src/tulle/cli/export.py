@@ -32,6 +32,12 @@ def _dialects() -> list[str]:
     return list(DIALECTS)
 
 
+Model = Annotated[
+    Path,
+    typer.Argument(
+        metavar="MODEL", help="Folder of a model or of a training run.", show_default=False
+    ),
+]
 Values = Annotated[
     Path | None,
     option(
@@ -48,12 +54,7 @@ Rows = Annotated[str, option(OUTPUT, "SQL: name of the table of rows.", metavar=
 class ExportOptions:
     """Which model, in which form, and where it goes."""
 
-    model: Annotated[
-        Path,
-        typer.Argument(
-            metavar="MODEL", help="Folder of a model or of a training run.", show_default=False
-        ),
-    ]
+    model: Model
     form: Annotated[str, option(OUTPUT, "json, onnx or sql.", words=_forms)]
     output: Annotated[Path, option(OUTPUT, "New file of JSON or ONNX; new folder of SQL.")]
     dialect: Annotated[

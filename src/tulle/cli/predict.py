@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tulle.cli.export import Values, print_export
+from tulle.cli.export import Model, Values, print_export
 from tulle.cli.options import DATA, OUTPUT, AsJson, Quiet, layout_words, option, taking_options
 from tulle.cli.terminal import print_facts, showing_progress
 from tulle.errors import ConfigError
@@ -22,12 +22,7 @@ PREDICT_EPILOG = (
 class PredictOptions:
     """Which model, which rows, and where their predictions go."""
 
-    model: Annotated[
-        Path,
-        typer.Argument(
-            metavar="MODEL", help="Folder of a model or of a training run.", show_default=False
-        ),
-    ]
+    model: Model
     output: Annotated[
         Path, option(OUTPUT, "New file: .parquet or .csv; new folder with --emit-sql.")
     ]

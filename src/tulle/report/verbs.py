@@ -29,6 +29,7 @@ _RECORD_ENDING = ".release.json"
 _NOTEBOOK_HEIGHT = 480
 """Pixels of a page in a notebook; a longer page scrolls."""
 _FOLDER_FILES = ("measurement.json", "simulation.json")
+_MODEL = "model.json"
 _KINDS = (
     "a run folder, a folder with measurement.json or simulation.json, a released table with its "
     ".release.json, or the JSON of `tulle select plan`"
@@ -164,6 +165,11 @@ def _folder_page(path: Path) -> Page:
     for name in _FOLDER_FILES:
         if (path / name).exists():
             return _file_page(path / name)
+    if (path / _MODEL).exists():
+        raise DataError(
+            f"{path.name or path} is a model and no run, which alone has a report; for its tables "
+            f"and effects call `tulle explain {path} --output page.html`."
+        )
     raise DataError(f"{path.name or path} holds nothing that has a page; name {_KINDS}.")
 
 

@@ -230,7 +230,8 @@ class Explanation:
         """
         table = as_polars(one_row(row) if isinstance(row, Mapping) else row)
         if len(table) != 1:
-            raise DataError(f"the table has {len(table):,} rows; give the one row to explain.")
+            how_many = "more than one row" if len(table) else "no row"
+            raise DataError(f"the table has {how_many}; give the one row to explain.")
         encoder = self.encoder.of_role("public") if self.model.is_truncated else self.encoder
         table = self._with_unread_columns(table)
         arrays = encode_table(table, encoder, with_label=False)

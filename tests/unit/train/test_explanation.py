@@ -153,7 +153,7 @@ def test_a_row_that_cannot_be_explained_is_refused(
     wrong = {("sites" if name == "site" else name): value for name, value in row.items()}
     with pytest.raises(DataError, match=r"no column 'site' \(did you mean 'sites'\?\); give"):
         explanation.contributions(wrong)
-    with pytest.raises(DataError, match="has 2 rows; give the one row"):
+    with pytest.raises(DataError, match="has more than one row; give the one row"):
         explanation.contributions(rows.head(2))
     with pytest.raises(DataError, match="value of type list in column 'site'"):
         explanation.contributions(row | {"site": ["site 1"]})

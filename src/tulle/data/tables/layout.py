@@ -158,6 +158,8 @@ def text_form(path: Path, columns: tuple[str, ...], missing: tuple[str, ...] = (
     separator, quote = ",", None
     if is_json_lines(path):
         return TextForm(columns=columns, separator=separator, has_header=False, missing=missing)
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; name the files of a log that lie in it.")
     if not form_by_name(path).is_columnar:
         suffix = text_suffix(path)
         if suffix not in _SEPARATOR_OF_SUFFIX:
