@@ -50,10 +50,10 @@ _WORDS = (
         "; make it sensitive or ignored",
     ),
     _Words(
-        r"go on with (?:it|the run in it) with --resume, or choose another (?:--)?name",
-        "go on with it with --resume, or choose another --name",
+        r"go on with the run in it with resume=True, or choose another output",
+        "go on with the run in it with --resume, or choose another --output",
         "--resume",
-        "choose another --name",
+        "choose another --output",
     ),
     _Words(
         r"run the same command with --resume to go on",

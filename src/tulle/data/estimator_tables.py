@@ -106,7 +106,10 @@ def joined_rows(
     if y is not None:
         apart["y"] = ("label", y.alias(str(schema.label)))
     if sample_weight is not None:
-        apart["sample_weight"] = ("weight", as_column(sample_weight, str(schema.weight)))
+        weights = as_column(sample_weight, str(schema.weight))
+        # True and False say which rows count at all.
+        weights = weights.cast(pl.Int8) if weights.dtype == pl.Boolean else weights
+        apart["sample_weight"] = ("weight", weights)
     if is_files(rows):
         raise DataError(
             f"{' and '.join(apart)} is given, and X are files, which have columns of their own; "

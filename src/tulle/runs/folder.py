@@ -343,8 +343,8 @@ def _refuse_used(folder: Path) -> None:
 
 def _used(folder: Path) -> RunStateError:
     return RunStateError(
-        f"{folder.name} exists and is not empty; go on with the run in it with --resume, or "
-        "choose another name."
+        f"{folder.name} exists and is not empty; go on with the run in it with resume=True, or "
+        "choose another output."
     )
 
 

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tulle.data.estimator_tables import LabelColumn, binary_labels
-from tulle.errors import DataError
+from tulle.errors import ConfigError, DataError
 from tulle.quality.metrics import QualityMetrics
 from tulle.train.estimator import TableEstimator
 from tulle.train.estimator_errors import raising_value_errors
 from tulle.train.fitted_model import FittedModel
+from tulle.train.methods.method import Method
 
 # What `classes_` of scikit-learn is for every model here. One array serves all of them, so that
 # nobody may write to it.
@@ -146,6 +147,15 @@ class Classifier(TableEstimator):
         # Noise decides how good a model of a few hundred rows can be, whatever the data are.
         tags.classifier_tags = ClassifierTags(poor_score=True, multi_class=False)
         return tags
+
+    def _method(self) -> Method:
+        found = super()._method()
+        if found.num_classes is None:
+            raise ConfigError(
+                "the method has a clip and learns values, and a Classifier learns which label a "
+                "row has; use tulle.Regressor, or leave the clip out."
+            )
+        return found
 
     def _label_column(self, labels: object) -> LabelColumn:
         return binary_labels(labels)

@@ -52,18 +52,18 @@ def test_a_folder_with_something_in_it_is_refused_and_left_alone(
     tmp_path: pathlib.Path, name: str
 ) -> None:
     (tmp_path / name).write_text("mine")
-    with pytest.raises(RunStateError, match=r"not empty; .*--resume, or choose another name"):
+    with pytest.raises(RunStateError, match=r"not empty; .*resume=True, or choose another output"):
         create(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text() == "mine"
 
 
 def test_a_run_is_never_made_over_another(run: RunFolder) -> None:
-    with pytest.raises(RunStateError, match="--resume"):
+    with pytest.raises(RunStateError, match="resume=True"):
         create(run.path)
     (run.path / "run.json").unlink()
     run.records.append({"step": 1})
-    with pytest.raises(RunStateError, match="--resume"):
+    with pytest.raises(RunStateError, match="resume=True"):
         create(run.path)
 
 

@@ -321,6 +321,10 @@ CONTRADICTIONS = {
         "must be > 0",
     ),
     "model as config": ({"method": SMALL_MLP}, "must be one of 'mosaic'"),
+    "values": (
+        {"method": {"method": "mosaic", "clip": 5.0}, "epsilon": 1.0},
+        "use tulle.Regressor",
+    ),
     "wrong features": ({"features": 64}, "must be a FeaturePlan"),
 }
 

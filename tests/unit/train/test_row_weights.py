@@ -182,6 +182,10 @@ def test_weights_may_come_apart_from_their_rows() -> None:
         assert model.schema is schema
     both = mosaic(schema).fit(apart.drop("sale"), rows["sale"], rows["w"])
     np.testing.assert_array_equal(both.predict_proba(rows), expected)
+    is_new = rows["w"] == rows["w"].max()
+    by_flags = mosaic(schema).fit(apart, sample_weight=is_new).predict_proba(rows)
+    by_numbers = mosaic(schema).fit(apart, sample_weight=is_new.cast(int)).predict_proba(rows)
+    np.testing.assert_array_equal(by_flags, by_numbers)
     hashed = mosaic(schema, features=features).fit(apart, sample_weight=rows["w"])
     assert hashed.card_.plan.columns.weight == "sample_weight"
     for model, X, message in (
