@@ -12,6 +12,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from record import PUBLISHED, print_table, versions, write_record
+from tulle.lab.trust.central_counts import (
+    CentralGaussianConfig,
+    CentralLaplaceConfig,
+    ValueCountsConfig,
+)
 from tulle.lab.trust.local_counts import (
     LocalLaplaceConfig,
     LocalRapporConfig,
@@ -19,11 +24,6 @@ from tulle.lab.trust.local_counts import (
     LocalSubsetConfig,
 )
 from tulle.lab.trust.shuffled_counts import MixedCountsConfig, ShuffledResponseConfig
-from tulle.measure.central_counts import (
-    CentralGaussianConfig,
-    CentralLaplaceConfig,
-    ValueCountsConfig,
-)
 from tulle.report.html.chart_svg import write_charts
 from tulle.report.html.charts import Axis, Curve, CurveChart
 

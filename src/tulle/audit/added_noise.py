@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tulle.audit.mechanism_audit import Outputs, Randomizer, Trial
-from tulle.measure.central_counts import CentralGaussianConfig, CentralLaplaceConfig
 from tulle.measure.queries.query_noise import (
     GaussianBudget,
     LaplaceBudget,
@@ -18,7 +17,6 @@ from tulle.measure.queries.query_noise import (
     StepNoise,
 )
 from tulle.measure.w3c.campaign import AggregationConfig, aggregate_reports
-from tulle.mechanisms.analytic_gaussian import gaussian_epsilon
 from tulle.mechanisms.discrete_gaussian import DiscreteGaussianConfig, release_discrete_gaussian
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, release_discrete_laplace
 from tulle.mechanisms.entropy import NoiseSource
@@ -185,43 +183,6 @@ def _aggregated_reports(noise_factor: float) -> Trial:
     return Trial(event=event, adjacency=Adjacency.ADD_OR_REMOVE, draw=draw)
 
 
-def _central_laplace(noise_factor: float) -> Trial:
-    def draw(is_neighbour: bool, num_draws: int, rng: NoiseSource) -> NDArray[Any]:
-        config = CentralLaplaceConfig(
-            epsilon=1 / noise_factor, num_users=num_draws, num_values=2 * num_draws
-        )
-        # Beyond the counts of 0 and 1 noise tells no more.
-        return np.clip(_pairs_of_counts(config, is_neighbour, rng), 0, 1)
-
-    config = CentralLaplaceConfig(epsilon=1 / noise_factor, num_users=1, num_values=3)
-    return Trial(event=config.event(), adjacency=Adjacency.REPLACE, draw=draw)
-
-
-def _central_gaussian(noise_factor: float) -> Trial:
-    target = gaussian_epsilon(1e-5, noise_factor)
-
-    def draw(is_neighbour: bool, num_draws: int, rng: NoiseSource) -> NDArray[Any]:
-        config = CentralGaussianConfig(
-            epsilon=target, delta=1e-5, num_users=num_draws, num_values=2 * num_draws
-        )
-        noisy_pairs = _pairs_of_counts(config, is_neighbour, rng)
-        return np.asarray(noisy_pairs[:, 1] - noisy_pairs[:, 0])
-
-    config = CentralGaussianConfig(epsilon=target, delta=1e-5, num_users=1, num_values=3)
-    return Trial(
-        event=config.event(), adjacency=Adjacency.REPLACE, draw=draw, outputs=Outputs.RISING
-    )
-
-
-def _pairs_of_counts(
-    config: CentralLaplaceConfig | CentralGaussianConfig, is_neighbour: bool, rng: NoiseSource
-) -> NDArray[np.float64]:
-    """Each user holds the first or the second of two values that are nobody else's."""
-    raw_values = 2 * np.arange(config.num_users) + is_neighbour
-    noisy = [release.value for release in config.release(raw_values, rng=rng)]
-    return np.array(noisy, np.float64).reshape(-1, 2)
-
-
 ADDED_NOISE = (
     Randomizer(
         name="laplace",
@@ -294,11 +255,5 @@ TOTALS = (
     ),
     Randomizer(
         name="aggregated-reports", modules=("measure.w3c.campaign",), make=_aggregated_reports
-    ),
-    Randomizer(
-        name="central-laplace-counts", modules=("measure.central_counts",), make=_central_laplace
-    ),
-    Randomizer(
-        name="central-gaussian-counts", modules=("measure.central_counts",), make=_central_gaussian
     ),
 )

@@ -1,5 +1,6 @@
 """Counts without a party that sees raw values: local and shuffled, beside the central ones."""
 
+from tulle.lab.trust.central_counts import CentralGaussianConfig, CentralLaplaceConfig, plan_counts
 from tulle.lab.trust.local_counts import (
     LocalLaplaceConfig,
     LocalRapporConfig,
@@ -11,7 +12,6 @@ from tulle.lab.trust.shuffled_counts import (
     ShuffledResponseConfig,
     largest_local_epsilon,
 )
-from tulle.measure.central_counts import CentralGaussianConfig, CentralLaplaceConfig, plan_counts
 
 __all__ = [
     "CentralGaussianConfig",

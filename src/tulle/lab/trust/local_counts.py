@@ -17,7 +17,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from tulle.measure.central_counts import AdditiveCountsConfig, ValueCountsConfig
+from tulle.lab.trust.central_counts import AdditiveCountsConfig, ValueCountsConfig
 from tulle.measure.expected_error import SharedNoise
 from tulle.mechanisms.centred_noise import normal_quantile
 from tulle.mechanisms.discrete_laplace import DiscreteLaplaceConfig, sample_discrete_laplace

@@ -20,8 +20,12 @@ from numpy.typing import NDArray
 from tulle.accounting.accountant import pld_epsilon
 from tulle.accounting.shuffling import profile_delta, response_blanket
 from tulle.errors import ConfigError
+from tulle.lab.trust.central_counts import (
+    AdditiveCountsConfig,
+    ValueCountsConfig,
+    check_target_delta,
+)
 from tulle.lab.trust.local_counts import ReportedCountsConfig
-from tulle.measure.central_counts import AdditiveCountsConfig, ValueCountsConfig, check_target_delta
 from tulle.measure.expected_error import SharedNoise
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.noisy_reports import IntArray

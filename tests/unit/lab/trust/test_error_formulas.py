@@ -6,6 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tulle.lab.trust.central_counts import (
+    CentralGaussianConfig,
+    CentralLaplaceConfig,
+    ValueCountsConfig,
+)
 from tulle.lab.trust.local_counts import (
     LocalLaplaceConfig,
     LocalRapporConfig,
@@ -13,11 +18,6 @@ from tulle.lab.trust.local_counts import (
     LocalSubsetConfig,
 )
 from tulle.lab.trust.shuffled_counts import MixedCountsConfig, ShuffledResponseConfig
-from tulle.measure.central_counts import (
-    CentralGaussianConfig,
-    CentralLaplaceConfig,
-    ValueCountsConfig,
-)
 from tulle.mechanisms.analytic_gaussian import gaussian_delta
 from tulle.mechanisms.entropy import SeededNoise
 

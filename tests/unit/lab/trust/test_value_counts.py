@@ -9,6 +9,12 @@ import pytest
 
 from tulle.accounting.accountant import pld_epsilon, verify_plan
 from tulle.errors import ConfigError, DataError
+from tulle.lab.trust.central_counts import (
+    CentralGaussianConfig,
+    CentralLaplaceConfig,
+    ValueCountsConfig,
+    plan_counts,
+)
 from tulle.lab.trust.local_counts import (
     LocalLaplaceConfig,
     LocalRapporConfig,
@@ -16,12 +22,6 @@ from tulle.lab.trust.local_counts import (
     LocalSubsetConfig,
 )
 from tulle.lab.trust.shuffled_counts import MixedCountsConfig, ShuffledResponseConfig
-from tulle.measure.central_counts import (
-    CentralGaussianConfig,
-    CentralLaplaceConfig,
-    ValueCountsConfig,
-    plan_counts,
-)
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.privacy.plan import Plan, Status
 from tulle.privacy.units import Adjacency, TrustModel

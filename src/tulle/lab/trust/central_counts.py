@@ -4,8 +4,8 @@ Every user holds one value and the number of users is public. What differs is wh
 values: one party (central), nobody (local), or nobody as long as a shuffler forgets who sent
 what. All of them answer the same question under the same adjacency, so their errors compare.
 
-The central model is here, which audits attack and the lab compares with: one party counts exactly
-and adds noise once. Its error does not grow with the number of users. A user who had held another
+The central model is here, which the others are compared with: one party counts exactly and adds
+noise once. Its error does not grow with the number of users. A user who had held another
 value moves two counts of a histogram by one, and one count by one.
 """
 
