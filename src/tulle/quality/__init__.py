@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from tulle.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from tulle.quality.class_metrics import ClassFigures, ClassMetrics, evaluate_classes
     from tulle.quality.metrics import (
         BiddingUtility,
         CalibrationGroup,
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BiddingUtility",
     "CalibrationGroup",
+    "ClassFigures",
+    "ClassMetrics",
     "Estimate",
     "ExponentialBids",
     "NoisyLabelMetrics",
@@ -31,6 +34,7 @@ __all__ = [
     "ValueMetrics",
     "auc_of_labels",
     "bidding_utility",
+    "evaluate_classes",
     "evaluate_on_reports",
     "evaluate_predictions",
     "evaluate_values",
