@@ -156,6 +156,11 @@ class Method(abc.ABC):
         return 2
 
     @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes that labels are; None if they are 0 and 1, or values."""
+        return None
+
+    @property
     def label_epsilon(self) -> float | None:
         """Epsilon of one randomized label; None if labels are not randomized."""
         return None

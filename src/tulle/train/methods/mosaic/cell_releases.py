@@ -12,6 +12,7 @@ The rows of a unit together weigh at most what one row may weigh, and rows with 
 1 weigh less (`row_parts`).
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,13 +24,20 @@ from tulle.train.methods.mosaic.cell_likelihood import NoisyCells
 from tulle.train.methods.mosaic.cell_model import CellPart
 from tulle.train.methods.mosaic.cell_sums import (
     LABEL_SENSITIVITY,
+    PROBABILITY_BITS,
     ROW_SENSITIVITY,
     Cells,
     IntArray,
     PredictedRows,
     exact_sums,
+    most_predicted,
 )
-from tulle.train.methods.mosaic.label_law import LabelLaw, law_of_labels, law_of_values
+from tulle.train.methods.mosaic.label_law import (
+    LabelLaw,
+    law_of_class,
+    law_of_labels,
+    law_of_values,
+)
 from tulle.train.methods.mosaic.noise_shares import NoiseShares
 from tulle.train.methods.mosaic.row_parts import RowParts, row_parts
 from tulle.train.methods.mosaic.share_allocation import RowRound, mixed_weights, wishes_of_tables
@@ -54,41 +62,94 @@ _FULL_ROWS = (1000, 300, 100, 30, 10, 3, 1)
 that noise allows. The level is then that of rows, not of users, who may differ."""
 
 
-class CellReleases:
-    """The raw rows of a run, and its whole noise budget. Sensitive: never log or save it.
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class UnitWeights:
+    """What rows weigh, so that those of a unit together weigh no more than 1. Public."""
+
+    parts: RowParts
+    """What each row weighs in counts, and in sums over cells."""
+    level_parts: RowParts
+    """What it weighs in releases of the overall level."""
+    level_share: float
+    """Share of one such release. All classes have the same one, as the proof needs."""
+
+
+def unit_weights(
+    examples: ExampleSet,
+    noise_multiplier: float,
+    *,
+    units: IntArray | None,
+    full_rows: int,
+    least_level_share: float,
+    are_values: bool = False,
+) -> UnitWeights:
+    """Divides the weight of each unit among its rows, and says what an exact level takes.
 
     Args:
-      examples: All training rows.
-      shares: The whole noise budget of the run.
+      examples: All training rows, of which numbers, units and sample weights are looked at.
+      noise_multiplier: Noise of the whole budget.
       units: [rows]: number of the unit of each row; None: each row is a unit.
       full_rows: Number of rows that a unit may have before each weighs less, in sums over cells.
       least_level_share: Least share of a release of the overall level.
+      are_values: True if labels are values, whose mean may be small.
+    """
+    # Noise of stddev noise / sqrt(share) on the sum of labels is _LEVEL_ERROR * total at the
+    # share that is needed. Many rows need next to nothing and get the least share.
+    noise = LABEL_SENSITIVITY * noise_multiplier
+    error = _VALUE_ERROR if are_values else _LEVEL_ERROR
+    num_rows, weights = examples.num_rows, examples.weights
+    parts = level_parts = row_parts(num_rows, units, weights, full_rows=full_rows)
+    needed = np.inf
+    for more_rows in _FULL_ROWS if units is not None else _FULL_ROWS[-1:]:
+        level_parts = row_parts(num_rows, units, weights, full_rows=more_rows)
+        needed = (noise / (error * level_parts.total)) ** 2
+        if needed <= _SMALL_LEVEL_SHARE * least_level_share:
+            break
+    share = max(least_level_share, min(float(needed), _MOST_LEVEL_SHARE))
+    return UnitWeights(parts=parts, level_parts=level_parts, level_share=share)
+
+
+class CellReleases:
+    """The raw rows of a run, and a noise budget for them. Sensitive: never log or save it.
+
+    Args:
+      examples: All training rows.
+      shares: What sums may spend: the whole noise budget of the run, or what one class has of it.
+      weights: What rows weigh.
+      counts: What counts of sensitive values may spend; None: the same budget.
       clip: Largest value that a label counts as; None for labels of 0 and 1.
       part: Fraction of rows with a label above 0, with noise, if those with the label 0 do not
         take part; None if all rows take part.
+      num_classes: Number of classes that have sets of tables like this one; 2 if there is one set
+        for both labels.
     """
 
     def __init__(
         self,
         examples: ExampleSet,
         shares: NoiseShares,
+        weights: UnitWeights,
         *,
-        units: IntArray | None,
-        full_rows: int,
-        least_level_share: float,
+        counts: NoiseShares | None = None,
         clip: float | None = None,
         part: float | None = None,
+        num_classes: int = 2,
     ) -> None:
-        self._rows = PredictedRows(examples, clip=clip, positives_only=part is not None)
+        most = most_predicted(num_classes)
+        self._rows = PredictedRows(examples, clip=clip, positives_only=part is not None, most=most)
         self._shares, self._clip, self._part = shares, clip, part
+        self._counts = shares if counts is None else counts
         self._label_rounds: dict[TableIdentity, list[tuple[RowRound, FloatArray]]] = {}
-        self._weights = examples.weights
-        self._parts = row_parts(examples.num_rows, units, self._weights, full_rows=full_rows)
+        self._parts, self._level_parts = weights.parts, weights.level_parts
+        self.level_share = weights.level_share
         self.reads_sensitive = False
         """True once a sensitive column was looked at, with noise."""
-        self._level_parts, self.level_share = self._level(units, least_level_share)
+        self._is_class = num_classes > 2
         self.law = self._first_law()
         """Mean and dispersion of labels, with noise: the first release of all."""
+        likely = np.ldexp(most, -PROBABILITY_BITS) / self.law.rate
+        self._likely_weight = float(min(1.0, likely)) if self._is_class else 1.0
+        """Weight of a typical row once whole rows are hidden: below 1 where its class is likely."""
 
     @property
     def num_rows(self) -> int:
@@ -101,12 +162,19 @@ class CellReleases:
         return self._shares.left
 
     @property
+    def counts_apart(self) -> bool:
+        """True if counts of sensitive values are paid from another budget than sums."""
+        return self._counts is not self._shares
+
+    @property
     def noise_variance(self) -> float:
         """Variance of the noise on sums that have the whole budget, as if rows weighed 1.
 
         It is scaled by the dispersion of labels, as the division of the budget needs it.
         """
         scale = self._parts.mean**2 * self.law.dispersion**2
+        if self.reads_sensitive:
+            scale *= self._likely_weight**2
         return self._shares.stddev(1.0, self._sensitivity) ** 2 / scale
 
     @property
@@ -122,6 +190,7 @@ class CellReleases:
         # Before anything sensitive is read, so that nothing ever is at the sensitivity of labels.
         # Sums of labels alone are of no use any more.
         self.reads_sensitive = True
+        self._shares.begin_rows()
         self._label_rounds.clear()
 
     def cells(self, parts: Sequence[CellPart]) -> Cells:
@@ -148,7 +217,7 @@ class CellReleases:
           Unit: that of the run. L2 sensitivity: sqrt(2), as a unit that is replaced takes its
           weight, 1 in all, from some counts and adds it to others. Event: this share.
         """
-        noisy = self._shares.release(
+        noisy = self._counts.release(
             lambda weight: self._rows.raw_counts(
                 "sensitive", column, num_ids, self._parts.weights(weight)
             ),
@@ -156,11 +225,14 @@ class CellReleases:
             share=share,
         )
         mean = self._parts.mean
-        return noisy / mean, self._shares.stddev(share, ROW_SENSITIVITY) / mean
+        return noisy / mean, self._counts.stddev(share, ROW_SENSITIVITY) / mean
 
     def _first_law(self) -> LabelLaw:
         """Mean and dispersion of labels, with noise."""
         mean = self.noisy_rate()
+        if self._is_class:
+            stddev = self._shares.stddev(self.level_share, LABEL_SENSITIVITY)
+            return law_of_class(mean, stddev / self._level_parts.total)
         if self._clip is None:
             return law_of_labels(mean)
         squares = self._shares.release(
@@ -332,7 +404,7 @@ class CellReleases:
             predicted=predicted,
             residual_stddev=stddev,
             predicted_stddev=stddev,
-            row_weights=step * row_round.typical_steps(table),
+            row_weights=self._likely_weight * step * row_round.typical_steps(table),
             unevenness=self._parts.unevenness,
             rate=self.law.rate,
             dispersion=self.law.dispersion,
@@ -342,17 +414,3 @@ class CellReleases:
     def _sensitivity(self) -> float:
         """L2 sensitivity of the next sums over cells, of all tables of a round of share 1."""
         return ROW_SENSITIVITY if self.reads_sensitive else LABEL_SENSITIVITY
-
-    def _level(self, units: IntArray | None, least_share: float) -> tuple[RowParts, float]:
-        """Parts of rows in releases of the level, and the share of one such release."""
-        # Noise of stddev noise / sqrt(share) on the sum of labels is _LEVEL_ERROR * total at the
-        # share that is needed. Many rows need next to nothing and get the least share.
-        noise = self._shares.stddev(1.0, LABEL_SENSITIVITY)
-        error = _LEVEL_ERROR if self._clip is None else _VALUE_ERROR
-        needed, parts = np.inf, self._parts
-        for full_rows in _FULL_ROWS if units is not None else _FULL_ROWS[-1:]:
-            parts = row_parts(self.num_rows, units, self._weights, full_rows=full_rows)
-            needed = (noise / (error * parts.total)) ** 2
-            if needed <= _SMALL_LEVEL_SHARE * least_share:
-                break
-        return parts, max(least_share, min(float(needed), _MOST_LEVEL_SHARE))

@@ -24,7 +24,8 @@ Q = floor(a min(p, c)) and u = min(1, c / p). Let c be at most (sqrt(3) - 1) / 2
 two such rows is then at most sqrt(2) times their weight, over all tables of a round together. The
 proof (docs/theory/mosaic.md) needs nothing of the roundings but 0 <= Q <= U <= a and Q <= c a. If
 y is between 0 and 1, y U is rounded down as well, and a is a little below the weight that the row
-has paid for.
+has paid for. With K classes, a row adds to the tables of all of them, and c is smaller
+(`most_predicted`).
 """
 
 import dataclasses
@@ -61,10 +62,25 @@ MAX_ROWS = 1 << 30
 noise fits 64 bits; more rows are refused before anything is summed."""
 PROBABILITY_BITS = 30
 """Probabilities are parts of 2^30: one part in a billion. Times a weight they stay below 2^62."""
-MOST_PREDICTED = (math.isqrt(3 << 2 * PROBABILITY_BITS) - (1 << PROBABILITY_BITS)) // 2
-"""The c of the proof in parts of 2^30, rounded down: rows that are predicted to have label 1 with a
-higher probability count less. c is the positive root of 1 + 2 c^2 + 2 c = 2, the largest number
-that the bound allows."""
+
+
+def most_predicted(num_classes: int) -> int:
+    """The c of the proof in parts of 2^30, rounded down.
+
+    Rows that are predicted to be of a class with a higher probability count less in its tables. For
+    K classes it is the positive root of 1 + 2 c + 2 (K - 1) c^2 = 2, the largest number with which
+    a whole row that is replaced costs no more than a label: twice the share of one class. One set
+    of tables for labels of 0 and 1 needs the same number as two classes do.
+
+    Args:
+      num_classes: Number of classes, at least 2.
+    """
+    root = math.isqrt((2 * num_classes - 1) << 2 * PROBABILITY_BITS)
+    return (root - (1 << PROBABILITY_BITS)) // (2 * (num_classes - 1))
+
+
+MOST_PREDICTED = most_predicted(2)
+"""The c of labels of 0 and 1, about (sqrt(3) - 1) / 2."""
 LOG_ODDS_BITS = 12
 """Log odds are steps of 2^-12 = 0.00024. A cell whose log odds are known that well has more than a
 hundred million rows."""
@@ -96,12 +112,16 @@ class Probabilities(NamedTuple):
 
 
 @functools.cache
-def probabilities() -> Probabilities:
-    """The public table of all probabilities that a prediction can have."""
+def probabilities(most: int = MOST_PREDICTED) -> Probabilities:
+    """The public table of all probabilities that a prediction can have.
+
+    Args:
+      most: The c of the proof, see `most_predicted`.
+    """
     steps = np.arange(-_MOST_LOG_ODDS, _MOST_LOG_ODDS + 1)
     chances = 1 / (1 + np.exp(-np.ldexp(steps.astype(np.float64), -LOG_ODDS_BITS)))
     predicted = np.rint(np.ldexp(chances, PROBABILITY_BITS)).astype(np.int64)
-    capped = np.minimum(predicted, MOST_PREDICTED)
+    capped = np.minimum(predicted, most)
     # 2^30 up to p = c, rounded down beyond; never below `capped`, as the proof needs Q <= U.
     factors = (capped << PROBABILITY_BITS) // predicted
     return Probabilities(predicted, capped, factors)
@@ -144,6 +164,7 @@ def row_sums(
     num_cells: int,
     *,
     are_values: bool = False,
+    most: int = MOST_PREDICTED,
 ) -> IntArray:
     """Raw residuals and raw predictions of each cell, of weighted rows, as [2, cells] in steps.
 
@@ -154,14 +175,16 @@ def row_sums(
       weights: Weights of the rows, in steps.
       num_cells: Number of cells of the table.
       are_values: True if labels may be between 0 and 1; rows then get `rounding_weights`.
+      most: The c of the proof, see `most_predicted`.
 
     Privacy:
       Unit: one row, whose label, cell, prediction and weight are replaced. L2 sensitivity of both
       rows of numbers together: sqrt(2) times the larger weight, for labels from 0 to 1 and
       whatever is predicted. Over several tables: sqrt(2), if squares of the weights of each row
-      add up to at most 1. Nothing is released here.
+      add up to at most 1. Over the tables of K classes of share w each, with their c: sqrt(2)
+      sqrt(2 w), for `ClassShares`. Nothing is released here.
     """
-    table, sums = probabilities(), np.zeros((2, num_cells), np.int64)
+    table, sums = probabilities(most), np.zeros((2, num_cells), np.int64)
     for rows in pieces_of_rows(len(cells), num_cells):
         places, own = _places(log_odds[rows]), _of_rows(weights, rows)
         own = rounding_weights(own) if are_values else own
@@ -259,10 +282,16 @@ class PredictedRows:
       clip: Largest value that a label counts as; None for labels of 0 and 1.
       positives_only: True if rows with the label 0 add nothing to sums of residuals and
         predictions.
+      most: The c of the proof, see `most_predicted`.
     """
 
     def __init__(
-        self, examples: ExampleSet, *, clip: float | None = None, positives_only: bool = False
+        self,
+        examples: ExampleSet,
+        *,
+        clip: float | None = None,
+        positives_only: bool = False,
+        most: int = MOST_PREDICTED,
     ) -> None:
         if examples.labels is None:
             raise DataError("the training rows have no label column; name one in the schema.")
@@ -277,7 +306,7 @@ class PredictedRows:
             )
         self._labels = label_parts(examples.labels, clip)
         self._are_values = clip is not None
-        self._positives_only = positives_only
+        self._positives_only, self._most = positives_only, most
         self._columns = RowColumns(examples)
         self._log_odds = np.zeros(len(self._labels), np.int32)
 
@@ -361,6 +390,7 @@ class PredictedRows:
             weights,
             num_cells,
             are_values=self._are_values,
+            most=self._most,
         )
 
     def predicted(

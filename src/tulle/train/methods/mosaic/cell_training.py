@@ -21,7 +21,6 @@ Everything but the raw sums follows from what was released before, which the pri
 (docs/theory/mosaic.md).
 """
 
-import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -34,10 +33,17 @@ from tulle.errors import ConfigError
 from tulle.train.examples import ExampleSet, unit_ids
 from tulle.train.methods.mosaic.candidate_table import CandidateTable, TableIdentity, TableStages
 from tulle.train.methods.mosaic.cell_model import CellHead, CellModel, CellTable
-from tulle.train.methods.mosaic.cell_releases import CellReleases
+from tulle.train.methods.mosaic.cell_releases import CellReleases, unit_weights
 from tulle.train.methods.mosaic.cell_sums import LOG_ODDS_BITS, Cells, log_odds_steps
 from tulle.train.methods.mosaic.column_values import ColumnValues, public_values, sensitive_values
-from tulle.train.methods.mosaic.method import STAGES, CellSettings, MosaicConfig
+from tulle.train.methods.mosaic.method import CellSettings, MosaicConfig
+from tulle.train.methods.mosaic.model_parts import (
+    WHOLE,
+    count_share,
+    model_of,
+    parts_of_model,
+    stages_of,
+)
 from tulle.train.methods.mosaic.noise_shares import NoiseShares
 from tulle.train.methods.mosaic.share_allocation import RowRound, allocate_shares
 from tulle.train.methods.mosaic.shrinkage import (
@@ -60,9 +66,6 @@ PHASE = "cells"
 """Name of this phase in progress reports and records."""
 _TINY = 1e-12
 """Positive number that stands in for 0 in denominators."""
-_WHOLE = 1 - 1e-8
-"""Fraction of the remaining budget that a stage may spend. The rest absorbs the rounding of float
-shares, so that none is refused for being more than is left."""
 
 
 def train_on_cells(examples: ExampleSet, plan: "TrainPlan", context: RunContext) -> CellModel:
@@ -81,23 +84,33 @@ def train_on_cells(examples: ExampleSet, plan: "TrainPlan", context: RunContext)
     if not isinstance(method, MosaicConfig) or noise is None:
         raise ConfigError(f"plan {plan.privacy.name!r} is not of training on cells.")
     shares, units = NoiseShares(noise, rng=context.rng), unit_ids(examples, method.unit)
-    trainings: list[_CellTraining] = []
+    weights = unit_weights(
+        examples,
+        noise,
+        units=units,
+        full_rows=method.full_rows(plan.shape),
+        least_level_share=method.cells.level_share,
+        are_values=method.clip is not None,
+    )
+    heads: list[CellHead] = []
+    rate: float | None = None
+    sensitive: list[ColumnValues] | None = None
     meter = SpeedMeter()
-    for kept, clip, rows in _parts_of_model(examples, method):
-        first = trainings[0] if trainings else None
+    for part in parts_of_model(examples, method, shares, weights.level_share):
         releases = CellReleases(
-            rows,
-            shares,
-            units=units,
-            full_rows=method.full_rows(plan.shape),
-            least_level_share=method.cells.level_share,
-            clip=clip,
-            part=None if first is None else first.rate,
+            part.rows,
+            part.shares,
+            weights,
+            counts=shares,
+            clip=part.clip,
+            part=rate if part.are_sizes else None,
+            num_classes=method.num_classes or 2,
         )
-        training = _CellTraining(examples.features, method.cells, releases, kept=kept, after=first)
-        trainings.append(training)
+        training = _CellTraining(
+            examples.features, method.cells, releases, kept=part.kept, sensitive=sensitive
+        )
         stages = training.stages()
-        before, num_steps = (len(trainings) - 1) * len(stages), method.num_heads * len(stages)
+        before, num_steps = len(heads) * len(stages), method.num_heads * len(stages)
         for step, stage in enumerate(stages, start=1):
             for table, row_round in training.looks(stage, stages[step - 1 :]):
                 if context.stop.requested:
@@ -114,24 +127,9 @@ def train_on_cells(examples: ExampleSet, plan: "TrainPlan", context: RunContext)
                 )
             )
         training.finish()
-    heads = tuple(training.head() for training in trainings)
-    if method.clip is None:
-        return CellModel(heads=heads)
-    return CellModel(heads=heads, output="value", scale=method.clip)
-
-
-def _parts_of_model(
-    examples: ExampleSet, method: MosaicConfig
-) -> Iterator[tuple[float, float | None, ExampleSet]]:
-    """What each head learns: the share that is kept for later heads, the clip, and the rows."""
-    if method.rate_share is None:
-        yield 0.0, method.clip, examples
-        return
-    # The first head learns which labels are above 0, the second one how large these are.
-    labels = examples.labels
-    are_above = None if labels is None else (labels > 0).astype(np.float32)
-    yield 1 - method.rate_share, None, dataclasses.replace(examples, labels=are_above)
-    yield 0.0, method.clip, examples
+        heads.append(training.head())
+        rate, sensitive = training.rate, training.sensitive
+    return model_of(heads, method)
 
 
 class _CellTraining:
@@ -142,7 +140,7 @@ class _CellTraining:
       settings: Settings of Mosaic.
       releases: The rows and the noise budget. The overall rate of labels is released at once.
       kept: Share of the noise budget that is left to later heads.
-      after: Training of an earlier head, which has counted the values of sensitive columns.
+      sensitive: Values of sensitive columns, if an earlier head has counted them.
     """
 
     def __init__(
@@ -152,9 +150,9 @@ class _CellTraining:
         releases: CellReleases,
         *,
         kept: float = 0.0,
-        after: "_CellTraining | None" = None,
+        sensitive: list[ColumnValues] | None = None,
     ) -> None:
-        self._kept, self._is_first = kept, after is None
+        self._kept, self._is_first = kept, sensitive is None
         self._settings, self._features, self._releases = settings, features, releases
         self._fitted: dict[TableIdentity, tuple[CandidateTable, FittedTable]] = {}
         self._given: dict[TableIdentity, float] = {}
@@ -164,7 +162,7 @@ class _CellTraining:
             public_values(f.name, column, releases.public_counts(column, f.num_ids), f)
             for column, f in enumerate(self._of_role("public"))
         ]
-        self.sensitive: list[ColumnValues] = [] if after is None else after.sensitive
+        self.sensitive: list[ColumnValues] = [] if sensitive is None else sensitive
         """Values of sensitive columns, once they were counted with noise."""
         self._law = releases.law
         self._bias = int(log_odds_steps(self._law.log_odds))
@@ -177,8 +175,7 @@ class _CellTraining:
 
     def stages(self) -> list[str]:
         """Names of the stages that these features allow."""
-        roles = {feature.role for feature in self._features}
-        return [name for name in STAGES if name.partition("_")[0] in (*roles, "triples")]
+        return stages_of(self._features)
 
     def looks(
         self, stage: str, to_come: Sequence[str]
@@ -197,14 +194,14 @@ class _CellTraining:
             self._count_sensitive()
         wanted = {name: getattr(self._settings.stages, name) for name in to_come}
         part = wanted[stage] / max(sum(wanted.values()), _TINY)
-        whole = part * (self._releases.left - self._reserved) * _WHOLE
+        whole = part * (self._releases.left - self._reserved) * WHOLE
         kept = self._releases.left - whole
         tables = self._new_tables(stage)
         share = whole * getattr(self._settings.screening, stage)
         yield from self._round(tables, share, self._most_for_first_look(tables))
         # If no table is known to tell more, noise may have hidden it: measure the new ones again.
         tables = self._tables.known() or tables
-        yield from self._round(tables, (self._releases.left - kept) * _WHOLE, 1.0)
+        yield from self._round(tables, (self._releases.left - kept) * WHOLE, 1.0)
 
     def look_at(self, table: CandidateTable, row_round: RowRound) -> None:
         """Releases the sums of a table and adds what they say to the model.
@@ -377,7 +374,8 @@ class _CellTraining:
         """Share that is kept back for counts of sensitive values and for the last level."""
         # Kept back from the first stage on, or public tables could leave nothing for sensitive
         # columns.
-        are_counted = self._releases.reads_sensitive or not self._is_first
+        releases = self._releases
+        are_counted = releases.reads_sensitive or releases.counts_apart or not self._is_first
         counts = 0.0 if are_counted else self._count_share * self._num_sensitive
         return counts + self._releases.level_share + self._kept
 
@@ -388,8 +386,7 @@ class _CellTraining:
     @property
     def _count_share(self) -> float:
         """Share of the counts of the values of one sensitive column."""
-        each = self._settings.count_share / max(self._num_sensitive, 1)
-        return min(self._settings.most_count_share, each)
+        return count_share(self._settings, self._num_sensitive)
 
     def _count_sensitive(self) -> None:
         """Counts the values of sensitive columns with noise, and ends the phase of labels alone."""

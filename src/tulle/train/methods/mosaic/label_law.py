@@ -15,6 +15,8 @@ _RATES = (1e-3, 0.6)
 alone could make it negative or above 1, and the log odds would not be finite."""
 _VALUE_RATES = (1e-6, 0.9)
 """The same for the mean of values, which may be tiny against their clip."""
+_CLASS_RATES = (1e-6, 0.999)
+"""The same for one of several classes, which may be rare or nearly all there is."""
 _LEAST_DISPERSION = 1e-4
 """Least dispersion, for values that are all about the same: noise could make it negative."""
 
@@ -57,6 +59,19 @@ def law_of_labels(noisy_rate: float) -> LabelLaw:
     """
     low, high = _RATES
     return LabelLaw(rate=max(low, min(high, noisy_rate)))
+
+
+def law_of_class(noisy_rate: float, stddev: float) -> LabelLaw:
+    """The law of the labels of one of several classes against all others.
+
+    Args:
+      noisy_rate: Noisy part of the rows that are of the class.
+      stddev: Standard deviation of the noise on it.
+    """
+    low, high = _CLASS_RATES
+    # A part that does not stand out of the noise is taken to be as large as the noise: the class
+    # may be there nonetheless, and classes that never occur get little probability all the same.
+    return LabelLaw(rate=max(low, min(high, max(noisy_rate, stddev))))
 
 
 def law_of_values(

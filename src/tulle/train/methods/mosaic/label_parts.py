@@ -11,6 +11,7 @@ for the weight A is summed with a weight B that is a little smaller.
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,9 @@ from tulle.privacy.fields import check_finite
 
 LABEL_BITS = 30
 """Labels are parts of 2^30, as probabilities are: their product with a weight stays below 2^60."""
+MOST_CLASSES = 256
+"""Most classes of a model. Each has tables of its own, which take as long to learn as a model of
+labels of 0 and 1, and all of their names are in the plan and on the card."""
 _ROOM_BITS = 12
 """Values leave one part in 2^12 of each weight for rounding, 0.02%, and rows of less than 2^12
 steps add nothing. Noise has at least 2^26 steps, unless it is huge, so that such a row would tell
@@ -44,6 +48,42 @@ def check_clip(clip: float) -> float:
     if not math.ldexp(1.0, -100) <= clip <= math.ldexp(1.0, 100):
         raise ConfigError(f"clip={clip} must be from 2^-100 to 2^100; give labels another unit.")
     return float(clip)
+
+
+def check_classes(classes: Sequence[object]) -> tuple[str, ...]:
+    """Refuses names of classes that labels cannot be told apart by, and returns them as text.
+
+    Args:
+      classes: The names, whole numbers or text.
+
+    Raises:
+      ConfigError: There are fewer than two or too many of them, or a name is empty or occurs twice.
+    """
+    way_out = "name all classes, without looking at the labels, e.g. classes=['none', 'sale']."
+    if isinstance(classes, str) or not isinstance(classes, Sequence | np.ndarray):
+        raise ConfigError(f"classes={classes!r} must be a list of names; {way_out}")
+    names = []
+    for name in classes:
+        is_name = isinstance(name, str | int | np.integer) and not isinstance(name, bool)
+        if not is_name or not (text := str(name)).strip() or text != text.strip():
+            raise ConfigError(
+                f"classes has {name!r}, and a class is named by text without blanks around it or "
+                f"by a whole number; {way_out}"
+            )
+        names.append(text)
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(f"classes has {twice!r} twice; name each class once.")
+    if not 2 <= len(names) <= MOST_CLASSES:
+        reason = (
+            "a label of one class tells nothing"
+            if len(names) < 2
+            else "time grows with their number, and the rows of each class get few; merge rare ones"
+        )
+        raise ConfigError(
+            f"classes has {len(names)} names, must have 2 to {MOST_CLASSES}: {reason}."
+        )
+    return tuple(names)
 
 
 def label_parts(labels: NDArray[np.floating], clip: float | None) -> NDArray[np.int32]:

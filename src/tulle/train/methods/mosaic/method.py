@@ -18,11 +18,16 @@ from typing import TYPE_CHECKING, ClassVar
 from tulle.errors import ConfigError
 from tulle.privacy.codec import plain_data
 from tulle.privacy.events import Event, Gaussian
-from tulle.privacy.fields import canonical_json, check_count, check_finite
+from tulle.privacy.fields import Scalar, canonical_json, check_count, check_finite
 from tulle.privacy.plan import Bound
 from tulle.train.methods.method import Method, PlanWords, Target, Trained, check_kinds, enforced
-from tulle.train.methods.mosaic.cell_sums import LABEL_SENSITIVITY, ROW_SENSITIVITY
-from tulle.train.methods.mosaic.label_parts import check_clip
+from tulle.train.methods.mosaic.cell_sums import (
+    LABEL_SENSITIVITY,
+    PROBABILITY_BITS,
+    ROW_SENSITIVITY,
+    most_predicted,
+)
+from tulle.train.methods.mosaic.label_parts import check_classes, check_clip
 from tulle.train.settings.step_mechanism import StepSampler
 from tulle.train.settings.units import DataShape, UnitLevel, UserLevel
 
@@ -161,7 +166,7 @@ class MosaicConfig(Method):
     chooses_rows: ClassVar[bool] = False
     has_steps_to_resume: ClassVar[bool] = False
     needs_torch: ClassVar[bool] = False
-    options: ClassVar[dict[str, str]] = Method.options | {"clip": "clip"}
+    options: ClassVar[dict[str, str]] = Method.options | {"clip": "clip", "classes": "classes"}
 
     clip: float | None = None
     """Learn the expected value of labels that are amounts or counts: the largest value that a label
@@ -169,6 +174,9 @@ class MosaicConfig(Method):
     rate_share: float | None = None
     """Learn how likely a label is above 0 and how large it is then, each by tables of its own, with
     this fraction of the noise budget for the first [default: both at once]."""
+    classes: tuple[str, ...] | None = None
+    """Learn the probability of each of these classes, which labels are one of: all of their names,
+    said without looking at the labels [default: labels are 0 or 1]."""
     cells: CellSettings = dataclasses.field(default_factory=CellSettings)
     """How the noise budget is divided and what tables may be like."""
     unit: UnitLevel | None = None
@@ -197,6 +205,13 @@ class MosaicConfig(Method):
                 raise ConfigError(
                     f"rate_share={self.rate_share} must be from {_LEAST_PART} to {1 - _LEAST_PART}."
                 )
+        if self.classes is not None:
+            if self.clip is not None:
+                raise ConfigError(
+                    f"clip={self.clip:g} is for labels that are values, and classes are given too; "
+                    "leave one of them out."
+                )
+            object.__setattr__(self, "classes", check_classes(self.classes))
         if isinstance(self.unit, UserLevel) and (bounds := self.unit.bounds_of_rows):
             name, value = next(iter(bounds.items()))
             raise ConfigError(
@@ -211,13 +226,22 @@ class MosaicConfig(Method):
 
     @property
     def num_heads(self) -> int:
-        """Number of sets of tables that the model has."""
+        """Number of sets of tables that are learnt."""
+        if self.classes is not None and len(self.classes) > 2:
+            return len(self.classes)
         return 1 if self.rate_share is None else 2
 
     @property
     def num_classes(self) -> int | None:
         """Two for labels of 0 and 1; None for values up to the clip."""
+        if self.classes is not None:
+            return len(self.classes)
         return 2 if self.clip is None else None
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes that labels are; None if they are 0 and 1, or values."""
+        return self.classes
 
     def has_noise(self, shape: DataShape) -> bool:
         """True: every sum of Mosaic has noise, whatever the data are."""
@@ -247,12 +271,16 @@ class MosaicConfig(Method):
         are_users, weight = isinstance(self.unit, UserLevel), shape.columns.weight
         weighted = "" if weight is None else _WEIGHTED.format(weight)
         values = "" if self.clip is None else _VALUES.format(clip=self.clip)
-        clip = {} if self.clip is None else {"clip": self.clip}
+        labels: dict[str, Scalar] = {} if self.clip is None else {"clip": self.clip}
+        if self.classes is not None:
+            labels = {"classes": canonical_json(list(self.classes))}
+            if self.num_heads > 2:
+                values = _CLASSES.format(number=self.num_heads)
         return PlanWords(
             sentence=_SENTENCE + values + (_USERS if are_users else "") + weighted,
             settings={
                 "method": self.kind,
-                **clip,
+                **labels,
                 "cells": canonical_json(plain_data(self.cells)),
                 "noise": "shares of one gaussian",
                 "noise_arithmetic": _ARITHMETIC,
@@ -260,8 +288,10 @@ class MosaicConfig(Method):
                 "accounting": self.accounting.value,
                 **({} if weight is None else {"row_weights": f"{weight}, over the largest"}),
             },
-            bounds=_bounds(are_users=are_users, weight=weight, clip=self.clip),
-            assumptions=_ASSUMPTIONS,
+            bounds=_bounds(
+                are_users=are_users, weight=weight, clip=self.clip, num_heads=self.num_heads
+            ),
+            assumptions=_ASSUMPTIONS if self.classes is None else (*_ASSUMPTIONS, _KNOWN_CLASSES),
         )
 
     def train(self, run: "TrainingRun") -> Trained:
@@ -287,6 +317,11 @@ _VALUES = (
     " Labels are values from 0 on, and one above the clip counts as {clip:g}, so that no row adds "
     "more than any other could. What the model predicts is the expected value, cut there."
 )
+_CLASSES = (
+    " Each of the {number} classes has tables of its own, which learn whether a label is that "
+    "class, and half of what counts leave of the noise budget: no row that is replaced, with any "
+    "label, costs more than the tables of two classes spend."
+)
 _ARITHMETIC = "exact sums of whole numbers, noise on their lattice"
 _WEIGHTS = "squares of the weights of a row in all tables of a round add up to at most its share"
 _USERS = (
@@ -302,7 +337,9 @@ _WEIGHTED = (
 
 
 # What the proof in docs/theory/mosaic.md rests on, in the words of plans and cards.
-def _bounds(*, are_users: bool, weight: str | None, clip: float | None) -> tuple[Bound, ...]:
+def _bounds(
+    *, are_users: bool, weight: str | None, clip: float | None, num_heads: int
+) -> tuple[Bound, ...]:
     """Most that one row adds to the sums, or all rows of a user together."""
     cells = Bound(
         what="cells of each table that one row adds to",
@@ -324,20 +361,30 @@ def _bounds(*, are_users: bool, weight: str | None, clip: float | None) -> tuple
     )
     labels = "the labels of one user are" if are_users else "the label of one row is"
     what_is = "0 or 1" if clip is None else f"from 0 to 1, values divided by {clip:g} and cut there"
+    # With classes the distances are those of one of them; two may see another label.
+    of = " of one class" if num_heads > 2 else ""
+    classes = Bound(
+        what="shares of the tables of classes that one row costs, or all rows of one user together",
+        limit=2,
+        where="a label that is replaced is another one for two classes; once rows are hidden, one "
+        "adds little to the tables of classes that it is not of, as predictions count up to "
+        f"{math.ldexp(most_predicted(max(num_heads, 2)), -PROBABILITY_BITS):.4g} alone",
+    )
     return (
         cells,
         *((together,) if are_users else ()),
         *((relative,) if weight is not None else ()),
+        *((classes,) if num_heads > 2 else ()),
         Bound(
-            what="L2 distance of the sums of all tables of a round of share 1 together, before a "
-            f"sensitive column was used, if {labels} replaced",
+            what=f"L2 distance of the sums of all tables{of} of a round of share 1 together, "
+            f"before a sensitive column was used, if {labels} replaced",
             limit=LABEL_SENSITIVITY,
             where=f"labels are {what_is}; cells and predictions depend on public columns until "
             "then; " + _WEIGHTS,
         ),
         Bound(
-            what="L2 distance of the sums of all tables of a later round of share 1 together, or "
-            "of the counts of the values of one sensitive column, if "
+            what=f"L2 distance of the sums of all tables{of} of a later round of share 1 together, "
+            "or of the counts of the values of one sensitive column, if "
             f"{'the rows of one user are' if are_users else 'one row is'} replaced",
             limit=ROW_SENSITIVITY,
             where="rows with high predictions count less, so that what a row adds to both sums "
@@ -369,6 +416,12 @@ _ASSUMPTIONS = (
         "nothing that was summed is written before the model is done; it is then kept before "
         "anything else and read back when the run goes on, and never made twice",
     ),
+)
+
+_KNOWN_CLASSES = enforced(
+    "Which classes there are tells nothing about labels.",
+    "their names are a public setting and are never read from the labels, a label that is none of "
+    "them is refused before anything is released, and a class that never occurs has tables too",
 )
 
 _PARTS: dict[str, type[StageShares] | type[ScreeningParts]] = {

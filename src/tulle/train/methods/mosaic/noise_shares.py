@@ -17,6 +17,9 @@ two that is small against the noise. A row is charged for the weight that it has
 rounding, and budget, shares and charges are counted in whole squared steps. Noise is rounded to
 whole steps by an exact sampler and added to sums of whole steps, so that no bit of a sum tells more
 than the noise allows (`mechanisms.lattice`). The proof is in docs/theory/mosaic.md.
+
+Tables of K classes have half of the budget each, since no unit can cost more than the shares of two
+of them (`ClassShares`).
 """
 
 import math
@@ -32,6 +35,7 @@ from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.exact import check_scale, rounded_up
 from tulle.mechanisms.gaussian import sample_rounded_normal
 from tulle.train.methods.mosaic.cell_sums import (
+    LABEL_SENSITIVITY,
     ROW_SENSITIVITY,
     Cells,
     IntArray,
@@ -53,6 +57,9 @@ _LEAST_WEIGHT_BITS = 16
 """A weight of 1 has at least 2^16 steps, however large the noise is: small weights need them."""
 _MAX_SUM = 1 << 62
 """Largest sum in steps: with its noise, which has at most 2^45 steps, it fits 64 bits."""
+_LABELS_OF_A_UNIT = 2
+"""Number of classes whose tables see another label if one label is replaced: the old and the new
+one. The c of `most_predicted` makes whole rows cost no more than that many shares."""
 
 
 class _OwnedBudget:
@@ -107,6 +114,43 @@ class NoiseShares(_OwnedBudget):
     def left(self) -> float:
         """Share of the budget that has not been given out."""
         return self._left / self._whole
+
+    def begin_rows(self) -> None:
+        """Notes that from now on whole rows are hidden, and no longer labels alone."""
+        # The whole budget is the same for both.
+
+    def of_classes(
+        self, num_classes: int, *, label_share: float, row_share: float
+    ) -> list["ClassShares"]:
+        """Takes a share from the budget for the tables of classes, one set of tables each.
+
+        Args:
+          num_classes: Number of classes, at least 2; each row is of one of them.
+          label_share: Share that each class may spend while labels alone are hidden.
+          row_share: Share that each class may spend once whole rows are hidden.
+
+        Privacy:
+          Unit: that of the run. Event: twice the sum of both shares, whatever the number of
+          classes. Relies on: `ClassShares`.
+
+        Raises:
+          ConfigError: Less is left than is asked for.
+        """
+        if num_classes < _LABELS_OF_A_UNIT:
+            raise ConfigError(f"num_classes={num_classes} must be at least {_LABELS_OF_A_UNIT}.")
+        whole = self._take(_LABELS_OF_A_UNIT * (label_share + row_share))
+        labels = int(math.ldexp(label_share, 2 * self.weight_bits))
+        rows = whole // _LABELS_OF_A_UNIT - labels
+        return [
+            ClassShares(
+                self._noise_multiplier,
+                rng=self._rng,
+                noisy=self._noisy,
+                label_steps=labels,
+                row_steps=rows,
+            )
+            for _ in range(num_classes)
+        ]
 
     @property
     def step(self) -> float:
@@ -180,8 +224,8 @@ class NoiseShares(_OwnedBudget):
         allowance = int(math.ldexp(share, 2 * self.weight_bits))
         if allowance > self._left:
             raise ConfigError(
-                f"share={share:.6g} is more than the {self.left:.6g} that is left of the noise "
-                "budget; ask for less."
+                f"share={share:.6g} is more than the {self._left / self._whole:.6g} that is left "
+                "of the noise budget; ask for less."
             )
         self._left -= allowance
         return allowance
@@ -201,6 +245,63 @@ class NoiseShares(_OwnedBudget):
         noise = sample_rounded_normal(self._noise_steps(sensitivity), raw.shape, rng=self._rng)
         noise += raw
         return noise
+
+
+def class_share(share: float) -> float:
+    """What the tables of each class may spend of a share that they have together."""
+    return share / _LABELS_OF_A_UNIT
+
+
+class ClassShares(NoiseShares):
+    """What the tables of one class may spend, of a budget that all classes share.
+
+    The tables of class k learn whether a label is k. A label that is replaced changes that for at
+    most two classes, so labels cost the shares of two classes. Once whole rows are hidden, a row
+    that is replaced adds to the tables of all classes, but little where its label is another one:
+    with the c of `most_predicted` all of it costs no more than two shares either. The two bounds
+    hold for shares of either kind apart, so that what a class does not spend on labels is lost, and
+    never spent on rows.
+
+    Args:
+      noise_multiplier: Noise multiplier of the whole budget.
+      rng: Source of all noise.
+      noisy: Function that adds noise to sums of a sensitivity.
+      label_steps: What may be spent while labels alone are hidden, in squared steps.
+      row_steps: What may be spent once whole rows are hidden.
+    """
+
+    def __init__(
+        self,
+        noise_multiplier: float,
+        *,
+        rng: NoiseSource,
+        noisy: Callable[[IntArray, float], IntArray],
+        label_steps: int,
+        row_steps: int,
+    ) -> None:
+        super().__init__(noise_multiplier, rng=rng)
+        self._left, self._rows_left, self._added = label_steps, row_steps, noisy
+        self._sensitivity = LABEL_SENSITIVITY
+
+    @property
+    def left(self) -> float:
+        """Share that has not been given out, of the whole budget and of both kinds together."""
+        return (self._left + self._rows_left) / self._whole
+
+    def begin_rows(self) -> None:
+        """Lets whole rows be hidden from now on; what is left for labels alone is lost."""
+        if self._sensitivity == LABEL_SENSITIVITY:
+            self._sensitivity = ROW_SENSITIVITY
+            self._left, self._rows_left = self._rows_left, 0
+
+    def _noisy(self, raw: IntArray, sensitivity: float) -> IntArray:
+        """Adds noise, for the sensitivity of what is hidden now."""
+        if sensitivity != self._sensitivity:
+            raise ConfigError(
+                f"sums of sensitivity {sensitivity:.6g} cannot be released by shares for "
+                f"{self._sensitivity:.6g}; call begin_rows() before sensitive columns are used."
+            )
+        return self._added(raw, sensitivity)
 
 
 class RowShares(_OwnedBudget):

@@ -405,7 +405,7 @@ def unbounded_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     right = cell_sums.probabilities()
     every = np.full_like(right.factors, 1 << cell_sums.PROBABILITY_BITS)
     wrong = right._replace(capped=right.predicted, factors=every)
-    monkeypatch.setattr(cell_sums, "probabilities", lambda: wrong)
+    monkeypatch.setattr(cell_sums, "probabilities", lambda *_most: wrong)
 
 
 def spent_twice(monkeypatch: pytest.MonkeyPatch) -> None:
