@@ -174,13 +174,13 @@ def _cycle_ids(graph: _Graph, feature: RuledFeature, rule: CycleRule) -> str:
 
 def _write_outputs(graph: _Graph, tables: ScoringTables, log_odds: list[str]) -> None:
     model = tables.cells.model
+    rates = [graph.node("Sigmoid", one) for one in log_odds]
     if model.output == "classes":
         axis = graph.constant(np.array([1]))
-        columns = [graph.node("Unsqueeze", one, axis) for one in log_odds]
-        chances = graph.node("Softmax", graph.node("Concat", *columns, axis=1), axis=1)
-        graph.output("probabilities", chances, "DOUBLE", width=len(log_odds))
+        columns = graph.node("Concat", *(graph.node("Unsqueeze", r, axis) for r in rates), axis=1)
+        whole = graph.node("ReduceSum", columns, axis, keepdims=1)
+        graph.output("probabilities", graph.node("Div", columns, whole), "DOUBLE", width=len(rates))
     else:
-        rates = [graph.node("Sigmoid", one) for one in log_odds]
         found = rates[0]
         for rate in rates[1:]:
             found = graph.node("Mul", found, rate)

@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tulle.data.features.encoder import Encoder
+from tulle.data.prediction_file import class_columns
 from tulle.data.table_arrays import encode_table
 from tulle.data.tables.kinds import typed_columns
 from tulle.data.tables.refusals import Place
@@ -45,7 +46,7 @@ class ServedModel:
             return ("probability",)
         if self.cells.model.output == "value":
             return ("value",)
-        return tuple(f"probability_{name}" for name in self.cells.model.classes)
+        return class_columns(self.cells.model.classes)
 
     @property
     def columns(self) -> tuple[str, ...]:

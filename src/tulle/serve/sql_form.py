@@ -86,7 +86,7 @@ def sql_form(tables: ScoringTables, *, dialect: str, rows: str = ROWS, prefix: s
         f"SELECT r.*, {scored}, {' + '.join(unmapped) or '0'} AS {UNMAPPED} "
         f"FROM {_table_name(rows)} AS r {' '.join(joins)}"
     )
-    select = f"WITH scored AS ({inner}) SELECT *, {_outputs(tables)} FROM scored"
+    select = f"WITH {_steps(inner, tables)} SELECT *, {_outputs(tables)} FROM scored"
     create = [
         translate(f"CREATE TABLE {identifier(name)} ({_columns(table)})", dialect, is_pretty=True)
         for name, table in weights.items()
@@ -98,16 +98,28 @@ def sql_form(tables: ScoringTables, *, dialect: str, rows: str = ROWS, prefix: s
     )
 
 
+def _steps(inner: str, tables: ScoringTables) -> str:
+    """What is computed before predictions: log odds, and for classes their rates and the sum."""
+    if tables.cells.model.output != "classes":
+        return f"scored AS ({inner})"
+    # They have names, or the text of each class would have the log odds of all others in it.
+    heads = range(len(tables.biases))
+    rates = ", ".join(f"1 / (1 + EXP(-log_odds_{head})) AS rate_{head}" for head in heads)
+    whole = " + ".join(f"rate_{head}" for head in heads)
+    return (
+        f"summed AS ({inner}), rated AS (SELECT *, {rates} FROM summed), "
+        f"scored AS (SELECT *, {whole} AS rate_sum FROM rated)"
+    )
+
+
 def _outputs(tables: ScoringTables) -> str:
     """The columns of predictions, from log odds."""
     model = tables.cells.model
     rates = [f"1 / (1 + EXP(-log_odds_{head}))" for head in range(len(tables.biases))]
     if model.output == "classes":
-        scores = [f"EXP(log_odds_{head})" for head in range(len(tables.biases))]
-        whole = " + ".join(scores)
         return ", ".join(
-            f"{score} / ({whole}) AS {identifier(f'probability_{name}')}"
-            for score, name in zip(scores, model.classes, strict=True)
+            f"rate_{head} / rate_sum AS {identifier(f'probability_{name}')}"
+            for head, name in enumerate(model.classes)
         )
     if model.output == "value":
         return f"{float_literal(model.scale)} * {' * '.join(f'({one})' for one in rates)} AS value"

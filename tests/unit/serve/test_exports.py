@@ -121,10 +121,10 @@ def scored(data: dict[str, Any], row: dict[str, Any]) -> float | list[float]:
             cells[int(number)] += steps["ids"].get(key, steps["rest"])
     for cell, crossed in zip(cells, data["crossed"], strict=True):
         log_odds[crossed["head"]] += crossed["weights"][cell]
+    rates = [1 / (1 + math.exp(-one)) for one in log_odds]
     if data["output"] == "classes":
-        scores = [math.exp(one) for one in log_odds]
-        return [one / sum(scores) for one in scores]
-    return float(data["scale"] * math.prod(1 / (1 + math.exp(-one)) for one in log_odds))
+        return [one / sum(rates) for one in rates]
+    return float(data["scale"] * math.prod(rates))
 
 
 def test_json_alone_scores_every_row(tmp_path: Path, model: TrainedCells) -> None:

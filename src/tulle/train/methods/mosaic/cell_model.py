@@ -182,10 +182,10 @@ class CellModel:
 
     def predicted_by(self, log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
         """What the model makes of the log odds of its heads."""
-        if self.output == "classes":
-            scores = np.exp(log_odds - log_odds.max(axis=1, keepdims=True))
-            return scores / scores.sum(axis=1, keepdims=True)  # type: ignore[no-any-return]
         rates = sigmoid(log_odds)
+        if self.output == "classes":
+            # A head was learnt against all other classes: a softmax would add up odds p / (1 - p).
+            return rates / rates.sum(axis=1, keepdims=True)  # type: ignore[no-any-return]
         rates = rates if rates.ndim == 1 else rates.prod(axis=1)
         return rates if self.output == "probability" else self.scale * rates
 

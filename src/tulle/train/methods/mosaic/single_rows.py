@@ -65,13 +65,11 @@ class SingleRows:
             for weight, steps in crossed:
                 total += weight(sum([step(ids[place]) for place, step in steps]))
             log_odds.append(total)
+        rates = list(map(_sigmoid, log_odds))
         if self._model.output == "classes":
-            most = max(log_odds)
-            scores = [math.exp(one - most) for one in log_odds]
-            whole = math.fsum(scores)
-            parts = [score / whole for score in scores]
-            return dict(zip(self._model.classes, parts, strict=True))
-        product = math.prod(map(_sigmoid, log_odds))
+            whole = math.fsum(rates)
+            return dict(zip(self._model.classes, [rate / whole for rate in rates], strict=True))
+        product = math.prod(rates)
         return product if self._model.output == "probability" else self._model.scale * product
 
     def _id(self, place: int, feature: RuledFeature, value: object) -> int:

@@ -55,6 +55,11 @@ class TrainedCells(TrainedModel):
         """Largest value that a label counted as; None if the model predicts no values."""
         return self.model.scale if self.model.output == "value" else None
 
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Names of the classes that it predicts; None if it predicts something else."""
+        return self.model.classes if self.model.output == "classes" else None
+
     def predicted(self, rows: ExampleSet) -> NDArray[np.float64]:
         """What the model predicts for each row, see `CellModel.predicted`."""
         parts = []
