@@ -167,7 +167,8 @@ def check_functions(path: pathlib.Path, package: str) -> None:
             # A command takes its options one by one, the verb of the front door that it calls
             # the same ones, a kernel its pointers and sizes; everything else takes a config.
             is_verb = path.name.endswith("verbs.py") and not node.name.startswith("_")
-            is_estimator = path.name in ("estimator.py", "regressor.py") and node.name == "__init__"
+            estimators = ("estimator.py", "classifier.py", "regressor.py")
+            is_estimator = path.name in estimators and node.name == "__init__"
             is_verb = is_verb or is_estimator
             is_listed = package == "cli" or is_verb or path.name.endswith("_kernels.py")
             assert len(named) <= 7 or is_listed, (path, node.name)

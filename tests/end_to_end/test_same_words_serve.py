@@ -99,3 +99,40 @@ def test_train_and_predict_values(tmp_path: Path, capsys: pytest.CaptureFixture[
     loaded = tulle.load(by_call)
     assert isinstance(loaded, tulle.Regressor)
     assert pl.read_parquet(scores)["value"].to_numpy() == pytest.approx(loaded.predict(log))
+
+
+def test_train_and_predict_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names of classes make the label one of them, on either side."""
+    rng = np.random.default_rng(4)
+    site, age = rng.integers(0, 5, 2_000), rng.integers(0, 3, 2_000)
+    names = np.array(["none", "cart", "sale"])
+    actions = names[np.where(rng.random(2_000) < 0.5, 0, (site + age) % 3)]
+    log = pl.DataFrame({"action": actions, "site": site, "age": age}).cast(
+        {"site": pl.String, "age": pl.String}
+    )
+    log.write_csv(tmp_path / "log.csv")
+    columns = ["--label", "action", "--public", "site", "--sensitive", "age"]
+    given = ["--classes", "none,cart,sale", "--epsilon", 8, "--seed", 3, "--quiet"]
+    by_command, by_call = tmp_path / "command", tmp_path / "call"
+    words = ["train", tmp_path / "log.csv", *columns, *given, "--output", by_command]
+    shown = command(capsys, *words)
+    schema = SCHEMA | {"label": "action"}
+    result = tulle.train.fit(
+        *(tmp_path / "log.csv", schema),
+        classes=names.tolist(),
+        epsilon=8,
+        seed=3,
+        output=by_call,
+    )
+    assert (by_command / "plan.json").read_bytes() == (by_call / "plan.json").read_bytes()
+    assert result.class_metrics is not None
+    assert shown["classes"] == list(result.model.classes or ()) == names.tolist()
+    assert shown["log_loss"] == result.class_metrics.log_loss
+    scores = tmp_path / "scores.parquet"
+    shown = command(capsys, "predict", by_command, tmp_path / "log.csv", "--output", scores)
+    of_classes = [f"probability_{name}" for name in names]
+    assert shown["columns"] == ["row", *of_classes]
+    loaded = tulle.load(by_call)
+    assert isinstance(loaded, tulle.Classifier)
+    found = pl.read_parquet(scores).select(of_classes).to_numpy()
+    assert found == pytest.approx(loaded.predict_proba(log))

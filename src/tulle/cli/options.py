@@ -238,7 +238,7 @@ def parameters_of(
                 typer.Option(
                     *((f"--{option.name.replace('_', '-')}",) if option.value_type is bool else ()),
                     help=_help(option) if with_help else None,
-                    metavar="|".join(option.choices) or None,
+                    metavar="|".join(option.choices) or ("NAME,..." if option.is_list else None),
                     autocompletion=completing(functools.partial(tuple, option.choices)),
                     rich_help_panel=panels[option.path[0]],
                 ),
@@ -276,6 +276,7 @@ _WORDS = "tulle.words"
 _PANELS = {
     "unit": "Privacy",
     "clip": DATA,
+    "classes": DATA,
     "split": "Privacy",
     "accounting": "Privacy",
     "model": "Model",

@@ -310,7 +310,7 @@ def _run_facts(result: "FitResult", run: Path) -> dict[str, object]:
 
 
 def _quality_facts(result: "FitResult") -> dict[str, object]:
-    """Figures of quality on the test rows: those of probabilities, or those of values."""
+    """Figures of quality on the test rows: of probabilities, of values, or of classes."""
     metrics, found = result.metrics, result.value_metrics
     if result.model.clip is not None:
         names = (
@@ -319,6 +319,14 @@ def _quality_facts(result: "FitResult") -> dict[str, object]:
         )
         values = {name: None if found is None else getattr(found, name) for name in names}
         return {"clip": result.model.clip} | values
+    if result.model.classes is not None:
+        of_classes = result.class_metrics
+        names = (
+            *("accuracy", "most_frequent", "log_loss", "normalised_cross_entropy", "auc"),
+            "calibration_error",
+        )
+        values = {n: None if of_classes is None else getattr(of_classes, n) for n in names}
+        return {"classes": list(result.model.classes)} | values
     return {
         "auc": None if metrics is None else metrics.auc,
         "auc_loss": None if metrics is None else metrics.auc_loss,

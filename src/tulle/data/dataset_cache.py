@@ -94,7 +94,7 @@ def prepared_log(
         "form": _plain(dataclasses.asdict(log.layout.text_form)),
         "encoder": encoder.fingerprint(),
         "bad lines": log.bad_lines.value,
-        "labels": config.num_classes,
+        "labels": list(config.classes or ()) or config.num_classes,
         "without unit": config.drop_rows_without_unit,
     }
     folder = _entry(cache, log.paths[0].name.partition(".")[0], settings)

@@ -7,12 +7,13 @@ can have meant that a column is public.
 
 import dataclasses
 import os
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
 
 from tulle.data.schema import Kind, Schema
-from tulle.data.tables.kinds import FLAG_WORDS, label_numbers
+from tulle.data.tables.kinds import FLAG_WORDS, class_numbers, label_numbers
 from tulle.data.tables.memory import as_column, as_numbered_columns, as_polars, is_table
 from tulle.data.tables.sources import open_log, whole_table
 from tulle.errors import ConfigError, DataError
@@ -166,8 +167,31 @@ def binary_labels(labels: object) -> LabelColumn:
     if not numbers.is_in([0.0, 1.0]).fill_null(False).all():
         raise DataError(
             f"y has a label that is neither 0 nor 1 nor {FLAG_WORDS}. Only binary classification "
-            "is supported, and neither continuous labels nor other names of classes: which labels "
-            "occur is protected. Say which one is meant, e.g. y == 'sale'."
+            "is supported without names of classes, and no continuous labels: which labels occur "
+            "is protected, so that classes are not read from y. Name all of them, e.g. "
+            "classes=['none', 'cart', 'sale'], or say which one is meant, e.g. y == 'sale'."
+        )
+    return found
+
+
+def class_labels(labels: object, classes: Sequence[str]) -> LabelColumn:
+    """Labels that are names of classes.
+
+    Args:
+      labels: One label a row.
+      classes: Names of all classes, which are public.
+
+    Privacy:
+      Labels stay what they are. A refusal says that a label is none of these, not which.
+
+    Raises:
+      DataError: A label is something else.
+    """
+    found = as_column(labels, LABEL)
+    if class_numbers(found, classes).has_nulls():
+        raise DataError(
+            "y has a label that is none of the classes that were named; name all classes that "
+            "labels may be in classes=…, or mend or drop such rows."
         )
     return found
 

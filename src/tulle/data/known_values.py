@@ -192,8 +192,8 @@ def _table_of(given: Any, name: str) -> "pl.DataFrame":
 
     if isinstance(given, str | os.PathLike):
         return _read(Path(given), name)
-    if isinstance(given, pl.DataFrame | pl.LazyFrame):
-        return given.lazy().collect()
+    if isinstance(given, pl.DataFrame):
+        return given
     if hasattr(given, "notna") and hasattr(given, "items"):  # pandas, where NaN is no number
         columns = {
             str(key): column.astype(object).where(column.notna(), None).tolist()

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ def write_predictions(
     probabilities: NDArray[np.float32] | NDArray[np.float64],
     *,
     are_values: bool = False,
+    classes: Sequence[str] | None = None,
     overwrite: bool = False,
 ) -> None:
     """Writes the columns `row` (int64) and `probability`, in the order given.
@@ -37,7 +39,8 @@ def write_predictions(
     Args:
       path: The new file.
       rows: Which row of the data each prediction is for, from 0.
-      probabilities: The predicted probability of label 1, one a row.
+      probabilities: The predicted probability of label 1, one a row; [rows, classes] for classes.
+      classes: Names of the classes; the columns are then `probability_` and the name.
       are_values: True if they are expected values, from 0 on; the column is then `value`.
       overwrite: Whether a file that is there is replaced.
 
@@ -49,7 +52,12 @@ def write_predictions(
       DataError: Shapes or types are wrong, or a probability is not in [0, 1].
       RunStateError: The path exists, or the file cannot be written there.
     """
-    table = _checked_table(rows, probabilities, are_values=are_values)
+    if classes is None:
+        table = _checked_table(rows, probabilities, are_values=are_values)
+    else:
+        parts = [_checked_table(rows, one, are_values=False) for one in probabilities.T]
+        named = zip(class_columns(classes), parts, strict=True)
+        table = parts[0].select("row", *(part["probability"].alias(name) for name, part in named))
     if path.is_dir():
         raise RunStateError(f"{path.name} is a folder; name a file in it.")
     if path.exists() and not overwrite:
@@ -74,6 +82,11 @@ def write_predictions(
         ) from None
     finally:
         staged.unlink(missing_ok=True)
+
+
+def class_columns(classes: Sequence[str]) -> tuple[str, ...]:
+    """Names of the columns of the probabilities of classes."""
+    return tuple(f"probability_{name}" for name in classes)
 
 
 def read_predictions(

@@ -52,6 +52,8 @@ class PrepareConfig:
 
     num_classes: int | None = 2
     """Labels must be whole numbers from 0 to num_classes - 1; None: values from 0 on."""
+    classes: tuple[str, ...] | None = None
+    """Names of the `num_classes` classes, if labels are names; None: labels are numbers."""
     drop_rows_without_unit: bool = False
     """Leave out rows whose unit is missing; by default they are an error."""
     num_workers: int = 2
@@ -299,7 +301,8 @@ def _rows_with_unit(table: pl.DataFrame, schema: Schema, config: PrepareConfig) 
 
 
 def _row_arrays(plan: FeaturePlan, config: PrepareConfig) -> RowArrays:
-    return RowArrays(schema=plan.schema, num_classes=config.num_classes, salt=plan.salt)
+    number, names = config.num_classes, config.classes
+    return RowArrays(schema=plan.schema, num_classes=number, salt=plan.salt, classes=names)
 
 
 def _settings(
@@ -321,7 +324,7 @@ def _settings(
         "noise of the vocabularies": noise and event_to_dict(noise.event(plan)),
         "known values": None if known is None else dict(known),
         "treatment of bad lines": log.bad_lines.value,
-        "number of classes": config.num_classes,
+        "number of classes": list(config.classes or ()) or config.num_classes,
         "treatment of rows without unit": config.drop_rows_without_unit,
         "version of tulle or polars": _versions(),
     }

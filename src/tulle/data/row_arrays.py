@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 
 from tulle.data.features.hashing import ValueHasher
 from tulle.data.schema import Kind, Schema
-from tulle.data.tables.kinds import FLAG_WORDS, as_numbers, as_text, label_numbers
+from tulle.data.tables.kinds import (
+    FLAG_WORDS,
+    as_numbers,
+    as_text,
+    class_numbers,
+    label_numbers,
+)
 from tulle.data.tables.layout import Block, Position
 from tulle.data.tables.refusals import Place, refuse_missing, refuse_values
 from tulle.data.tables.sources import Log, LogFiles, block_place, read_blocks
@@ -41,6 +47,8 @@ class RowArrays:
     """Labels must be whole numbers from 0 to num_classes - 1; None: values from 0 on."""
     salt: bytes
     """Salt of the hash that makes a unit's id from text."""
+    classes: tuple[str, ...] | None = None
+    """Names that labels are one of, in the order of their numbers; None: labels are numbers."""
 
     def make(self, table: pl.DataFrame, place: Place) -> dict[str, NDArray[np.generic]]:
         """One array for each of label, unit, time, day and weight that the schema has."""
@@ -123,6 +131,17 @@ class RowArrays:
         return found["days"].astype(np.int64) * _SECONDS_PER_DAY
 
     def _labels(self, values: pl.Series, place: Place) -> NDArray[np.float32]:
+        if self.classes is not None:
+            found = class_numbers(values, self.classes)
+            refuse_values(
+                values.name,
+                found.is_null(),
+                place,
+                "of role label is none of the classes that were named",
+                "name all classes that labels may be: classes=['none', 'sale'], or mend or drop "
+                "such rows",
+            )
+            return found.to_numpy()
         numbers = label_numbers(values)
         if self.num_classes is None:
             is_value = (numbers >= 0) & numbers.is_finite() & (numbers <= _MOST_VALUE)

@@ -55,6 +55,7 @@ def encode_table(
     with_label: bool,
     with_weight: bool = True,
     num_classes: int | None = 2,
+    classes: tuple[str, ...] | None = None,
 ) -> TableArrays:
     """Encodes a polars, pandas or Arrow table.
 
@@ -68,6 +69,7 @@ def encode_table(
         False to predict: the columns of features are enough, and no other is read.
       with_weight: False to evaluate, where every row counts once: no weight is needed.
       num_classes: Labels must be whole numbers from 0 to num_classes - 1; None: values from 0 on.
+      classes: Names of the classes, if labels are names; None: labels are numbers.
 
     Privacy:
       Nothing is released: the arrays are as sensitive as the rows.
@@ -93,7 +95,9 @@ def encode_table(
         if not plain.height:
             raise DataError("the table has no rows; pass at least one.")
         check_units(plain, schema)
-        maker = RowArrays(schema=schema, num_classes=num_classes, salt=encoder.plan.salt)
+        maker = RowArrays(
+            schema=schema, num_classes=num_classes, salt=encoder.plan.salt, classes=classes
+        )
         rows = dict(maker.make(plain, _place))
     ids = encoder.encode(typed_columns(plain, schema, _place, is_new=not with_label))
     num_public = sum(feature.role == "public" for feature in encoder.features)

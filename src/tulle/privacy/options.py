@@ -7,7 +7,8 @@ is the text below it in the source.
 
 A field that holds one of several classes takes the word of one of them (`--noise banded`), with the
 value of its one setting behind a colon where it has one that must be given (`--split ratio:0.25`).
-A field that may hold a class or nothing is a flag.
+A field that may hold a class or nothing is a flag. One that holds a list takes its parts with
+commas between them.
 """
 
 import copy
@@ -15,6 +16,7 @@ import dataclasses
 import enum
 import functools
 import types
+import typing
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,6 +48,8 @@ class Option:
     """bool for a flag, int, float or str."""
     choices: tuple[str, ...]
     """Words that it takes; empty if it takes any value of its type."""
+    is_list: bool = False
+    """True if it takes texts with commas between them."""
 
     @property
     def help(self) -> str:
@@ -146,6 +150,7 @@ def _option(cls: Any, name: str, path: Path) -> Option:
         path=path,
         value_type=bool if is_flag else str if choices else plain,
         choices=choices,
+        is_list=any(typing.get_origin(member) is tuple for member in members),
     )
 
 
@@ -190,7 +195,8 @@ def _put(cls: Any, data: dict[str, Any], name: str, path: Path, given: Mapping[s
     if not choices and any(is_settings(member) for member in members):
         table.setdefault(field, {})  # a flag: the class with its defaults
     elif not choices:
-        table[field] = value
+        is_list = any(typing.get_origin(member) is tuple for member in members)
+        table[field] = _listed(value) if is_list and isinstance(value, str) else value
     elif isinstance(choices[0], enum.Enum):
         table[field] = _chosen(name, value, choices).value
     else:
@@ -198,6 +204,11 @@ def _put(cls: Any, data: dict[str, Any], name: str, path: Path, given: Mapping[s
         if field not in table and default is not None:
             table[field] = plain_data(default)  # its own word keeps its settings
         _put_kind(cls, table, path, _chosen(name, value.partition(":")[0], choices), given, name)
+
+
+def _listed(text: str) -> list[str]:
+    """The parts of a list that is written with commas between them."""
+    return [part.strip() for part in text.split(",")]
 
 
 def _step_into(

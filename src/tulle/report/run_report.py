@@ -251,6 +251,8 @@ def utility_facts(run: CardedRun, baseline: RunFolder | None) -> list[tuple[str,
     if not card.utility:
         return []
     metrics = _metrics(folder)
+    if "accuracy" in metrics:
+        return [(n.replace("_", " "), f"{metrics[n]:.3f}") for n in ("accuracy", "log_loss")]
     if "auc_loss" not in metrics:
         return [
             ("R2 of clipped labels", f"{metrics['r_squared']:.4f}"),

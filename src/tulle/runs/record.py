@@ -258,6 +258,15 @@ _FIGURES_OF_VALUES = (
     ("bidding utility, times that of bidding the mean label", "bidding_over_constant"),
 )
 """Figures of models that predict values: name on the card, and key in the record."""
+_FIGURES_OF_CLASSES = (
+    ("accuracy, rows whose likeliest class is right", "accuracy"),
+    ("accuracy of always predicting the most frequent class", "most_frequent"),
+    ("log loss of the classes", "log_loss"),
+    ("log loss over that of the frequencies of classes", "normalised_cross_entropy"),
+    ("AUC of each class against all others, mean", "auc"),
+    ("calibration error over the classes", "calibration_error"),
+)
+"""The same of models that predict classes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -301,11 +310,12 @@ class TrainingRecord(Record):
         if metrics is None:
             return ()
         if "auc_loss" not in metrics:
+            figures = _FIGURES_OF_CLASSES if "accuracy" in metrics else _FIGURES_OF_VALUES
             return tuple(
                 UtilityFigure(
                     name=name, value=check_finite(name, metrics[key]), measured_on=self.test
                 )
-                for name, key in _FIGURES_OF_VALUES
+                for name, key in figures
             )
         low, high = check_list("auc_loss_interval", metrics["auc_loss_interval"])
         auc, auc_loss = (
@@ -375,7 +385,8 @@ def relative_loss(metrics: Mapping[str, Any], baseline: RunFolder) -> float:
     """
     if "auc_loss" not in metrics:
         raise DataError(
-            "this run predicts values, which have no AUC loss to compare; leave the baseline out."
+            "this run predicts values or classes, which have no AUC loss to compare; leave the "
+            "baseline out."
         )
     check_baseline(
         baseline,

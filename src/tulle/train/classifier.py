@@ -5,30 +5,42 @@
     model.save("model")
 
 The label is a column of the rows, or comes apart from them as y. Which columns are labels, public
-or sensitive is said by the schema, once.
+or sensitive is said by the schema, once. Labels are 0 and 1, or names of classes that are given.
 """
 
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tulle.data.estimator_tables import LabelColumn, binary_labels
+from tulle.accounting.budget import Moment
+from tulle.accounting.ledger import Ledger
+from tulle.data.estimator_tables import LabelColumn, binary_labels, class_labels
+from tulle.data.features.feature_plan import FeaturePlan
+from tulle.data.named_logs import SchemaLike
+from tulle.data.tables.kinds import are_whole_numbers
 from tulle.errors import ConfigError, DataError
+from tulle.quality.class_metrics import ClassMetrics
 from tulle.quality.metrics import QualityMetrics
 from tulle.train.estimator import TableEstimator
 from tulle.train.estimator_errors import raising_value_errors
 from tulle.train.fitted_model import FittedModel
+from tulle.train.methods.catalogue import chosen_method
 from tulle.train.methods.method import Method
+from tulle.train.settings.units import UnitLevel
 
-# What `classes_` of scikit-learn is for every model here. One array serves all of them, so that
-# nobody may write to it.
+FilePath = str | os.PathLike[str]
+
+# What `classes_` of scikit-learn is for labels of 0 and 1. One array serves all such models, so
+# that nobody may write to it.
 _CLASSES = np.array([0, 1])
 _CLASSES.setflags(write=False)
 
 
 class Classifier(TableEstimator):
-    """Learns the probability of label 1 from a table, an array, or files of a log.
+    """Learns the probability of label 1, or of each class, from a table, an array or files.
 
     A value must look the same in every table. pandas turns whole numbers with gaps into floats,
     and 5.0 is another category than 5: store such a column as Int64.
@@ -36,6 +48,8 @@ class Classifier(TableEstimator):
     Args:
       schema: Roles and kinds of the columns: a Schema, plain data, or a TOML or JSON file. No
         other column is ever looked at. None: every column of X is sensitive, and labels are y.
+      classes: Names of all classes, text or whole numbers, if labels are not 0 and 1. They are
+        public and never read from the labels, since which of them occur is protected.
       epsilon: The guarantee of each fit; None if the method has its target, or no guarantee.
       delta: Probability that the bound may fail; None: 1e-7, or 0 for methods that need none.
       method: "mosaic", "hybrid", "rr", "dp-sgd", "label-projection" or "nonprivate"; a method
@@ -64,12 +78,51 @@ class Classifier(TableEstimator):
 
     _estimator_type = "classifier"
 
+    def __init__(
+        self,
+        schema: SchemaLike | None = None,
+        *,
+        classes: Sequence[str | int] | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        method: str | Method | Mapping[str, Any] = "mosaic",
+        unit: UnitLevel | str | None = None,
+        features: FeaturePlan | None = None,
+        allow_public: Sequence[str] = (),
+        ledger: Ledger | FilePath | None = None,
+        purpose: str | None = None,
+        at: Moment | None = None,
+        until: Moment | None = None,
+        seed: int | None = None,
+        output: FilePath | None = None,
+        resume: bool = False,
+        device: str = "cpu",
+    ) -> None:
+        self.classes = classes
+        super().__init__(
+            schema,
+            epsilon=epsilon,
+            delta=delta,
+            method=method,
+            unit=unit,
+            features=features,
+            allow_public=allow_public,
+            ledger=ledger,
+            purpose=purpose,
+            at=at,
+            until=until,
+            seed=seed,
+            output=output,
+            resume=resume,
+            device=device,
+        )
+
     def fit(self, X: object, y: object = None, sample_weight: object = None) -> Self:  # noqa: N803
         """Trains on all rows of a table, an array or files, and returns itself.
 
         Args:
           X: A table of polars, pandas, Arrow or DuckDB, an array of rows, or files of a log.
-          y: Label of each row, 0 or 1; None if the label is a column of X.
+          y: Label of each row, 0 or 1 or the name of a class; None if it is a column of X.
           sample_weight: How much each row counts, from 0, against the largest weight. Weights are
             public, like a column of role weight in the schema. Only method mosaic uses them.
 
@@ -81,14 +134,14 @@ class Classifier(TableEstimator):
 
         Raises:
           ConfigError: The target cannot be met on so many rows, or a batch is too large.
-          DataError: A column is missing, a label is not 0 or 1, a weight is below 0, or there are
-            no rows.
+          DataError: A column is missing, a label is not 0 or 1 (or none of the classes), a weight
+            is below 0, or there are no rows.
         """
         self._train(X, y, sample_weight)
         return self
 
     def predict_proba(self, X: object) -> NDArray[np.float64]:  # noqa: N803
-        """Probabilities of label 0 and label 1, as [rows, 2].
+        """Probabilities of label 0 and label 1, or of each class, as [rows, classes].
 
         Args:
           X: Rows with the columns of the features, in any order; label, unit and time are not
@@ -98,19 +151,21 @@ class Classifier(TableEstimator):
           A prediction depends on the row's own columns: it is for whoever may see the row.
         """
         with raising_value_errors():
-            ones = self._get_fitted().model.predict_proba(self._examples(X, None))
-        return np.stack([1 - ones, ones], axis=1)
+            found = self._get_fitted().model.predict_proba(self._examples(X, None))
+        return found if found.ndim == 2 else np.stack([1 - found, found], axis=1)
 
-    def predict(self, X: object) -> NDArray[np.int64]:  # noqa: N803
-        """The likelier label of each row.
+    def predict(self, X: object) -> NDArray[Any]:  # noqa: N803
+        """The likeliest label of each row, one of `classes_`.
 
-        Where label 1 is rare, that is 0 almost everywhere: rank by `predict_proba`.
+        Where one label is frequent, that is this one almost everywhere: rank by `predict_proba`.
         """
-        probabilities = self.predict_proba(X)
-        return (probabilities[:, 1] > probabilities[:, 0]).astype(np.int64)
+        likeliest: NDArray[Any] = self._labels()[self.predict_proba(X).argmax(axis=1)]
+        return likeliest
 
-    def evaluate(self, X: object, y: object = None) -> QualityMetrics:  # noqa: N803
+    def evaluate(self, X: object, y: object = None) -> QualityMetrics | ClassMetrics:  # noqa: N803
         """Figures of quality on labelled rows that `fit` has not seen.
+
+        They are those of several classes where classes were named.
 
         Args:
           X: A table with the label in it, files of a log, or rows whose labels are `y`.
@@ -120,24 +175,29 @@ class Classifier(TableEstimator):
           Figures are exact statistics of these rows, which `guarantee_` does not cover.
         """
         with raising_value_errors():
-            return self._get_fitted().model.evaluate(self._labelled(X, y))
+            model = self._get_fitted().model
+            rows = self._labelled(X, y)
+            return model.evaluate(rows) if model.classes is None else model.evaluate_classes(rows)
 
     def score(self, X: object, y: object = None) -> float:  # noqa: N803
-        """The AUC on labelled rows that `fit` has not seen.
+        """The AUC on labelled rows that `fit` has not seen; with named classes, the accuracy.
 
-        It is no accuracy, as other classifiers have it: with rare labels the accuracy is best for
-        a model that predicts 0 always.
+        For labels of 0 and 1 it is no accuracy, as other classifiers have it: with rare labels
+        the accuracy is best for a model that predicts 0 always.
 
         Privacy:
           It is an exact statistic of these rows, which `guarantee_` does not cover.
         """
-        return 1 - self.evaluate(X, y).auc_loss
+        found = self.evaluate(X, y)
+        return found.accuracy if isinstance(found, ClassMetrics) else found.auc
 
     @property
-    def classes_(self) -> NDArray[np.int64]:
-        """The labels, in the order of the columns of `predict_proba`."""
-        self._get_fitted()
-        return _CLASSES
+    def classes_(self) -> NDArray[Any]:
+        """The labels, in the order of the columns of `predict_proba`.
+
+        Named classes are numbers if all names are whole numbers, and text otherwise.
+        """
+        return self._labels()
 
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn, which alone asks, may expect of this classifier."""
@@ -145,11 +205,23 @@ class Classifier(TableEstimator):
 
         tags = self._tags()
         # Noise decides how good a model of a few hundred rows can be, whatever the data are.
-        tags.classifier_tags = ClassifierTags(poor_score=True, multi_class=False)
+        tags.classifier_tags = ClassifierTags(poor_score=True, multi_class=self.classes is not None)
         return tags
 
+    def _labels(self) -> NDArray[Any]:
+        names = self._get_fitted().model.classes
+        if names is None:
+            return _CLASSES
+        return np.array(list(map(int, names)) if are_whole_numbers(names) else names)
+
     def _method(self) -> Method:
-        found = super()._method()
+        found = chosen_method(
+            self.method,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            unit=self.unit,
+            classes=self.classes,
+        )
         if found.num_classes is None:
             raise ConfigError(
                 "the method has a clip and learns values, and a Classifier learns which label a "
@@ -158,10 +230,11 @@ class Classifier(TableEstimator):
         return found
 
     def _label_column(self, labels: object) -> LabelColumn:
-        return binary_labels(labels)
+        names = self._method().class_names
+        return binary_labels(labels) if names is None else class_labels(labels, names)
 
     @classmethod
     def _arguments_of(cls, fitted: FittedModel) -> dict[str, Any]:
         if fitted.model.clip is not None:
             raise DataError("this model predicts values; read it with tulle.Regressor.load().")
-        return {}
+        return {"classes": fitted.model.classes}

@@ -357,6 +357,7 @@ class TableEstimator:
             with_label=labelled is not None,
             with_weight=False,
             num_classes=fitted.model.num_classes,
+            classes=fitted.model.classes,
         )
         found = examples_of(arrays)
         if not fitted.model.is_truncated:

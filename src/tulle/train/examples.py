@@ -231,10 +231,15 @@ def _other_labels(found: int | None, wanted: int) -> DataError:
             "the labels are values; learn them by method mosaic with a clip (--clip 400), or "
             f"prepare the data with {wanted} classes."
         )
-    kind = "labels 0 and 1" if wanted == 2 else f"{wanted} classes"
+    if wanted == 2:
+        return DataError(
+            f"labels have {found} classes; training is for labels 0 and 1. Name the classes in the "
+            "order of their numbers to learn them by method mosaic, classes=['none', 'sale'], or "
+            "prepare the data with two classes."
+        )
     return DataError(
-        f"labels have {found} classes; training is for {kind}. Prepare the data with "
-        f"{'two' if wanted == 2 else wanted} classes."
+        f"labels have {found} classes, and {wanted} are named; name all of them, or prepare the "
+        f"data with {wanted} classes."
     )
 
 

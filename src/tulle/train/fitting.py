@@ -18,6 +18,7 @@ from tulle.data.prepared.dataset import PreparedDataset
 from tulle.errors import ConfigError, DataError
 from tulle.mechanisms.entropy import NoiseSource, SeededNoise, noise_source
 from tulle.privacy.fields import Scalar, null_if_infinite
+from tulle.quality.class_metrics import ClassMetrics
 from tulle.quality.metrics import QualityMetrics
 from tulle.quality.value_metrics import ValueMetrics
 from tulle.runs.folder import RunFolder
@@ -60,12 +61,19 @@ class FitResult(Result[TrainingRecord, TrainPlan]):
     Not private: it is for those who may see the data."""
     value_metrics: ValueMetrics | None = None
     """Quality on the test rows of a model that predicts values, in place of `metrics`."""
+    class_metrics: ClassMetrics | None = None
+    """Quality on the test rows of a model that predicts classes, in place of `metrics`."""
 
     def compared_with(self, baseline: RunFolder) -> "FitResult":
         """Returns the same result with its AUC loss relative to that of a run without privacy."""
         if self.value_metrics is not None:
             raise DataError(
                 "the run predicts values, which have no AUC loss; leave the baseline out."
+            )
+        if self.class_metrics is not None:
+            raise DataError(
+                "the run predicts classes, and an AUC loss is compared for labels of 0 and 1; "
+                "leave the baseline out."
             )
         if self.metrics is None:
             raise DataError("the run was tested on no rows; train it with test rows.")
@@ -175,8 +183,8 @@ def _fit(
         _open_run(examples, test_examples, method, options, stop) as run,
     ):
         trained = run.plan.method.train(run)
-        metrics, value_metrics = _metrics(trained, test_examples)
-        record = _record(run, trained, metrics or value_metrics, seconds=time.monotonic() - start)
+        found = _metrics(trained, test_examples)
+        record = _record(run, trained, found, seconds=time.monotonic() - start)
         if run.folder is not None:
             run.write_model(trained.model)
             # Written last and atomically: its presence says that the run is finished.
@@ -186,21 +194,24 @@ def _fit(
         record=record,
         path=options.folder,
         model=trained.model.with_encoder(options.encoder),
-        metrics=metrics,
-        value_metrics=value_metrics,
+        metrics=found if isinstance(found, QualityMetrics) else None,
+        value_metrics=found if isinstance(found, ValueMetrics) else None,
+        class_metrics=found if isinstance(found, ClassMetrics) else None,
         folder=run.folder,
     )
 
 
 def _metrics(
     trained: Trained, test: ExampleSet | None
-) -> tuple[QualityMetrics | None, ValueMetrics | None]:
+) -> QualityMetrics | ValueMetrics | ClassMetrics | None:
     """Figures of quality on the test rows, of the kind that the model's predictions have."""
     if test is None:
-        return None, None
+        return None
     if trained.model.clip is not None:
-        return None, trained.model.evaluate_values(test)
-    return trained.model.evaluate(test), None
+        return trained.model.evaluate_values(test)
+    if trained.model.classes is not None:
+        return trained.model.evaluate_classes(test)
+    return trained.model.evaluate(test)
 
 
 @contextlib.contextmanager
@@ -423,7 +434,7 @@ def _check_machine(method: Method, options: RunOptions) -> None:
 def _record(
     run: TrainingRun,
     trained: Trained,
-    metrics: QualityMetrics | ValueMetrics | None,
+    metrics: QualityMetrics | ValueMetrics | ClassMetrics | None,
     *,
     seconds: float,
 ) -> TrainingRecord:

@@ -30,6 +30,7 @@ from tulle.data.prepared.dataset import PreparedDataset, hash_file
 from tulle.data.prepared.feature import PreparedFeature
 from tulle.errors import ConfigError, DataError, RunStateError
 from tulle.privacy.fields import check_fields, parse_json
+from tulle.quality.class_metrics import ClassMetrics, evaluate_classes
 from tulle.quality.metrics import QualityMetrics, evaluate_predictions
 from tulle.quality.value_metrics import ValueMetrics, evaluate_values
 from tulle.train.examples import ExampleSet
@@ -295,8 +296,15 @@ class TrainedModel(abc.ABC):
         return None
 
     @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Names of the classes that it predicts; None for labels of 0 and 1, and for values."""
+        return None
+
+    @property
     def num_classes(self) -> int | None:
         """Number of classes of the labels that it was trained on; None if they are values."""
+        if self.classes is not None:
+            return len(self.classes)
         return 2 if self.clip is None else None
 
     @abc.abstractmethod
@@ -318,7 +326,7 @@ class TrainedModel(abc.ABC):
         return dataclasses.replace(self, encoder=encoder)
 
     def predict_proba(self, examples: ExampleSet | PreparedDataset) -> NDArray[np.float64]:
-        """The probability of label 1 for each row.
+        """The probability of label 1 for each row; of each class, [rows, classes], for classes.
 
         Privacy:
           A prediction depends on the row's own columns: it is for whoever may see the row.
@@ -331,7 +339,7 @@ class TrainedModel(abc.ABC):
         return self.predict(examples)
 
     def predict(self, examples: ExampleSet | PreparedDataset) -> NDArray[np.float64]:
-        """The probability of label 1 for each row, or its expected value.
+        """The probability of label 1 for each row, of each class, or the expected value.
 
         Privacy:
           A prediction depends on the row's own columns: it is for whoever may see the row.
@@ -347,6 +355,8 @@ class TrainedModel(abc.ABC):
         """
         if self.clip is not None:
             raise ConfigError("the model predicts values; call evaluate_values().")
+        if self.classes is not None:
+            raise ConfigError("the model predicts classes; call evaluate_classes().")
         rows, labels = self._labelled(examples)
         if rows.report_probs is not None:
             raise DataError(
@@ -354,6 +364,17 @@ class TrainedModel(abc.ABC):
                 "and reports to tulle.quality.evaluate_on_reports()."
             )
         return evaluate_predictions(labels, self.predicted(rows))
+
+    def evaluate_classes(self, examples: ExampleSet | PreparedDataset) -> ClassMetrics:
+        """Figures of predicted classes on labelled rows that training has not seen.
+
+        Privacy:
+          The same as for `evaluate`.
+        """
+        if self.classes is None:
+            raise ConfigError("the model predicts no classes; call evaluate().")
+        rows, labels = self._labelled(examples)
+        return evaluate_classes(labels, self.predicted(rows), classes=self.classes)
 
     def evaluate_values(self, examples: ExampleSet | PreparedDataset) -> ValueMetrics:
         """Figures of predicted values on labelled rows that training has not seen.

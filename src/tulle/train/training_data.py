@@ -58,6 +58,8 @@ class DataChoice:
     """What becomes of the columns of files and tables; None: `default_features`."""
     num_classes: int | None = 2
     """Labels must be whole numbers from 0 to num_classes - 1; None: values from 0 on."""
+    classes: tuple[str, ...] | None = None
+    """Names of the classes that labels of files and tables are; None: labels are numbers."""
     public_only: bool = False
     """Make no features of sensitive columns of files and tables, which are then never read."""
     test: object = None
@@ -344,17 +346,17 @@ class _Log:
         from tulle.data.table_arrays import encode_table
         from tulle.data.tables.sources import TableLog
 
-        num_classes = self._choice.num_classes
-        if isinstance(self._log, TableLog):
+        num_classes, classes = self._choice.num_classes, self._choice.classes
+        if isinstance(log := self._log, TableLog):
             arrays = encode_table(
-                self._log.table, self._encoder, with_label=True, num_classes=num_classes
+                log.table, self._encoder, with_label=True, num_classes=num_classes, classes=classes
             )
             return examples_of(arrays).with_classes(num_classes)
         dataset = prepared_log(
             self._log,
             self._encoder,
             cache=self._choice.cache,
-            config=PrepareConfig(num_classes=num_classes),
+            config=PrepareConfig(num_classes=num_classes, classes=classes),
             progress=watch,
         )
         return ExampleSet.of(dataset, num_classes=num_classes)

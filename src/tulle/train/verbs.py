@@ -54,6 +54,7 @@ def plan(
     method: MethodLike = "mosaic",
     unit: UnitLevel | str | None = None,
     clip: float | None = None,
+    classes: Sequence[str | int] | None = None,
     layout: str | None = None,
     allow_public: Sequence[str] = (),
     features: "FeaturePlan | None" = None,
@@ -79,6 +80,7 @@ def plan(
         window of time. None: users if the data name them, else rows.
       clip: Largest value that a label counts as, if labels are values such as amounts or counts:
         a public number, chosen without looking at them. None: labels are 0 or 1.
+      classes: Names of all classes, if labels are classes: public, and never read from the labels.
       layout: Name of a public log, in place of a schema or with one.
       allow_public: Columns that may be public though a known log protects them.
       features: What becomes of the columns; None: `tulle.data.default_features`.
@@ -111,7 +113,9 @@ def plan(
         watch=watch_data,
     )
     check_unit(unit, choice)
-    chosen = chosen_method(method, epsilon=epsilon, delta=delta, unit=unit, clip=clip)
+    chosen = chosen_method(
+        method, epsilon=epsilon, delta=delta, unit=unit, clip=clip, classes=classes
+    )
     choice = _read_by(choice, chosen)
     rows_to_plan = TrainingData(choice).planned
     made = chosen.make(planned_shape(rows_to_plan, chosen))
@@ -129,6 +133,7 @@ def fit(
     method: MethodLike = "mosaic",
     unit: UnitLevel | str | None = None,
     clip: float | None = None,
+    classes: Sequence[str | int] | None = None,
     plan: TrainPlan | FilePath | None = None,
     layout: str | None = None,
     allow_public: Sequence[str] = (),
@@ -167,6 +172,7 @@ def fit(
       method: The same as for `plan`.
       unit: The same as for `plan`.
       clip: The same as for `plan`.
+      classes: The same as for `plan`.
       plan: What `plan` gave for the same data, or its file; then no method, epsilon or unit.
       layout: The same as for `plan`.
       allow_public: The same as for `plan`.
@@ -200,13 +206,14 @@ def fit(
 
     Raises:
       ConfigError: The target cannot be met on so many rows, or a setting does not fit the method.
-      DataError: A column is missing, a label is not 0 or 1 (or no value, if there is a clip), or
-        test rows are trained on.
+      DataError: A column is missing, a label is not 0 or 1 (or no value, if there is a clip, or
+        none of the classes), or test rows are trained on.
       SpendRefusedError: A budget does not cover it. Nothing was spent.
       RunStateError: The folder belongs to another run, or the run cannot go on.
       RunInterruptedError: SIGTERM or SIGINT came; what was done is kept.
     """
-    made = None if plan is None else _finished(plan, method, epsilon, delta, unit, clip)
+    given = dict[str, Any](epsilon=epsilon, delta=delta, unit=unit, clip=clip, classes=classes)
+    made = None if plan is None else _finished(plan, method, given)
     choice = DataChoice(
         source=data,
         schema=schema,
@@ -220,10 +227,7 @@ def fit(
         watch=watch_data,
     )
     check_unit(unit, choice)
-    if made is None:
-        chosen = chosen_method(method, epsilon=epsilon, delta=delta, unit=unit, clip=clip)
-    else:
-        chosen = made.method
+    chosen = chosen_method(method, **given) if made is None else made.method
     choice = _read_by(choice, chosen)
     charge = training_charge(chosen, ledger, purpose=purpose, at=at, until=until)
     _check_new_file(predictions)
@@ -259,7 +263,10 @@ def fit(
 def _read_by(choice: DataChoice, method: Method) -> DataChoice:
     """The data as a method reads them: which columns, and what labels may be."""
     return dataclasses.replace(
-        choice, public_only=method.reads_labels_alone, num_classes=method.num_classes
+        choice,
+        public_only=method.reads_labels_alone,
+        num_classes=method.num_classes,
+        classes=method.class_names,
     )
 
 
@@ -343,23 +350,11 @@ def follow(data: DataChoice, processes: "Processes", *, device: str = "cpu") -> 
 
 
 def _finished(
-    plan: TrainPlan | FilePath,
-    method: MethodLike,
-    epsilon: float | None,
-    delta: float | None,
-    unit: UnitLevel | str | None,
-    clip: float | None,
+    plan: TrainPlan | FilePath, method: MethodLike, given: Mapping[str, object]
 ) -> TrainPlan:
     """A plan that was made before; a machine with the accountant computes its epsilons again."""
-    other = None if method == "mosaic" else method
-    given = (
-        ("method", other),
-        ("epsilon", epsilon),
-        ("delta", delta),
-        ("unit", unit),
-        ("clip", clip),
-    )
-    for name, value in given:
+    given = {"method": None if method == "mosaic" else method, **given}
+    for name, value in given.items():
         if value is not None:
             raise ConfigError(
                 f"plan has all settings of the run, and {name}={value!r} is given too; leave it "
@@ -420,6 +415,11 @@ def _check_test(
                 "baseline compares AUC losses, and labels are values, which have none; leave it "
                 "out, or compare the mean squared errors of two runs."
             )
+        if test_rows.num_classes > 2:
+            raise ConfigError(
+                "baseline compares AUC losses of labels of 0 and 1, and labels are classes; leave "
+                "it out, or compare the log losses of two runs."
+            )
         num_positives = int(test_rows.labels.sum())
         check_baseline(baseline, num_rows=test_rows.num_rows, num_positives=num_positives)
 
@@ -431,7 +431,10 @@ def _write_predictions(
 
     rows = np.arange(test_rows.num_rows) if data.test_rows is None else data.test_rows
     predicted = result.model.predict(test_rows)
-    write_predictions(path, rows, predicted, are_values=result.model.clip is not None)
+    model = result.model
+    write_predictions(
+        path, rows, predicted, are_values=model.clip is not None, classes=model.classes
+    )
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tulle.data.features.default_features import default_features
 from tulle.data.features.encoder import Encoder, build_encoder
-from tulle.data.features.id_names import MISSING, NOT_KNOWN, names_of_ids
+from tulle.data.features.id_names import MISSING, OTHERS, names_of_ids
 from tulle.data.known_values import KnownValues
 from tulle.data.number_columns import undeclared_numbers
 from tulle.data.prepared.feature import FactGroups, PreparedFeature
@@ -171,7 +171,7 @@ def test_each_known_value_has_an_id_and_all_others_one() -> None:
         FactGroups(name=fact.name, groups=fact.places) for fact in known().facts
     )
     names = names_of_ids(made)[place]
-    assert [names.name(one) for one in ids[:6]] == [*known().values, MISSING, NOT_KNOWN]
+    assert [names.name(one) for one in ids[:6]] == [*known().values, MISSING, OTHERS]
 
 
 @settings(max_examples=20, deadline=None)

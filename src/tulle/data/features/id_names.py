@@ -37,8 +37,6 @@ from tulle.data.tables.rows import column_names, read_row_tables
 from tulle.errors import DataError
 
 MISSING, OTHERS = "missing", "other values"
-NOT_KNOWN = "values that are not known"
-"""Name of the id of all values that a table of known values lacks; others are known and rare."""
 _ROWS_AT_A_TIME = 1 << 18
 """Rows of a table of values that are in memory together."""
 _MOST_NAMES = 2
@@ -126,7 +124,7 @@ def _names_of_feature(
         )
     if isinstance(settings, KnownValuesFeature):
         known = encoder.plan.schema.known_values[settings.column]
-        named = enumerate([*known.values, MISSING, NOT_KNOWN], start=first)
+        named = enumerate([*known.values, MISSING, OTHERS], start=first)
         return IdNames(
             column=settings.column,
             ids=np.arange(first, one.unknown_id + 1),

@@ -204,10 +204,9 @@ def _rule(number: int, kind: Kind, encoder: Encoder) -> IdRule:
     ids = functools.partial(encoder.ids_of, number)
     if isinstance(settings, KnownValuesFeature):
         known = encoder.plan.schema.known_values[settings.column].values
-        hashes = hasher.hashes(pl.Series(known, dtype=pl.String))
         return VocabularyRule(
             hasher=hasher,
-            ids={one: place.first_id + rank for rank, one in enumerate(hashes.tolist())},
+            ids={hasher.hash_of(one): place.first_id + rank for rank, one in enumerate(known)},
             unknown_id=place.unknown_id,
             missing_id=place.first_id + len(known),
         )

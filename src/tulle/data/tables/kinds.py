@@ -19,7 +19,8 @@ Null and NaN are missing. Empty text is a value of a categorical column and a
 mistake in any other. A refusal names the column and, where the reader knows it, the row.
 """
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ import polars as pl
 from tulle.data.schema import Kind, Schema
 from tulle.data.tables.refusals import Place, refuse_values
 from tulle.errors import DataError
+
+_WHOLE_NUMBER = re.compile("0|-?[1-9][0-9]*")
 
 ISO_TIME = (
     "^[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -192,6 +195,30 @@ def label_numbers(values: pl.Series) -> pl.Series:
     if values.dtype != pl.String:
         return numbers
     return numbers.fill_null(_flags_of_text(values).cast(pl.Float64))
+
+
+def are_whole_numbers(names: Sequence[str]) -> bool:
+    """Whether all names are whole numbers, written as Python writes them."""
+    return all(_WHOLE_NUMBER.fullmatch(name) for name in names)
+
+
+def class_numbers(values: pl.Series, classes: Sequence[str]) -> pl.Series:
+    """Labels as the places of their names among classes; null where one is missing or has no place.
+
+    Whole numbers, also those that are stored as floats, are named by their digits, and truth values
+    by the words true and false.
+
+    Args:
+      values: The labels.
+      classes: Names of the classes.
+    """
+    if values.dtype.is_float():
+        values = _integers(values.fill_nan(None))
+    names = values.cast(pl.String)
+    if are_whole_numbers(classes):
+        names = names.str.replace("^([+-]?[0-9]+)[.]0+$", "$1")
+    places = [float(place) for place in range(len(classes))]
+    return names.replace_strict(list(classes), places, default=None, return_dtype=pl.Float32)
 
 
 def _typed(

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tulle.errors import ConfigError
@@ -15,6 +15,7 @@ from tulle.train.methods.dp_sgd import DpSgdConfig
 from tulle.train.methods.hybrid import HybridConfig
 from tulle.train.methods.label_projection.method import LabelProjectionConfig
 from tulle.train.methods.method import Method
+from tulle.train.methods.mosaic.label_parts import check_classes
 from tulle.train.methods.mosaic.method import MosaicConfig
 from tulle.train.methods.randomized_labels import RandomizedLabelsConfig
 from tulle.train.settings.units import ExampleLevel, UnitLevel, UserLevel, unit_level
@@ -56,6 +57,7 @@ def chosen_method(
     delta: float | None,
     unit: UnitLevel | str | None,
     clip: float | None = None,
+    classes: Sequence[object] | None = None,
 ) -> Method:
     """The method that a caller names, with its target.
 
@@ -66,6 +68,7 @@ def chosen_method(
       unit: Whom it protects: "example", "user" or the name of the unit column; None: as its
         settings say.
       clip: Largest value of a label, if labels are values; None: as its settings say.
+      classes: Names of the classes, if labels are classes; None: as its settings say.
 
     Raises:
       ConfigError: Arguments contradict each other, or epsilon is missing.
@@ -86,6 +89,8 @@ def chosen_method(
         chosen = with_unit(chosen, unit)
     if clip is not None:
         chosen = _with_clip(chosen, clip)
+    if classes is not None:
+        chosen = _with_classes(chosen, classes)
     if not chosen.is_private or chosen.target is not None:
         if epsilon is not None or delta is not None:
             reason = (
@@ -181,6 +186,22 @@ def _with_clip(method: Method, clip: float) -> Method:
             f"clip={method.clip}; say it once."
         )
     return dataclasses.replace(method, clip=clip)
+
+
+def _with_classes(method: Method, classes: Sequence[object]) -> Method:
+    if not isinstance(method, MosaicConfig):
+        raise ConfigError(
+            f"classes={list(classes)} has no meaning for method {method.kind}, which learns labels "
+            "of 0 and 1; use method='mosaic' to learn classes, or give it labels of 0 and 1 "
+            "without classes."
+        )
+    names = check_classes(classes)
+    if method.classes not in (None, names):
+        raise ConfigError(
+            f"classes={list(names)} contradicts the settings of method {method.kind}, which have "
+            f"classes={list(method.classes or ())}; say it once."
+        )
+    return dataclasses.replace(method, classes=names)
 
 
 def settings_schema() -> dict[str, Any]:
