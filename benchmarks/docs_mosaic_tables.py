@@ -68,6 +68,40 @@ def users_table(record: Row) -> list[str]:
     ]
 
 
+_KNOWN = {"hashed": "no table", "values": "known values", "facts": "known values and facts"}
+
+
+def known_values_table(record: Row) -> list[str]:
+    """AUC loss and log loss without a table of values, with the values alone, and with facts."""
+    found: dict[tuple[str, float], dict[str, list[Row]]] = {}
+    for row in record["rows"]:
+        ways = found.setdefault((row["public"], row["epsilon"]), {})
+        ways.setdefault(row["known"], []).append(row)
+    lines = [
+        f"| public columns | epsilon | {' | '.join(_KNOWN.values())} | facts against no table |",
+        "|---|---|---|---|---|---|",
+    ]
+    for (public, epsilon), ways in found.items():
+        losses = {name: [_mean(ways[name], loss) for loss in _LOSSES] for name in _KNOWN}
+        cells = [f"{auc:.4f}, {log:.4f}" for auc, log in losses.values()]
+        auc, log = (
+            100 * (facts / none - 1)
+            for facts, none in zip(losses["facts"], losses["hashed"], strict=True)
+        )
+        lines.append(f"| {public} | {epsilon:g} | {' | '.join(cells)} | {auc:+.1f}%, {log:+.2f}% |")
+    seeds = len({row["seed"] for row in record["rows"]})
+    return [
+        *lines,
+        "",
+        f"AUC loss and log loss, means of {seeds} seeds; {record['num_rows']:,} rows to train on, "
+        f"{record['num_test_rows']:,} of other users to test on, {record['num_known']:,} known "
+        f"audiences. Measured {record['date']}.",
+    ]
+
+
+_LOSSES = ("auc_loss", "log_loss")
+
+
 def _mean(rows: Iterable[Row], name: str) -> float:
     values = [row[name] for row in rows]
     return sum(values) / len(values)

@@ -90,6 +90,22 @@ QUALITY = {
         },
         keep=lambda row, _: row["epsilon"] == 3.0,
     ),
+    "known_values": Benchmark(
+        title="Known values of a sensitive column",
+        script="quality/known_values.py",
+        options="CLICKS.parquet --output benchmarks/published/known_values.json",
+        measures="What a public table of audiences and facts about them is worth to Mosaic, on the "
+        "Criteo Sponsored Search Conversion Log. The table is made from the rows of other users. "
+        "Rows of epsilon 1 are shown.",
+        columns={
+            "public columns": ("public", "s"),
+            "table": ("known", "s"),
+            "seed": ("seed", "d"),
+            "AUC loss": ("auc_loss", ".4f"),
+            "log loss": ("log_loss", ".4f"),
+        },
+        keep=lambda row, _: row["epsilon"] == 1.0,
+    ),
     "hybrid_ablations": Benchmark(
         title="Parts of Mosaic",
         script="quality/mosaic_ablations.py",
