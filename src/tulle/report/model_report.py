@@ -220,8 +220,8 @@ def _model_section(explanation: Explanation) -> Section:
         f"The model adds up {len(tables):,} tables. Each has a change of log odds for every value "
         "of a column, or combination of values: +0.69 doubles the odds, -0.69 halves them. "
         "Intervals are 95% posterior intervals. They tell how well the sums were known, and not "
-        "what causes what. The model holds hashes and no names: `tulle explain --values DATA` and "
-        "explain(values=…) give bins those of a table."
+        "what causes what. Names of hashed values come from a table that somebody gave to `tulle "
+        "explain --values DATA` or explain(values=…); the model holds none of them."
     )
     figures = [Figure(_importance_chart(tables), _importance_caption(explanation))]
     chosen = list(dict.fromkeys(frozenset(table.columns) for table in tables))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tulle.data.features.id_names import OTHERS, IdNames, joined_names
+from tulle.data.features.id_names import OTHERS, IdNames, joined_names, range_name
 from tulle.data.known_values import ValueFact
 from tulle.data.tables.memory import polars_table
 from tulle.train.methods.mosaic.cell_model import CellPart, CellTable
@@ -239,7 +239,7 @@ def _label(
       names: Names of the ids.
     """
     if names.num_ordered and not is_other:
-        return _range_label([names.name(int(number)) for number in ids], ids)
+        return _range_label(names, ids)
     if len(ids) == 1:
         return names.name(int(ids[0]))
     groups = [
@@ -254,10 +254,14 @@ def _label(
     return f"{group}: {joined_names(known)}" if known else group
 
 
-def _range_label(found: Sequence[str], ids: NDArray[np.int64]) -> str:
-    if len(found) > 2 and int(ids[-1]) - int(ids[0]) == len(ids) - 1:
-        return f"{found[0]} to {found[-1]}"
-    return joined_names(found)
+def _range_label(names: IdNames, ids: NDArray[np.int64]) -> str:
+    """Neighbouring bins as one range, and what stands apart from all bins by its own name."""
+    bins = ids[ids < int(names.ids[0]) + names.num_ordered]
+    found = [names.name(int(number)) for number in bins]
+    apart = [names.name(int(number)) for number in ids[len(bins) :]]
+    if len(bins) > 1 and int(bins[-1]) - int(bins[0]) == len(bins) - 1:
+        found = [range_name(found)]
+    return joined_names([*found, *apart])
 
 
 def _distinct(labels: Sequence[str]) -> tuple[str, ...]:

@@ -41,6 +41,7 @@ _ROWS_AT_A_TIME = 1 << 18
 """Rows of a table of values that are in memory together."""
 _MOST_NAMES = 2
 """Names of one id that are written out; the others are counted."""
+_NO_NUMBER, _ANY_NUMBER, _OR_MORE = "no whole number", "any number", " or more"
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
@@ -76,6 +77,26 @@ def joined_names(names: Sequence[str]) -> str:
     text = ", ".join(names[:_MOST_NAMES])
     num_more = len(names) - _MOST_NAMES
     return f"{text} and {num_more:,} more" if num_more > 0 else text
+
+
+def range_name(names: Sequence[str]) -> str:
+    """What to call neighbouring bins together, from where the first begins to where the last ends.
+
+    Args:
+      names: Names of bins of a number or a time, in their order.
+    """
+    inner = [name for name in names if name != _NO_NUMBER] or names[:1]
+    first, last = inner[0], inner[-1]
+    is_time = ":" in first or first in _DAYS
+    if first == last or (is_time and len(inner) == 2):
+        return joined_names(inner)
+    low = "" if first.startswith(("up to ", "below ")) else first.partition(" to ")[0]
+    if last.endswith(_OR_MORE):
+        return f"{low}{_OR_MORE}" if low else _ANY_NUMBER
+    high = last.rpartition(" to ")[2]
+    if low:
+        return f"{low} to {high}"
+    return high if high.startswith("below ") else f"up to {high}"
 
 
 def names_of_ids(encoder: Encoder, values: object = None) -> tuple[IdNames, ...]:
@@ -226,7 +247,7 @@ def _own_names(encoder: Encoder, one: PlacedFeature) -> list[str]:
 def _names_between(edges: NDArray[np.float64], kind: Kind) -> list[str]:
     """Ranges between edges, of which the lower one belongs to a bin."""
     if not len(edges):
-        return ["any number"]
+        return [_ANY_NUMBER]
     if kind is Kind.INTEGER:
         # The least whole number of each bin but the first, and the largest one of that before it.
         return [f"up to {math.ceil(edges[0]) - 1:,}", *_names_from(edges, kind)]
@@ -240,16 +261,16 @@ def _names_from(starts: NDArray[np.float64], kind: Kind) -> list[str]:
             _whole_numbers(math.ceil(low), math.ceil(high) - 1)
             for low, high in itertools.pairwise(starts)
         ]
-        return [*inner, f"{math.ceil(starts[-1]):,} or more"]
+        return [*inner, f"{math.ceil(starts[-1]):,}{_OR_MORE}"]
     texts = [_short(start) for start in starts]
     inner = [f"{low} to below {high}" for low, high in itertools.pairwise(texts)]
-    return [*inner, f"{texts[-1]} or more"]
+    return [*inner, f"{texts[-1]}{_OR_MORE}"]
 
 
 def _whole_numbers(low: int, high: int) -> str:
     """The whole numbers between two ends; parts of small buckets have none."""
     if low > high:
-        return "no whole number"
+        return _NO_NUMBER
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 

@@ -14,7 +14,7 @@ from tulle.data.features.column_features import (
 )
 from tulle.data.features.encoder import Encoder, build_encoder
 from tulle.data.features.feature_plan import FeaturePlan
-from tulle.data.features.id_names import joined_names, names_of_ids
+from tulle.data.features.id_names import joined_names, names_of_ids, range_name
 from tulle.data.features.vocabulary import fit_vocabularies
 from tulle.data.schema import Schema
 from tulle.errors import DataError
@@ -43,6 +43,28 @@ SITES = [f"site {number}" for number in range(12)]
 def encoder(request: pytest.FixtureRequest) -> Encoder:
     plan = FeaturePlan(schema=SCHEMA, features=FEATURES, salt=SALT, shared_tables=request.param)
     return build_encoder(plan)
+
+
+@pytest.mark.parametrize(
+    ("names", "together"),
+    [
+        (["0", "no whole number", "1", "2"], "0 to 2"),
+        (["0 to 15", "16", "no whole number", "17 to 18"], "0 to 18"),
+        (["95 to 110", "111 to 126", "127 or more"], "95 or more"),
+        (["up to 3", "4", "5 to 9"], "up to 9"),
+        (["up to 3", "4 or more"], "any number"),
+        (["below 1.5", "1.5 to below 2", "2 to below 3.5"], "below 3.5"),
+        (["1.5 to below 2", "2 to below 3.5"], "1.5 to below 3.5"),
+        (["below 1.5", "1.5 or more"], "any number"),
+        (["no whole number", "no whole number"], "no whole number"),
+        (["00:00", "01:00"], "00:00, 01:00"),
+        (["00:00", "01:00", "02:00"], "00:00 to 02:00"),
+        (["Monday", "Tuesday"], "Monday, Tuesday"),
+        (["Monday", "Tuesday", "Wednesday"], "Monday to Wednesday"),
+    ],
+)
+def test_neighbouring_bins_are_one_range(names: list[str], together: str) -> None:
+    assert range_name(names) == together
 
 
 def test_numbers_and_times_have_names_without_any_table(encoder: Encoder) -> None:
