@@ -94,6 +94,12 @@ REFUSALS: dict[str, Refusal] = {
     "weights of text": Refusal(4, "'weight' holds no number", value_at_8("weight", "x"), WEIGHED),
     "text among numbers": Refusal(4, "'age' holds no whole number", value_at_8("age", "old")),
     "no truth value": Refusal(4, "'mobile' holds no truth value", value_at_8("mobile", "maybe")),
+    "times in milliseconds": Refusal(
+        4,
+        "such times look like milliseconds",
+        lambda rows: rows.with_columns(age=pl.lit(1_767_225_600_000)),
+        {"kinds": {"price": "real", "age": "timestamp", "mobile": "boolean"}},
+    ),
     "no rows": Refusal(4, "no rows", lambda rows: rows.head(0)),
     "a missing column": Refusal(
         4, "(did you mean 'Site'?)", lambda rows: rows.rename({"site": "Site"})

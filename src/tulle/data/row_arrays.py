@@ -16,6 +16,7 @@ from tulle.data.features.hashing import ValueHasher
 from tulle.data.schema import Kind, Schema
 from tulle.data.tables.kinds import (
     FLAG_WORDS,
+    MOST_SECONDS,
     as_numbers,
     as_text,
     class_numbers,
@@ -27,9 +28,9 @@ from tulle.data.tables.sources import Log, LogFiles, block_place, read_blocks
 from tulle.errors import DataError
 
 _SECONDS_PER_DAY = 86_400
-# Over 2,700 years of either: a column in a smaller unit, which would make wrong windows.
 _MOST_DAYS = 1_000_000
-_MOST_SECONDS = 100_000_000_000
+"""2,700 years and more: larger numbers are times in a smaller unit, which would make wrong
+windows."""
 MOST_DOUBTFUL_TIME = 100_000
 """Days up to the year 2243 since 1970, and little more than one day in seconds."""
 _MOST_VALUE = 1e30
@@ -96,7 +97,7 @@ class RowArrays:
             refuse_missing(numbers, place, "every row needs a time")
             if values.name not in self.schema.kinds:
                 _refuse_doubtful(values, numbers, place)
-            _refuse_beyond(numbers, _MOST_SECONDS, place, "seconds", "milliseconds")
+            _refuse_beyond(numbers, MOST_SECONDS, place, "seconds", "milliseconds")
             times = numbers.to_numpy()
             return {"times": times, "days": (times // _SECONDS_PER_DAY).astype(np.int32)}
         if kind is Kind.INTEGER:

@@ -99,7 +99,8 @@ def encode_table(
             schema=schema, num_classes=num_classes, salt=encoder.plan.salt, classes=classes
         )
         rows = dict(maker.make(plain, _place))
-    ids = encoder.encode(typed_columns(plain, schema, _place, is_new=not with_label))
+    read = tuple(dict.fromkeys(feature.column for feature in encoder.plan.features))
+    ids = encoder.encode(typed_columns(plain, schema, _place, columns=read, is_new=not with_label))
     num_public = sum(feature.role == "public" for feature in encoder.features)
     return TableArrays(
         schema=schema,

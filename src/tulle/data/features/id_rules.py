@@ -26,7 +26,7 @@ from tulle.data.features.encoder import Encoder
 from tulle.data.features.hashing import ValueHasher, bin_of
 from tulle.data.features.transforms import DAYS_PER_WEEK, HOURS_PER_DAY, Ids
 from tulle.data.schema import Kind
-from tulle.data.tables.kinds import typed_columns
+from tulle.data.tables.kinds import MOST_SECONDS, typed_columns
 from tulle.data.tables.memory import one_row
 from tulle.errors import ConfigError
 
@@ -140,7 +140,8 @@ class RuledFeature:
             return str(value) if kind is int else NotImplemented
         if kind not in _PLAIN_TYPES[self.kind]:
             return NotImplemented
-        if kind is int and not -_MOST < value < _MOST:  # type: ignore[operator]
+        most = MOST_SECONDS if self.kind is Kind.TIMESTAMP else _MOST
+        if kind is int and not -most <= value <= most:  # type: ignore[operator]
             return NotImplemented
         if isinstance(self.rule, IntervalRule | CycleRule):
             return value
@@ -169,7 +170,9 @@ def id_by_encoder(encoder: Encoder, number: int, value: object) -> int:
     """
     column = encoder.placed[number].settings.column
     table = one_row({column: None if value == "" else value})
-    typed = typed_columns(table, encoder.plan.schema, lambda _row: "the row", is_new=True)
+    typed = typed_columns(
+        table, encoder.plan.schema, lambda _row: "the row", columns=(column,), is_new=True
+    )
     return int(encoder.ids_of(number, typed[column])[0])
 
 

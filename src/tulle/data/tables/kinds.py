@@ -62,6 +62,9 @@ _WAY_OUT_OF_NEW_ROWS = (
     "correct it, or leave it empty, which counts as missing: the model knows the column by its kind"
 )
 """What a refusal advises where a model meets new rows."""
+MOST_SECONDS = 100_000_000_000
+"""3,100 years: larger numbers are times in a smaller unit, which would give wrong hours and
+windows."""
 _LARGEST = 2.0**63
 """The first float that is no 64-bit integer any more; a cast of it would give any number."""
 _ZONE = ":[0-9.]+([+-][0-9]{2}):?([0-9]{2})?$"
@@ -229,7 +232,16 @@ def _typed(
         return values
     if kind is Kind.BOOLEAN:
         return as_flags(values, place, way_out=way_out)
-    return as_numbers(values, kind, place, way_out=way_out)
+    numbers = as_numbers(values, kind, place, way_out=way_out)
+    if kind is Kind.TIMESTAMP:
+        refuse_values(
+            numbers.name,
+            (numbers > MOST_SECONDS) | (numbers < -MOST_SECONDS),
+            place,
+            f"is a time and beyond {MOST_SECONDS:,} seconds",
+            "such times look like milliseconds; convert them to seconds",
+        )
+    return numbers
 
 
 def _flags_of_text(values: pl.Series) -> pl.Series:

@@ -34,6 +34,7 @@ from tulle.data.features.id_rules import (
 )
 from tulle.data.features.vocabulary import Vocabularies
 from tulle.data.schema import Kind, Schema
+from tulle.data.tables.kinds import MOST_SECONDS
 from tulle.errors import DataError
 
 SALT = bytes(range(16))
@@ -95,6 +96,7 @@ ENCODER = encoder_of_all_kinds()
 RULES = rules_of(ENCODER)
 TEXTS = st.text(max_size=20) | st.sampled_from([*KEPT, "c", "y" * 200]) | st.none()
 WHOLE = st.integers(-(2**62), 2**62) | st.integers(-3, 70) | st.none()
+SECONDS = st.integers(-MOST_SECONDS, MOST_SECONDS) | st.integers(-3, 70) | st.none()
 REAL = st.floats(allow_nan=True, allow_infinity=False) | st.floats(-2, 70) | WHOLE
 VALUES = {
     "campaign": TEXTS | st.integers(),
@@ -102,7 +104,7 @@ VALUES = {
     "audience": TEXTS,
     "clicks": WHOLE,
     "size": REAL,
-    "second": WHOLE,
+    "second": SECONDS,
     "age": WHOLE,
     "price": REAL,
     "views": WHOLE,
@@ -126,6 +128,14 @@ def test_rules_give_the_ids_of_the_encoder(data: st.DataObject) -> None:
         plain = feature.plain_value(value)
         assert plain is not NotImplemented
         assert feature.rule.id_of(plain) == id_by_encoder(ENCODER, number, value)
+
+
+@pytest.mark.parametrize("time", [MOST_SECONDS + 1, -MOST_SECONDS - 1])
+def test_times_in_milliseconds_are_refused(time: int) -> None:
+    place = next(n for n, one in enumerate(RULES) if one.column == "second")
+    assert RULES[place].plain_value(time) is NotImplemented
+    with pytest.raises(DataError, match="such times look like milliseconds"):
+        id_by_encoder(ENCODER, place, time)
 
 
 def test_edges_of_numbers_are_exact_to_the_last_bit() -> None:
