@@ -7,6 +7,8 @@ import pytest
 from tulle.runs.folder import RunFolder
 from unit.cli.train_commands import SYNTH, error_of, facts_of, run
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 PLAN = (
     f"plan {SYNTH} --model lr --method label-projection --epsilon 2 --batch-size 100 "
     "--test-fraction 0"
@@ -26,12 +28,6 @@ batch_size = 100
 public_batch_size = 64
 prior = "half"
 """
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_options_reach_the_plan(capsys: pytest.CaptureFixture[str]) -> None:

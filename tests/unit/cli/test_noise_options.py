@@ -8,6 +8,8 @@ import pytest
 from tulle.train.methods.catalogue import METHODS
 from unit.cli.train_commands import SYNTH, error_of, facts_of, run
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 PLAN = f"plan {SYNTH} --model lr --method dp-sgd --epsilon 5 --test-fraction 0"
 SETTINGS_FILE = """
 method = "dp-sgd"
@@ -23,12 +25,6 @@ kind = "logistic regression"
 kind = "banded"
 num_bands = 4
 """
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_banded_noise_gets_bands_groups_and_batches_that_fit(

@@ -15,11 +15,7 @@ from tulle.train.settings.step_noise import BandedNoise
 from tulle.train.settings.units import ExampleLevel, UserLevel
 from unit.cli.train_commands import SYNTH, error_of, facts_of, run, write_prepared
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def test_few_rows_get_a_smaller_batch(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,8 @@ from tulle.runs.folder import RunFolder
 from unit.cli.train_commands import SYNTH, error_of, facts_of, run, write_prepared
 from unit.data.prepared.small_dataset import CONTENTS, SETTINGS, block
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 KEYS = {
     *(
         "auc",
@@ -61,12 +63,6 @@ clip_norm = 3.0
 [label_phase]
 batch_size = 100
 """
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.mark.parametrize("command", ["train", "plan"])

@@ -16,6 +16,8 @@ from tulle.train.methods.mosaic.cell_model import CellModel
 from tulle.train.run_context import RunContext
 from unit.cli.train_commands import SYNTH, error_of, facts_of, run
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 MOSAIC = "--method mosaic --epsilon 3"
 PLAN = f"plan {SYNTH} {MOSAIC}"
 TRAIN = f"train {SYNTH} {MOSAIC}"
@@ -33,12 +35,6 @@ num_crossed_pairs = 2
 public_values = 0.4
 public_pairs = 0.0
 """
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def stopping(train: Callable[..., CellModel]) -> Callable[..., CellModel]:

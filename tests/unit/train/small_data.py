@@ -2,6 +2,9 @@
 
 import dataclasses
 import functools
+import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +24,7 @@ from tulle.train.methods.label_projection.method import LabelProjectionConfig, P
 from tulle.train.methods.method import Method
 from tulle.train.methods.randomized_labels import RandomizedLabelsConfig
 from tulle.train.methods.train_plan import TrainPlan
+from tulle.train.run_context import Progress
 from tulle.train.settings.models import MLP, LogisticRegression
 from tulle.train.settings.optimizers import Adam
 from tulle.train.settings.phases import LabelPhase, PlainPhase, PrivatePhase
@@ -169,3 +173,13 @@ def label_projection(**changes: object) -> LabelProjectionConfig:
 def nonprivate(**changes: object) -> NonPrivateConfig:
     config = NonPrivateConfig(model=LogisticRegression(), phase=plain_phase())
     return dataclasses.replace(config, **changes)
+
+
+def stop_at(step: int) -> Callable[[Progress], None]:
+    """Watches a run and asks its process to stop after this step, as a user or a machine does."""
+
+    def watch(progress: Progress) -> None:
+        if progress.step == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return watch

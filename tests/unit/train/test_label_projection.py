@@ -3,8 +3,6 @@
 import dataclasses
 import functools
 import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +61,7 @@ from unit.train.small_data import (
     make_ledger,
     make_shape,
     private_phase,
+    stop_at,
 )
 
 EXAMPLES = make_examples(200)
@@ -89,14 +88,6 @@ def run(plan: TrainPlan, folder: Path | None = None, **options: Any) -> FitResul
 
 def weights_of(result: FitResult) -> dict[str, torch.Tensor]:
     return result.model.model.parameters
-
-
-def stop_at(step: int) -> Any:
-    def watch(progress: Progress) -> None:
-        if progress.step == step:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    return watch
 
 
 def test_a_plan_claims_labels_alone_for_switched_noise() -> None:

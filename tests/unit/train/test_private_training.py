@@ -32,6 +32,7 @@ from unit.train.small_data import (
     make_shape,
     private_phase,
     randomized_labels,
+    stop_at,
     two_phase,
 )
 
@@ -231,20 +232,20 @@ def test_an_unfinished_block_is_skipped(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("stop_at", [1, 3, 5, 8])
+@pytest.mark.parametrize("last_step", [1, 3, 5, 8])
 def test_a_stop_loses_nothing(
-    tmp_path: Path, plan: TrainPlan, executed: list[int], number: int, stop_at: int
+    tmp_path: Path, plan: TrainPlan, executed: list[int], number: int, last_step: int
 ) -> None:
     def stop(progress: Progress) -> None:
-        if progress.step == stop_at:
+        if progress.step == last_step:
             os.kill(os.getpid(), number)
 
     folder = tmp_path / "run"
-    if stop_at < 8:
-        with pytest.raises(RunInterruptedError, match=f"step {stop_at} of phase 'private'"):
+    if last_step < 8:
+        with pytest.raises(RunInterruptedError, match=f"step {last_step} of phase 'private'"):
             run(plan, folder, watch=stop)
-        assert executed == list(range(stop_at))
-        assert charged_steps(folder) == list(range(stop_at))
+        assert executed == list(range(last_step))
+        assert charged_steps(folder) == list(range(last_step))
         result = run(plan, folder, resume=True)
     else:
         result = run(plan, folder, watch=stop)
@@ -256,13 +257,9 @@ def test_a_stop_loses_nothing(
 def test_weights_and_optimizer_go_on_from_the_checkpoint(
     tmp_path: Path, plan: TrainPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(progress: Progress) -> None:
-        if progress.step == 4:
-            os.kill(os.getpid(), signal.SIGTERM)
-
     folder = tmp_path / "run"
     with pytest.raises(RunInterruptedError):
-        run(plan, folder, watch=stop)
+        run(plan, folder, watch=stop_at(4))
     saved = RunFolder.open(folder).checkpoints().latest()
     loaded: dict[str, np.ndarray] = {}
 

@@ -2,8 +2,6 @@
 
 import functools
 import itertools
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,13 +16,20 @@ from tulle.runs.folder import RunFolder
 from tulle.train.fitting import FitResult, fit
 from tulle.train.methods.dp_sgd import DpSgdConfig
 from tulle.train.methods.train_plan import TrainPlan
-from tulle.train.run_context import NoisePlacement, Progress, RunOptions
+from tulle.train.run_context import NoisePlacement, RunOptions
 from tulle.train.settings.models import FactorizationMachine, LogisticRegression, ModelSettings
 from tulle.train.settings.optimizers import SGD
 from tulle.train.steps.host import HostPlace, LazyStep
 from tulle.train.steps.step_context import FolderJournal, SavedState
 from tulle.train.steps.training_noise import TrainingNoise
-from unit.train.small_data import SMALL_MLP, dp_sgd, make_examples, make_shape, private_phase
+from unit.train.small_data import (
+    SMALL_MLP,
+    dp_sgd,
+    make_examples,
+    make_shape,
+    private_phase,
+    stop_at,
+)
 
 EXAMPLES = make_examples(200)
 LAZY, DENSE = NoisePlacement.LAZY, NoisePlacement.DENSE
@@ -120,20 +125,16 @@ def test_checkpoints_in_between_change_nothing(tmp_path: Path, placement: NoiseP
 
 
 @pytest.mark.usefixtures("no_chance")
-@pytest.mark.parametrize("stop_at", [1, 4, 6])
+@pytest.mark.parametrize("last_step", [1, 4, 6])
 @pytest.mark.parametrize("ways", list(itertools.product([LAZY, DENSE], repeat=2)))
 def test_a_run_that_was_stopped_ends_where_it_would_have(
-    tmp_path: Path, ways: tuple[NoisePlacement, NoisePlacement], stop_at: int
+    tmp_path: Path, ways: tuple[NoisePlacement, NoisePlacement], last_step: int
 ) -> None:
     plan = plan_of("factorization machine")
 
-    def stop(progress: Progress) -> None:
-        if progress.step == stop_at:
-            os.kill(os.getpid(), signal.SIGTERM)
-
     folder = tmp_path / "run"
     with pytest.raises(RunInterruptedError):
-        run(plan, folder, watch=stop, noise_placement=ways[0])
+        run(plan, folder, watch=stop_at(last_step), noise_placement=ways[0])
     resumed = run(plan, folder, resume=True, noise_placement=ways[1])
     whole = run(plan, tmp_path / "whole", noise_placement=DENSE)
     assert_same(weights_of(resumed), weights_of(whole))

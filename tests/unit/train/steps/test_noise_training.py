@@ -2,8 +2,6 @@
 
 import dataclasses
 import functools
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +33,7 @@ from unit.train.small_data import (
     make_examples,
     make_shape,
     private_phase,
+    stop_at,
     two_phase,
 )
 
@@ -68,14 +67,6 @@ def plan_of(noise: StepNoise, optimizer: Optimizer = ADAM) -> TrainPlan:
 def run(plan: TrainPlan, folder: Path | None, **options: Any) -> FitResult:
     options = {"checkpoint_every": 3, "seed": 1} | options
     return fit(EXAMPLES, plan, options=RunOptions(folder=folder, **options))
-
-
-def stop_at(step: int) -> Any:
-    def watch(progress: Progress) -> None:
-        if progress.step == step:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    return watch
 
 
 def weights_of(result: FitResult) -> torch.Tensor:

@@ -4,7 +4,6 @@ import dataclasses
 import errno
 import os
 import shutil
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ from tulle.train.methods.mosaic.trained_cells import TrainedCells
 from tulle.train.run_context import Progress, RunOptions
 from tulle.train.settings.units import ExampleLevel
 from tulle.train.training_run import MODEL_FOLDER, MODEL_KEPT, has_begun_model, load_model
-from unit.train.small_data import make_examples, make_ledger, planned
+from unit.train.small_data import make_examples, make_ledger, planned, stop_at
 
 CONFIG = MosaicConfig(unit=ExampleLevel()).calibrate(epsilon=8.0, delta=1e-6)
 NUM_ROWS = 4_000
@@ -57,14 +56,6 @@ def run(folder: Path | None = None, **options: Any) -> FitResult:
     return fit(
         TRAIN, planned(CONFIG, NUM_ROWS), test=TEST, options=RunOptions(folder=folder, **options)
     )
-
-
-def stop_at(step: int) -> Callable[[Progress], None]:
-    def watch(progress: Progress) -> None:
-        if progress.step == step:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    return watch
 
 
 def crash_at(step: int) -> Callable[[Progress], None]:

@@ -2,8 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from tulle.mechanisms.entropy import NoiseSource, SeededNoise, release_rng
 from tulle.train.fitting import FitResult, fit
 from tulle.train.models.tower_model import TowerModel
 from tulle.train.models.trained_towers import build_model
-from tulle.train.run_context import Progress, RunOptions
+from tulle.train.run_context import RunOptions
 from tulle.train.settings.models import FactorizationMachine, LogisticRegression, ModelSettings
 from tulle.train.settings.optimizers import SGD
 from tulle.train.steps.gpu import place as graph_engine
@@ -30,6 +28,7 @@ from unit.train.small_data import (
     make_examples,
     make_shape,
     private_phase,
+    stop_at,
 )
 from unit.train.steps.gpu.device_steps import CPU, HALF_SLACK, quiet_settings
 
@@ -233,12 +232,8 @@ def test_a_private_run_learns_on_recorded_steps(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_run_is_stopped_and_goes_on(tmp_path: Path) -> None:
-    def stop(progress: Progress) -> None:
-        if progress.step == 10:
-            os.kill(os.getpid(), signal.SIGTERM)
-
     with pytest.raises(RunInterruptedError):
-        learning_run(tmp_path / "run", watch=stop, checkpoint_every=5)
+        learning_run(tmp_path / "run", watch=stop_at(10), checkpoint_every=5)
     result = learning_run(tmp_path / "run", resume=True, checkpoint_every=5)
     assert result.metrics is not None
     assert result.metrics.auc_loss < LEARNT
