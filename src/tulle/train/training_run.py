@@ -326,7 +326,8 @@ def load_model(folder: Path, *, device: "torch.device | str" = "cpu") -> Trained
 
             model = towers_of(files, features, device)
     except (ConfigError, DataError) as error:
-        reason = str(error).removesuffix(".")
+        # The readers of a folder that stands alone name the way out, too.
+        reason = str(error).removesuffix(".").removesuffix("; copy the folder again")
         raise DataError(
             f"{folder.name} cannot be used: {reason}; copy the whole folder again from where the "
             "model was saved."

@@ -293,7 +293,7 @@ def test_a_damaged_file_of_tensors_is_refused(tmp_path: Path, damage: str) -> No
     path.write_bytes(DAMAGES[damage](header, data))
     with pytest.raises(ValueError, match=r"model\.safetensors"):
         exported_model.load_model(folder)
-    with pytest.raises(DataError, match="export the model again"):
+    with pytest.raises(DataError, match="copy the whole folder again"):
         load_model(folder)
 
 
@@ -373,7 +373,7 @@ def test_other_settings_than_the_tensors_are_refused(tmp_path: Path) -> None:
         path.write_text(json.dumps(changed))
         with pytest.raises(ValueError, match=r"fit each other|unknown tensor"):
             exported_model.load_model(folder)
-        with pytest.raises(DataError, match=r"parameter .*; export the model again"):
+        with pytest.raises(DataError, match=r"parameter .*; copy the whole folder again"):
             load_model(folder)
 
 

@@ -373,7 +373,7 @@ def check_refused(folder: Path, reason: str) -> None:
     """Both readers of a folder name what is wrong."""
     with pytest.raises(ValueError, match=reason):
         cell_model.load_model(folder)
-    with pytest.raises(DataError, match=f"({reason}).*; export the model again"):
+    with pytest.raises(DataError, match=f"({reason}).*; copy the whole folder again"):
         load_model(folder)
 
 
