@@ -67,6 +67,12 @@ REFUSALS: dict[str, Refusal] = {
     "an empty id": Refusal(4, "'uid' has nulls or empty text", value_at_8("uid", "")),
     "labels of text": Refusal(4, "'sale' of role label is neither", value_at_8("sale", "sold")),
     "a missing label": Refusal(4, "'sale'", value_at_8("sale", None)),
+    "labels of no class": Refusal(
+        4, "none of the classes", value_at_8("sale", "sold"), given={"classes": ["0", "1"]}
+    ),
+    "one class": Refusal(2, "has one name", given={"classes": ["0"]}),
+    "a class twice": Refusal(2, "has '1' twice", given={"classes": ["1", "0", "1"]}),
+    "classes and a clip": Refusal(2, "leave one", given={"classes": ["1", "0"], "clip": 2.0}),
     "amounts without a clip": Refusal(4, "the largest value that a label", schema=AMOUNTS),
     "a clip below zero": Refusal(2, "-1.0 must be a number above 0", **clip(-1.0)),
     "a clip of zero": Refusal(2, "0.0 must be a number above 0", **clip(0.0)),
@@ -151,6 +157,11 @@ def log_of(refusal: Refusal) -> pl.DataFrame:
     return refusal.rows(pl.concat([rows, rows]))
 
 
+def words_of(value: object) -> str:
+    """A value as the command line takes it."""
+    return ",".join(value) if isinstance(value, list) else str(value)
+
+
 def schema_of(refusal: Refusal) -> dict[str, Any]:
     return {name: to for name, to in (SCHEMA | refusal.schema).items() if to is not None}
 
@@ -181,7 +192,9 @@ def test_the_command_line_refuses_it(
     refusal = REFUSALS[name]
     log_of(refusal).write_parquet(tmp_path / "log.parquet")
     (tmp_path / "schema.json").write_text(json.dumps(schema_of(refusal)), encoding="utf-8")
-    options = [word for key, value in refusal.given.items() for word in (f"--{key}", str(value))]
+    options = [
+        word for key, value in refusal.given.items() for word in (f"--{key}", words_of(value))
+    ]
     words = ["train", str(tmp_path / "log.parquet"), "--epsilon", "3", "--quiet", *options]
     words += ["--ledger", str(tmp_path / "ledger.db"), "--output", str(tmp_path / "model")]
     # No word of a file, whose settings would be named as they are in it.
@@ -210,8 +223,10 @@ def test_python_refuses_it(name: str, tmp_path: Path, ledger: tulle.Ledger) -> N
 @pytest.mark.parametrize("name", REFUSALS)
 def test_estimators_refuse_it(name: str, tmp_path: Path, ledger: tulle.Ledger) -> None:
     refusal = REFUSALS[name]
-    if refusal.given.get("method", "mosaic") != "mosaic":
-        pytest.skip("a classifier has no clip, and a regressor has one method")
+    if refusal.given.get("method", "mosaic") != "mosaic" or {"classes", "clip"} <= set(
+        refusal.given
+    ):
+        pytest.skip("a classifier has no clip, and a regressor neither methods nor classes")
     estimator = tulle.Regressor if "clip" in refusal.given else tulle.Classifier
     given = {"epsilon": 3, "ledger": ledger, "output": tmp_path / "model", **refusal.given}
     with pytest.raises(TulleError) as caught:

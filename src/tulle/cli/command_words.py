@@ -122,6 +122,14 @@ _WORDS = (
         r"--vocabulary-delta and --ledger, or hash it with --hash-bins-sensitive",
     ),
     _Words(
+        r"name all that labels may be: classes=\['none', 'sale'\]",
+        "name all that labels may be: --classes none,sale",
+        "--classes",
+        "number all that labels may be from 0 on, and say how many they are (num_classes)",
+    ),
+    _Words(r"classes=\['none', 'sale'\]", "--classes none,sale", "--classes"),
+    _Words(r"\bclasses has ", "--classes has ", "--classes"),
+    _Words(
         r"give the largest value that a label counts as: clip=400",
         "give the largest value that a label counts as: --clip 400",
         "--clip",

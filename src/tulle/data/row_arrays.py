@@ -162,8 +162,9 @@ class RowArrays:
             place,
             "of role label is neither a whole number from 0 to "
             f"{self.num_classes - 1} nor {FLAG_WORDS}",
-            "mend or drop such rows, or set the number of classes. To learn an amount or a "
-            "count, give the largest value that a label counts as: clip=400",
+            "mend or drop such rows. To learn classes, name all that labels may be: "
+            "classes=['none', 'sale']. To learn an amount or a count, give the largest value that "
+            "a label counts as: clip=400",
         )
         return numbers.cast(pl.Float32).to_numpy()
 

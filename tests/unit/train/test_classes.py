@@ -167,8 +167,8 @@ def test_classes_are_never_read_from_labels() -> None:
 @pytest.mark.parametrize(
     ("classes", "problem"),
     [
-        ([], "has 0 names"),
-        (["only"], "has 1 names"),
+        ([], "has no name"),
+        (["only"], "has one name"),
         (["a", "b", "a"], "'a' twice"),
         (["a", ""], "has ''"),
         (["a", " b"], "without blanks"),

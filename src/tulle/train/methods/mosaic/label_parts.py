@@ -74,14 +74,15 @@ def check_classes(classes: Sequence[object]) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ConfigError(f"classes has {twice!r} twice; name each class once.")
-    if not 2 <= len(names) <= MOST_CLASSES:
-        reason = (
-            "a label of one class tells nothing"
-            if len(names) < 2
-            else "time grows with their number, and the rows of each class get few; merge rare ones"
-        )
+    if len(names) < 2:
+        how_many = "one name" if names else "no name"
         raise ConfigError(
-            f"classes has {len(names)} names, must have 2 to {MOST_CLASSES}: {reason}."
+            f"classes has {how_many}, and labels of one class tell nothing; {way_out}"
+        )
+    if len(names) > MOST_CLASSES:
+        raise ConfigError(
+            f"classes has {len(names)} names, must have at most {MOST_CLASSES}: time grows with "
+            "their number, and the rows of each class get few; merge rare ones."
         )
     return tuple(names)
 
