@@ -5,8 +5,10 @@ must say what is wrong and the way out in their own words, and leave nothing beh
 """
 
 import dataclasses
+import os
 import resource
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +21,7 @@ import tulle
 from command_line_messages import python_words
 from tulle.cli.main import run_with
 from tulle.errors import ConfigError, DataError, RunStateError, TulleError
+from tulle.serve import predictions
 from tulle.train.fitted_model import FittedModel
 from tulle.train.methods.mosaic.cell_model import CellHead, CellModel
 from tulle.train.methods.mosaic.trained_cells import TrainedCells
@@ -254,6 +257,23 @@ def test_a_full_disk_leaves_no_predictions(suffix: str, capsys: pytest.CaptureFi
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert code == 4
     assert f"scores{suffix} cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_stopped_prediction_leaves_nothing(
+    suffix: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = predictions._write
+
+    def stopped(*given: Any) -> int:
+        num_rows = written(*given)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return num_rows
+
+    monkeypatch.setattr(predictions, "_write", stopped)
+    assert run_with(["predict", "model", "new.parquet", "--output", f"scores{suffix}"]) == 130
+    assert "stopped as asked, nothing is out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import typer
 
 from tulle.cli.export import Model, Values, print_export
 from tulle.cli.options import DATA, OUTPUT, AsJson, Quiet, layout_words, option, taking_options
-from tulle.cli.terminal import print_facts, showing_progress
+from tulle.cli.terminal import print_facts, showing_progress, stopping_cleanly
 from tulle.errors import ConfigError
 
 PREDICT_EPILOG = (
@@ -76,7 +76,10 @@ def predict(options: PredictOptions) -> None:
         )
     if not options.data:
         raise ConfigError("predictions need the rows: name their files after the model.")
-    with showing_progress("predicting", quiet=options.quiet) as report:
+    with (
+        stopping_cleanly(),
+        showing_progress("predicting", quiet=options.quiet) as report,
+    ):
         written = write_predictions(
             options.model,
             options.data,
