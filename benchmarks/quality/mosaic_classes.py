@@ -4,7 +4,8 @@
 
 CLICKS is clicks.parquet (an extract of the Criteo Sponsored Search Conversion Log). Training and
 test rows are drawn from those of labels_data.py's 80/20 split, without the rows that settings were
-tried on. Without CLICKS nothing is measured. There are two labels:
+tried on. Without CLICKS nothing is measured. There are two labels; the record is of the first, and
+--labels category, which takes hours, measures the second:
 
 - "sale": none, a sale of less than 50 euros, or one of 50 euros or more. Public and sensitive
   columns are those of method_jobs.py.
@@ -119,13 +120,14 @@ def main() -> None:
     parser.add_argument("--train", type=int, default=200_000)
     parser.add_argument("--test", type=int, default=100_000)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--labels", nargs="+", choices=("sale", "category"), default=["sale"])
     parser.add_argument("--output", type=Path, default=PUBLISHED / "mosaic_classes.json")
     options = parser.parse_args()
     if options.clicks is None:
         print("skipped: name clicks.parquet, which is research data and not part of this project.")
         return
     rows: list[Row] = []
-    for name in ("sale", "category"):
+    for name in options.labels:
         with tempfile.TemporaryDirectory() as work:
             clicks = read_clicks(Path(options.clicks), Path(work), name, options)
             rows += label_rows(clicks, options.seeds)
