@@ -147,7 +147,7 @@ class CellReleases:
         self._is_class = num_classes > 2
         self.law = self._first_law()
         """Mean and dispersion of labels, with noise: the first release of all."""
-        likely = np.ldexp(most, -PROBABILITY_BITS) / self.law.rate
+        likely = np.ldexp(most, -PROBABILITY_BITS) / (self.law.mean or self.law.rate)
         self._likely_weight = float(min(1.0, likely)) if self._is_class else 1.0
         """Weight of a typical row once whole rows are hidden: below 1 where its class is likely."""
 

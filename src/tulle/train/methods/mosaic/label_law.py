@@ -17,6 +17,10 @@ _VALUE_RATES = (1e-6, 0.9)
 """The same for the mean of values, which may be tiny against their clip."""
 _CLASS_RATES = (1e-6, 0.999)
 """The same for one of several classes, which may be rare or nearly all there is."""
+_MOST_TYPICAL = 0.6
+"""Largest typical prediction of a class. The more likely a class is, the less do log odds move its
+probability; rows of less probability than the typical one would then be changed far too much, and
+the next table would overshoot in turn."""
 _LEAST_DISPERSION = 1e-4
 """Least dispersion, for values that are all about the same: noise could make it negative."""
 
@@ -31,6 +35,8 @@ class LabelLaw:
     """Variance of a label over that of a label of 0 or 1 with the same mean."""
     part: float = 1.0
     """Fraction of all rows that take part: all of them, or those whose label is above 0."""
+    mean: float | None = None
+    """Mean label, if it is not the typical prediction."""
 
     @property
     def table_rate(self) -> float:
@@ -47,8 +53,9 @@ class LabelLaw:
 
     @property
     def log_odds(self) -> float:
-        """Log odds of the rate."""
-        return math.log(self.rate / (1 - self.rate))
+        """Log odds of the mean label, from which predictions start."""
+        mean = self.rate if self.mean is None else self.mean
+        return math.log(mean / (1 - mean))
 
 
 def law_of_labels(noisy_rate: float) -> LabelLaw:
@@ -71,7 +78,8 @@ def law_of_class(noisy_rate: float, stddev: float) -> LabelLaw:
     low, high = _CLASS_RATES
     # A part that does not stand out of the noise is taken to be as large as the noise: the class
     # may be there nonetheless, and classes that never occur get little probability all the same.
-    return LabelLaw(rate=max(low, min(high, max(noisy_rate, stddev))))
+    mean = max(low, min(high, max(noisy_rate, stddev)))
+    return LabelLaw(rate=min(mean, _MOST_TYPICAL), mean=mean)
 
 
 def law_of_values(

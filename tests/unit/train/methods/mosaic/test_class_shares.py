@@ -19,6 +19,7 @@ from tulle.train.methods.mosaic.cell_sums import (
     probabilities,
     row_sums,
 )
+from tulle.train.methods.mosaic.label_law import law_of_class
 from tulle.train.methods.mosaic.label_parts import LABEL_BITS
 from tulle.train.methods.mosaic.noise_shares import ClassShares, NoiseShares
 
@@ -192,3 +193,16 @@ def test_rows_are_never_released_with_the_noise_of_labels_nor_the_other_way() ->
         early.release(lambda weights: weights, weights=np.array([5]))
     with pytest.raises(ConfigError, match="begin_rows"):
         one.release(sums, sensitivity=LABEL_SENSITIVITY, share=0.1)
+
+
+@pytest.mark.parametrize("noisy", [0.95, 0.7, 0.2, 0.001])
+def test_predictions_start_from_how_frequent_a_class_is(noisy: float) -> None:
+    """The typical prediction that changes are computed with stays below that of a likely class."""
+    law = law_of_class(noisy, 1e-5)
+    assert law.log_odds == pytest.approx(math.log(noisy / (1 - noisy)))
+    assert law.rate == min(noisy, 0.6)
+
+
+def test_a_class_that_noise_hides_is_taken_to_be_as_frequent_as_the_noise() -> None:
+    assert law_of_class(-0.01, 0.002).rate == law_of_class(0.0, 0.002).rate == 0.002
+    assert law_of_class(1.2, 0.002).mean == 0.999
