@@ -143,6 +143,8 @@ class Classifier(TableEstimator):
     def predict_proba(self, X: object) -> NDArray[np.float64]:  # noqa: N803
         """Probabilities of label 0 and label 1, or of each class, as [rows, classes].
 
+        Columns are in the order of `classes_`.
+
         Args:
           X: Rows with the columns of the features, in any order; label, unit and time are not
             needed, and sensitive columns only if the model uses them.
@@ -152,14 +154,17 @@ class Classifier(TableEstimator):
         """
         with raising_value_errors():
             found = self._get_fitted().model.predict_proba(self._examples(X, None))
-        return found if found.ndim == 2 else np.stack([1 - found, found], axis=1)
+            order = np.argsort(self._labels())
+        columns = found if found.ndim == 2 else np.stack([1 - found, found], axis=1)
+        return columns[:, order]
 
     def predict(self, X: object) -> NDArray[Any]:  # noqa: N803
         """The likeliest label of each row, one of `classes_`.
 
         Where one label is frequent, that is this one almost everywhere: rank by `predict_proba`.
         """
-        likeliest: NDArray[Any] = self._labels()[self.predict_proba(X).argmax(axis=1)]
+        labels = np.sort(self._labels())
+        likeliest: NDArray[Any] = labels[self.predict_proba(X).argmax(axis=1)]
         return likeliest
 
     def evaluate(self, X: object, y: object = None) -> QualityMetrics | ClassMetrics:  # noqa: N803
@@ -193,11 +198,12 @@ class Classifier(TableEstimator):
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """The labels, in the order of the columns of `predict_proba`.
+        """The labels, sorted, as scikit-learn wants them: columns of `predict_proba` follow them.
 
         Named classes are numbers if all names are whole numbers, and text otherwise.
         """
-        return self._labels()
+        # Its measures of probabilities sort the labels and take the columns to be in that order.
+        return np.sort(self._labels())
 
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn, which alone asks, may expect of this classifier."""
@@ -209,6 +215,7 @@ class Classifier(TableEstimator):
         return tags
 
     def _labels(self) -> NDArray[Any]:
+        """The labels in the order in which the model has them: that of their names."""
         names = self._get_fitted().model.classes
         if names is None:
             return _CLASSES

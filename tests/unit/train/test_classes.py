@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from sklearn.metrics import get_scorer
 
 import tulle
 from tulle.data import prepare
@@ -48,16 +49,26 @@ def fitted() -> tulle.Classifier:
 def test_each_class_has_its_probability(fitted: tulle.Classifier) -> None:
     rows = pl.DataFrame({"site": ["s0", "s3", "s0"], "age": ["a0", "a0", "a2"]})
     expected = np.array([[4, 0.5, 0.25], [4, 4, 0.25], [4, 0.5, 2.25]])
-    found = fitted.predict_proba(rows)
+    assert fitted.classes_.tolist() == sorted(CLASSES)
+    found = fitted.predict_proba(rows)[:, [fitted.classes_.tolist().index(one) for one in CLASSES]]
     assert found.shape == (3, 3)
     assert found.sum(axis=1) == pytest.approx(1)
     assert found == pytest.approx(expected / expected.sum(axis=1, keepdims=True), abs=0.08)
-    assert fitted.classes_.tolist() == CLASSES
     assert fitted.predict(rows).tolist()[0] == "none"
     one = fitted.predict_one({"site": "s3", "age": "a0"})
     assert isinstance(one, dict)
     assert list(one) == CLASSES
     assert list(one.values()) == pytest.approx(found[1])
+
+
+def test_measures_of_scikit_learn_take_the_columns_for_what_they_are(
+    fitted: tulle.Classifier,
+) -> None:
+    test = table(seed=1)
+    found = get_scorer("neg_log_loss")(fitted, test.drop("action"), test["action"].to_list())
+    own = fitted.evaluate(test)
+    assert isinstance(own, ClassMetrics)
+    assert -found == pytest.approx(own.log_loss)
 
 
 def test_figures_are_those_of_classes(fitted: tulle.Classifier) -> None:
@@ -76,7 +87,7 @@ def test_labels_may_come_apart_from_rows_and_be_whole_numbers() -> None:
     numbers = rows["action"].replace_strict(CLASSES, [7, 10, -2])
     model = tulle.Classifier(classes=[7, 10, -2], epsilon=8, delta=1e-6, seed=1)
     model.fit(rows.drop("action"), numbers)
-    assert model.classes_.tolist() == [7, 10, -2]
+    assert model.classes_.tolist() == [-2, 7, 10]
     assert set(model.predict(rows.drop("action")).tolist()) <= {7, 10, -2}
     accuracy = (model.predict(rows.drop("action")) == numbers.to_numpy()).mean()
     assert model.score(rows.drop("action"), numbers.to_numpy()) == accuracy > 0.5
@@ -94,7 +105,7 @@ def test_a_saved_classifier_of_classes_is_read_as_one(
         copy.deepcopy(fitted),
     ):
         assert isinstance(loaded, tulle.Classifier)
-        assert loaded.classes_.tolist() == CLASSES
+        assert loaded.classes_.tolist() == sorted(CLASSES)
         assert np.array_equal(loaded.predict_proba(rows), fitted.predict_proba(rows))
         assert loaded.score(table(seed=1)) == fitted.score(table(seed=1))
 
@@ -116,7 +127,7 @@ def test_a_class_that_never_occurs_gets_little_probability() -> None:
     model = classifier(classes=[*CLASSES, "refund"]).fit(table())
     found = model.predict_proba(table(200, seed=3))
     assert found.shape == (200, 4)
-    assert (found[:, 3] < 0.02).all()
+    assert (found[:, model.classes_.tolist().index("refund")] < 0.02).all()
     assert (found > 0).all()
 
 
