@@ -141,6 +141,7 @@ _WORDS = (
         "--kind",
         r'Say its kind in the schema: kinds = {\1 = "real"} (or "integer")',
     ),
+    _Words(r"\bfrom_model(?:=…)?", "--from", "--from", "a model"),
     # Served models.
     _Words(r"\bvalues has (?=column|no column)", "--values has ", "--values"),
     _Words(

@@ -21,6 +21,7 @@ from tulle.errors import RunInterruptedError, TulleError
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
+    from tulle.privacy.plan import Plan
     from tulle.train.fitting import FitResult
     from tulle.train.methods.train_plan import TrainPlan
     from tulle.train.run_context import Progress
@@ -303,10 +304,17 @@ def _run_facts(result: "FitResult", run: Path) -> dict[str, object]:
         "steps": plan.num_private_steps,
         "steps_lost": result.num_steps_lost,
         "seconds": result.seconds,
+        **_start_facts(plan.privacy),
         "run": str(run),
         "card": str(run / "card.json"),
         "verdict": result.card.verdict,
     }
+
+
+def _start_facts(plan: "Plan") -> dict[str, object]:
+    """Facts about the model that a run continued from; none if it started from nothing."""
+    names = ("starts_from", "keep_evidence")
+    return {name: plan.settings[name] for name in names if name in plan.settings}
 
 
 def _quality_facts(result: "FitResult") -> dict[str, object]:

@@ -1,6 +1,7 @@
 """`tulle train` and `tulle plan`: one run from data to card, and what it would promise."""
 
 import contextlib
+import dataclasses
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,6 +38,8 @@ TRAIN_EPILOG = (
     "\n\nExample: tulle train prepared --method hybrid --epsilon 3 --split ratio:0.25"
     "\n\nExample: tulle train prepared --method dp-sgd --epsilon 1 --ledger ledger.db "
     "--baseline runs/nonprivate-prepared"
+    "\n\nExample: tulle train tuesday.csv --from runs/monday --epsilon 1 --ledger ledger.db "
+    "--at 2026-03-03 --output runs/tuesday"
     "\n\nExample: torchrun --nproc-per-node 2 -m tulle.cli train prepared --method dp-sgd "
     "--epsilon 3"
 )
@@ -73,6 +76,8 @@ def plan(options: PlanOptions, settings: Mapping[str, Any]) -> None:
         made = make_plan(
             **chosen,
             unit=options.unit,
+            from_model=options.from_model,
+            keep_evidence=options.keep_evidence,
             output=options.output,
             watch_data=report,
         )
@@ -107,6 +112,8 @@ def train(options: TrainOptions, settings: Mapping[str, Any]) -> None:
                 **chosen,
                 unit=options.unit,
                 plan=options.plan,
+                from_model=options.from_model,
+                keep_evidence=options.keep_evidence,
                 output=path,
                 ledger=options.ledger,
                 purpose=options.purpose,
@@ -191,7 +198,7 @@ def read_settings(options: SettingOptions, given: "Mapping[str, Any]") -> dict[s
     file = {} if options.config is None else read_toml(options.config)
     rest = {name: value for name, value in file.items() if name not in ("data", "target")}
     data = data_keywords(options, file)
-    check_unit(options.unit, data_choice(data))
+    check_unit(options.unit, _continued(data_choice(data), options))
     if options.unit is not None:
         # A column that says whose each row is stands for its users.
         level = unit_level(options.unit)
@@ -206,6 +213,16 @@ def read_settings(options: SettingOptions, given: "Mapping[str, Any]") -> dict[s
         "epsilon": target.get("epsilon") if options.epsilon is None else options.epsilon,
         "delta": target.get("delta") if options.delta is None else options.delta,
     }
+
+
+def _continued(choice: "DataChoice", options: SettingOptions) -> "DataChoice":
+    """The data, with the schema of the model that a run continues from where it has one."""
+    folder = getattr(options, "from_model", None)
+    if folder is None:
+        return choice
+    from tulle.train.continuing import read_start
+
+    return dataclasses.replace(choice, encoder=read_start(folder, None).encoder)
 
 
 def data_keywords(options: SettingOptions, file: "Mapping[str, Any]") -> dict[str, Any]:
@@ -311,7 +328,7 @@ def _table(file: "Mapping[str, Any]", name: str, keys: tuple[str, ...]) -> "Mapp
 def _settings_of(options: TrainOptions, settings: Mapping[str, Any]) -> dict[str, Any]:
     if options.plan is None:
         return read_settings(options, settings)
-    named = ("config", "method", "epsilon", "delta", "unit")
+    named = ("config", "method", "epsilon", "delta", "unit", "keep_evidence")
     given = [name for name in named if getattr(options, name) is not None]
     if given := [*given, *settings]:
         raise ConfigError(

@@ -24,6 +24,26 @@ from tulle.cli.options import (
 
 _RUN = "Run"
 
+FromModel = Annotated[
+    Path | None,
+    option(
+        _RUN,
+        "Continue training from this released model of mosaic: the folder of a model or of a "
+        "finished run. It costs nothing, and brings schema and encoder along.",
+        "--from",
+        metavar="FOLDER",
+    ),
+]
+KeepEvidence = Annotated[
+    float | None,
+    option(
+        _RUN,
+        "Fraction of the evidence of that model that is kept, since data change over time; 1 "
+        "keeps all [default: 0.7].",
+        metavar="FRACTION",
+    ),
+]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SettingOptions:
@@ -169,6 +189,8 @@ class SettingOptions:
 class PlanOptions(SettingOptions):
     """What becomes of a plan."""
 
+    from_model: FromModel = None
+    keep_evidence: KeepEvidence = None
     output: Annotated[
         Path | None,
         option(OUTPUT, "New file for the plan, which `tulle train --plan` carries out."),
@@ -206,6 +228,8 @@ class TrainingOptions(SettingOptions):
 class TrainOptions(TrainingOptions):
     """How a training run is carried out."""
 
+    from_model: FromModel = None
+    keep_evidence: KeepEvidence = None
     plan: Annotated[
         Path | None,
         option(

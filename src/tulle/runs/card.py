@@ -26,6 +26,7 @@ from tulle.runs.card_entries import (
     Provenance,
     UtilityFigure,
     compute_figures,
+    compute_repeated,
 )
 from tulle.runs.card_text import (
     claim_sentence,
@@ -203,6 +204,7 @@ def build_card(
             figures=compute_figures(plan),
             note=accounting_note,
             reproduction_only=reproduction_only,
+            repeated=compute_repeated(plan),
         ),
         randomness=Randomness(description=randomness.description, is_secure=randomness.is_secure),
         provenance=provenance,

@@ -14,8 +14,14 @@ from datetime import UTC, datetime
 from importlib import metadata
 
 import tulle
-from tulle.accounting.accountant import TOLERANCE, unamplified_epsilon, verify_plan
+from tulle.accounting.accountant import (
+    TOLERANCE,
+    pld_epsilon,
+    unamplified_epsilon,
+    verify_plan,
+)
 from tulle.errors import ConfigError
+from tulle.privacy.events import Composed
 from tulle.privacy.fields import (
     Scalar,
     Settings,
@@ -31,6 +37,8 @@ from tulle.privacy.guarantee import Claim, Interval, round_up
 from tulle.privacy.plan import Plan
 
 METHOD = "privacy loss distributions"
+_REPEATED = (1, 7, 30)
+"""Numbers of trainings that are composed where each continues from the last: nights of a month."""
 _DIGITS = 9
 """Digits of an epsilon on a card: far finer than the tolerance of a claim, and the same on every
 processor."""
@@ -88,6 +96,9 @@ class CardAccounting:
     """Which other accountant the claims come from, if one was used."""
     reproduction_only: bool = False
     """True if that accountant is not sound for the stated adjacency."""
+    repeated: tuple[tuple[int, float], ...] = ()
+    """Numbers of such trainings, and the epsilon of a unit whose rows are in all of them, if all
+    have the noise of this one; only for runs that continue from a model."""
 
     def __post_init__(self) -> None:
         if self.note != "" or self.reproduction_only:
@@ -97,18 +108,20 @@ class CardAccounting:
 
     def to_dict(self) -> dict[str, object]:
         """Plain data."""
+        repeated = {str(number): epsilon for number, epsilon in self.repeated}
         return {
             "method": METHOD,
             "note": self.note,
             "reproduction_only": self.reproduction_only,
             "figures": [figure.to_dict() for figure in self.figures],
+            **({"repeated": repeated} if repeated else {}),
         }
 
     @classmethod
     def from_dict(cls, data: object) -> "CardAccounting":
         """Reads what `to_dict` wrote."""
         names = ("method", "note", "reproduction_only", "figures")
-        fields = check_fields("accounting", data, names)
+        fields = check_fields("accounting", data, names, ("repeated",))
         if fields["method"] != METHOD:
             raise ConfigError(f"accounting method={fields['method']!r} must be {METHOD!r}.")
         if not isinstance(fields["reproduction_only"], bool):
@@ -119,7 +132,25 @@ class CardAccounting:
             ),
             note=fields["note"],
             reproduction_only=fields["reproduction_only"],
+            repeated=tuple(
+                (int(number), check_finite("repeated", epsilon))
+                for number, epsilon in fields.get("repeated", {}).items()
+            ),
         )
+
+
+def compute_repeated(plan: Plan) -> tuple[tuple[int, float], ...]:
+    """Epsilon of a unit whose rows are in several such trainings, all with the noise of this one.
+
+    Args:
+      plan: Plan of a run that continues from a model; for all others there is nothing to say.
+    """
+    if "starts_from" not in plan.settings or not plan.is_private:
+        return ()
+    delta, adjacency = plan.guarantee.delta, plan.guarantee.adjacency
+    events = [(number, Composed((plan.event,) * number)) for number in _REPEATED]
+    found = [(number, pld_epsilon(event, delta, adjacency)) for number, event in events]
+    return tuple((number, round_up(epsilon, _DIGITS)) for number, epsilon in found)
 
 
 def compute_figures(plan: Plan) -> tuple[CheckedClaim, ...]:

@@ -289,6 +289,14 @@ def _accounting(accounting: Mapping[str, Any]) -> str:
         for figure in accounting["figures"]
     ]
     lines.append(_table(head, rows))
+    if repeated := accounting.get("repeated"):
+        delta = accounting["figures"][0]["guarantee"]["delta"]
+        unit = accounting["figures"][0]["guarantee"]["unit"]
+        lines.append(
+            f"Whoever has one unit ({escape(unit)}) in each of several such trainings, if all of "
+            f"these have the noise of this one, at delta={print_up(delta)} in all:"
+        )
+        lines.append(_table(("trainings", "epsilon in all"), repeated.items()))
     lines.append("*Not amplified*: worst case, without amplification by sampling or shuffling.")
     for figure in accounting["figures"]:
         guarantee = figure["guarantee"]

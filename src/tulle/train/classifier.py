@@ -24,6 +24,7 @@ from tulle.data.tables.kinds import are_whole_numbers
 from tulle.errors import ConfigError, DataError
 from tulle.quality.class_metrics import ClassMetrics
 from tulle.quality.metrics import QualityMetrics
+from tulle.train.continuing import StartLike
 from tulle.train.estimator import TableEstimator
 from tulle.train.estimator_errors import raising_value_errors
 from tulle.train.fitted_model import FittedModel
@@ -56,6 +57,9 @@ class Classifier(TableEstimator):
         with its settings; or those as plain data.
       unit: Who is protected: "example", "user", or e.g. "user per 30 days". None: users if the
         schema names them, else rows.
+      from_model: Released model of Mosaic that fits continue from: a fitted estimator, or the
+        folder of a model. Schema and encoder are then those of the model.
+      keep_evidence: Fraction of the evidence of that model that is kept; None: 0.7.
       features: What becomes of the columns; None: `tulle.data.default_features`. A FeaturePlan
         may have vocabularies of public columns; those of sensitive ones cost privacy and need a
         ledger, see `tulle.data.prepare`.
@@ -87,6 +91,8 @@ class Classifier(TableEstimator):
         delta: float | None = None,
         method: str | Method | Mapping[str, Any] = "mosaic",
         unit: UnitLevel | str | None = None,
+        from_model: StartLike | TableEstimator | None = None,
+        keep_evidence: float | None = None,
         features: FeaturePlan | None = None,
         allow_public: Sequence[str] = (),
         ledger: Ledger | FilePath | None = None,
@@ -105,6 +111,8 @@ class Classifier(TableEstimator):
             delta=delta,
             method=method,
             unit=unit,
+            from_model=from_model,
+            keep_evidence=keep_evidence,
             features=features,
             allow_public=allow_public,
             ledger=ledger,

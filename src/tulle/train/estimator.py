@@ -38,6 +38,7 @@ from tulle.privacy.fields import did_you_mean
 from tulle.privacy.guarantee import Guarantee
 from tulle.runs.card import Card
 from tulle.train import verbs
+from tulle.train.continuing import Start, StartLike, read_start
 from tulle.train.estimator_errors import ArgumentError, InputError, not_fitted, raising_value_errors
 from tulle.train.examples import ExampleSet, examples_of
 from tulle.train.explanation import Explanation, explain_model
@@ -66,6 +67,8 @@ class TableEstimator:
         delta: float | None = None,
         method: str | Method | Mapping[str, Any] = "mosaic",
         unit: UnitLevel | str | None = None,
+        from_model: "StartLike | TableEstimator | None" = None,
+        keep_evidence: float | None = None,
         features: FeaturePlan | None = None,
         allow_public: Sequence[str] = (),
         ledger: Ledger | FilePath | None = None,
@@ -82,6 +85,8 @@ class TableEstimator:
         self.delta = delta
         self.method = method
         self.unit = unit
+        self.from_model = from_model
+        self.keep_evidence = keep_evidence
         self.features = features
         self.allow_public = allow_public
         self.ledger = ledger
@@ -219,7 +224,7 @@ class TableEstimator:
         return len(self.feature_names_in_)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002
-        """The arguments by name. `deep` changes nothing: no argument is an estimator."""
+        """The arguments by name. `deep` changes nothing: no argument is a part to be set."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     # Named one by one in scikit-learn's interface too, whatever they are.
@@ -295,12 +300,15 @@ class TableEstimator:
         """
         settings = {name: value for name, value in self.get_params().items() if name != "schema"}
         with raising_value_errors():
-            if self.schema is None and labels is None:
+            if isinstance(earlier := self.from_model, TableEstimator):
+                settings["from_model"] = earlier._get_fitted()  # noqa: SLF001
+            start = read_start(settings["from_model"], None)
+            if self.schema is None and labels is None and start.encoder is None:
                 raise InputError(
                     f"{type(self).__name__} requires y to be passed, but the target y is None: "
                     "schema=None does not say which column is the label. Pass y, or a Schema."
                 )
-            schema = schema_of_rows(rows) if self.schema is None else schema_of(self.schema)
+            schema = self._schema_of(rows, weights, start)
             if weights is not None:
                 schema = weighted_schema(schema)
                 if self.features is not None:
@@ -311,6 +319,22 @@ class TableEstimator:
                 table = joined_rows(rows, schema, y=y, sample_weight=weights)
             result = verbs.fit(table, schema, test=0, **settings)
             self._fitted = FittedModel.of(result)
+
+    def _schema_of(self, rows: object, weights: object, start: Start) -> Schema:
+        """The schema that was given, else that of the model to continue from, else of the rows.
+
+        Args:
+          rows: What was handed in as X.
+          weights: Weights that came apart from the rows, or None.
+          start: The model to continue from, if there is one.
+        """
+        if self.schema is not None:
+            return schema_of(self.schema)
+        if start.encoder is None:
+            return schema_of_rows(rows)
+        schema = start.encoder.plan.schema
+        # Weights that come apart from their rows are added to it again.
+        return schema if weights is None else schema.without_weight()
 
     def _tags(self) -> Any:
         """Tags of scikit-learn that all estimators share."""

@@ -233,6 +233,7 @@ def _open_run(
     """
     rng = noise_source(options.seed)
     plan, rows = _planned(examples, method, _row_key(rng))
+    plan.method.check_start(options.earlier, plan.shape.features)
     _check_rows(examples, test, plan)
     plan.method.check_rows(rows)
     if options.shared_processes is not None:

@@ -23,6 +23,7 @@ from tulle.data.named_logs import SchemaLike
 from tulle.errors import ConfigError, DataError
 from tulle.quality.value_metrics import ValueMetrics
 from tulle.train.classifier import Classifier
+from tulle.train.continuing import StartLike
 from tulle.train.estimator import TableEstimator
 from tulle.train.estimator_errors import raising_value_errors
 from tulle.train.fitted_model import FittedModel
@@ -45,6 +46,8 @@ class Regressor(TableEstimator):
       delta: Probability that the bound may fail; None: 1e-7.
       method: "mosaic", the one method that learns values, or its settings.
       unit: Who is protected, as for `Classifier`.
+      from_model: Released model of Mosaic that fits continue from, as for `Classifier`.
+      keep_evidence: Fraction of the evidence of that model that is kept, as for `Classifier`.
       features: What becomes of the columns, as for `Classifier`.
       allow_public: Columns of a known log that are public here deliberately.
       ledger: A ledger or its path, which is charged by each fit before anything is drawn.
@@ -73,6 +76,8 @@ class Regressor(TableEstimator):
         delta: float | None = None,
         method: str | Method | Mapping[str, Any] = "mosaic",
         unit: UnitLevel | str | None = None,
+        from_model: StartLike | TableEstimator | None = None,
+        keep_evidence: float | None = None,
         features: FeaturePlan | None = None,
         allow_public: Sequence[str] = (),
         ledger: Ledger | FilePath | None = None,
@@ -91,6 +96,8 @@ class Regressor(TableEstimator):
             delta=delta,
             method=method,
             unit=unit,
+            from_model=from_model,
+            keep_evidence=keep_evidence,
             features=features,
             allow_public=allow_public,
             ledger=ledger,

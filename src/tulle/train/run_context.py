@@ -21,6 +21,7 @@ from tulle.runs.records import StopRequest
 if TYPE_CHECKING:
     from tulle.data.features.encoder import Encoder
     from tulle.runs.charging import ReleaseCharge
+    from tulle.train.methods.mosaic.earlier_model import EarlierModel
     from tulle.train.steps.processes.processes import Processes
 
 
@@ -138,6 +139,8 @@ class RunOptions:
     encoder: "Encoder | Path | None" = None
     """What makes ids of columns, or the folder of its files: kept with the model, so that it can
     score new rows. None: the model takes ids alone."""
+    earlier: "EarlierModel | None" = None
+    """The released model that the plan continues from; None: it starts from nothing."""
     test_name: str = "rows that were held out"
     """Which rows are tested on, in words for the card."""
 

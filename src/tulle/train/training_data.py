@@ -18,6 +18,7 @@ from tulle.data.prepared.dataset import PreparedDataset
 from tulle.data.splits import split_at_random, split_by_unit
 from tulle.errors import ConfigError, DataError
 from tulle.privacy.fields import check_count, check_finite, did_you_mean
+from tulle.train import row_encoders
 from tulle.train.examples import ExampleSet, PlannedRows, examples_of, seconds_of_rows
 from tulle.train.trained_model import ENCODER_FILES
 
@@ -56,6 +57,8 @@ class DataChoice:
     allow_public: Sequence[str] = ()
     features: "FeaturePlan | None" = None
     """What becomes of the columns of files and tables; None: `default_features`."""
+    encoder: "Encoder | None" = None
+    """What makes ids of columns, of a model to continue from; None: one is made of the data."""
     num_classes: int | None = 2
     """Labels must be whole numbers from 0 to num_classes - 1; None: values from 0 on."""
     classes: tuple[str, ...] | None = None
@@ -72,6 +75,19 @@ class DataChoice:
     cache: Path | None = None
     """Folder of prepared logs; None: that of the user, see `tulle.data.dataset_cache`."""
     watch: Watch | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    def open_log(self) -> "Log":
+        """Files or a table, with the roles that were given, or else those of the encoder."""
+        from tulle.data.named_logs import log_of
+
+        schema, allowed = self.schema, tuple(self.allow_public)
+        if self.encoder is not None:
+            known = self.encoder.plan.schema
+            schema = known if schema is None and self.layout is None else schema
+            if schema == known:  # what may be public was decided when the encoder was made
+                weight = () if known.weight is None else (known.weight,)
+                allowed = tuple(dict.fromkeys((*allowed, *known.public, *weight)))
+        return log_of(self.source, schema, layout=self.layout, allow_public=allowed)
 
 
 def source_name(source: object) -> str:
@@ -179,6 +195,7 @@ def encoded_rows(choice: DataChoice) -> "_Source | None":
     """Rows that are ids already; None if the data are files or a table."""
     source = choice.source
     if isinstance(source, ExampleSet):
+        row_encoders.check_no_ids(choice.encoder)
         return _Examples(source, choice.num_classes)
     if isinstance(source, PreparedDataset):
         return _Prepared(source, choice)
@@ -260,6 +277,8 @@ class _Prepared:
                     "its own; leave it out."
                 )
         check_known_roles(dataset.schema, allowed_public=choice.allow_public)
+        if choice.encoder is not None:
+            row_encoders.check_prepared(dataset, choice.encoder)
         self._dataset, self._choice = dataset, choice
         self.name = dataset.folder.name
 
@@ -405,8 +424,7 @@ def _synthetic(choice: DataChoice) -> _Log:
         watch=None if choice.watch is None else lambda done: choice.watch(done, done, rows),
     )
     log = log_of(path, layout=name, allow_public=choice.allow_public)
-    features = _features(log, choice, salt=_SYNTHETIC_SALT)
-    return _Log(log, _encoder_of(log, features), choice, name=name)
+    return _log(log, choice, salt=_SYNTHETIC_SALT, name=name)
 
 
 def synthetic_name(source: str) -> str:
@@ -422,16 +440,10 @@ def synthetic_name(source: str) -> str:
 
 def _opened(choice: DataChoice) -> _Log:
     from tulle.data.dataset_cache import salt_for
-    from tulle.data.named_logs import log_of
     from tulle.data.tables.refusals import check_names
     from tulle.data.tables.rows import column_names
 
-    log = log_of(
-        choice.source,
-        choice.schema,
-        layout=choice.layout,
-        allow_public=choice.allow_public,
-    )
+    log = choice.open_log()
     if log.paths and choice.layout is None:
         # Units are counted alone: beside the label, what is wrong with their name can be said.
         roles = (log.layout.schema.label, log.layout.schema.unit)
@@ -442,8 +454,18 @@ def _opened(choice: DataChoice) -> _Log:
             "features is a FeaturePlan of another schema than that of the data; make it from the "
             "same schema."
         )
-    features = _features(log, choice, salt=salt_for(log, log.layout.schema))
-    return _Log(log, _encoder_of(log, features), choice, name=source_name(choice.source))
+    salt = salt_for(log, log.layout.schema)
+    return _log(log, choice, salt=salt, name=source_name(choice.source))
+
+
+def _log(log: "Log", choice: DataChoice, *, salt: bytes, name: str) -> _Log:
+    """A log with the encoder of a model to continue from, or else with one of its own."""
+    if choice.encoder is not None:
+        row_encoders.check_schema(log.layout.schema, choice.encoder, name=name)
+        row_encoders.check_features(choice.features, choice.encoder)
+        return _Log(log, choice.encoder, choice, name=name)
+    features = _features(log, choice, salt=salt)
+    return _Log(log, row_encoders.encoder_of(log, features), choice, name=name)
 
 
 def _features(log: "Log", choice: DataChoice, *, salt: bytes) -> "FeaturePlan":
@@ -467,25 +489,6 @@ def _features(log: "Log", choice: DataChoice, *, salt: bytes) -> "FeaturePlan":
         # Such a model never looks at a sensitive column, so predictions need none.
         features = dataclasses.replace(features, features=features.of_role("public"))
     return features
-
-
-def _encoder_of(log: "Log", features: "FeaturePlan") -> "Encoder":
-    from tulle.data.features.encoder import build_encoder
-    from tulle.data.features.vocabulary import fit_vocabularies
-    from tulle.data.row_arrays import narrow_blocks
-
-    counted = {
-        feature.column for feature in (*features.vocabularies("public"), *features.quantiles)
-    }
-    if not counted:
-        return build_encoder(features)
-    return build_encoder(
-        features,
-        fit_vocabularies(
-            lambda: (block.table for block, _ in narrow_blocks(log, tuple(sorted(counted)))),
-            features,
-        ),
-    )
 
 
 def _encoded(test: object, encoder: "Encoder", choice: DataChoice) -> _Log:

@@ -15,6 +15,7 @@ from tulle.errors import ConfigError, DataError, reason_of
 from tulle.runs.folder import RunFolder
 from tulle.runs.record import check_baseline
 from tulle.train import fitting
+from tulle.train.continuing import Start, StartLike, read_start
 from tulle.train.examples import ExampleSet, planned_shape
 from tulle.train.fitting import FitResult
 from tulle.train.methods.catalogue import chosen_method
@@ -55,6 +56,8 @@ def plan(
     unit: UnitLevel | str | None = None,
     clip: float | None = None,
     classes: Sequence[str | int] | None = None,
+    from_model: StartLike | None = None,
+    keep_evidence: float | None = None,
     layout: str | None = None,
     allow_public: Sequence[str] = (),
     features: "FeaturePlan | None" = None,
@@ -81,6 +84,10 @@ def plan(
       clip: Largest value that a label counts as, if labels are values such as amounts or counts:
         a public number, chosen without looking at them. None: labels are 0 or 1.
       classes: Names of all classes, if labels are classes: public, and never read from the labels.
+      from_model: Released model of Mosaic that training continues from: the folder of a model or
+        of a finished run, or what a fit gave back. Schema and encoder are then those of the model.
+      keep_evidence: Fraction of the evidence for the weights of that model that is kept, as data
+        change over time; 1 keeps all. None: 0.7.
       layout: Name of a public log, in place of a schema or with one.
       allow_public: Columns that may be public though a known log protects them.
       features: What becomes of the columns; None: `tulle.data.default_features`.
@@ -100,22 +107,22 @@ def plan(
       ConfigError: The target cannot be met on so many rows, or data with a unit column and no
         choice of what is protected.
     """
+    start = read_start(from_model, keep_evidence)
     choice = DataChoice(
         source=data,
         schema=schema,
         layout=layout,
         allow_public=allow_public,
         features=features,
+        encoder=start.encoder,
         test=test,
         rows=rows,
         synth_seed=synth_seed,
         cache=None if cache is None else Path(cache),
         watch=watch_data,
     )
-    check_unit(unit, choice)
-    chosen = chosen_method(
-        method, epsilon=epsilon, delta=delta, unit=unit, clip=clip, classes=classes
-    )
+    named = dict[str, Any](epsilon=epsilon, delta=delta, unit=unit, clip=clip, classes=classes)
+    chosen = _chosen(None, start, choice, method, named)
     choice = _read_by(choice, chosen)
     rows_to_plan = TrainingData(choice).planned
     made = chosen.make(planned_shape(rows_to_plan, chosen))
@@ -135,6 +142,8 @@ def fit(
     clip: float | None = None,
     classes: Sequence[str | int] | None = None,
     plan: TrainPlan | FilePath | None = None,
+    from_model: StartLike | None = None,
+    keep_evidence: float | None = None,
     layout: str | None = None,
     allow_public: Sequence[str] = (),
     features: "FeaturePlan | None" = None,
@@ -174,6 +183,8 @@ def fit(
       clip: The same as for `plan`.
       classes: The same as for `plan`.
       plan: What `plan` gave for the same data, or its file; then no method, epsilon or unit.
+      from_model: The same as for `plan`. With a plan, the model that it was made for.
+      keep_evidence: The same as for `plan`.
       layout: The same as for `plan`.
       allow_public: The same as for `plan`.
       features: The same as for `plan`.
@@ -212,35 +223,34 @@ def fit(
       RunStateError: The folder belongs to another run, or the run cannot go on.
       RunInterruptedError: SIGTERM or SIGINT came; what was done is kept.
     """
-    given = dict[str, Any](epsilon=epsilon, delta=delta, unit=unit, clip=clip, classes=classes)
-    made = None if plan is None else _finished(plan, method, given)
+    named = dict[str, Any](epsilon=epsilon, delta=delta, unit=unit, clip=clip, classes=classes)
+    made = _finished(plan, method, {**named, "keep_evidence": keep_evidence})
+    start = read_start(from_model, keep_evidence)
     choice = DataChoice(
         source=data,
         schema=schema,
         layout=layout,
         allow_public=allow_public,
         features=features,
+        encoder=start.encoder,
         test=test,
         rows=rows,
         synth_seed=synth_seed,
         cache=None if cache is None else Path(cache),
         watch=watch_data,
     )
-    check_unit(unit, choice)
-    chosen = chosen_method(method, **given) if made is None else made.method
-    choice = _read_by(choice, chosen)
+    chosen = _chosen(made, start, choice, method, named)
     charge = training_charge(chosen, ledger, purpose=purpose, at=at, until=until)
     _check_new_file(predictions)
     chosen.check_steps(device=device, checkpoint_every=checkpoint_every)
-    opened = TrainingData(choice)
+    opened = TrainingData(choice := _read_by(choice, chosen))
     made = made or chosen.make(planned_shape(opened.planned, chosen))
     if not resume:
         check_charge(made, charge)
     if watch_plan is not None:
         watch_plan(made)
     compared = None if baseline is None else RunFolder.open(Path(baseline))
-    train_rows, test_rows = opened.examples()
-    _check_test(test_rows, compared, predictions)
+    train_rows, test_rows = _checked_rows(opened, compared, predictions)
     with _sharing(processes, choice, device) as shared:
         options = RunOptions(
             folder=None if output is None else Path(output),
@@ -252,11 +262,11 @@ def fit(
             checkpoint_every=checkpoint_every,
             processes=shared,
             encoder=opened.encoder,
+            earlier=start.earlier,
             test_name=opened.test_name,
         )
         result = fitting.fit(train_rows, made, test=test_rows, options=options)
-    if predictions is not None and test_rows is not None:
-        _write_predictions(result, opened, test_rows, Path(predictions))
+    _write_predictions(result, opened, test_rows, predictions)
     return _finished_result(result, compared)
 
 
@@ -297,11 +307,10 @@ def _unit_column(choice: DataChoice) -> tuple[str | None, Sequence[str]]:
         return LAYOUTS[synthetic_name(source)].schema.unit, ()
     if (rows := encoded_rows(choice)) is not None:
         return rows.planned().columns.unit, ()
-    from tulle.data.named_logs import log_of
     from tulle.data.tables.rows import column_names
 
     check_files(choice)
-    log = log_of(source, choice.schema, layout=choice.layout, allow_public=choice.allow_public)
+    log = choice.open_log()
     schema = log.layout.schema
     if not log.paths or choice.layout is not None:
         return schema.unit, ()
@@ -349,10 +358,28 @@ def follow(data: DataChoice, processes: "Processes", *, device: str = "cpu") -> 
         follow_fit(train_rows, processes, device=device)
 
 
+def _chosen(
+    made: TrainPlan | None,
+    start: Start,
+    choice: DataChoice,
+    method: MethodLike,
+    named: Mapping[str, Any],
+) -> Method:
+    """The method of a finished plan, or else the one that was named, and where it starts."""
+    check_unit(named["unit"], choice)
+    if made is not None:
+        made.method.check_start(start.earlier)
+        return made.method
+    chosen = chosen_method(method, **named)
+    return chosen if start.earlier is None else chosen.continued(start.earlier)
+
+
 def _finished(
-    plan: TrainPlan | FilePath, method: MethodLike, given: Mapping[str, object]
-) -> TrainPlan:
+    plan: TrainPlan | FilePath | None, method: MethodLike, given: Mapping[str, object]
+) -> TrainPlan | None:
     """A plan that was made before; a machine with the accountant computes its epsilons again."""
+    if plan is None:
+        return None
     given = {"method": None if method == "mosaic" else method, **given}
     for name, value in given.items():
         if value is not None:
@@ -393,15 +420,16 @@ def _check_new_file(path: FilePath | None) -> None:
         )
 
 
-def _check_test(
-    test_rows: ExampleSet | None, baseline: RunFolder | None, predictions: FilePath | None
-) -> None:
-    """Finds out before training what would spoil the figures after it."""
+def _checked_rows(
+    data: TrainingData, baseline: RunFolder | None, predictions: FilePath | None
+) -> tuple[ExampleSet, ExampleSet | None]:
+    """Training and test rows. Finds out before training what would spoil the figures after it."""
+    train_rows, test_rows = data.examples()
     if test_rows is None:
         for name, value in (("baseline", baseline), ("predictions", predictions)):
             if value is not None:
                 raise ConfigError(f"{name} needs test rows; give test=0.2 or other rows.")
-        return
+        return train_rows, None
     if test_rows.labels is None:
         raise DataError("the test rows have no label column; name one in the schema.")
     if (test_rows.labels == test_rows.labels[0]).all():
@@ -422,18 +450,21 @@ def _check_test(
             )
         num_positives = int(test_rows.labels.sum())
         check_baseline(baseline, num_rows=test_rows.num_rows, num_positives=num_positives)
+    return train_rows, test_rows
 
 
 def _write_predictions(
-    result: FitResult, data: TrainingData, test_rows: ExampleSet, path: Path
+    result: FitResult, data: TrainingData, test_rows: ExampleSet | None, path: FilePath | None
 ) -> None:
+    if path is None or test_rows is None:
+        return
     from tulle.data.prediction_file import write_predictions
 
     rows = np.arange(test_rows.num_rows) if data.test_rows is None else data.test_rows
     predicted = result.model.predict(test_rows)
     model = result.model
     write_predictions(
-        path, rows, predicted, are_values=model.clip is not None, classes=model.classes
+        Path(path), rows, predicted, are_values=model.clip is not None, classes=model.classes
     )
 
 

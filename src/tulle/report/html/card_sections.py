@@ -98,6 +98,13 @@ def _accounting(accounting: Mapping[str, Any]) -> Section:
         Table(head=head, rows=rows),
         Paragraph("Not amplified: worst case, without amplification by sampling or shuffling."),
     ]
+    if repeated := accounting.get("repeated"):
+        told = (
+            "Whoever has one unit in each of several such trainings, if all of these have the "
+            "noise of this one, at the delta above in all:"
+        )
+        names = ("trainings", "epsilon in all")
+        blocks += [Paragraph(told), Table(head=names, rows=tuple(repeated.items()))]
     for figure in accounting["figures"]:
         guarantee = figure["guarantee"]
         about = ", ".join(guarantee[name] for name in ("unit", "adjacency", "scope"))

@@ -8,6 +8,7 @@ it by its word. Adding a method is a class here and one entry in `catalogue.METH
 import abc
 import dataclasses
 import enum
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from tulle.data.prepared.feature import PreparedFeature
@@ -22,6 +23,7 @@ from tulle.train.settings.units import DataShape, UnitLevel, UserLevel, chosen_l
 
 if TYPE_CHECKING:
     from tulle.train.examples import TrainingRows
+    from tulle.train.methods.mosaic.earlier_model import EarlierModel
     from tulle.train.methods.train_plan import TrainPlan
     from tulle.train.models.tower_model import TowerModel
     from tulle.train.models.trained_towers import TrainedTowers
@@ -255,6 +257,34 @@ class Method(abc.ABC):
             raise ConfigError(
                 f"device={device!r} has no meaning for method {self.kind}, which sums on the CPU; "
                 "leave it out."
+            )
+
+    def continued(self, earlier: "EarlierModel") -> Self:
+        """Returns the same settings, to continue from a released model.
+
+        Raises:
+          ConfigError: The method cannot continue, or predicts something else than the model.
+        """
+        self.check_start(earlier)
+        return self
+
+    def check_start(
+        self, earlier: "EarlierModel | None", features: Sequence[PreparedFeature] | None = None
+    ) -> None:
+        """Refuses a model to continue from that the settings do not name.
+
+        Args:
+          earlier: The model that was handed in; None: there is none.
+          features: Features of the rows; None if they are not known yet.
+
+        Raises:
+          ConfigError: The method starts from nothing, or from another model.
+        """
+        del features
+        if earlier is not None:
+            raise ConfigError(
+                f"method {self.kind} cannot continue from a model; leave out "
+                "from_model=…, or use method mosaic."
             )
 
     def check_rows(self, rows: "TrainingRows") -> None:

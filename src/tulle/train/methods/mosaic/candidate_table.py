@@ -114,6 +114,8 @@ class CandidateTable:
             pooled=self._pooled,
         )
         self.is_tested = False
+        self.is_started = False
+        """True if an earlier model knew the table, which is then not screened."""
         self.has_more_to_tell = False
         self.is_undecided = False
         """True if it has shown nothing, but cells that differ as expected might not have shown
@@ -208,16 +210,39 @@ class CandidateTable:
             self._rows = self._rows if rows is None else rows
             self._see(spread**2 if variances is None else variances, noise_variance, rate)
 
-    def note_again(self, scale: float, noise_variance: FloatArray | float, rate: float) -> None:
+    def note_again(
+        self,
+        scale: float,
+        noise_variance: FloatArray | float,
+        rate: float,
+        *,
+        variances: FloatArray | None = None,
+    ) -> None:
         """Remembers by which factor less was left than thought, and what is unknown now.
 
         Args:
           scale: Factor of the variances that explains the new sums best; 0 if nothing is left.
           noise_variance: Variance of the noise on the sums, as if rows had a weight of 1.
           rate: Typical prediction.
+          variances: [cells]: the variances that this is a factor of; None: what was unknown before
+            these sums.
         """
         self.has_more_to_tell = scale > 0
-        self._see(scale * self._variances, noise_variance, rate)
+        before = self._variances if variances is None else variances
+        self._see(scale * before, noise_variance, rate)
+
+    def note_start(self, spread: float, variances: FloatArray, predicted_gain: float) -> None:
+        """Remembers what an earlier model knew, which spares the first look.
+
+        Args:
+          spread: Standard deviation of the log odds between cells.
+          variances: [cells]: variance of what is unknown about each.
+          predicted_gain: Nats of log loss that its weights are thought to have gained.
+        """
+        self.is_tested, self.is_started, self.has_more_to_tell = True, True, True
+        self.first_spread, self.realised_gain = spread, predicted_gain
+        self._variances = variances
+        self._groups = _grouped(self.cells)
 
     def _see(
         self, variances: FloatArray | float, noise_variance: FloatArray | float, rate: float
@@ -369,6 +394,10 @@ class TableStages:
             for table in self._tables.values()
             if table.has_more_to_tell or (table.is_undecided and len(table.columns) == 1)
         ]
+
+    def started(self, columns: Sequence[ColumnValues]) -> CandidateTable:
+        """The table of some columns that an earlier model had."""
+        return self._table(*columns)
 
     def _telling(self, columns: Iterable[ColumnValues]) -> list[ColumnValues]:
         """Columns whose own table has shown something."""

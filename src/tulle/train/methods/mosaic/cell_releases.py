@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tulle.errors import RunStateError
 from tulle.train.examples import ExampleSet
 from tulle.train.methods.mosaic.candidate_table import CandidateTable, TableIdentity
 from tulle.train.methods.mosaic.cell_likelihood import NoisyCells
@@ -194,7 +195,17 @@ class CellReleases:
         self._label_rounds.clear()
 
     def cells(self, parts: Sequence[CellPart]) -> Cells:
-        """The cell of each row in a table of these parts. Sensitive if one of them is."""
+        """The cell of each row in a table of these parts. Sensitive if one of them is.
+
+        Raises:
+          RunStateError: A part is sensitive, and labels alone are hidden so far.
+        """
+        # Predictions are made of cells, and until `begin_sensitive` sums of them are exact: also a
+        # table of an earlier model must not bring sensitive columns into them.
+        if not self.reads_sensitive and any(part.role == "sensitive" for part in parts):
+            raise RunStateError(
+                "cells of sensitive columns are out of reach while the noise hides labels alone."
+            )
         return self._rows.cells(parts)
 
     def add(self, steps: NDArray[np.int32] | int) -> None:
@@ -260,6 +271,26 @@ class CellReleases:
         )
         return float(noisy[0]) / self._level_parts.total
 
+    def first_level(self) -> tuple[float, float, float]:
+        """The same as `noisy_level`, from the rate that was released first. Costs nothing.
+
+        Raises:
+          RunStateError: Predictions are no longer public.
+        """
+        if self.reads_sensitive:
+            raise RunStateError("sums of predictions are exact only while these are public.")
+        total, predicted = self._level_parts.total, self._public_predicted()
+        stddev = self._shares.stddev(self.level_share, LABEL_SENSITIVITY) / self.law.part
+        return self.law.rate * total - predicted, predicted, stddev
+
+    def _public_predicted(self) -> float:
+        """Sum of predictions of all rows as they count in the level. Public until columns are."""
+        parts, one = self._level_parts, 1 << self._shares.weight_bits
+        sums, _ = self._rows.predicted(
+            self._rows.one_cell, parts.weights(np.int64(one)), np.array([one * parts.mean])
+        )
+        return int(sums[0]) / one
+
     def noisy_level(self) -> tuple[float, float, float]:
         """Sum of labels less predictions of all rows, sum of predictions, and noise on the first.
 
@@ -277,11 +308,7 @@ class CellReleases:
                 share=self.level_share,
             )
             return float(noisy[0, 0]), float(noisy[1, 0]), stddev
-        one = 1 << self._shares.weight_bits
-        sums, _ = self._rows.predicted(
-            cells, parts.weights(np.int64(one)), np.array([one * parts.mean])
-        )
-        predicted = int(sums[0]) / one
+        predicted = self._public_predicted()
         return self.noisy_rate() * parts.total - predicted, predicted, stddev
 
     def row_round(

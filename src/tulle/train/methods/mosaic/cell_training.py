@@ -18,12 +18,13 @@ hidden, both sums of a cell need noise, and the sensitivity is sqrt(2). There is
 predictions depend on sensitive columns from then on.
 
 Everything but the raw sums follows from what was released before, which the privacy proof allows
-(docs/theory/mosaic.md).
+(docs/theory/mosaic.md). That may be an earlier model, too (`earlier_model`): its tables of public
+columns are where the run starts, and those of sensitive columns join when whole rows are hidden.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,8 @@ from tulle.train.methods.mosaic.cell_model import CellHead, CellModel, CellTable
 from tulle.train.methods.mosaic.cell_releases import CellReleases, unit_weights
 from tulle.train.methods.mosaic.cell_sums import LOG_ODDS_BITS, Cells, log_odds_steps
 from tulle.train.methods.mosaic.column_values import ColumnValues, public_values, sensitive_values
+from tulle.train.methods.mosaic.earlier_model import EarlierModel, check_earlier
+from tulle.train.methods.mosaic.earlier_tables import RECOUNT, EarlierTables, earlier_heads
 from tulle.train.methods.mosaic.method import CellSettings, MosaicConfig
 from tulle.train.methods.mosaic.model_parts import (
     WHOLE,
@@ -68,13 +71,19 @@ _TINY = 1e-12
 """Positive number that stands in for 0 in denominators."""
 
 
-def train_on_cells(examples: ExampleSet, plan: "TrainPlan", context: RunContext) -> CellModel:
+def train_on_cells(
+    examples: ExampleSet,
+    plan: "TrainPlan",
+    context: RunContext,
+    earlier: EarlierModel | None = None,
+) -> CellModel:
     """Trains a model of cells as a plan says.
 
     Args:
       examples: All training rows.
       plan: Settings and noise of Mosaic.
       context: Source of randomness, receiver of progress reports, and requests to stop.
+      earlier: The released model that the plan continues from; None: it starts from nothing.
 
     Privacy:
       Unit, event and guarantee: those of the plan. The model is made of noisy sums alone.
@@ -83,6 +92,8 @@ def train_on_cells(examples: ExampleSet, plan: "TrainPlan", context: RunContext)
     method, noise = plan.method, plan.noise_multiplier
     if not isinstance(method, MosaicConfig) or noise is None:
         raise ConfigError(f"plan {plan.privacy.name!r} is not of training on cells.")
+    check_earlier(method.start, earlier, examples.features)
+    started = earlier_heads(earlier, method.num_heads)
     shares, units = NoiseShares(noise, rng=context.rng), unit_ids(examples, method.unit)
     weights = unit_weights(
         examples,
@@ -107,7 +118,12 @@ def train_on_cells(examples: ExampleSet, plan: "TrainPlan", context: RunContext)
             num_classes=method.num_classes or 2,
         )
         training = _CellTraining(
-            examples.features, method.cells, releases, kept=part.kept, sensitive=sensitive
+            examples.features,
+            method.cells,
+            releases,
+            kept=part.kept,
+            sensitive=sensitive,
+            earlier=started[len(heads)],
         )
         stages = training.stages()
         before, num_steps = len(heads) * len(stages), method.num_heads * len(stages)
@@ -141,6 +157,7 @@ class _CellTraining:
       releases: The rows and the noise budget. The overall rate of labels is released at once.
       kept: Share of the noise budget that is left to later heads.
       sensitive: Values of sensitive columns, if an earlier head has counted them.
+      earlier: The same head of the model that the run continues from; None: it starts from nothing.
     """
 
     def __init__(
@@ -151,22 +168,32 @@ class _CellTraining:
         *,
         kept: float = 0.0,
         sensitive: list[ColumnValues] | None = None,
+        earlier: EarlierTables | None = None,
     ) -> None:
-        self._kept, self._is_first = kept, sensitive is None
+        self._kept, self._is_first, self._earlier = kept, sensitive is None, earlier
         self._settings, self._features, self._releases = settings, features, releases
         self._fitted: dict[TableIdentity, tuple[CandidateTable, FittedTable]] = {}
         self._given: dict[TableIdentity, float] = {}
         """Share that each table was given over all rounds so far."""
         self._tables = TableStages(settings, num_rows=releases.num_rows)
         self._public = [
-            public_values(f.name, column, releases.public_counts(column, f.num_ids), f)
+            public_values(
+                f.name,
+                column,
+                releases.public_counts(column, f.num_ids),
+                f,
+                None if earlier is None else earlier.ranks(f, column),
+            )
             for column, f in enumerate(self._of_role("public"))
         ]
         self.sensitive: list[ColumnValues] = [] if sensitive is None else sensitive
         """Values of sensitive columns, once they were counted with noise."""
         self._law = releases.law
-        self._bias = int(log_odds_steps(self._law.log_odds))
+        log_odds = self._law.log_odds if earlier is None else earlier.bias
+        self._bias = int(log_odds_steps(log_odds))
         releases.add(self._bias)
+        if earlier is not None:
+            self._carry_over("public", releases.first_level)
 
     @property
     def rate(self) -> float:
@@ -196,7 +223,7 @@ class _CellTraining:
         part = wanted[stage] / max(sum(wanted.values()), _TINY)
         whole = part * (self._releases.left - self._reserved) * WHOLE
         kept = self._releases.left - whole
-        tables = self._new_tables(stage)
+        tables = [table for table in self._new_tables(stage) if not table.is_started]
         share = whole * getattr(self._settings.screening, stage)
         yield from self._round(tables, share, self._most_for_first_look(tables))
         # If no table is known to tell more, noise may have hidden it: measure the new ones again.
@@ -214,7 +241,9 @@ class _CellTraining:
             table.identity, (table, FittedTable.empty(table.num_cells))
         )
         cells = self._releases.cells(table.parts)
-        if self._releases.labels_suffice:
+        if self._releases.labels_suffice and fitted.start is not None:
+            self._fit_labels_further(table, fitted, cells, row_round)
+        elif self._releases.labels_suffice:
             self._fit_labels(table, fitted, cells, row_round)
         elif table.has_more_to_tell:
             self._fit_further(table, fitted, cells, row_round)
@@ -226,9 +255,7 @@ class _CellTraining:
 
         The changes of tables are noisy estimates, so that the mean prediction may have drifted.
         """
-        residuals, predicted, stddev = self._releases.noisy_level()
-        slope = max(predicted, self._law.dispersion) * (1 - self._law.rate)
-        self._bias += int(log_odds_steps(level_change(residuals, stddev, slope)))
+        self._bias += self._level_steps(*self._releases.noisy_level())
 
     def head(self) -> CellHead:
         """Bias and tables as they were learnt."""
@@ -268,6 +295,26 @@ class _CellTraining:
         )
         table.realised_gain = _gain(noisy.predicted, changes.log_odds)
 
+    def _fit_labels_further(
+        self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
+    ) -> None:
+        """Fits a table that an earlier model knew by all its sums of labels of this run."""
+        # As in `_fit_labels`, but what is taken out are the changes of this run alone: the fit
+        # starts from the weights and variances that the earlier model has left.
+        weights, variances = fitted.start or (fitted.weights, fitted.variances)
+        if (fitted.weights != weights).any():
+            self._releases.add((weights - fitted.weights)[cells])
+        noisy = self._releases.noisy_labels(table, fitted, cells, row_round)
+        log_odds, scale = further_changes(noisy, variances, is_expected=True)
+        fitted.forget()
+        if scale > 0:
+            fitted.note_fit(noisy, scale * variances, is_first=True)
+            fitted.weights = weights + log_odds_steps(log_odds)
+            self._releases.add((fitted.weights - weights)[cells])
+        noise = np.square(noisy.residual_stddev / self._law.dispersion)
+        table.note_again(scale, noise, self._law.table_rate, variances=variances)
+        table.realised_gain = _gain(noisy.predicted, fitted.log_odds)
+
     def _fit_rows(
         self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
     ) -> None:
@@ -290,7 +337,8 @@ class _CellTraining:
         # Old residuals cannot be compared with new predictions here, which are sensitive. What the
         # earlier sums have shown is in the weights and variances, from which this fit starts.
         noisy = self._releases.noisy_rows(table, cells, row_round)
-        log_odds, scale = further_changes(noisy, fitted.variances)
+        expected = fitted.start is not None
+        log_odds, scale = further_changes(noisy, fitted.variances, is_expected=expected)
         # Sums that look as if nothing was left do not say that the weights are exact: what was
         # unknown before them stays in the model as its deviations.
         if scale > 0:
@@ -299,11 +347,7 @@ class _CellTraining:
         self._add(table, fitted, cells, log_odds)
 
     def _add(
-        self,
-        table: CandidateTable,
-        fitted: FittedTable,
-        cells: Cells,
-        log_odds: FloatArray,
+        self, table: CandidateTable, fitted: FittedTable, cells: Cells, log_odds: FloatArray
     ) -> None:
         """Adds changes of log odds, one for each cell, to the table and to its rows."""
         if log_odds.any():
@@ -377,7 +421,10 @@ class _CellTraining:
         releases = self._releases
         are_counted = releases.reads_sensitive or releases.counts_apart or not self._is_first
         counts = 0.0 if are_counted else self._count_share * self._num_sensitive
-        return counts + self._releases.level_share + self._kept
+        # The level is corrected at the end, and when sensitive tables of an earlier model join.
+        joins = self._earlier is not None and not self._releases.reads_sensitive
+        num_levels = 2 if joins and self._num_sensitive else 1
+        return counts + num_levels * self._releases.level_share + self._kept
 
     @property
     def _num_sensitive(self) -> int:
@@ -386,22 +433,61 @@ class _CellTraining:
     @property
     def _count_share(self) -> float:
         """Share of the counts of the values of one sensitive column."""
-        return count_share(self._settings, self._num_sensitive)
+        share = count_share(self._settings, self._num_sensitive)
+        return share if self._earlier is None else RECOUNT * share
 
     def _count_sensitive(self) -> None:
         """Counts the values of sensitive columns with noise, and ends the phase of labels alone."""
         self._releases.begin_sensitive()
-        if not self._is_first:
-            return
+        if self._is_first:
+            self._release_counts()
+        if self._earlier is not None:
+            self._carry_over("sensitive", self._releases.noisy_level)
+
+    def _release_counts(self) -> None:
+        """Noisy counts of the values of all sensitive columns."""
         share = self._count_share
         for column, feature in enumerate(self._of_role("sensitive")):
             noisy, stddev = self._releases.noisy_counts(column, feature.num_ids, share)
-            self.sensitive += sensitive_values(feature.name, column, noisy, stddev, feature)
+            known = self._earlier
+            self.sensitive += sensitive_values(
+                feature.name,
+                column,
+                noisy,
+                stddev,
+                feature,
+                earlier=None if known is None else known.ranks(feature, column),
+                classes=None if known is None else known.classes(feature, column),
+            )
+
+    def _carry_over(self, role: str, level: Callable[[], tuple[float, float, float]]) -> None:
+        """Adds tables of the earlier model, which then have more to tell, and corrects the level.
+
+        Args:
+          role: "public" for those of public columns alone, or "sensitive" for all others.
+          level: Function to the sum of residuals, that of predictions, and the noise on the first.
+        """
+        if self._earlier is None:
+            return
+        columns = [*self._public, *self.sensitive]
+        for table, fitted, spread, mean in self._earlier.tables(role, columns, self._tables):
+            self._fitted[table.identity] = (table, fitted)
+            self._bias += mean
+            self._releases.add(mean + fitted.weights[self._releases.cells(table.parts)])
+            predicted = self._law.part * self._law.rate * table.cells.rows
+            table.note_start(spread, fitted.variances, _gain(predicted, fitted.log_odds))
+        steps = self._level_steps(*level())
+        self._bias += steps
+        self._releases.add(steps)
+
+    def _level_steps(self, residuals: float, predicted: float, stddev: float) -> int:
+        slope = max(predicted, self._law.dispersion) * (1 - self._law.rate)
+        return int(log_odds_steps(level_change(residuals, stddev, slope)))
 
     def _of_role(self, role: str) -> list[PreparedFeature]:
         return [feature for feature in self._features if feature.role == role]
 
 
-def _gain(predicted: FloatArray, log_odds: FloatArray) -> float:
+def _gain(predicted: FloatArray, log_odds: NDArray[np.floating[Any]]) -> float:
     """Nats of log loss that changes of log odds are thought to gain, to second order."""
     return 0.5 * float(np.maximum(predicted, 0) @ log_odds**2)

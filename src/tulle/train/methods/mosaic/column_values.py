@@ -23,6 +23,8 @@ from tulle.data.prepared.feature import PreparedFeature
 from tulle.train.methods.mosaic.cell_model import CellPart
 
 FloatArray = NDArray[np.float64]
+Ranks = NDArray[np.int32] | None
+"""What each id of a column was in an earlier model; None if it had no table of it."""
 
 _CLASS_EDGES = (30, 60, 125, 250, 500, 1_000, 4_000, 20_000, 100_000, 500_000)
 """Numbers of rows that separate the frequency classes of a coarse form."""
@@ -126,6 +128,7 @@ def public_values(
     column: int,
     raw_counts: NDArray[np.int64],
     feature: PreparedFeature | None = None,
+    earlier: Ranks = None,
 ) -> ColumnValues:
     """Values of a public column: every value that occurs has its own rank.
 
@@ -134,13 +137,15 @@ def public_values(
       column: Place of the column among the public features.
       raw_counts: [ids]: exact number of rows that have each id.
       feature: Says which ids are bins that lie in order; None: none of them are.
+      earlier: [ids]: value of each id in an earlier model, whose values stay; None: there is none.
 
     Privacy:
       Counts of a public column are public; nothing else may be given here.
     """
+    counts = raw_counts.astype(np.float64)
     if feature is not None and feature.order:
-        return _in_order(feature, column, raw_counts.astype(np.float64), least=LEAST_ROWS)
-    return _ranked(name, "public", column, raw_counts.astype(np.float64), least=LEAST_ROWS)
+        return _in_order(feature, column, counts, least=LEAST_ROWS, earlier=earlier)
+    return _ranked(name, "public", column, counts, least=LEAST_ROWS, earlier=earlier)
 
 
 def sensitive_values(
@@ -149,6 +154,9 @@ def sensitive_values(
     noisy_counts: FloatArray,
     count_stddev: float,
     feature: PreparedFeature | None = None,
+    *,
+    earlier: Ranks = None,
+    classes: Ranks = None,
 ) -> list[ColumnValues]:
     """Values of a sensitive column by noisy counts and, if it has many, its coarse forms.
 
@@ -159,20 +167,22 @@ def sensitive_values(
       count_stddev: Standard deviation of the noise on each count.
       feature: Says which ids are bins that lie in order, and which are known values; None: none
         of them are.
+      earlier: [ids]: value of each id in an earlier model, whose values stay; None: there is none.
+      classes: [ids]: frequency class of each id in an earlier model; None: there is none.
     """
+    least = _KEPT_DEVIATIONS * count_stddev
     if feature is not None and feature.num_known:
-        return _known_forms(feature, column, noisy_counts, count_stddev)
+        return _known_forms(feature, column, noisy_counts, count_stddev, earlier, classes)
     if feature is not None and feature.order:
-        least = _KEPT_DEVIATIONS * count_stddev
-        return [_in_order(feature, column, noisy_counts, least=least)]
+        return [_in_order(feature, column, noisy_counts, least=least, earlier=earlier)]
     if len(noisy_counts) <= _FEW_VALUES:
         return [_ranked(name, "sensitive", column, noisy_counts, least=-np.inf)]
-    values = _ranked(name, "sensitive", column, noisy_counts, least=_KEPT_DEVIATIONS * count_stddev)
-    return [values, _by_frequency(name, column, noisy_counts, count_stddev)]
+    values = _ranked(name, "sensitive", column, noisy_counts, least=least, earlier=earlier)
+    return [values, _by_frequency(name, column, noisy_counts, count_stddev, classes)]
 
 
 def _by_frequency(
-    name: str, column: int, noisy_counts: FloatArray, count_stddev: float
+    name: str, column: int, noisy_counts: FloatArray, count_stddev: float, classes: Ranks = None
 ) -> ColumnValues:
     """The coarse form of a sensitive column by how frequent values are, as far as noise shows it.
 
@@ -181,12 +191,14 @@ def _by_frequency(
       column: Place of the column among the sensitive features.
       noisy_counts: [ids]: number of rows that have each id, with noise.
       count_stddev: Standard deviation of the noise on each count.
+      classes: [ids]: frequency class of each id in an earlier model; None: there is none.
     """
     edges = [edge for edge in _CLASS_EDGES if edge > _CLEAR_DEVIATIONS * count_stddev]
-    classes = np.digitize(noisy_counts, edges).astype(np.int32)
-    rows = np.bincount(classes, np.maximum(noisy_counts, 0), minlength=len(edges) + 1).astype(
-        np.float64
-    )
+    num_classes = len(edges) + 1 if classes is None else int(classes.max()) + 1
+    if classes is None:
+        classes = np.digitize(noisy_counts, edges).astype(np.int32)
+    positive = np.maximum(noisy_counts, 0)
+    rows = np.bincount(classes, positive, minlength=num_classes).astype(np.float64)
     return ColumnValues(
         name=f"frequency of {name}",
         role="sensitive",
@@ -198,7 +210,12 @@ def _by_frequency(
 
 
 def _known_forms(
-    feature: PreparedFeature, column: int, noisy_counts: FloatArray, count_stddev: float
+    feature: PreparedFeature,
+    column: int,
+    noisy_counts: FloatArray,
+    count_stddev: float,
+    earlier: Ranks,
+    classes: Ranks,
 ) -> list[ColumnValues]:
     """Forms of a sensitive column whose values are known: values, frequencies and facts.
 
@@ -207,6 +224,8 @@ def _known_forms(
       column: Place of the column among the sensitive features.
       noisy_counts: [ids]: number of rows that have each id, with noise.
       count_stddev: Standard deviation of the noise on each count.
+      earlier: [ids]: value of each id in an earlier model, whose values stay; None: there is none.
+      classes: [ids]: frequency class of each id in an earlier model; None: there is none.
     """
     first, number = feature.first_known, feature.num_known
     missing, other = first + number, first + number + 1
@@ -217,7 +236,7 @@ def _known_forms(
     named[first:other] = counts[first:other]
     is_few = number <= _FEW_KNOWN
     least = -np.finfo(np.float64).max if is_few else _KEPT_DEVIATIONS * count_stddev
-    ranks, kept = _ranks(named, least=least)
+    ranks, kept = _ranks(named, least=least, earlier=earlier)
     others = max(counts.sum() - counts[kept].sum(), 0.0)
     forms = [
         ColumnValues(
@@ -229,7 +248,7 @@ def _known_forms(
         )
     ]
     if not is_few:
-        forms.append(_by_frequency(feature.name, column, counts, count_stddev))
+        forms.append(_by_frequency(feature.name, column, counts, count_stddev, classes))
     for place, fact in enumerate(feature.facts):
         num_groups = len(set(fact.groups))
         if not 1 < num_groups < number:
@@ -253,19 +272,36 @@ def _known_forms(
     return forms
 
 
-def _ranks(counts: FloatArray, *, least: float) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Rank of each id, from 1 on if its count exceeds `least`, else 0; and the ids by rank."""
+def _ranks(
+    counts: FloatArray, *, least: float, earlier: Ranks = None
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Rank of each id, from 1 on if its count exceeds `least`, else 0; and the ids by rank.
+
+    Args:
+      counts: [ids]: number of rows of each id, exact or noisy.
+      least: Number of rows that an id must exceed.
+      earlier: [ids]: value of each id in an earlier model, whose values stay; None: there is none.
+    """
+    is_kept = counts > least if earlier is None else (counts > least) | (earlier > 0)
     # A stable sort: equal counts keep the order of their ids on every machine.
     order = np.argsort(-counts, kind="stable")
-    kept = order[counts[order] > least]
+    kept = order[is_kept[order]]
     ranks = np.zeros(len(counts), np.int32)
     ranks[kept] = np.arange(1, len(kept) + 1)
     return ranks, kept
 
 
-def _ranked(name: str, role: str, column: int, counts: FloatArray, *, least: float) -> ColumnValues:
-    """Ranks the values whose counts exceed `least`; all others get rank 0."""
-    ranks, kept = _ranks(counts, least=least)
+def _ranked(
+    name: str,
+    role: str,
+    column: int,
+    counts: FloatArray,
+    *,
+    least: float,
+    earlier: Ranks = None,
+) -> ColumnValues:
+    """Ranks the values whose counts exceed `least`, and those of `earlier`; others get rank 0."""
+    ranks, kept = _ranks(counts, least=least, earlier=earlier)
     others = max(counts.sum() - counts[kept].sum(), 0.0)
     return ColumnValues(
         name=name,
@@ -277,7 +313,12 @@ def _ranked(name: str, role: str, column: int, counts: FloatArray, *, least: flo
 
 
 def _in_order(
-    feature: PreparedFeature, column: int, counts: FloatArray, *, least: float
+    feature: PreparedFeature,
+    column: int,
+    counts: FloatArray,
+    *,
+    least: float,
+    earlier: Ranks = None,
 ) -> ColumnValues:
     """Ranks in the order of bins. A bin with too few rows is merged with the next ones.
 
@@ -286,22 +327,22 @@ def _in_order(
       column: Place of the column among the features of its role.
       counts: [ids]: number of rows of each id, exact or noisy.
       least: Number of rows that a bin must exceed to stay alone.
+      earlier: [ids]: value of each id in an earlier model, whose bins stay; None: there is none.
     """
     end = feature.first_bin + feature.num_bins
     in_bins, apart = counts[feature.first_bin : end], counts[end : end + feature.num_apart]
     # No id but these is one of the feature, so there are no others.
     ranks = np.zeros(len(counts), np.int32)
-    groups, waiting = 1, 0.0
-    for place, count in enumerate(in_bins):
-        if waiting > least:
-            groups, waiting = groups + 1, 0.0
-        ranks[feature.first_bin + place] = groups
-        waiting += count
-    if groups > 1 and waiting <= least:
-        ranks[ranks == groups] = groups - 1
-        groups -= 1
+    are_known = np.zeros(len(apart), np.bool_)
+    if earlier is None:
+        ranks[feature.first_bin : end] = _merged_bins(in_bins, least)
+    else:
+        ranks[feature.first_bin : end] = earlier[feature.first_bin : end]
+        are_known = earlier[end : end + feature.num_apart] > 0
+    groups = max(1, int(ranks.max()))
     # Of a public column only those that occur; of a sensitive one all, since they are few.
-    kept = np.flatnonzero(apart > least) if feature.role == "public" else np.arange(len(apart))
+    is_public = feature.role == "public"
+    kept = np.flatnonzero((apart > least) | are_known) if is_public else np.arange(len(apart))
     ranks[end + kept] = groups + 1 + np.arange(len(kept))
     found = np.bincount(ranks, counts, minlength=groups + 1 + len(kept)).astype(np.float64)
     found[0] = 0.0
@@ -314,3 +355,22 @@ def _in_order(
         order=feature.order,
         num_bins=groups,
     )
+
+
+def _merged_bins(counts: FloatArray, least: float) -> NDArray[np.int32]:
+    """Number of the group of each bin, from 1 on: bins with few rows join their neighbours.
+
+    Args:
+      counts: [bins]: number of rows of each bin.
+      least: Number of rows that a group must exceed.
+    """
+    ranks = np.zeros(len(counts), np.int32)
+    groups, waiting = 1, 0.0
+    for place, count in enumerate(counts):
+        if waiting > least:
+            groups, waiting = groups + 1, 0.0
+        ranks[place] = groups
+        waiting += count
+    if groups > 1 and waiting <= least:
+        ranks[ranks == groups] = groups - 1
+    return ranks

@@ -13,8 +13,10 @@ needs to be tuned to data. Every share is a fraction of the run's one noise budg
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Self
 
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.errors import ConfigError
 from tulle.privacy.codec import plain_data
 from tulle.privacy.events import Event, Gaussian
@@ -26,6 +28,12 @@ from tulle.train.methods.mosaic.cell_sums import (
     PROBABILITY_BITS,
     ROW_SENSITIVITY,
     most_predicted,
+)
+from tulle.train.methods.mosaic.earlier_model import (
+    EarlierModel,
+    StartModel,
+    check_earlier,
+    check_output,
 )
 from tulle.train.methods.mosaic.label_parts import check_classes, check_clip
 from tulle.train.settings.step_mechanism import StepSampler
@@ -179,6 +187,8 @@ class MosaicConfig(Method):
     said without looking at the labels [default: labels are 0 or 1]."""
     cells: CellSettings = dataclasses.field(default_factory=CellSettings)
     """How the noise budget is divided and what tables may be like."""
+    start: StartModel | None = None
+    """The released model that training continues from, by its digest; None: from nothing."""
     unit: UnitLevel | None = None
     """What is protected together; None: all rows of a user if the data name users, else a row."""
     target: Target | None = None
@@ -189,6 +199,7 @@ class MosaicConfig(Method):
             self,
             {
                 "cells": (CellSettings, "CellSettings()"),
+                "start": (StartModel | None, "StartModel(), made of a model by from_model"),
                 "unit": (UnitLevel | None, "ExampleLevel() or UserLevel()"),
                 "target": (Target | None, "set by calibrate()"),
             },
@@ -276,8 +287,10 @@ class MosaicConfig(Method):
             labels = {"classes": canonical_json(list(self.classes))}
             if self.num_heads > 2:
                 values = _CLASSES.format(number=self.num_heads)
+        start = self.start
+        continued = "" if start is None else start.sentence
         return PlanWords(
-            sentence=_SENTENCE + values + (_USERS if are_users else "") + weighted,
+            sentence=_SENTENCE + values + (_USERS if are_users else "") + weighted + continued,
             settings={
                 "method": self.kind,
                 **labels,
@@ -287,12 +300,33 @@ class MosaicConfig(Method):
                 "noise_multiplier": noise_multiplier,
                 "accounting": self.accounting.value,
                 **({} if weight is None else {"row_weights": f"{weight}, over the largest"}),
+                **({} if start is None else start.settings),
             },
             bounds=_bounds(
                 are_users=are_users, weight=weight, clip=self.clip, num_heads=self.num_heads
             ),
-            assumptions=_ASSUMPTIONS if self.classes is None else (*_ASSUMPTIONS, _KNOWN_CLASSES),
+            assumptions=(
+                *_ASSUMPTIONS,
+                *(() if self.classes is None else (_KNOWN_CLASSES,)),
+                *(() if start is None else start.assumptions),
+            ),
         )
+
+    def continued(self, earlier: EarlierModel) -> Self:
+        """Returns the same settings, to continue from a released model of the same output."""
+        check_output(
+            earlier.model,
+            clip=self.clip,
+            num_heads=self.num_heads,
+            has_classes=self.classes is not None,
+        )
+        return dataclasses.replace(self, start=earlier.start)
+
+    def check_start(
+        self, earlier: EarlierModel | None, features: Sequence[PreparedFeature] | None = None
+    ) -> None:
+        """Refuses another model to continue from than the one that the settings name."""
+        check_earlier(self.start, earlier, features)
 
     def train(self, run: "TrainingRun") -> Trained:
         """Trains the model, or reads back the one that an earlier try of this run has kept."""
@@ -300,7 +334,7 @@ class MosaicConfig(Method):
         from tulle.train.methods.mosaic.trained_cells import TrainedCells
 
         def train() -> TrainedCells:
-            model = train_on_cells(run.seen, run.plan, run.context)
+            model = train_on_cells(run.seen, run.plan, run.context, run.options.earlier)
             return TrainedCells.of(model, run.plan.shape.features)
 
         return Trained(run.keep_model(train), run.context.rng.description)

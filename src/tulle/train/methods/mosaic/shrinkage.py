@@ -48,6 +48,9 @@ _LEAST_DEVIATIONS = 1.0
 _MOST_SCALED_FROM = 5_000
 """Largest number of cells that this factor is learnt from, those that tell most about it. Each
 cell has a prior of its own, so more of them would take much time and memory."""
+_SCALE_SPREAD = 1.0
+"""Standard deviation of the logarithm of that factor where an earlier model has set the variances:
+they are thought to be right to a factor of e or so."""
 _LEAST_VARIANCE = 1e-6
 """Variance of log odds below which a cell counts as known and is left alone."""
 _MOST_LEARNT_FROM = 20_000
@@ -79,6 +82,8 @@ class FittedTable:
     """Share of the noise budget that rows of each cell spent on these sums."""
     errors: WeightErrors
     """How far the weights may be from the truth."""
+    start: tuple[NDArray[np.int32], FloatArray] | None = None
+    """Weights and variances that an earlier model has left; None: nothing was known."""
 
     @classmethod
     def empty(cls, num_cells: int) -> "FittedTable":
@@ -91,6 +96,32 @@ class FittedTable:
             label_shares=label_shares,
             errors=WeightErrors.empty(num_cells),
         )
+
+    @classmethod
+    def started(cls, weights: NDArray[np.int32], variances: FloatArray) -> "FittedTable":
+        """A table of which an earlier model knew something.
+
+        Args:
+          weights: [cells]: its weights, in steps of log odds.
+          variances: [cells]: variance of what is unknown about each.
+        """
+        made = cls.empty(len(weights))
+        made.start = (weights, variances)
+        made.forget()
+        return made
+
+    def joined(self, other: "FittedTable") -> "FittedTable":
+        """The sum of two tables of an earlier model that have the same cells now."""
+        return FittedTable.started(
+            self.weights + other.weights, np.maximum(self.variances, other.variances)
+        )
+
+    def forget(self) -> None:
+        """Goes back to what an earlier model has left, before any sum of this run."""
+        if self.start is not None:
+            self.weights, self.variances = self.start
+            self.errors = WeightErrors.empty(len(self.weights))
+            self.errors.prior_variance = self.variances
 
     @property
     def log_odds(self) -> NDArray[np.float32]:
@@ -186,7 +217,9 @@ def posterior_changes(
     return CellChanges(log_odds=log_odds, spread=spread, variances=variances)
 
 
-def further_changes(cells: NoisyCells, variances: FloatArray) -> tuple[FloatArray, float]:
+def further_changes(
+    cells: NoisyCells, variances: FloatArray, *, is_expected: bool = False
+) -> tuple[FloatArray, float]:
     """Changes by new sums of a table whose cells are known up to these variances.
 
     Other tables may have explained a part since then, so that all variances may have shrunk by a
@@ -195,6 +228,8 @@ def further_changes(cells: NoisyCells, variances: FloatArray) -> tuple[FloatArra
     Args:
       cells: Noisy sums of the table, with present predictions.
       variances: [cells]: variance of what is unknown about the log odds of each cell.
+      is_expected: True if the variances are those of an earlier model: sums of new rows that tell
+        next to nothing then leave them as they are, and many such sums add up.
 
     Returns:
       The change of each cell's log odds, and the factor of the variances. The factor is 0 if the
@@ -208,9 +243,11 @@ def further_changes(cells: NoisyCells, variances: FloatArray) -> tuple[FloatArra
     telling = cells.predicted[live] ** 2 * variances[live]
     largest = _largest(live, telling, _MOST_SCALED_FROM)
     evidences = model.scale_evidences(largest, variances[largest])
+    if is_expected:
+        evidences = evidences - 0.5 * np.square(np.log(SCALES) / _SCALE_SPREAD)
     best = int(evidences.argmax())
     # As above: evidence that is not a number changes nothing.
-    if not evidences[best] > 0:
+    if not (evidences[best] > 0 or (is_expected and np.isfinite(evidences[best]))):
         return log_odds, 0.0
     scale = float(SCALES[best])
     for part in parts_of(live):

@@ -187,14 +187,19 @@ def test_facts_that_are_made_from_the_rows_are_noticed(monkeypatch: pytest.Monke
     current = [examples]
 
     def peeking(
-        name: str, column: int, noisy: np.ndarray, stddev: float, feature: PreparedFeature
+        name: str,
+        column: int,
+        noisy: np.ndarray,
+        stddev: float,
+        feature: PreparedFeature,
+        **more: object,
     ) -> list[ColumnValues]:
         raw = current[0].sensitive_features
         assert raw is not None
         is_odd = int((raw[:, column] == 0).sum()) % 2
         facts = tuple(dataclasses.replace(fact, groups=(0, is_odd, 1)) for fact in feature.facts)
         peeked = dataclasses.replace(feature, facts=facts)
-        return right_values(name, column, noisy, stddev, peeked)
+        return right_values(name, column, noisy, stddev, peeked, **more)
 
     def training(rows: ExampleSet, *more: object) -> object:
         current[0] = rows
