@@ -9,7 +9,8 @@ predictions are public, sums of labels are all that needs noise, and their sensi
 sqrt(2). There is no way back: predictions depend on sensitive columns from then on.
 
 The rows of a unit together weigh at most what one row may weigh, and rows with sample weights below
-1 weigh less (`row_parts`).
+1 weigh less (`row_parts`). Labels of 0 and 1 of a user are divided among the rows of the user where
+that lets rows weigh more (`user_labels`).
 """
 
 import dataclasses
@@ -43,6 +44,14 @@ from tulle.train.methods.mosaic.noise_shares import NoiseShares
 from tulle.train.methods.mosaic.row_parts import RowParts, row_parts
 from tulle.train.methods.mosaic.share_allocation import RowRound, mixed_weights, wishes_of_tables
 from tulle.train.methods.mosaic.shrinkage import FittedTable
+from tulle.train.methods.mosaic.user_labels import (
+    OwnedRows,
+    divided_labels,
+    divides,
+    owned_rows,
+    repeat_prob,
+    user_labels,
+)
 
 FloatArray = NDArray[np.float64]
 
@@ -73,6 +82,10 @@ class UnitWeights:
     """What it weighs in releases of the overall level."""
     level_share: float
     """Share of one such release. All classes have the same one, as the proof needs."""
+    users: OwnedRows | None = None
+    """Whose each row is, if labels of 0 and 1 of users with several rows may be divided."""
+    repeat_share: float = 0.0
+    """Share of the release that says how often users repeat a label of 1."""
 
 
 def unit_weights(
@@ -80,7 +93,7 @@ def unit_weights(
     noise_multiplier: float,
     *,
     units: IntArray | None,
-    full_rows: int,
+    full_rows: int | None,
     least_level_share: float,
     are_values: bool = False,
 ) -> UnitWeights:
@@ -90,7 +103,8 @@ def unit_weights(
       examples: All training rows, of which numbers, units and sample weights are looked at.
       noise_multiplier: Noise of the whole budget.
       units: [rows]: number of the unit of each row; None: each row is a unit.
-      full_rows: Number of rows that a unit may have before each weighs less, in sums over cells.
+      full_rows: Number of rows that a unit may have before each weighs less, in sums over cells;
+        None: labels are divided where they are 0 or 1, and else 1.
       least_level_share: Least share of a release of the overall level.
       are_values: True if labels are values, whose mean may be small.
     """
@@ -99,7 +113,7 @@ def unit_weights(
     noise = LABEL_SENSITIVITY * noise_multiplier
     error = _VALUE_ERROR if are_values else _LEVEL_ERROR
     num_rows, weights = examples.num_rows, examples.weights
-    parts = level_parts = row_parts(num_rows, units, weights, full_rows=full_rows)
+    parts = level_parts = row_parts(num_rows, units, weights, full_rows=full_rows or 1)
     needed = np.inf
     for more_rows in _FULL_ROWS if units is not None else _FULL_ROWS[-1:]:
         level_parts = row_parts(num_rows, units, weights, full_rows=more_rows)
@@ -107,7 +121,13 @@ def unit_weights(
         if needed <= _SMALL_LEVEL_SHARE * least_level_share:
             break
     share = max(least_level_share, min(float(needed), _MOST_LEVEL_SHARE))
-    return UnitWeights(parts=parts, level_parts=level_parts, level_share=share)
+    return UnitWeights(
+        parts=parts,
+        level_parts=level_parts,
+        level_share=share,
+        users=owned_rows(units) if full_rows is None else None,
+        repeat_share=least_level_share,
+    )
 
 
 class CellReleases:
@@ -142,6 +162,7 @@ class CellReleases:
         self._counts = shares if counts is None else counts
         self._label_rounds: dict[TableIdentity, list[tuple[RowRound, FloatArray]]] = {}
         self._parts, self._level_parts = weights.parts, weights.level_parts
+        self._table_parts = weights.parts
         self.level_share = weights.level_share
         self.reads_sensitive = False
         """True once a sensitive column was looked at, with noise."""
@@ -151,6 +172,8 @@ class CellReleases:
         likely = np.ldexp(most, -PROBABILITY_BITS) / (self.law.mean or self.law.rate)
         self._likely_weight = float(min(1.0, likely)) if self._is_class else 1.0
         """Weight of a typical row once whole rows are hidden: below 1 where its class is likely."""
+        if weights.users is not None and clip is None and not self._is_class:
+            self._divide_labels(weights.users, weights.repeat_share)
 
     @property
     def num_rows(self) -> int:
@@ -173,7 +196,7 @@ class CellReleases:
 
         It is scaled by the dispersion of labels, as the division of the budget needs it.
         """
-        scale = self._parts.mean**2 * self.law.dispersion**2
+        scale = self._table_parts.mean**2 * self.law.dispersion**2
         if self.reads_sensitive:
             scale *= self._likely_weight**2
         return self._shares.stddev(1.0, self._sensitivity) ** 2 / scale
@@ -264,7 +287,7 @@ class CellReleases:
         """
         noisy = self._shares.release(
             lambda weight: self._rows.raw_label_sums(
-                self._rows.one_cell, self._level_parts.weights(weight), 1
+                self._rows.one_cell, self._level_parts.weights(weight), 1, are_whole=True
             ),
             sensitivity=LABEL_SENSITIVITY,
             share=self.level_share,
@@ -286,9 +309,8 @@ class CellReleases:
     def _public_predicted(self) -> float:
         """Sum of predictions of all rows as they count in the level. Public until columns are."""
         parts, one = self._level_parts, 1 << self._shares.weight_bits
-        sums, _ = self._rows.predicted(
-            self._rows.one_cell, parts.weights(np.int64(one)), np.array([one * parts.mean])
-        )
+        weights, typical = parts.weights(np.int64(one)), np.array([one * parts.mean])
+        sums, _ = self._rows.predicted(self._rows.one_cell, weights, typical, are_whole=True)
         return int(sums[0]) / one
 
     def noisy_level(self) -> tuple[float, float, float]:
@@ -303,7 +325,9 @@ class CellReleases:
         stddev = self._shares.stddev(self.level_share, self._sensitivity)
         if not self.labels_suffice:
             noisy = self._shares.release(
-                lambda weight: self._rows.raw_row_sums(cells, parts.weights(weight), 1),
+                lambda weight: self._rows.raw_row_sums(
+                    cells, parts.weights(weight), 1, are_whole=True
+                ),
                 sensitivity=self._sensitivity,
                 share=self.level_share,
             )
@@ -336,7 +360,7 @@ class CellReleases:
         totals = np.zeros(self.num_rows, np.int64)
         for table in tables:
             totals += wishes[table.identity].wanted[self.cells(table.parts)]
-        parts, share = self._parts, sum(given)
+        parts, share = self._table_parts, sum(given)
         shares = self._shares.for_rows(
             share,
             parts.limits if self.reads_sensitive else parts.public_limits,
@@ -365,7 +389,7 @@ class CellReleases:
           the share of the round. Relies on: cells, weights and predictions are public.
         """
         size, step = table.num_cells, self._shares.step
-        costs = self._parts.costs(cells, size)
+        costs = self._table_parts.costs(cells, size)
         weights = row_round.weights(table, cells, costs)
         released = row_round.release(
             lambda weights: self._rows.raw_label_sums(cells, weights, size),
@@ -417,7 +441,7 @@ class CellReleases:
         """
         step = self._shares.step
         # Rows of a unit in one public cell pay for one another, as for sums of labels.
-        costs = None if self.reads_sensitive else self._parts.costs(cells, table.num_cells)
+        costs = None if self.reads_sensitive else self._table_parts.costs(cells, table.num_cells)
         residuals, predicted = step * row_round.release(
             lambda weights: self._rows.raw_row_sums(cells, weights, table.num_cells),
             weights=row_round.weights(table, cells, costs),
@@ -432,7 +456,7 @@ class CellReleases:
             residual_stddev=stddev,
             predicted_stddev=stddev,
             row_weights=self._likely_weight * step * row_round.typical_steps(table),
-            unevenness=self._parts.unevenness,
+            unevenness=self._table_parts.unevenness,
             rate=self.law.rate,
             dispersion=self.law.dispersion,
         )
@@ -441,3 +465,32 @@ class CellReleases:
     def _sensitivity(self) -> float:
         """L2 sensitivity of the next sums over cells, of all tables of a round of share 1."""
         return ROW_SENSITIVITY if self.reads_sensitive else LABEL_SENSITIVITY
+
+    def _divide_labels(self, users: OwnedRows, share: float) -> None:
+        """Divides labels among the rows of users with several, as a noisy release shows is best.
+
+        Args:
+          users: Whose each row is.
+          share: Share of the budget for that release.
+
+        Privacy:
+          Unit: that of the run. L2 sensitivity: sqrt(2), for two sums over all rows, which each
+          move by at most the weight of a unit. Event: this share.
+        """
+        parts, rate = self._parts, self.law.rate
+        # Users repeat labels at least as often as others have them, or little less.
+        if not divides(users.sizes, rate, rate).any():
+            return
+        divided = divided_labels(self._rows.labels, users.owners)
+        noisy = self._shares.release(
+            lambda weight: self._rows.raw_lost_sums(
+                users.have_several, divided, parts.weights(weight)
+            ),
+            sensitivity=ROW_SENSITIVITY,
+            share=share,
+        )
+        stddev = self._shares.stddev(share, ROW_SENSITIVITY)
+        repeats = repeat_prob(float(noisy[0]), float(noisy[1]), stddev, users.sizes, rate=rate)
+        counted = user_labels(self._rows.labels, users, parts, repeats=repeats, rate=rate)
+        self._table_parts = counted.parts
+        self._rows.divide(counted.divided)

@@ -41,6 +41,7 @@ from tulle.errors import DataError
 from tulle.train.examples import ExampleSet
 from tulle.train.methods.mosaic.cell_model import CellPart, cells_of_rows
 from tulle.train.methods.mosaic.label_parts import LABEL_BITS, label_parts, rounding_weights
+from tulle.train.methods.mosaic.row_parts import DividedLabels
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -164,7 +165,7 @@ def row_sums(
     num_cells: int,
     *,
     are_values: bool = False,
-    most: int = MOST_PREDICTED,
+    most: int | IntArray = MOST_PREDICTED,
 ) -> IntArray:
     """Raw residuals and raw predictions of each cell, of weighted rows, as [2, cells] in steps.
 
@@ -175,22 +176,31 @@ def row_sums(
       weights: Weights of the rows, in steps.
       num_cells: Number of cells of the table.
       are_values: True if labels may be between 0 and 1; rows then get `rounding_weights`.
-      most: The c of the proof, see `most_predicted`.
+      most: The c of the proof, see `most_predicted`; or [rows]: most that each row is predicted
+        with, where labels of users are divided.
 
     Privacy:
       Unit: one row, whose label, cell, prediction and weight are replaced. L2 sensitivity of both
       rows of numbers together: sqrt(2) times the larger weight, for labels from 0 to 1 and
       whatever is predicted. Over several tables: sqrt(2), if squares of the weights of each row
       add up to at most 1. Over the tables of K classes of share w each, with their c: sqrt(2)
-      sqrt(2 w), for `ClassShares`. Nothing is released here.
+      sqrt(2 w), for `ClassShares`. The same as for one row holds for a user with several rows, if
+      labels and `most` of the user add up to at most 1 and c, and the squares of each row's weights
+      to at most 1/2. Nothing is released here.
     """
-    table, sums = probabilities(most), np.zeros((2, num_cells), np.int64)
+    table = probabilities(most if isinstance(most, int) else MOST_PREDICTED)
+    sums = np.zeros((2, num_cells), np.int64)
     for rows in pieces_of_rows(len(cells), num_cells):
         places, own = _places(log_odds[rows]), _of_rows(weights, rows)
         own = rounding_weights(own) if are_values else own
-        predicted = own * table.capped[places]
+        capped, factors = table.capped[places], table.factors[places]
+        if not isinstance(most, int):
+            probs = table.predicted[places]
+            capped = np.minimum(probs, most[rows])
+            factors = (capped << PROBABILITY_BITS) // probs
+        predicted = own * capped
         predicted >>= PROBABILITY_BITS
-        residuals = own * table.factors[places]
+        residuals = own * factors
         residuals >>= PROBABILITY_BITS
         residuals *= labels[rows]
         residuals >>= LABEL_BITS
@@ -309,6 +319,16 @@ class PredictedRows:
         self._positives_only, self._most = positives_only, most
         self._columns = RowColumns(examples)
         self._log_odds = np.zeros(len(self._labels), np.int32)
+        self._divided: DividedLabels | None = None
+
+    @property
+    def labels(self) -> NDArray[np.int32]:
+        """[rows]: whole labels in parts of 2^30."""
+        return self._labels
+
+    def divide(self, divided: DividedLabels) -> None:
+        """Takes divided labels for the sums of tables; the overall level keeps whole ones."""
+        self._divided = divided
 
     @property
     def num_rows(self) -> int:
@@ -344,18 +364,42 @@ class PredictedRows:
             return exact_sums(ids, weights, num_ids)
         return np.bincount(ids, minlength=num_ids) * weights
 
-    def raw_label_sums(self, cells: Cells, weights: Weights, num_cells: int) -> IntArray:
+    def raw_label_sums(
+        self, cells: Cells, weights: Weights, num_cells: int, *, are_whole: bool = False
+    ) -> IntArray:
         """Raw sums of the labels of each cell, of weighted rows, in steps.
 
         Args:
           cells: [rows]: cell of each row.
           weights: Weights of the rows, in steps.
           num_cells: Number of cells of the table.
+          are_whole: True for labels that are not divided among the rows of a user.
 
         Privacy:
           The same as for `label_sums`.
         """
-        return label_sums(cells, self._labels, weights, num_cells)
+        divided = None if are_whole else self._divided
+        labels = self._labels if divided is None else divided.labels
+        return label_sums(cells, labels, weights, num_cells)
+
+    def raw_lost_sums(
+        self, rows: NDArray[np.bool_], labels: NDArray[np.int32], weights: Weights
+    ) -> IntArray:
+        """Raw sum of the labels of some rows, and of what other labels are smaller by, in steps.
+
+        Args:
+          rows: [rows]: True for those that count, which is public.
+          labels: [rows]: labels in parts of 2^30, none above the row's own.
+          weights: Weights of the rows, in steps.
+
+        Privacy:
+          Unit: all rows of one user, with labels replaced. L2 sensitivity: sqrt(2) times the
+          weight of all these rows. Nothing is released here.
+        """
+        own = np.where(rows, self._labels, 0).astype(np.int32)
+        lost = np.where(rows, self._labels - labels, 0).astype(np.int32)
+        sums = [label_sums(self.one_cell, some, weights, 1) for some in (own, lost)]
+        return np.concatenate(sums)
 
     def raw_square_sum(self, weights: Weights) -> IntArray:
         """Raw sum of the squared labels of all rows, weighted, in steps, as [1].
@@ -370,31 +414,40 @@ class PredictedRows:
         squares = (self._labels.astype(np.int64) ** 2 >> LABEL_BITS).astype(np.int32)
         return label_sums(self.one_cell, squares, weights, 1)
 
-    def raw_row_sums(self, cells: Cells, weights: Weights, num_cells: int) -> IntArray:
+    def raw_row_sums(
+        self, cells: Cells, weights: Weights, num_cells: int, *, are_whole: bool = False
+    ) -> IntArray:
         """Raw sums of residuals and of predictions of each cell, of weighted rows, as [2, cells].
 
         Args:
           cells: [rows]: cell of each row.
           weights: Weights of the rows, in steps.
           num_cells: Number of cells of the table.
+          are_whole: True for labels that are not divided among the rows of a user.
 
         Privacy:
           The same as for `row_sums`. A row that adds nothing adds one of the vectors of the proof.
         """
         if self._positives_only:
             weights = weights * (self._labels > 0)
+        divided = None if are_whole else self._divided
         return row_sums(
             cells,
-            self._labels,
-            self._log_odds,
+            self._labels if divided is None else divided.labels,
+            self._log_odds if divided is None else self._log_odds + divided.offsets,
             weights,
             num_cells,
             are_values=self._are_values,
-            most=self._most,
+            most=self._most if divided is None else divided.caps,
         )
 
     def predicted(
-        self, cells: Cells, weights: Weights, typical_weights: FloatArray
+        self,
+        cells: Cells,
+        weights: Weights,
+        typical_weights: FloatArray,
+        *,
+        are_whole: bool = False,
     ) -> tuple[IntArray, FloatArray]:
         """Sums of predictions over each cell: with the weights of rows, and with their squares.
 
@@ -402,6 +455,7 @@ class PredictedRows:
           cells: [rows]: cell of each row.
           weights: Weights of the rows in steps, none of them above 2^31.
           typical_weights: [cells]: mean weight of the rows of each cell in steps, about.
+          are_whole: True for predictions of labels that are not divided.
 
         Returns:
           The sums in steps and in squared steps. Those of squares are rounded to some 10 bits.
@@ -410,6 +464,9 @@ class PredictedRows:
           Public as long as the model has used public columns alone; raw and sensitive afterwards.
         """
         num_cells = len(typical_weights)
+        log_odds = self._log_odds
+        if self._divided is not None and not are_whole:
+            log_odds = log_odds + self._divided.offsets
         sums, squared_sums = np.zeros((2, num_cells), np.int64)
         # Weights go over many powers of ten, but not within a cell: its typical one fixes the unit.
         shifts = np.frexp(typical_weights)[1].astype(np.int64) - _SQUARE_BITS
@@ -417,7 +474,7 @@ class PredictedRows:
         for rows in pieces_of_rows(len(cells), num_cells):
             own, its_cells = _of_rows(weights, rows), cells[rows]
             # Nothing here is hidden by noise, so products may be rounded to the nearest step.
-            weighted = own * probabilities().predicted[_places(self._log_odds[rows])]
+            weighted = own * probabilities().predicted[_places(log_odds[rows])]
             weighted += 1 << (PROBABILITY_BITS - 1)
             weighted >>= PROBABILITY_BITS
             sums += exact_sums(its_cells, weighted, num_cells)

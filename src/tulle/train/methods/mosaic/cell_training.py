@@ -99,7 +99,7 @@ def train_on_cells(
         examples,
         noise,
         units=units,
-        full_rows=method.full_rows(plan.shape),
+        full_rows=method.cells.full_rows_per_unit,
         least_level_share=method.cells.level_share,
         are_values=method.clip is not None,
     )

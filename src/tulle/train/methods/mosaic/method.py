@@ -36,6 +36,7 @@ from tulle.train.methods.mosaic.earlier_model import (
     check_output,
 )
 from tulle.train.methods.mosaic.label_parts import check_classes, check_clip
+from tulle.train.methods.mosaic.words_of_users import bounds_of_users, sentence_of_users
 from tulle.train.settings.step_mechanism import StepSampler
 from tulle.train.settings.units import DataShape, UnitLevel, UserLevel
 
@@ -126,8 +127,8 @@ class CellSettings:
     """Number of pairs of columns, those that showed most, that tables of three are made of."""
     full_rows_per_unit: int | None = None
     """Number of rows that a user may have before each of them counts less, where users are
-    protected. At 1 all users count the same; more makes all rows count less against the noise.
-    None: chosen from the numbers of rows and users."""
+    protected: each of k rows then weighs 1/max(k, this). None: 1, and labels of 0 and 1 are divided
+    among the rows of a user where that tells more (`user_labels`)."""
     row_steps: int = 2
     """How often rows adapt the division of their share to the sizes of their cells; 0 lets all
     rows spend alike."""
@@ -267,12 +268,6 @@ class MosaicConfig(Method):
         # the accountant must not double them.
         return Gaussian(noise_multiplier=noise_multiplier, replace_factor=1.0)
 
-    def full_rows(self, shape: DataShape) -> int:
-        """Number of rows that a unit may have before each of them counts less."""
-        if self.cells.full_rows_per_unit is not None or shape.num_users is None:
-            return self.cells.full_rows_per_unit or 1
-        return 1
-
     def reads_sensitive(self, shape: DataShape) -> bool:
         """True if the data have sensitive columns: Mosaic uses all that there are."""
         return shape.has_sensitive
@@ -287,10 +282,18 @@ class MosaicConfig(Method):
             labels = {"classes": canonical_json(list(self.classes))}
             if self.num_heads > 2:
                 values = _CLASSES.format(number=self.num_heads)
-        start = self.start
+        start, divided = self.start, self._may_divide_labels
         continued = "" if start is None else start.sentence
         return PlanWords(
-            sentence=_SENTENCE + values + (_USERS if are_users else "") + weighted + continued,
+            sentence=_SENTENCE
+            + values
+            + (
+                sentence_of_users(self.cells.full_rows_per_unit, divided=divided)
+                if are_users
+                else ""
+            )
+            + weighted
+            + continued,
             settings={
                 "method": self.kind,
                 **labels,
@@ -303,7 +306,11 @@ class MosaicConfig(Method):
                 **({} if start is None else start.settings),
             },
             bounds=_bounds(
-                are_users=are_users, weight=weight, clip=self.clip, num_heads=self.num_heads
+                are_users=are_users,
+                weight=weight,
+                clip=self.clip,
+                num_heads=self.num_heads,
+                divided=divided,
             ),
             assumptions=(
                 *_ASSUMPTIONS,
@@ -327,6 +334,12 @@ class MosaicConfig(Method):
     ) -> None:
         """Refuses another model to continue from than the one that the settings name."""
         check_earlier(self.start, earlier, features)
+
+    @property
+    def _may_divide_labels(self) -> bool:
+        """True if labels of a user may be divided: some labels are 0 and 1, and nobody objected."""
+        are_labels = self.clip is None or self.rate_share is not None
+        return self.cells.full_rows_per_unit is None and are_labels and self.num_heads <= 2
 
     def train(self, run: "TrainingRun") -> Trained:
         """Trains the model, or reads back the one that an earlier try of this run has kept."""
@@ -358,10 +371,6 @@ _CLASSES = (
 )
 _ARITHMETIC = "exact sums of whole numbers, noise on their lattice"
 _WEIGHTS = "squares of the weights of a row in all tables of a round add up to at most its share"
-_USERS = (
-    " All rows of a user take part, and together they weigh what one row may weigh; more rows make "
-    "a user's part more exact, not larger."
-)
 
 
 _WEIGHTED = (
@@ -372,20 +381,13 @@ _WEIGHTED = (
 
 # What the proof in docs/theory/mosaic.md rests on, in the words of plans and cards.
 def _bounds(
-    *, are_users: bool, weight: str | None, clip: float | None, num_heads: int
+    *, are_users: bool, weight: str | None, clip: float | None, num_heads: int, divided: bool
 ) -> tuple[Bound, ...]:
     """Most that one row adds to the sums, or all rows of a user together."""
     cells = Bound(
         what="cells of each table that one row adds to",
         limit=1,
         where="a row has one value of each column, and a cell is one combination of values",
-    )
-    together = Bound(
-        what="weight of all rows of one user together, where a row that is alone weighs 1; of "
-        "rows in different public cells, the sum of their squared weights",
-        limit=1,
-        where="whose each row is, is public; a row of a user with k rows weighs 1/k, and a row "
-        "that shares a public cell with m - 1 others of its user pays m times its squared weight",
     )
     relative = Bound(
         what=f"number that column {weight} lets one row count for",
@@ -406,7 +408,7 @@ def _bounds(
     )
     return (
         cells,
-        *((together,) if are_users else ()),
+        *(bounds_of_users(divided=divided) if are_users else ()),
         *((relative,) if weight is not None else ()),
         *((classes,) if num_heads > 2 else ()),
         Bound(

@@ -41,6 +41,8 @@ class RowParts:
     """[rows]: parts that add up to at most 1 for each unit; None: each row is a whole unit."""
     squared: IntArray | None = None
     """[rows]: the same for squared weights of rows that move different sums."""
+    given: IntArray | None = None
+    """[rows]: sample weights; None: all are 1."""
     owners: IntArray | None = None
     """[shared rows]: number of the unit of each row that is not alone in its unit."""
     shared: IntArray | None = None
@@ -103,6 +105,18 @@ class RowParts:
         return np.broadcast_to(np.int64(allowance), self.num_rows)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class DividedLabels:
+    """Labels that rows of a user divide among them, and what goes with them (`user_labels`)."""
+
+    labels: NDArray[np.int32]
+    """[rows]: labels in parts of 2^30. Those of a user add up to at most 1. Sensitive."""
+    caps: IntArray
+    """[rows]: most that a row is predicted with, in parts of 2^30; c for a row that is alone."""
+    offsets: NDArray[np.int32]
+    """[rows]: what divided labels make log odds smaller by, in steps, at most 0."""
+
+
 def row_parts(
     num_rows: int,
     units: IntArray | None = None,
@@ -136,13 +150,14 @@ def row_parts(
         given = (sample_weights.astype(np.float64) * _WHOLE).astype(np.int64)
     squares = (given * given) >> PART_BITS
     if units is None:
-        return RowParts(num_rows=num_rows, linear=given, squared=squares)
+        return RowParts(num_rows=num_rows, linear=given, squared=squares, given=given)
     _, owners, numbers = np.unique(units, return_inverse=True, return_counts=True)
     shared = np.flatnonzero(numbers[owners] > 1)
     return RowParts(
         num_rows=num_rows,
         linear=_divided(given, owners, full_rows),
         squared=_divided(squares, owners, full_rows),
+        given=given,
         owners=owners[shared],
         shared=shared,
     )
