@@ -227,7 +227,7 @@ def test_a_column_with_two_roles_is_refused(first: str, second: str) -> None:
 
 
 def test_a_column_twice_in_one_role_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'age' has the roles sensitive and sensitive"):
+    with pytest.raises(ConfigError, match="'age' is in sensitive twice; name it once"):
         ColumnRoles(label="clicked", sensitive=("age", "age"))
 
 

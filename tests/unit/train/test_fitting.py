@@ -360,7 +360,7 @@ def test_a_folder_in_use_is_refused(begun: Path) -> None:
 
 
 def test_a_new_run_does_not_go_into_the_folder_of_another(begun: Path) -> None:
-    with pytest.raises(RunStateError, match="--resume"):
+    with pytest.raises(RunStateError, match="resume=True"):
         fit(EXAMPLES, planned(two_phase()), options=RunOptions(folder=begun, seed=1))
 
 

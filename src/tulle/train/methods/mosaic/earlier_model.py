@@ -163,9 +163,10 @@ def check_output(
     if clip != known:
         was = "probabilities" if known is None else f"values up to {known:g}"
         way_out = "leave the clip out" if known is None else f"give clip={known:g}"
+        asked = "without a clip labels are 0 or 1" if clip is None else f"clip={clip:g} is given"
         raise ConfigError(
-            f"the model to continue from predicts {was}, and clip={clip} asks for another output; "
-            f"{way_out}, or train from scratch."
+            f"the model to continue from predicts {was}, and {asked}; {way_out}, or train from "
+            "scratch."
         )
     if num_heads != len(model.heads):
         raise ConfigError(
