@@ -98,7 +98,9 @@ def _print_tables(explanation: "Explanation") -> None:
             f"prediction; log odds are {explanation.bias:.4f}"
         )
         return
-    typer.echo(f"{len(explanation.tables):,} tables; log odds start at {explanation.bias:.4f}")
+    part = f"{explanation.part}: " if explanation.part else ""
+    number, bias = len(explanation.tables), explanation.bias
+    typer.echo(f"{part}{number:,} tables; log odds start at {bias:.4f}")
     lines = [("table", "importance", "share of budget", "cells")]
     for table in explanation.tables[:_MOST_SHOWN]:
         share = "unknown" if table.share is None else f"{100 * table.share:.1f}%"

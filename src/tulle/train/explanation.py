@@ -175,8 +175,8 @@ class Explanation:
     def share_elsewhere(self) -> float | None:
         """Share of the noise budget that went into no table of the model.
 
-        It went into the rate of labels, counts of sensitive values, and tables that showed
-        nothing. None if the model has no record.
+        It went into the rate of labels, counts of sensitive values, tables that showed nothing,
+        and tables of other parts of the model. None if the model has no record.
         """
         shares = [table.share for table in self.tables]
         known = [share for share in shares if share is not None]

@@ -169,7 +169,7 @@ class CellReleases:
         self._is_class = num_classes > 2
         self.law = self._first_law()
         """Mean and dispersion of labels, with noise: the first release of all."""
-        likely = np.ldexp(most, -PROBABILITY_BITS) / (self.law.mean or self.law.rate)
+        likely = np.ldexp(most, -PROBABILITY_BITS) / self.law.level
         self._likely_weight = float(min(1.0, likely)) if self._is_class else 1.0
         """Weight of a typical row once whole rows are hidden: below 1 where its class is likely."""
         if weights.users is not None and clip is None and not self._is_class:
@@ -304,7 +304,7 @@ class CellReleases:
             raise RunStateError("sums of predictions are exact only while these are public.")
         total, predicted = self._level_parts.total, self._public_predicted()
         stddev = self._shares.stddev(self.level_share, LABEL_SENSITIVITY) / self.law.part
-        return self.law.rate * total - predicted, predicted, stddev
+        return self.law.level * total - predicted, predicted, stddev
 
     def _public_predicted(self) -> float:
         """Sum of predictions of all rows as they count in the level. Public until columns are."""

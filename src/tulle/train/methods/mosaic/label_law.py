@@ -30,7 +30,7 @@ class LabelLaw:
     """Mean and dispersion of labels between 0 and 1."""
 
     rate: float
-    """Typical prediction: the mean label of the rows that take part."""
+    """Typical prediction: the mean label of the rows that take part, unless a class is likely."""
     dispersion: float = 1.0
     """Variance of a label over that of a label of 0 or 1 with the same mean."""
     part: float = 1.0
@@ -52,10 +52,14 @@ class LabelLaw:
         return 0.5 * (1 - math.sqrt(1 - 4 * wanted))
 
     @property
+    def level(self) -> float:
+        """Mean label of the rows that take part."""
+        return self.rate if self.mean is None else self.mean
+
+    @property
     def log_odds(self) -> float:
         """Log odds of the mean label, from which predictions start."""
-        mean = self.rate if self.mean is None else self.mean
-        return math.log(mean / (1 - mean))
+        return math.log(self.level / (1 - self.level))
 
 
 def law_of_labels(noisy_rate: float) -> LabelLaw:
