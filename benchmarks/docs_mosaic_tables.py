@@ -148,6 +148,32 @@ def values_table(record: Row) -> list[str]:
     ]
 
 
+def classes_table(record: Row) -> list[str]:
+    """Log loss, accuracy and AUC of predicted classes, by method and epsilon."""
+    lines = [
+        "| method | epsilon | log loss | of class frequencies | accuracy | AUC |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in record["summary"]:
+        epsilon = "none" if row["epsilon"] is None else f"{row['epsilon']:g}"
+        spread = row["log_loss_stddev"]
+        loss = f"{row['log_loss']:.4f}" + ("" if spread is None else f" ± {spread:.4f}")
+        part = f"{100 * row['normalised_cross_entropy']:.1f}%"
+        lines.append(
+            f"| {row['method']} | {epsilon} | {loss} | {part} | {100 * row['accuracy']:.1f}% "
+            f"| {row['auc']:.3f} |"
+        )
+    first = record["rows"][0]
+    return [
+        *lines,
+        "",
+        "Percentages of log loss are of that of the frequencies of classes; the AUC is the mean "
+        f"over classes. Measured {record['date']}; {first['train_rows']:,} training and "
+        f"{first['test_rows']:,} test rows, means of {len(record['seeds'])} seeds; ± is the "
+        "standard deviation between seeds.",
+    ]
+
+
 def ablations_table(record: Row) -> list[str]:
     """What changing a part of Mosaic does to AUC loss and log loss."""
     rows = {

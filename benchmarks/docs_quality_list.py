@@ -202,6 +202,24 @@ QUALITY = {
         keep=lambda row, _: row["epsilon"] in (None, 1.0),
         note=_held,
     ),
+    "mosaic_classes": Benchmark(
+        title="Classes of clicks",
+        script="quality/mosaic_classes.py",
+        options="CLICKS",
+        measures="Log loss, accuracy and AUC of three classes of clicks: no sale, one below 50 "
+        "euros, one above. Mosaic with classes, a model of Mosaic for each class, label DP of the "
+        "same epsilon, and multinomial models without privacy. CLICKS is an extract of the Criteo "
+        "Sponsored Search Conversion Log; without it nothing is measured.",
+        columns={
+            "method": ("method", "s"),
+            "epsilon": ("epsilon", "g"),
+            "log loss": ("log_loss", ".4f"),
+            "accuracy": ("accuracy", ".4f"),
+            "AUC": ("auc", ".4f"),
+            "calibration error": ("calibration_error", ".4f"),
+        },
+        rows="summary",
+    ),
     "mosaic_values": Benchmark(
         title="Expected sale amounts",
         script="quality/mosaic_values.py",

@@ -20,6 +20,7 @@ from docs_label_tables import (
 from docs_measure_tables import measure_large_table, measure_table
 from docs_mosaic_tables import (
     ablations_table,
+    classes_table,
     known_values_table,
     likelihood_table,
     methods_table,
@@ -234,6 +235,7 @@ TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
     "hybrid_real likelihood": ("training-quality.md", likelihood_table),
     "hybrid_synth likelihood": ("training-quality.md", likelihood_table),
     "mosaic_values": ("values.md", values_table),
+    "mosaic_classes": ("classes.md", classes_table),
     "model_size": ("training-quality.md", model_size_table),
     "banded_noise": ("correlated-noise.md", banded_noise_table),
     "dpsgd": ("fast-private-steps.md", dpsgd_table),

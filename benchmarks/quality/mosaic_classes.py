@@ -5,7 +5,7 @@
 CLICKS is clicks.parquet (an extract of the Criteo Sponsored Search Conversion Log). Training and
 test rows are drawn from those of labels_data.py's 80/20 split, without the rows that settings were
 tried on. Without CLICKS nothing is measured. There are two labels; the record is of the first, and
---labels category, which takes hours, measures the second:
+--labels category measures the second. With --methods, rows of the others are kept:
 
 - "sale": none, a sale of less than 50 euros, or one of 50 euros or more. Public and sensitive
   columns are those of method_jobs.py.
@@ -49,7 +49,7 @@ from labels_data import REAL, SALT, split_rows
 from labels_values import one_hot_data
 from method_jobs import CLICKS_SCHEMA
 
-from record import PUBLISHED, print_table, versions, write_record
+from record import PUBLISHED, earlier_rows, print_table, versions, write_record
 from tulle.data.features.feature_plan import FeaturePlan, HashedFeature, LogFeature
 from tulle.data.preparation import PrepareConfig, prepare_log
 from tulle.data.schema import Schema
@@ -81,6 +81,8 @@ LARGE_SALE = 50.0
 RIDGES = (1.0, 10.0, 100.0)
 MOST_ITERATIONS = 60
 """Steps of L-BFGS; the log loss on other rows no longer falls after some forty."""
+METHODS = ("classes", "models", "others")
+CLASSES, MODELS = "mosaic, classes", "mosaic, a model for each class"
 SALES = ("none", "below 50", "50 and more")
 
 
@@ -121,17 +123,23 @@ def main() -> None:
     parser.add_argument("--test", type=int, default=100_000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--labels", nargs="+", choices=("sale", "category"), default=["sale"])
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--output", type=Path, default=PUBLISHED / "mosaic_classes.json")
     options = parser.parse_args()
     if options.clicks is None:
         print("skipped: name clicks.parquet, which is research data and not part of this project.")
         return
-    rows: list[Row] = []
+    rows = [row for row in earlier_rows(options.output) if not is_measured(row, options)]
     for name in options.labels:
         with tempfile.TemporaryDirectory() as work:
             clicks = read_clicks(Path(options.clicks), Path(work), name, options)
-            rows += label_rows(clicks, options.seeds)
-            rows += (row for seed in range(options.seeds) for row in mosaic_rows(clicks, seed))
+            if "others" in options.methods:
+                rows += label_rows(clicks, options.seeds)
+            for seed in range(options.seeds):
+                if "classes" in options.methods:
+                    rows += class_rows(clicks, seed)
+                if "models" in options.methods:
+                    rows += model_rows(clicks, seed)
     facts = {
         "versions": versions("numpy", "scipy"),
         "seeds": list(range(options.seeds)),
@@ -139,6 +147,12 @@ def main() -> None:
     }
     write_record(options.output, "classes of clicks", rows, facts)
     print_table(facts["summary"])
+
+
+def is_measured(row: Row, options: argparse.Namespace) -> bool:
+    """Whether a row of an earlier record is measured again."""
+    method = {CLASSES: "classes", MODELS: "models"}.get(str(row["method"]), "others")
+    return row["label"] in options.labels and method in options.methods
 
 
 def read_clicks(source: Path, work: Path, name: str, options: argparse.Namespace) -> Clicks:
@@ -204,11 +218,15 @@ def plan_of(schema: Schema) -> FeaturePlan:
     return FeaturePlan(schema=schema, features=features, salt=SALT, shared_tables=True)
 
 
-def mosaic_rows(clicks: Clicks, seed: int) -> Iterator[Row]:
-    """Mosaic with classes and one model for each, at every epsilon."""
+def class_rows(clicks: Clicks, seed: int) -> Iterator[Row]:
+    """Mosaic with classes, at every epsilon."""
     for epsilon in (*EPSILONS, *((AMPLE,) if seed == 0 else ())):
         found = learnt(clicks.train, clicks, epsilon, seed, classes=clicks.classes)
-        yield clicks.figures("mosaic, classes", epsilon, seed, found)
+        yield clicks.figures(CLASSES, epsilon, seed, found)
+
+
+def model_rows(clicks: Clicks, seed: int) -> Iterator[Row]:
+    """A model of Mosaic for each class, at every epsilon."""
     num_classes = len(clicks.classes)
     for epsilon in EPSILONS:
         rates = []
@@ -218,7 +236,7 @@ def mosaic_rows(clicks: Clicks, seed: int) -> Iterator[Row]:
             rates.append(learnt(rows, clicks, epsilon, num_classes * seed + number, num_classes))
         found = np.stack(rates, axis=1)
         found /= found.sum(axis=1, keepdims=True)
-        yield clicks.figures("mosaic, a model for each class", epsilon, seed, found)
+        yield clicks.figures(MODELS, epsilon, seed, found)
 
 
 def learnt(
