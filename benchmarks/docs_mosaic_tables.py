@@ -31,8 +31,9 @@ def methods_table(record: Row) -> list[str]:
 def users_table(record: Row) -> list[str]:
     """AUC loss with single rows and with whole users as units, on the same rows."""
     lines = [
-        "| log | epsilon | rows as units | users as units | difference | calibration by users |",
-        "|---|---|---|---|---|---|",
+        "| log | epsilon | rows as units | users as units | difference | calibration by rows "
+        "| calibration by users |",
+        "|---|---|---|---|---|---|---|",
     ]
     found: dict[tuple[str, float], dict[str, list[Row]]] = {}
     for row in record["rows"]:
@@ -53,7 +54,8 @@ def users_table(record: Row) -> list[str]:
         ]
         lines.append(
             f"| {log} | {epsilon:g} | {rows:.4f}{above[0]} | {users:.4f}{above[1]} "
-            f"| {100 * (users / rows - 1):+.2f}% | {_mean(units['user'], 'calibration'):.3f} |"
+            f"| {100 * (users / rows - 1):+.2f}% | {_calibrations(units['row'])} "
+            f"| {_calibrations(units['user'])} |"
         )
     sizes = "; ".join(
         f"{log}: {row['num_rows']:,} rows of {row['num_users']:,} users"
@@ -64,8 +66,17 @@ def users_table(record: Row) -> list[str]:
         *lines,
         "",
         f"AUC losses, means of {seeds} seeds; in brackets above training without privacy, where "
-        f"that was run. Test rows are those of other users. {sizes}. Measured {record['date']}.",
+        "that was run. Calibrations are those of the rows of users with 1, with 2, and with 3 or "
+        f"more rows, of one seed. Test rows are those of other users. {sizes}. "
+        f"Measured {record['date']}.",
     ]
+
+
+def _calibrations(rows: list[Row]) -> str:
+    """Mean calibrations of users with 1, 2, and 3 or more rows."""
+    key = "calibration_by_rows"
+    means = zip(*(row[key] for row in rows if key in row), strict=True)
+    return " / ".join(f"{sum(some) / len(some):.2f}" for some in means)
 
 
 _KNOWN = {"hashed": "no table", "values": "known values", "facts": "known values and facts"}
