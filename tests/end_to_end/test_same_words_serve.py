@@ -130,9 +130,9 @@ def test_train_and_predict_classes(tmp_path: Path, capsys: pytest.CaptureFixture
     assert shown["log_loss"] == result.class_metrics.log_loss
     scores = tmp_path / "scores.parquet"
     shown = command(capsys, "predict", by_command, tmp_path / "log.csv", "--output", scores)
-    of_classes = [f"probability_{name}" for name in names]
-    assert shown["columns"] == ["row", *of_classes]
+    assert shown["columns"] == ["row", *(f"probability_{name}" for name in names)]
     loaded = tulle.load(by_call)
     assert isinstance(loaded, tulle.Classifier)
+    of_classes = [f"probability_{name}" for name in loaded.classes_]
     found = pl.read_parquet(scores).select(of_classes).to_numpy()
     assert found == pytest.approx(loaded.predict_proba(log))
