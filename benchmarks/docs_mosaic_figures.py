@@ -22,6 +22,7 @@ METHODS = {
     "hybrid, paper's split": "Hybrid",
 }
 REAL = "criteo search, real clicks"
+_WEEK = 7
 
 
 def main() -> None:
@@ -39,6 +40,28 @@ def figures() -> Iterator[tuple[str, CurveChart]]:
             yield f"mosaic-{_file_word(source)}.svg", auc_loss_figure(own)
             if source == REAL:
                 yield f"mosaic-{_file_word(source)}-log-loss.svg", log_loss_figure(own)
+    daily = read_record(PUBLISHED / "mosaic_daily.json")["rows"]
+    yield "mosaic-daily.svg", daily_figure(daily)
+
+
+def daily_figure(rows: list[dict]) -> CurveChart:
+    """AUC loss on the next day, as means of weeks, from scratch and continued."""
+    weeks = max(row["day"] for row in rows) // _WEEK
+    curves = []
+    for kind in ("from scratch", "continued"):
+        means = []
+        for week in range(weeks):
+            days = range(week * _WEEK, (week + 1) * _WEEK)
+            own = [r["auc_loss"] for r in rows if r["training"] == kind and r["day"] in days]
+            means.append(sum(own) / len(own))
+        xs = tuple(float(week + 1) for week in range(weeks))
+        curves.append(Curve(label=kind, xs=xs, ys=tuple(means)))
+    return CurveChart(
+        name="A model for each day at epsilon 1",
+        x_axis=Axis(name="week"),
+        y_axis=Axis(name="AUC loss on the next day"),
+        curves=tuple(curves),
+    )
 
 
 def auc_loss_figure(rows: list[dict]) -> CurveChart:

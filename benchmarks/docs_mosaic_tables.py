@@ -28,6 +28,46 @@ def methods_table(record: Row) -> list[str]:
     return [*lines, _measured(record)]
 
 
+def daily_table(record: Row) -> list[str]:
+    """Day-ahead losses of models from scratch and continued, by stretches of days."""
+    lines = [
+        "| days | AUC loss, from scratch | AUC loss, continued | difference "
+        "| log loss, from scratch | log loss, continued | calibration, continued |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    rows, first = record["rows"], record["first_days_left_out"]
+    last = max(row["day"] for row in rows)
+    edges = [(0, first - 1), (first, 30), (31, 60), (61, last), (first, last)]
+    for begin, end in edges:
+        own = [row for row in rows if begin <= row["day"] <= end]
+        kinds = [
+            [row for row in own if row["training"] == kind]
+            for kind in ("from scratch", "continued")
+        ]
+        losses, logs = ([_mean(kind, name) for kind in kinds] for name in ("auc_loss", "log_loss"))
+        name = f"all after the first {first}" if (begin, end) == edges[-1] else f"{begin} to {end}"
+        lines.append(
+            f"| {name} | {losses[0]:.4f} | {losses[1]:.4f} "
+            f"| {100 * (losses[1] / losses[0] - 1):+.1f}% "
+            f"| {logs[0]:.4f} | {logs[1]:.4f} | {_mean(kinds[1], 'calibration'):.3f} |"
+        )
+    seeds = [
+        len({row["seed"] for row in rows if row["training"] == kind})
+        for kind in ("from scratch", "continued")
+    ]
+    number = f"{seeds[0]} seeds" if seeds[0] == seeds[1] else f"{seeds[0]} and {seeds[1]} seeds"
+    rows_a_day = sum(row["num_rows"] for row in rows) / len(rows)
+    (kept,) = {row["keep_evidence"] for row in rows if row["training"] == "continued"}
+    return [
+        *lines,
+        "",
+        f"Each model is trained on one day at epsilon {record['epsilon']:g} (delta "
+        f"{record['delta']:g}), about {rows_a_day:,.0f} rows, and tested on all rows of the next "
+        f"day. Means of {number}; continued with --keep-evidence {kept:g}. "
+        f"Measured {record['date']}.",
+    ]
+
+
 def users_table(record: Row) -> list[str]:
     """AUC loss with single rows and with whole users as units, on the same rows."""
     lines = [

@@ -90,6 +90,23 @@ QUALITY = {
         },
         keep=lambda row, _: row["epsilon"] == 3.0,
     ),
+    "mosaic_daily": Benchmark(
+        title="A model for each day",
+        script="quality/mosaic_daily.py",
+        options="CLICKS.parquet --output benchmarks/published/mosaic_daily.json",
+        measures="Models of Mosaic trained on one day of the Criteo Sponsored Search Conversion "
+        "Log at epsilon 1 and tested on the next day, from scratch and continued from the model of "
+        "the day before, for a quarter of the users. What fraction of the evidence is kept was "
+        "chosen on another quarter of the users. Means over all days after the first 7.",
+        columns={
+            "training": ("training", "s"),
+            "seeds": ("seeds", "d"),
+            "AUC loss": ("auc_loss", ".4f"),
+            "log loss": ("log_loss", ".4f"),
+            "calibration": ("calibration", ".3f"),
+        },
+        rows="summary",
+    ),
     "known_values": Benchmark(
         title="Known values of a sensitive column",
         script="quality/known_values.py",

@@ -21,6 +21,7 @@ from docs_measure_tables import measure_large_table, measure_table
 from docs_mosaic_tables import (
     ablations_table,
     classes_table,
+    daily_table,
     known_values_table,
     likelihood_table,
     methods_table,
@@ -231,6 +232,7 @@ TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
     "hybrid_synth": ("mosaic.md", methods_table),
     "mosaic_users": ("mosaic.md", users_table),
     "known_values": ("mosaic.md", known_values_table),
+    "mosaic_daily": ("mosaic.md", daily_table),
     "hybrid_ablations": ("mosaic.md", ablations_table),
     "hybrid_real likelihood": ("training-quality.md", likelihood_table),
     "hybrid_synth likelihood": ("training-quality.md", likelihood_table),
