@@ -228,48 +228,61 @@ def _known_forms(
       classes: [ids]: frequency class of each id in an earlier model; None: there is none.
     """
     first, number = feature.first_known, feature.num_known
-    missing, other = first + number, first + number + 1
+    end = first + number + 2  # behind the known values those that are missing, and all others
     # No row has an id of another feature: what counts show there is noise alone.
-    counts = np.zeros(len(noisy_counts))
-    counts[first : other + 1] = noisy_counts[first : other + 1]
-    named = np.full(len(counts), -np.inf)
-    named[first:other] = counts[first:other]
+    counts, own = np.zeros(len(noisy_counts)), slice(first, end)
+    counts[own] = noisy_counts[own]
     is_few = number <= _FEW_KNOWN
-    least = -np.finfo(np.float64).max if is_few else _KEPT_DEVIATIONS * count_stddev
-    ranks, kept = _ranks(named, least=least, earlier=earlier)
-    others = max(counts.sum() - counts[kept].sum(), 0.0)
-    forms = [
-        ColumnValues(
-            name=feature.name,
-            role="sensitive",
-            column=column,
-            ranks=ranks,
-            counts=np.maximum(np.concatenate([[others], counts[kept]]), 0.0),
-        )
-    ]
+    known = None if earlier is None else earlier[own]
+    least = -np.inf if is_few else _KEPT_DEVIATIONS * count_stddev
+    groups = np.arange(number + 2)
+    forms = [_form_of_known(feature.name, column, counts, own, groups, least=least, earlier=known)]
     if not is_few:
         forms.append(_by_frequency(feature.name, column, counts, count_stddev, classes))
     for place, fact in enumerate(feature.facts):
         num_groups = len(set(fact.groups))
         if not 1 < num_groups < number:
             continue  # it tells nothing, or as much as the values themselves
-        groups = np.array(fact.groups, np.int64)
-        found = np.bincount(groups, counts[first:missing], minlength=num_groups)
-        ranks_of_groups, order = _ranks(found.astype(np.float64), least=-np.inf)
-        ranks = np.zeros(len(counts), np.int32)
-        ranks[first:missing] = ranks_of_groups[groups]
-        others = counts[missing] + counts[other]
-        forms.append(
-            ColumnValues(
-                name=f"{fact.name} of {feature.name}",
-                role="sensitive",
-                column=column,
-                ranks=ranks,
-                counts=np.maximum(np.concatenate([[others], found[order]]), 0.0),
-                form=FIRST_FACT + place,
-            )
-        )
+        groups = np.array([*fact.groups, num_groups, num_groups + 1])
+        name = f"{fact.name} of {feature.name}"
+        form = _form_of_known(name, column, counts, own, groups, least=-np.inf)
+        forms.append(dataclasses.replace(form, form=FIRST_FACT + place))
     return forms
+
+
+def _form_of_known(
+    name: str,
+    column: int,
+    counts: FloatArray,
+    own: slice,
+    groups: NDArray[np.int64],
+    *,
+    least: float,
+    earlier: Ranks = None,
+) -> ColumnValues:
+    """A form of known values by groups of them, of which those of few rows are others.
+
+    Args:
+      name: Name of the form.
+      column: Place of the column among the sensitive features.
+      counts: [ids]: number of rows that have each id.
+      own: Ids of the known values, of missing and of all other values.
+      groups: Group of each of these ids.
+      least: Number of rows that a group must exceed to have a rank of its own.
+      earlier: [groups]: value of each in an earlier model, which stays; None: there is none.
+    """
+    found = np.bincount(groups, counts[own]).astype(np.float64)
+    of_groups, kept = _ranks(found, least=least, earlier=earlier)
+    ranks = np.zeros(len(counts), np.int32)
+    ranks[own] = of_groups[groups]
+    others = max(found.sum() - found[kept].sum(), 0.0)
+    return ColumnValues(
+        name=name,
+        role="sensitive",
+        column=column,
+        ranks=ranks,
+        counts=np.maximum(np.concatenate([[others], found[kept]]), 0.0),
+    )
 
 
 def _ranks(
