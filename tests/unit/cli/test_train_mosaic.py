@@ -40,9 +40,9 @@ public_pairs = 0.0
 def stopping(train: Callable[..., CellModel]) -> Callable[..., CellModel]:
     """Asked to stop before the first table."""
 
-    def call(examples: Any, plan: Any, context: RunContext) -> CellModel:
+    def call(examples: Any, plan: Any, context: RunContext, *more: Any) -> CellModel:
         os.kill(os.getpid(), signal.SIGTERM)
-        return train(examples, plan, context)
+        return train(examples, plan, context, *more)
 
     return call
 
