@@ -157,6 +157,7 @@ _WORDS = (
     ),
     _Words(r"or None if (it|its value) is missing", r"or null if \1 is missing", "--row"),
     _Words(r"whose bins nothing else says, as log=… does", "that --log does not name"),
+    _Words(r"\bset allow_constant=True", "give --allow-constant"),
     _Words(r"\bhour=True needs", "--hour needs"),
     _Words(r"\bday_of_week=True needs", "--day-of-week needs"),
     _Words(

@@ -257,7 +257,7 @@ def parameters_of(
 def _help(option: "Option") -> str:
     """What an option means, in one paragraph, with its default."""
     text = " ".join(option.help.split())
-    if option.default is None:
+    if option.default is None or option.default is False:
         return text
     default = f"{option.default:g}" if isinstance(option.default, float) else option.default
     return f"{text.removesuffix('.')} [default: {default}]."
@@ -277,6 +277,7 @@ _PANELS = {
     "unit": "Privacy",
     "clip": DATA,
     "classes": DATA,
+    "allow_constant": "Privacy",
     "split": "Privacy",
     "accounting": "Privacy",
     "model": "Model",

@@ -225,7 +225,9 @@ def plan_line(plan: "TrainPlan") -> str:
         ]
     elif plan.noise_multiplier is not None:
         parts.append(f"noise multiplier {plan.noise_multiplier:.4g}")
-    return f"plan: {', '.join(parts)}"
+    line = f"plan: {', '.join(parts)}"
+    remark = plan.method.remark(plan.shape, plan.noise_multiplier)
+    return f"{line}\nplan: {remark}" if remark else line
 
 
 def print_plan(plan: "TrainPlan", *, seed: int | None, output: Path | None, as_json: bool) -> None:
@@ -295,6 +297,7 @@ def _run_facts(result: "FitResult", run: Path) -> dict[str, object]:
     return {
         "method": plan.privacy.settings["method"],
         "model": result.model.kind,
+        "remark": result.remark or None,
         **_quality_facts(result),
         "epsilon": null_if_infinite(plan.privacy.guarantee.epsilon),
         "delta": plan.privacy.guarantee.delta,

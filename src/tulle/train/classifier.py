@@ -60,6 +60,8 @@ class Classifier(TableEstimator):
       from_model: Released model of Mosaic that fits continue from: a fitted estimator, or the
         folder of a model. Schema and encoder are then those of the model.
       keep_evidence: Fraction of the evidence of that model that is kept; None: 0.7.
+      allow_constant: Train also where rows are so few that the model can be expected to be a
+        constant, which is refused else.
       features: What becomes of the columns; None: `tulle.data.default_features`. A FeaturePlan
         may have vocabularies of public columns; those of sensitive ones cost privacy and need a
         ledger, see `tulle.data.prepare`.
@@ -93,6 +95,7 @@ class Classifier(TableEstimator):
         unit: UnitLevel | str | None = None,
         from_model: StartLike | TableEstimator | None = None,
         keep_evidence: float | None = None,
+        allow_constant: bool = False,
         features: FeaturePlan | None = None,
         allow_public: Sequence[str] = (),
         ledger: Ledger | FilePath | None = None,
@@ -113,6 +116,7 @@ class Classifier(TableEstimator):
             unit=unit,
             from_model=from_model,
             keep_evidence=keep_evidence,
+            allow_constant=allow_constant,
             features=features,
             allow_public=allow_public,
             ledger=ledger,
@@ -236,6 +240,7 @@ class Classifier(TableEstimator):
             delta=self.delta,
             unit=self.unit,
             classes=self.classes,
+            allow_constant=self.allow_constant,
         )
         if found.num_classes is None:
             raise ConfigError(

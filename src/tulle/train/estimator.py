@@ -69,6 +69,7 @@ class TableEstimator:
         unit: UnitLevel | str | None = None,
         from_model: "StartLike | TableEstimator | None" = None,
         keep_evidence: float | None = None,
+        allow_constant: bool = False,
         features: FeaturePlan | None = None,
         allow_public: Sequence[str] = (),
         ledger: Ledger | FilePath | None = None,
@@ -87,6 +88,7 @@ class TableEstimator:
         self.unit = unit
         self.from_model = from_model
         self.keep_evidence = keep_evidence
+        self.allow_constant = allow_constant
         self.features = features
         self.allow_public = allow_public
         self.ledger = ledger
@@ -284,7 +286,13 @@ class TableEstimator:
 
     def _method(self) -> Method:
         """The method with its target, as the arguments say."""
-        return chosen_method(self.method, epsilon=self.epsilon, delta=self.delta, unit=self.unit)
+        return chosen_method(
+            self.method,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            unit=self.unit,
+            allow_constant=self.allow_constant,
+        )
 
     def _label_column(self, labels: object) -> LabelColumn:
         """Labels that came apart from their rows, checked, as a column."""

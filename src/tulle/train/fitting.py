@@ -96,6 +96,11 @@ class FitResult(Result[TrainingRecord, TrainPlan]):
         return self.record.seconds
 
     @property
+    def remark(self) -> str:
+        """What training has ended with, such as a constant; empty if there is nothing to say."""
+        return self.model.remark
+
+    @property
     def num_steps_lost(self) -> int:
         """Number of private steps that were charged but lost to interruptions."""
         return self.record.steps_lost
@@ -183,6 +188,8 @@ def _fit(
         _open_run(examples, test_examples, method, options, stop) as run,
     ):
         trained = run.plan.method.train(run)
+        if run.folder is not None and (remark := trained.model.remark):
+            run.folder.records.append({"kind": "remark", "text": remark}, durable=True)
         found = _metrics(trained, test_examples)
         record = _record(run, trained, found, seconds=time.monotonic() - start)
         if run.folder is not None:
@@ -236,6 +243,8 @@ def _open_run(
     plan.method.check_start(options.earlier, plan.shape.features)
     _check_rows(examples, test, plan)
     plan.method.check_rows(rows)
+    if not options.resume:
+        plan.method.check_noise(plan.shape, plan.noise_multiplier)
     if options.shared_processes is not None:
         from tulle.train.methods.private_steps import check_shareable
 

@@ -48,6 +48,8 @@ class Regressor(TableEstimator):
       unit: Who is protected, as for `Classifier`.
       from_model: Released model of Mosaic that fits continue from, as for `Classifier`.
       keep_evidence: Fraction of the evidence of that model that is kept, as for `Classifier`.
+      allow_constant: Train also where rows are so few that the model can be expected to be a
+        constant, which is refused else.
       features: What becomes of the columns, as for `Classifier`.
       allow_public: Columns of a known log that are public here deliberately.
       ledger: A ledger or its path, which is charged by each fit before anything is drawn.
@@ -78,6 +80,7 @@ class Regressor(TableEstimator):
         unit: UnitLevel | str | None = None,
         from_model: StartLike | TableEstimator | None = None,
         keep_evidence: float | None = None,
+        allow_constant: bool = False,
         features: FeaturePlan | None = None,
         allow_public: Sequence[str] = (),
         ledger: Ledger | FilePath | None = None,
@@ -98,6 +101,7 @@ class Regressor(TableEstimator):
             unit=unit,
             from_model=from_model,
             keep_evidence=keep_evidence,
+            allow_constant=allow_constant,
             features=features,
             allow_public=allow_public,
             ledger=ledger,
@@ -182,7 +186,12 @@ class Regressor(TableEstimator):
 
     def _method(self) -> Method:
         return chosen_method(
-            self.method, epsilon=self.epsilon, delta=self.delta, unit=self.unit, clip=self.clip
+            self.method,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            unit=self.unit,
+            clip=self.clip,
+            allow_constant=self.allow_constant,
         )
 
     def _label_column(self, labels: object) -> LabelColumn:

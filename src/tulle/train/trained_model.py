@@ -301,6 +301,11 @@ class TrainedModel(abc.ABC):
         return None
 
     @property
+    def remark(self) -> str:
+        """What training has ended with, where a reader should know it; empty if nothing."""
+        return ""
+
+    @property
     def num_classes(self) -> int | None:
         """Number of classes of the labels that it was trained on; None if they are values."""
         if self.classes is not None:

@@ -58,6 +58,7 @@ def plan(
     classes: Sequence[str | int] | None = None,
     from_model: StartLike | None = None,
     keep_evidence: float | None = None,
+    allow_constant: bool = False,
     layout: str | None = None,
     allow_public: Sequence[str] = (),
     features: "FeaturePlan | None" = None,
@@ -88,6 +89,7 @@ def plan(
         of a finished run, or what a fit gave back. Schema and encoder are then those of the model.
       keep_evidence: Fraction of the evidence for the weights of that model that is kept, as data
         change over time; 1 keeps all. None: 0.7.
+      allow_constant: Train also where so few rows can be expected to give a constant.
       layout: Name of a public log, in place of a schema or with one.
       allow_public: Columns that may be public though a known log protects them.
       features: What becomes of the columns; None: `tulle.data.default_features`.
@@ -122,6 +124,7 @@ def plan(
         watch=watch_data,
     )
     named = dict[str, Any](epsilon=epsilon, delta=delta, unit=unit, clip=clip, classes=classes)
+    named["allow_constant"] = allow_constant or None
     chosen = _chosen(None, start, choice, method, named)
     choice = _read_by(choice, chosen)
     rows_to_plan = TrainingData(choice).planned
@@ -141,6 +144,7 @@ def fit(
     unit: UnitLevel | str | None = None,
     clip: float | None = None,
     classes: Sequence[str | int] | None = None,
+    allow_constant: bool = False,
     plan: TrainPlan | FilePath | None = None,
     from_model: StartLike | None = None,
     keep_evidence: float | None = None,
@@ -182,6 +186,7 @@ def fit(
       unit: The same as for `plan`.
       clip: The same as for `plan`.
       classes: The same as for `plan`.
+      allow_constant: The same as for `plan`.
       plan: What `plan` gave for the same data, or its file; then no method, epsilon or unit.
       from_model: The same as for `plan`. With a plan, the model that it was made for.
       keep_evidence: The same as for `plan`.
@@ -216,7 +221,7 @@ def fit(
       all but the best are thrown away. Numbers of rows and public columns are taken for public.
 
     Raises:
-      ConfigError: The target cannot be met on so many rows, or a setting does not fit the method.
+      ConfigError: Rows are too few for the target, or a setting does not fit the method.
       DataError: A column is missing, a label is not 0 or 1 (or no value, if there is a clip, or
         none of the classes), or test rows are trained on.
       SpendRefusedError: A budget does not cover it. Nothing was spent.
@@ -224,6 +229,7 @@ def fit(
       RunInterruptedError: SIGTERM or SIGINT came; what was done is kept.
     """
     named = dict[str, Any](epsilon=epsilon, delta=delta, unit=unit, clip=clip, classes=classes)
+    named["allow_constant"] = allow_constant or None
     made = _finished(plan, method, {**named, "keep_evidence": keep_evidence})
     start = read_start(from_model, keep_evidence)
     choice = DataChoice(
@@ -245,12 +251,10 @@ def fit(
     chosen.check_steps(device=device, checkpoint_every=checkpoint_every)
     opened = TrainingData(choice := _read_by(choice, chosen))
     made = made or chosen.make(planned_shape(opened.planned, chosen))
-    if not resume:
-        check_charge(made, charge)
+    check_charge(made, None if resume else charge)
     if watch_plan is not None:
         watch_plan(made)
-    compared = None if baseline is None else RunFolder.open(Path(baseline))
-    train_rows, test_rows = _checked_rows(opened, compared, predictions)
+    train_rows, test_rows, compared = _checked_rows(opened, baseline, predictions)
     with _sharing(processes, choice, device) as shared:
         options = RunOptions(
             folder=None if output is None else Path(output),
@@ -421,15 +425,16 @@ def _check_new_file(path: FilePath | None) -> None:
 
 
 def _checked_rows(
-    data: TrainingData, baseline: RunFolder | None, predictions: FilePath | None
-) -> tuple[ExampleSet, ExampleSet | None]:
-    """Training and test rows. Finds out before training what would spoil the figures after it."""
+    data: TrainingData, baseline: FilePath | None, predictions: FilePath | None
+) -> tuple[ExampleSet, ExampleSet | None, RunFolder | None]:
+    """Rows to train and to test on, and the baseline; refuses what would spoil figures later."""
+    compared = None if baseline is None else RunFolder.open(Path(baseline))
     train_rows, test_rows = data.examples()
     if test_rows is None:
         for name, value in (("baseline", baseline), ("predictions", predictions)):
             if value is not None:
                 raise ConfigError(f"{name} needs test rows; give test=0.2 or other rows.")
-        return train_rows, None
+        return train_rows, None, None
     if test_rows.labels is None:
         raise DataError("the test rows have no label column; name one in the schema.")
     if (test_rows.labels == test_rows.labels[0]).all():
@@ -437,7 +442,7 @@ def _checked_rows(
             "all test labels are the same, so the AUC (or R2) is undefined; test on rows of "
             "both classes, or of different values, or on none with test=0."
         )
-    if baseline is not None:
+    if compared is not None:
         if test_rows.num_classes is None:
             raise ConfigError(
                 "baseline compares AUC losses, and labels are values, which have none; leave it "
@@ -449,8 +454,8 @@ def _checked_rows(
                 "it out, or compare the log losses of two runs."
             )
         num_positives = int(test_rows.labels.sum())
-        check_baseline(baseline, num_rows=test_rows.num_rows, num_positives=num_positives)
-    return train_rows, test_rows
+        check_baseline(compared, num_rows=test_rows.num_rows, num_positives=num_positives)
+    return train_rows, test_rows, compared
 
 
 def _write_predictions(

@@ -37,7 +37,7 @@ KEYS = {
     *("relative_log_likelihood", "bidding_over_constant"),
     *("relative_auc_loss", "epsilon", "delta", "label_epsilon", "noise_multiplier", "steps"),
     "row_weights",
-    *("steps_lost", "method", "model", "seconds", "run", "card", "verdict"),
+    *("steps_lost", "method", "model", "remark", "seconds", "run", "card", "verdict"),
 }
 SETTINGS_FILE = """
 method = "hybrid"
@@ -512,7 +512,7 @@ def test_without_pytorch_mosaic_trains_and_other_methods_say_how_to_install_it(
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     error = error_of(f"train {SYNTH} --method rr --epsilon 1", 1, capsys)
     assert "method rr needs PyTorch, which is not installed: pip install 'tulle[train]'" in error
-    assert facts_of(f"train {SYNTH} --epsilon 1", capsys)["method"] == "mosaic"
+    assert facts_of(f"train {SYNTH} --epsilon 3", capsys)["method"] == "mosaic"
 
 
 def test_mosaic_plans_trains_and_predicts_in_a_process_without_pytorch(folder: Path) -> None:

@@ -58,6 +58,7 @@ def chosen_method(
     unit: UnitLevel | str | None,
     clip: float | None = None,
     classes: Sequence[object] | None = None,
+    allow_constant: bool | None = None,
 ) -> Method:
     """The method that a caller names, with its target.
 
@@ -69,6 +70,7 @@ def chosen_method(
         settings say.
       clip: Largest value of a label, if labels are values; None: as its settings say.
       classes: Names of the classes, if labels are classes; None: as its settings say.
+      allow_constant: Train also where the model can be expected to be a constant.
 
     Raises:
       ConfigError: Arguments contradict each other, or epsilon is missing.
@@ -91,6 +93,8 @@ def chosen_method(
         chosen = _with_clip(chosen, clip)
     if classes is not None:
         chosen = _with_classes(chosen, classes)
+    if allow_constant:
+        chosen = _with_constant(chosen)
     if not chosen.is_private or chosen.target is not None:
         if epsilon is not None or delta is not None:
             reason = (
@@ -202,6 +206,15 @@ def _with_classes(method: Method, classes: Sequence[object]) -> Method:
             f"classes={list(method.classes or ())}; say it once."
         )
     return dataclasses.replace(method, classes=names)
+
+
+def _with_constant(method: Method) -> Method:
+    if not isinstance(method, MosaicConfig):
+        raise ConfigError(
+            f"allow_constant=True has no meaning for method {method.kind}, which refuses no data "
+            "for having few rows; leave it out."
+        )
+    return dataclasses.replace(method, allow_constant=True)
 
 
 def settings_schema() -> dict[str, Any]:

@@ -287,6 +287,19 @@ class Method(abc.ABC):
                 "from_model=…, or use method mosaic."
             )
 
+    def check_noise(self, shape: DataShape, noise_multiplier: float | None) -> None:
+        """Refuses noise under which nothing can be learnt from data of this shape.
+
+        Raises:
+          ConfigError: The budget would be spent on nothing.
+        """
+        del shape, noise_multiplier
+
+    def remark(self, shape: DataShape, noise_multiplier: float | None) -> str:
+        """What a user should know before such a run, for one line; empty if nothing."""
+        del shape, noise_multiplier
+        return ""
+
     def check_rows(self, rows: "TrainingRows") -> None:
         """Refuses rows, as they were bounded, that training could not finish with."""
         del rows

@@ -263,10 +263,9 @@ class CellReleases:
 
     def _first_law(self) -> LabelLaw:
         """Mean and dispersion of labels, with noise."""
-        mean = self.noisy_rate()
+        mean = self.noisy_rate(self.level_share)
         if self._is_class:
-            stddev = self._shares.stddev(self.level_share, LABEL_SENSITIVITY)
-            return law_of_class(mean, stddev / self._level_parts.total)
+            return law_of_class(mean, self.first_level_stddev / self._level_parts.total)
         if self._clip is None:
             return law_of_labels(mean)
         squares = self._shares.release(
@@ -279,18 +278,23 @@ class CellReleases:
         part = 1.0 if self._part is None else self._part
         return law_of_values(mean, float(squares[0]) / total, stddev, part)
 
-    def noisy_rate(self) -> float:
+    @property
+    def first_level_stddev(self) -> float:
+        """Standard deviation of the noise on the sum of labels behind the first rate."""
+        return self._shares.stddev(self.level_share, LABEL_SENSITIVITY)
+
+    def noisy_rate(self, share: float) -> float:
         """The overall rate of labels, with noise.
 
         Privacy:
-          Unit: that of the run. L2 sensitivity: 1. Event: a share of `level_share`.
+          Unit: that of the run. L2 sensitivity: 1. Event: this share.
         """
         noisy = self._shares.release(
             lambda weight: self._rows.raw_label_sums(
                 self._rows.one_cell, self._level_parts.weights(weight), 1, are_whole=True
             ),
             sensitivity=LABEL_SENSITIVITY,
-            share=self.level_share,
+            share=share,
         )
         return float(noisy[0]) / self._level_parts.total
 
@@ -313,27 +317,27 @@ class CellReleases:
         sums, _ = self._rows.predicted(self._rows.one_cell, weights, typical, are_whole=True)
         return int(sums[0]) / one
 
-    def noisy_level(self) -> tuple[float, float, float]:
+    def noisy_level(self, share: float) -> tuple[float, float, float]:
         """Sum of labels less predictions of all rows, sum of predictions, and noise on the first.
 
         Predictions are exact as long as they are public.
 
         Privacy:
-          Unit: that of the run. L2 sensitivity: 1 or sqrt(2). Event: a share of `level_share`.
+          Unit: that of the run. L2 sensitivity: 1 or sqrt(2). Event: this share.
         """
         cells, parts = self._rows.one_cell, self._level_parts
-        stddev = self._shares.stddev(self.level_share, self._sensitivity)
+        stddev = self._shares.stddev(share, self._sensitivity)
         if not self.labels_suffice:
             noisy = self._shares.release(
                 lambda weight: self._rows.raw_row_sums(
                     cells, parts.weights(weight), 1, are_whole=True
                 ),
                 sensitivity=self._sensitivity,
-                share=self.level_share,
+                share=share,
             )
             return float(noisy[0, 0]), float(noisy[1, 0]), stddev
         predicted = self._public_predicted()
-        return self.noisy_rate() * parts.total - predicted, predicted, stddev
+        return self.noisy_rate(share) * parts.total - predicted, predicted, stddev
 
     def row_round(
         self,

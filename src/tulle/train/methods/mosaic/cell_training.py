@@ -24,7 +24,7 @@ columns are where the run starts, and those of sensitive columns join when whole
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +33,14 @@ from tulle.data.prepared.feature import PreparedFeature
 from tulle.errors import ConfigError
 from tulle.train.examples import ExampleSet, unit_ids
 from tulle.train.methods.mosaic.candidate_table import CandidateTable, TableIdentity, TableStages
+from tulle.train.methods.mosaic.cell_likelihood import NoisyCells
 from tulle.train.methods.mosaic.cell_model import CellHead, CellModel, CellTable
 from tulle.train.methods.mosaic.cell_releases import CellReleases, unit_weights
 from tulle.train.methods.mosaic.cell_sums import LOG_ODDS_BITS, Cells, log_odds_steps
 from tulle.train.methods.mosaic.column_values import ColumnValues, public_values, sensitive_values
 from tulle.train.methods.mosaic.earlier_model import EarlierModel, check_earlier
 from tulle.train.methods.mosaic.earlier_tables import RECOUNT, EarlierTables, earlier_heads
+from tulle.train.methods.mosaic.few_rows import are_few, first_look, part_of_stage
 from tulle.train.methods.mosaic.method import CellSettings, MosaicConfig
 from tulle.train.methods.mosaic.model_parts import (
     WHOLE,
@@ -48,13 +50,15 @@ from tulle.train.methods.mosaic.model_parts import (
     stages_of,
 )
 from tulle.train.methods.mosaic.noise_shares import NoiseShares
-from tulle.train.methods.mosaic.share_allocation import RowRound, allocate_shares
+from tulle.train.methods.mosaic.share_allocation import RowRound, chosen_tables
 from tulle.train.methods.mosaic.shrinkage import (
+    CellChanges,
     FittedTable,
     further_changes,
     level_change,
     likely_rows,
     posterior_changes,
+    thought_gain,
     unweighted_variance,
 )
 from tulle.train.methods.mosaic.weight_errors import mean_over_rows
@@ -69,6 +73,9 @@ PHASE = "cells"
 """Name of this phase in progress reports and records."""
 _TINY = 1e-12
 """Positive number that stands in for 0 in denominators."""
+_CLEARLY_MORE = 1.01
+"""Factor by which what is left must exceed the share of a level for the last one to take it all: a
+stage that spends its share leaves a tiny rest."""
 
 
 def train_on_cells(
@@ -125,7 +132,9 @@ def train_on_cells(
             sensitive=sensitive,
             earlier=started[len(heads)],
         )
-        stages = training.stages()
+        # Where tables are hopeless and a constant was asked for, its level gets all of the budget.
+        is_constant = method.learns_rate_alone(plan.shape, noise)
+        stages = [] if is_constant else training.stages()
         before, num_steps = len(heads) * len(stages), method.num_heads * len(stages)
         for step, stage in enumerate(stages, start=1):
             for table, row_round in training.looks(stage, stages[step - 1 :]):
@@ -192,6 +201,12 @@ class _CellTraining:
         log_odds = self._law.log_odds if earlier is None else earlier.bias
         self._bias = int(log_odds_steps(log_odds))
         releases.add(self._bias)
+        self._is_started = earlier is not None
+        noise = math.sqrt(releases.noise_variance)
+        # Classes have shares of labels and of rows that are planned before, for all stages.
+        self._are_few = not (self._is_started or releases.counts_apart) and are_few(
+            releases.num_rows, self._law.table_rate, noise
+        )
         if earlier is not None:
             self._carry_over("public", releases.first_level)
 
@@ -219,13 +234,15 @@ class _CellTraining:
         # A generator: the second round is planned after the tables of the first were measured.
         if stage == "sensitive_values":
             self._count_sensitive()
-        wanted = {name: getattr(self._settings.stages, name) for name in to_come}
+        wanted = {
+            name: part_of_stage(self._settings, name, are_few=self._are_few) for name in to_come
+        }
         part = wanted[stage] / max(sum(wanted.values()), _TINY)
         whole = part * (self._releases.left - self._reserved) * WHOLE
         kept = self._releases.left - whole
         tables = [table for table in self._new_tables(stage) if not table.is_started]
-        share = whole * getattr(self._settings.screening, stage)
-        yield from self._round(tables, share, self._most_for_first_look(tables))
+        first, most = first_look(self._settings, stage, are_few=self._are_few)
+        yield from self._round(tables, whole * first, most)
         # If no table is known to tell more, noise may have hidden it: measure the new ones again.
         tables = self._tables.known() or tables
         yield from self._round(tables, (self._releases.left - kept) * WHOLE, 1.0)
@@ -251,11 +268,19 @@ class _CellTraining:
             self._fit_rows(table, fitted, cells, row_round)
 
     def finish(self) -> None:
-        """Corrects the overall level once more.
+        """Corrects the overall level once more, on all that is left.
 
         The changes of tables are noisy estimates, so that the mean prediction may have drifted.
         """
-        self._bias += self._level_steps(*self._releases.noisy_level())
+        least = self._releases.level_share
+        left = (self._releases.left - self._kept) * WHOLE
+        # All classes have the same share of a level, as their proof needs.
+        is_more = left > _CLEARLY_MORE * least and not self._releases.counts_apart
+        first = None
+        if not (self._is_started or any(one.weights.any() for _, one in self._fitted.values())):
+            first = self._releases.first_level_stddev  # nothing can have drifted since then
+        level = self._releases.noisy_level(left if is_more else least)
+        self._bias += self._level_steps(*level, first)
 
     def head(self) -> CellHead:
         """Bias and tables as they were learnt."""
@@ -283,7 +308,7 @@ class _CellTraining:
         if fitted.weights.any():
             self._releases.add(-fitted.weights[cells])
         noisy = self._releases.noisy_labels(table, fitted, cells, row_round)
-        changes = posterior_changes(noisy, self._settings.least_evidence, table.axes)
+        changes = self._changes(noisy, table)
         fitted.weights = log_odds_steps(changes.log_odds)
         fitted.note_fit(noisy, changes.variances, is_first=True)
         if changes.spread > 0:
@@ -293,7 +318,7 @@ class _CellTraining:
         table.note_spread(
             changes.spread, variance, self._law.table_rate, rows=rows, variances=changes.variances
         )
-        table.realised_gain = _gain(noisy.predicted, changes.log_odds)
+        table.realised_gain = thought_gain(noisy.predicted, changes.log_odds)
 
     def _fit_labels_further(
         self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
@@ -313,14 +338,14 @@ class _CellTraining:
             self._releases.add((fitted.weights - weights)[cells])
         noise = np.square(noisy.residual_stddev / self._law.dispersion)
         table.note_again(scale, noise, self._law.table_rate, variances=variances)
-        table.realised_gain = _gain(noisy.predicted, fitted.log_odds)
+        table.realised_gain = thought_gain(noisy.predicted, fitted.log_odds)
 
     def _fit_rows(
         self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
     ) -> None:
         """Fits a table of which nothing is known, by noisy residuals and predictions."""
         noisy = self._releases.noisy_rows(table, cells, row_round)
-        changes = posterior_changes(noisy, self._settings.least_evidence, table.axes)
+        changes = self._changes(noisy, table)
         if changes.spread > 0:
             fitted.note_fit(noisy, changes.variances, is_first=True)
         # Tables count all rows, of which a part may take part in the sums.
@@ -346,6 +371,13 @@ class _CellTraining:
         table.note_again(scale, unweighted_variance(noisy), self._law.table_rate)
         self._add(table, fitted, cells, log_odds)
 
+    def _changes(self, noisy: NoisyCells, table: CandidateTable) -> CellChanges:
+        """What sums of a table of which nothing is known say about its cells."""
+        settings = self._settings
+        return posterior_changes(
+            noisy, settings.least_evidence, table.axes, even_evidence=settings.even_evidence
+        )
+
     def _add(
         self, table: CandidateTable, fitted: FittedTable, cells: Cells, log_odds: FloatArray
     ) -> None:
@@ -355,19 +387,20 @@ class _CellTraining:
             fitted.weights = fitted.weights + steps
             self._releases.add(steps[cells])
             predicted = self._law.part * self._law.rate * table.cells.rows
-            table.realised_gain += _gain(predicted, log_odds)
+            table.realised_gain += thought_gain(predicted, log_odds)
 
     def _round(
         self, tables: Sequence[CandidateTable], share: float, most: float
     ) -> Iterator[tuple[CandidateTable, RowRound]]:
-        """Tables that get a part of a share, in the order of `_allocated`, and their round.
+        """Tables that get a part of a share, in the order of `chosen_tables`, and their round.
 
         Args:
           tables: Tables that may be measured.
           share: Share of the noise budget for the whole round.
           most: Largest share for one table.
         """
-        chosen = self._allocated(tables, share, most)
+        noise, rate = self._releases.noise_variance, self._law.table_rate
+        chosen = chosen_tables(tables, share=share, most=most, noise_variance=noise, rate=rate)
         if not chosen:
             return
         names, given = zip(*chosen, strict=True)
@@ -376,25 +409,6 @@ class _CellTraining:
         row_round = self._releases.row_round(names, given, num_steps=self._settings.row_steps)
         for table in names:
             yield table, row_round
-
-    def _allocated(
-        self, tables: Sequence[CandidateTable], share: float, most: float
-    ) -> list[tuple[CandidateTable, float]]:
-        """Tables that get a share, with that share: groups by facts, then those of fewest cells.
-
-        What a group of values has in common is then learnt before what is left of each value.
-        """
-        if not tables or share <= 0:
-            return []
-        given = allocate_shares(
-            tables,
-            share=share,
-            most=most,
-            noise_variance=self._releases.noise_variance,
-            rate=self._law.table_rate,
-        )
-        chosen = [(table, some) for table, some in zip(tables, given, strict=True) if some > 0]
-        return sorted(chosen, key=lambda pair: (not pair[0].is_of_fact, pair[0].num_cells))
 
     def _new_tables(self, stage: str) -> list[CandidateTable]:
         """Tables that a stage adds to those that were considered before."""
@@ -407,11 +421,6 @@ class _CellTraining:
         if stage == "sensitive_pairs":
             return self._tables.sensitive_pairs(self.sensitive, self._public)
         return self._tables.triples()
-
-    def _most_for_first_look(self, tables: Sequence[CandidateTable]) -> float:
-        """Largest share of one table when it is measured for the first time."""
-        num_columns = len(tables[0].columns) if tables else 1
-        return self._settings.most_screening_shares[num_columns - 1]
 
     @property
     def _reserved(self) -> float:
@@ -442,7 +451,8 @@ class _CellTraining:
         if self._is_first:
             self._release_counts()
         if self._earlier is not None:
-            self._carry_over("sensitive", self._releases.noisy_level)
+            level_share = self._releases.level_share
+            self._carry_over("sensitive", lambda: self._releases.noisy_level(level_share))
 
     def _release_counts(self) -> None:
         """Noisy counts of the values of all sensitive columns."""
@@ -475,19 +485,16 @@ class _CellTraining:
             self._bias += mean
             self._releases.add(mean + fitted.weights[self._releases.cells(table.parts)])
             predicted = self._law.part * self._law.rate * table.cells.rows
-            table.note_start(spread, fitted.variances, _gain(predicted, fitted.log_odds))
+            table.note_start(spread, fitted.variances, thought_gain(predicted, fitted.log_odds))
         steps = self._level_steps(*level())
         self._bias += steps
         self._releases.add(steps)
 
-    def _level_steps(self, residuals: float, predicted: float, stddev: float) -> int:
+    def _level_steps(
+        self, residuals: float, predicted: float, stddev: float, first: float | None = None
+    ) -> int:
         slope = max(predicted, self._law.dispersion) * (1 - self._law.rate)
-        return int(log_odds_steps(level_change(residuals, stddev, slope)))
+        return int(log_odds_steps(level_change(residuals, stddev, slope, first)))
 
     def _of_role(self, role: str) -> list[PreparedFeature]:
         return [feature for feature in self._features if feature.role == role]
-
-
-def _gain(predicted: FloatArray, log_odds: NDArray[np.floating[Any]]) -> float:
-    """Nats of log loss that changes of log odds are thought to gain, to second order."""
-    return 0.5 * float(np.maximum(predicted, 0) @ log_odds**2)

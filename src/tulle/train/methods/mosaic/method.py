@@ -21,22 +21,26 @@ from tulle.errors import ConfigError
 from tulle.privacy.codec import plain_data
 from tulle.privacy.events import Event, Gaussian
 from tulle.privacy.fields import Scalar, canonical_json, check_count, check_finite
-from tulle.privacy.plan import Bound
-from tulle.train.methods.method import Method, PlanWords, Target, Trained, check_kinds, enforced
-from tulle.train.methods.mosaic.cell_sums import (
-    LABEL_SENSITIVITY,
-    PROBABILITY_BITS,
-    ROW_SENSITIVITY,
-    most_predicted,
-)
+from tulle.train.methods.method import Method, PlanWords, Target, Trained, check_kinds
 from tulle.train.methods.mosaic.earlier_model import (
     EarlierModel,
     StartModel,
     check_earlier,
     check_output,
 )
+from tulle.train.methods.mosaic.few_rows import check_hope, is_hopeless, warning_of_few
 from tulle.train.methods.mosaic.label_parts import check_classes, check_clip
-from tulle.train.methods.mosaic.words_of_users import bounds_of_users, sentence_of_users
+from tulle.train.methods.mosaic.plan_words import (
+    ARITHMETIC,
+    ASSUMPTIONS,
+    CLASSES,
+    KNOWN_CLASSES,
+    SENTENCE,
+    VALUES,
+    WEIGHTED,
+    bounds_of_sums,
+)
+from tulle.train.methods.mosaic.words_of_users import sentence_of_users
 from tulle.train.settings.step_mechanism import StepSampler
 from tulle.train.settings.units import DataShape, UnitLevel, UserLevel
 
@@ -119,8 +123,11 @@ class CellSettings:
     most_screening_shares: tuple[float, float, float] = (0.03, 0.01, 0.01)
     """Largest share of the noise budget for the first measurement of a table of one, two and three
     columns."""
-    least_evidence: float = 3.0
+    least_evidence: float = 0.5
     """Nats of evidence that the cells of a table differ; with less, the table changes nothing."""
+    even_evidence: float = 2.0
+    """Nats of evidence at which it is as likely that the cells of a table differ as that they do
+    not. Changes are multiplied by the probability that they do."""
     max_cells_per_table: int = 1 << 18
     """Most cells of a table. Rare values of a column are merged until a table has no more."""
     num_crossed_pairs: int = 8
@@ -154,8 +161,9 @@ class CellSettings:
                 )
         for share in self.most_screening_shares:
             _check_share("most_screening_shares", share)
-        if not check_finite("least_evidence", self.least_evidence) >= 0:
-            raise ConfigError(f"least_evidence={self.least_evidence} must be at least 0.")
+        for name in ("least_evidence", "even_evidence"):
+            if not check_finite(name, getattr(self, name)) >= 0:
+                raise ConfigError(f"{name}={getattr(self, name)} must be at least 0.")
         check_count("max_cells_per_table", self.max_cells_per_table, least=16)
         check_count("num_crossed_pairs", self.num_crossed_pairs, least=0)
         if self.full_rows_per_unit is not None:
@@ -175,7 +183,11 @@ class MosaicConfig(Method):
     chooses_rows: ClassVar[bool] = False
     has_steps_to_resume: ClassVar[bool] = False
     needs_torch: ClassVar[bool] = False
-    options: ClassVar[dict[str, str]] = Method.options | {"clip": "clip", "classes": "classes"}
+    options: ClassVar[dict[str, str]] = Method.options | {
+        "clip": "clip",
+        "classes": "classes",
+        "allow_constant": "allow_constant",
+    }
 
     clip: float | None = None
     """Learn the expected value of labels that are amounts or counts: the largest value that a label
@@ -186,6 +198,9 @@ class MosaicConfig(Method):
     classes: tuple[str, ...] | None = None
     """Learn the probability of each of these classes, which labels are one of: all of their names,
     said without looking at the labels [default: labels are 0 or 1]."""
+    allow_constant: bool = False
+    """Train also where rows are so few that no table can be expected to show an effect: the whole
+    budget then goes to the overall rate of labels, and the model is a constant."""
     cells: CellSettings = dataclasses.field(default_factory=CellSettings)
     """How the noise budget is divided and what tables may be like."""
     start: StartModel | None = None
@@ -203,6 +218,7 @@ class MosaicConfig(Method):
                 "start": (StartModel | None, "StartModel(), made of a model by from_model"),
                 "unit": (UnitLevel | None, "ExampleLevel() or UserLevel()"),
                 "target": (Target | None, "set by calibrate()"),
+                "allow_constant": (bool, "True or False"),
             },
         )
         if self.clip is not None:
@@ -272,20 +288,38 @@ class MosaicConfig(Method):
         """True if the data have sensitive columns: Mosaic uses all that there are."""
         return shape.has_sensitive
 
+    def learns_rate_alone(self, shape: DataShape, noise_multiplier: float) -> bool:
+        """True if a constant was allowed and no more can be expected of such data."""
+        # The levels of many classes have a fixed share each: nothing is won by asking for less.
+        are_many = self.num_heads > 2 or self.start is not None
+        return self.allow_constant and not are_many and is_hopeless(shape, noise_multiplier)
+
+    def check_noise(self, shape: DataShape, noise_multiplier: float | None) -> None:
+        """Refuses noise under which the model would be a constant that nobody asked for."""
+        if noise_multiplier and self.target and not (self.allow_constant or self.start):
+            check_hope(shape, noise_multiplier, self.target.delta)
+
+    def remark(self, shape: DataShape, noise_multiplier: float | None) -> str:
+        """What to know beforehand where rows are few for the noise; empty where they are not."""
+        if not (noise_multiplier and self.target) or self.start is not None:
+            return ""
+        return warning_of_few(shape, noise_multiplier, self.target.delta)
+
     def words(self, shape: DataShape, noise_multiplier: float | None) -> PlanWords:
         """The sentence, settings, bounds and assumptions of a plan of Mosaic."""
         are_users, weight = isinstance(self.unit, UserLevel), shape.columns.weight
-        weighted = "" if weight is None else _WEIGHTED.format(weight)
-        values = "" if self.clip is None else _VALUES.format(clip=self.clip)
+        weighted = "" if weight is None else WEIGHTED.format(weight)
+        values = "" if self.clip is None else VALUES.format(clip=self.clip)
         labels: dict[str, Scalar] = {} if self.clip is None else {"clip": self.clip}
         if self.classes is not None:
             labels = {"classes": canonical_json(list(self.classes))}
             if self.num_heads > 2:
-                values = _CLASSES.format(number=self.num_heads)
+                values = CLASSES.format(number=self.num_heads)
         start, divided = self.start, self._may_divide_labels
         continued = "" if start is None else start.sentence
+        few = self.remark(shape, noise_multiplier)
         return PlanWords(
-            sentence=_SENTENCE
+            sentence=SENTENCE
             + values
             + (
                 sentence_of_users(self.cells.full_rows_per_unit, divided=divided)
@@ -299,13 +333,14 @@ class MosaicConfig(Method):
                 **labels,
                 "cells": canonical_json(plain_data(self.cells)),
                 "noise": "shares of one gaussian",
-                "noise_arithmetic": _ARITHMETIC,
+                "noise_arithmetic": ARITHMETIC,
                 "noise_multiplier": noise_multiplier,
                 "accounting": self.accounting.value,
                 **({} if weight is None else {"row_weights": f"{weight}, over the largest"}),
                 **({} if start is None else start.settings),
+                **({"few_rows": few} if few else {}),
             },
-            bounds=_bounds(
+            bounds=bounds_of_sums(
                 are_users=are_users,
                 weight=weight,
                 clip=self.clip,
@@ -313,8 +348,8 @@ class MosaicConfig(Method):
                 divided=divided,
             ),
             assumptions=(
-                *_ASSUMPTIONS,
-                *(() if self.classes is None else (_KNOWN_CLASSES,)),
+                *ASSUMPTIONS,
+                *(() if self.classes is None else (KNOWN_CLASSES,)),
                 *(() if start is None else start.assumptions),
             ),
         )
@@ -352,113 +387,6 @@ class MosaicConfig(Method):
 
         return Trained(run.keep_model(train), run.context.rng.description)
 
-
-_SENTENCE = (
-    "Rows are grouped into cells by the values of one to three columns. Labels and "
-    "predictions are summed over each cell with Gaussian noise, grouping after grouping, "
-    "and what the sums differ by corrects the predictions of the cell. Public columns come "
-    "first, with noise that hides labels; from the first sensitive column on the noise hides "
-    "labels and sensitive columns together. There are no batches: every sum is over all rows."
-)
-_VALUES = (
-    " Labels are values from 0 on, and one above the clip counts as {clip:g}, so that no row adds "
-    "more than any other could. What the model predicts is the expected value, cut there."
-)
-_CLASSES = (
-    " Each of the {number} classes has tables of its own, which learn whether a label is that "
-    "class, and half of what counts leave of the noise budget: no row that is replaced, with any "
-    "label, costs more than the tables of two classes spend."
-)
-_ARITHMETIC = "exact sums of whole numbers, noise on their lattice"
-_WEIGHTS = "squares of the weights of a row in all tables of a round add up to at most its share"
-
-
-_WEIGHTED = (
-    " Rows count as column {} says, which is public; a row that counts half as much as the "
-    "heaviest moves every sum half as much."
-)
-
-
-# What the proof in docs/theory/mosaic.md rests on, in the words of plans and cards.
-def _bounds(
-    *, are_users: bool, weight: str | None, clip: float | None, num_heads: int, divided: bool
-) -> tuple[Bound, ...]:
-    """Most that one row adds to the sums, or all rows of a user together."""
-    cells = Bound(
-        what="cells of each table that one row adds to",
-        limit=1,
-        where="a row has one value of each column, and a cell is one combination of values",
-    )
-    relative = Bound(
-        what=f"number that column {weight} lets one row count for",
-        limit=1,
-        where="weights are public, and are divided by the largest; the squared weight that a row "
-        "may spend is multiplied by the square of that number",
-    )
-    labels = "the labels of one user are" if are_users else "the label of one row is"
-    what_is = "0 or 1" if clip is None else f"from 0 to 1, values divided by {clip:g} and cut there"
-    # With classes the distances are those of one of them; two may see another label.
-    of = " of one class" if num_heads > 2 else ""
-    classes = Bound(
-        what="shares of the tables of classes that one row costs, or all rows of one user together",
-        limit=2,
-        where="a label that is replaced is another one for two classes; once rows are hidden, one "
-        "adds little to the tables of classes that it is not of, as predictions count up to "
-        f"{math.ldexp(most_predicted(max(num_heads, 2)), -PROBABILITY_BITS):.4g} alone",
-    )
-    return (
-        cells,
-        *(bounds_of_users(divided=divided) if are_users else ()),
-        *((relative,) if weight is not None else ()),
-        *((classes,) if num_heads > 2 else ()),
-        Bound(
-            what=f"L2 distance of the sums of all tables{of} of a round of share 1 together, "
-            f"before a sensitive column was used, if {labels} replaced",
-            limit=LABEL_SENSITIVITY,
-            where=f"labels are {what_is}; cells and predictions depend on public columns until "
-            "then; " + _WEIGHTS,
-        ),
-        Bound(
-            what=f"L2 distance of the sums of all tables{of} of a later round of share 1 together, "
-            "or of the counts of the values of one sensitive column, if "
-            f"{'the rows of one user are' if are_users else 'one row is'} replaced",
-            limit=ROW_SENSITIVITY,
-            where="rows with high predictions count less, so that what a row adds to both sums "
-            "of its cell is bounded together; " + _WEIGHTS,
-        ),
-    )
-
-
-_ASSUMPTIONS = (
-    enforced(
-        "All noisy sums and counts together cost one Gaussian release.",
-        "each has a share of it, and rows weigh less the smaller the share; one object counts "
-        "shares, and what each row spends of them, in whole numbers, and refuses to draw noise "
-        "beyond them",
-    ),
-    enforced(
-        "No low bit of a sum, of the bias or of a weight tells more than the noise allows.",
-        "labels, predictions and weights are whole numbers when they are summed, rounded so that "
-        "the bounds above hold for them; noise is the exactly rounded Gaussian, and nothing but "
-        "whole numbers is let through to it",
-    ),
-    enforced(
-        "Which cells there are tells nothing about sensitive values but by noisy counts.",
-        "values of sensitive columns are chosen by counts that have their noise, and every "
-        "possible cell of a table gets noise, whether a row is in it or not",
-    ),
-    enforced(
-        "A run that was interrupted releases one model.",
-        "nothing that was summed is written before the model is done; it is then kept before "
-        "anything else and read back when the run goes on, and never made twice",
-    ),
-)
-
-_KNOWN_CLASSES = enforced(
-    "Which classes there are tells nothing about labels.",
-    "their names are a public setting and are never read from the labels, a label that is none of "
-    "them is refused before anything is released, and a class that never occurs has tables too",
-)
 
 _PARTS: dict[str, type[StageShares] | type[ScreeningParts]] = {
     "stages": StageShares,

@@ -75,6 +75,34 @@ def allocate_shares(
     return [number * bit for number in bits]
 
 
+def chosen_tables(
+    tables: Sequence[CandidateTable],
+    *,
+    share: float,
+    most: float,
+    noise_variance: float,
+    rate: float,
+) -> list[tuple[CandidateTable, float]]:
+    """Tables that get a share, with that share: groups by facts, then those of fewest cells.
+
+    What a group of values has in common is then learnt before what is left of each value.
+
+    Args:
+      tables: Tables that may be measured.
+      share: Share of the noise budget for all of them; nothing is chosen if it is 0.
+      most: Largest share for one table.
+      noise_variance: Variance of the noise on sums that have the whole budget.
+      rate: Typical prediction.
+    """
+    if not tables or share <= 0:
+        return []
+    given = allocate_shares(
+        tables, share=share, most=most, noise_variance=noise_variance, rate=rate
+    )
+    chosen = [(table, some) for table, some in zip(tables, given, strict=True) if some > 0]
+    return sorted(chosen, key=lambda pair: (not pair[0].is_of_fact, pair[0].num_cells))
+
+
 _LEAST_WANTED = 1e-6
 """Smallest priority of a cell, relative to the mean. A row all of whose cells had priority 0 would
 divide 0 by 0; with this floor it spends its share evenly."""

@@ -20,6 +20,7 @@ All of it is post-processing of noisy sums, so nothing here can cost privacy.
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +60,8 @@ add little."""
 _CLEAR_DEVIATIONS = 3.0
 """Standard deviations of noise above which a cell's sum of predictions is trusted to tell how many
 rows the cell has."""
+_MOST_EXPONENT = 700.0
+"""Largest exponent of which a float holds the power: evidence this far below is none."""
 _MOST_LEVEL_CHANGE = 1.0
 """Largest change of all log odds by the last correction of the level."""
 
@@ -184,7 +187,11 @@ class CellChanges:
 
 
 def posterior_changes(
-    cells: NoisyCells, least_evidence: float, axes: Sequence[OrderedAxis] = ()
+    cells: NoisyCells,
+    least_evidence: float,
+    axes: Sequence[OrderedAxis] = (),
+    *,
+    even_evidence: float = -math.inf,
 ) -> CellChanges:
     """The change of each cell's log odds, for a table of which nothing is known.
 
@@ -193,6 +200,8 @@ def posterior_changes(
       least_evidence: Nats by which the best prior must explain the sums better than no change
         does. With less, all changes are 0.
       axes: Columns of the table whose values lie in order, so that neighbours may be alike.
+      even_evidence: Nats at which cells are as likely to differ as not. All changes are multiplied
+        by the probability that they do.
     """
     log_odds, live = np.zeros(len(cells.predicted)), _live_cells(cells)
     if live.size == 0:
@@ -210,10 +219,13 @@ def posterior_changes(
     for part in parts_of(live):
         log_odds[part] = model.posterior_log_odds(part, log_prior)
     spread = math.sqrt(float(np.exp(log_prior) @ GRID**2))
+    # That the cells do not differ at all is as likely as that they do at `even_evidence`.
+    likely = 1 / (1 + math.exp(min(even_evidence - evidence, _MOST_EXPONENT)))
     if walk is None:
-        return CellChanges(log_odds=log_odds, spread=spread, variances=spread**2)
+        return CellChanges(log_odds=likely * log_odds, spread=spread, variances=spread**2)
     variances = np.full(len(log_odds), spread**2)
     spread = walk.change(model, live, log_odds, variances)
+    log_odds *= likely
     return CellChanges(log_odds=log_odds, spread=spread, variances=variances)
 
 
@@ -271,6 +283,11 @@ def unknown_variances(variances: FloatArray | float, cells: NoisyCells) -> Float
     return remaining
 
 
+def thought_gain(predicted: FloatArray, log_odds: NDArray[np.floating[Any]]) -> float:
+    """Nats of log loss that changes of log odds are thought to gain, to second order."""
+    return 0.5 * float(np.maximum(predicted, 0) @ log_odds**2)
+
+
 def unweighted_variance(noisy: NoisyCells) -> FloatArray:
     """Variance of the noise on each cell, as if its rows had a weight of 1.
 
@@ -294,16 +311,23 @@ def likely_rows(noisy: NoisyCells, guessed: FloatArray) -> FloatArray:
     return np.where(is_clear, found, np.minimum(found, guessed))
 
 
-def level_change(residual: float, stddev: float, slope: float) -> float:
+def level_change(
+    residual: float, stddev: float, slope: float, first_stddev: float | None = None
+) -> float:
     """Change of all log odds that corrects the level, shrunk by positive-part James-Stein.
 
     Args:
       residual: Noisy sum of labels less predictions of all rows.
       stddev: Standard deviation of the noise on it.
       slope: Change of the sum of predictions for each unit of log odds.
+      first_stddev: Standard deviation of the noise on the first such sum, if predictions are all
+        made of that one: both are then averaged by their precision. None if tables were added.
     """
     change, error = residual / slope, stddev / slope
-    kept = max(0.0, 1 - (error / change) ** 2) if change else 0.0
+    if first_stddev is not None:
+        kept = first_stddev**2 / (first_stddev**2 + stddev**2)
+    else:
+        kept = max(0.0, 1 - (error / change) ** 2) if change else 0.0
     return max(-_MOST_LEVEL_CHANGE, min(_MOST_LEVEL_CHANGE, kept * change))
 
 

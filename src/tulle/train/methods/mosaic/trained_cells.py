@@ -60,6 +60,13 @@ class TrainedCells(TrainedModel):
         """Names of the classes that it predicts; None if it predicts something else."""
         return self.model.classes if self.model.output == "classes" else None
 
+    @property
+    def remark(self) -> str:
+        """That the model is a constant, if no table showed anything."""
+        if self.model.tables:
+            return ""
+        return "the model is a constant: no table showed more than noise would show."
+
     def predicted(self, rows: ExampleSet) -> NDArray[np.float64]:
         """What the model predicts for each row, see `CellModel.predicted`."""
         parts = []

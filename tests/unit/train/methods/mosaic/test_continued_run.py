@@ -193,7 +193,7 @@ def test_a_continued_model_is_better_than_one_of_its_own_rows_alone() -> None:
     few = [make_examples(1_000, seed=seed) for seed in (3, 4, 5)]
     own = [auc_loss(trained(rows, 1.0, seed), test) for seed, rows in enumerate(few)]
     more = [auc_loss(continued(rows, model, seed=seed), test) for seed, rows in enumerate(few)]
-    assert np.mean(more) < 0.7 * np.mean(own)
+    assert np.mean(more) < 0.9 * np.mean(own)
 
 
 def test_a_level_that_changed_is_found_at_once() -> None:

@@ -16,7 +16,13 @@ import pytest
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.examples import ExampleSet
-from tulle.train.methods.mosaic import cell_releases, cell_sums, cell_training, noise_shares
+from tulle.train.methods.mosaic import (
+    cell_releases,
+    cell_sums,
+    cell_training,
+    noise_shares,
+    share_allocation,
+)
 from tulle.train.methods.mosaic.cell_model import CellModel
 from tulle.train.methods.mosaic.method import MosaicConfig
 from tulle.train.methods.mosaic.noise_shares import NoiseShares, RowShares
@@ -467,13 +473,13 @@ def test_a_run_that_looks_at_labels_beside_its_releases_is_noticed(
 ) -> None:
     """A planted fault: how much a table is worth is taken from the data."""
     examples = make_examples(_ROWS, seed=1)
-    original = cell_training.allocate_shares
+    original = share_allocation.allocate_shares
 
     def peeking(tables: list, *, share: float, **settings: float) -> list[float]:
         peeked = current[0].labels.sum() / 1e5
         return original(tables, share=share * (1 - peeked), **settings)
 
-    monkeypatch.setattr(cell_training, "allocate_shares", peeking)
+    monkeypatch.setattr(share_allocation, "allocate_shares", peeking)
     shares = Recorded(noise(), rng=SeededNoise(0))
     current = [examples]
     run(examples, shares, monkeypatch)

@@ -78,10 +78,15 @@ def test_both_parts_of_a_value_are_learnt_where_they_differ() -> None:
 
 
 def test_values_that_are_tiny_against_the_clip_keep_their_level() -> None:
-    examples = amounts(20_000, seed=1, mean=10.0)
-    fitted = TrainedCells.of(trained(examples, clip=5_000.0), examples.features)
-    found = fitted.evaluate_values(amounts(20_000, seed=2))
-    assert found.calibration == pytest.approx(1.0, abs=0.15)
+    examples, test = amounts(20_000, seed=1, mean=10.0), amounts(20_000, seed=2)
+    # Noise on one release of the level is a quarter of it.
+    found = [
+        TrainedCells.of(trained(examples, seed, clip=5_000.0), examples.features)
+        .evaluate_values(test)
+        .calibration
+        for seed in range(7)
+    ]
+    assert np.median(found) == pytest.approx(1.0, abs=0.25)
 
 
 def test_counts_are_values() -> None:
