@@ -153,6 +153,52 @@ def known_values_table(record: Row) -> list[str]:
 _LOSSES = ("auc_loss", "log_loss")
 
 
+def few_rows_table(record: Row) -> list[str]:
+    """AUC loss and log loss on few rows, and what the plan said."""
+    lines = [
+        "| log | rows | epsilon | AUC loss: Mosaic | randomized labels | log loss: Mosaic "
+        "| randomized labels | label rate | plan |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    found: dict[tuple[str, int, float], dict[str, list[Row]]] = {}
+    for row in record["rows"]:
+        place = (row["log"], row["num_rows"], row["epsilon"])
+        found.setdefault(place, {}).setdefault(row["method"], []).append(row)
+    logs = list(dict.fromkeys(row["log"] for row in record["rows"]))
+    for place in sorted(found, key=lambda place: (logs.index(place[0]), *place[1:])):
+        log, num_rows, epsilon = place
+        methods = found[place]
+        mosaic, labels, rate = methods["mosaic"], methods["rr"], methods["label rate"]
+        said = "few" if all(row["plan_says_few"] for row in mosaic) else ""
+        plan = "refused" if all(row["is_refused"] for row in mosaic) else said
+        aucs = [_mean(rows, "auc_loss") for rows in (mosaic, labels)]
+        losses = [_mean(rows, "log_loss") for rows in (mosaic, labels, rate)]
+        lines.append(
+            f"| {log} | {num_rows:,} | {epsilon:g} | {_best(aucs, '.3f')} "
+            f"| {_best(losses, '.4f')} | {plan} |"
+        )
+    seeds = {
+        (row["num_rows"], row["epsilon"]): len({other["seed"] for other in methods["mosaic"]})
+        for methods in found.values()
+        for row in methods["mosaic"]
+    }
+    few, many = min(seeds.values()), max(seeds.values())
+    number = f"{many}" if few == many else f"{few} to {many}"
+    return [
+        *lines,
+        "",
+        f"Means of {number} draws of rows, the least in bold; the label rate has an AUC loss of "
+        "0.5. The plan said of some rows beforehand that they are few. Measured "
+        f"{record['date']}.",
+    ]
+
+
+def _best(losses: list[float], form: str) -> str:
+    return " | ".join(
+        f"**{loss:{form}}**" if loss == min(losses) else f"{loss:{form}}" for loss in losses
+    )
+
+
 def _mean(rows: Iterable[Row], name: str) -> float:
     values = [row[name] for row in rows]
     return sum(values) / len(values)
