@@ -63,7 +63,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     tulle.load(folder / "run").save(folder / "model")
     other = {"label": "sale", "public": ["site"]}
-    tulle.Classifier(other, epsilon=1, seed=2, output=folder / "other").fit(rows_of(200, 3))
+    tulle.Classifier(other, epsilon=2, seed=2, output=folder / "other").fit(rows_of(200, 3))
     NEW.write_parquet(folder / "new.parquet")
     NEW.rename({"site": "Site"}).write_csv(folder / "renamed.csv")
     NEW.with_columns(age=pl.lit("old")).write_csv(folder / "text.csv")
