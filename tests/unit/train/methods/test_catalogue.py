@@ -121,7 +121,7 @@ def test_settings_within_a_phase_may_be_left_out_too() -> None:
         ({"method": "mosaic", "label_phase": {"epochs": 1.0}}, "which is of hybrid and rr"),
         (
             {"method": "mosaic", "model": {"kind": "mlp"}},
-            "It has clip, rate_share, classes, cells, start, unit, target",
+            "It has clip, rate_share, classes, allow_constant, cells, start, unit, target",
         ),
         ({"method": "mosaic", "cell": {}}, "did you mean 'cells'"),
         ({"method": "hybrid", "lable_phase": {}}, "label_phase"),
