@@ -210,7 +210,9 @@ def test_a_stopped_run_pays_once_and_says_that_it_begins_anew(
     # There was room for one run.
     assert run(command.replace("one", "two")) == 3
     kinds = [r["kind"] for r in RunFolder.open(folder / "runs" / "one").records.read()]
-    assert kinds == ["started", "started", "model kept", "started"]
+    # So few rows may end as a constant, which is then remarked.
+    kept = [kind for kind in kinds if kind != "remark"]
+    assert kept == ["started", "started", "model kept", "started"]
 
 
 def test_files_with_figures_of_the_test_rows_are_those_that_the_page_names(folder: Path) -> None:
