@@ -126,7 +126,7 @@ QUALITY = {
     "few_rows": Benchmark(
         title="Mosaic on few rows",
         script="quality/few_rows.py",
-        options="CLICKS.parquet --seeds 5 --output benchmarks/published/few_rows.json",
+        options="CLICKS.parquet --output benchmarks/published/few_rows.json",
         measures="The AUC loss and log loss of Mosaic, of randomized labels and of the label rate "
         "on few rows of the Criteo Sponsored Search Conversion Log and of three synthetic logs, "
         "and whether the plan of Mosaic said beforehand that the rows are few. It fails if Mosaic "
