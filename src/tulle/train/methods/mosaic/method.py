@@ -39,8 +39,8 @@ from tulle.train.methods.mosaic.plan_words import (
     VALUES,
     WEIGHTED,
     bounds_of_sums,
+    sentence_of_users,
 )
-from tulle.train.methods.mosaic.words_of_users import sentence_of_users
 from tulle.train.settings.step_mechanism import StepSampler
 from tulle.train.settings.units import DataShape, UnitLevel, UserLevel
 
