@@ -204,7 +204,7 @@ class _CellTraining:
         self._is_started = earlier is not None
         noise = math.sqrt(releases.noise_variance)
         # Classes have shares of labels and of rows that are planned before, for all stages.
-        self._are_few = not (self._is_started or releases.counts_apart) and are_few(
+        self._are_few = not releases.counts_apart and are_few(
             releases.num_rows, self._law.table_rate, noise
         )
         if earlier is not None:

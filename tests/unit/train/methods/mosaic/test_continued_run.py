@@ -16,11 +16,13 @@ from tulle.errors import ConfigError, RunStateError
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.examples import ExampleSet
 from tulle.train.methods.mosaic import cell_training, earlier_tables
+from tulle.train.methods.mosaic.candidate_table import CandidateTable
 from tulle.train.methods.mosaic.cell_model import CellModel, CellPart
 from tulle.train.methods.mosaic.cell_releases import CellReleases
 from tulle.train.methods.mosaic.cell_sums import Cells
 from tulle.train.methods.mosaic.earlier_model import EarlierModel, StartModel
 from tulle.train.methods.mosaic.method import MosaicConfig
+from tulle.train.methods.mosaic.share_allocation import RowRound
 from tulle.train.settings.units import ExampleLevel, UnitLevel, UserLevel
 from unit.train.methods.mosaic.test_cell_training import auc_loss, context, trained
 from unit.train.methods.mosaic.test_replayed_run import (
@@ -194,6 +196,23 @@ def test_a_continued_model_is_better_than_one_of_its_own_rows_alone() -> None:
     own = [auc_loss(trained(rows, 1.0, seed), test) for seed, rows in enumerate(few)]
     more = [auc_loss(continued(rows, model, seed=seed), test) for seed, rows in enumerate(few)]
     assert np.mean(more) < 0.9 * np.mean(own)
+
+
+def test_few_rows_add_no_tables_of_several_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[CandidateTable] = []
+
+    def look_at(self: object, table: CandidateTable, row_round: RowRound) -> None:
+        measured.append(table)
+        look(self, table, row_round)
+
+    look = cell_training._CellTraining.look_at
+    monkeypatch.setattr(cell_training._CellTraining, "look_at", look_at)
+    continued(make_examples(2_000, seed=3), earlier(num_rows=20_000))
+    assert all(len(table.columns) == 1 or table.is_started for table in measured)
+    measured.clear()
+    monkeypatch.setattr(cell_training, "are_few", lambda *_args: False)
+    continued(make_examples(2_000, seed=3), earlier(num_rows=20_000))
+    assert any(len(table.columns) > 1 and not table.is_started for table in measured)
 
 
 def test_a_level_that_changed_is_found_at_once() -> None:
