@@ -10,11 +10,15 @@ TESTS = Path(__file__).parent
 
 def long_marks(text: str) -> list[str | None]:
     """The reason of each mark that leaves a test to `make test-all`; None where there is none."""
+    if "mark.long" not in text:
+        return []
     nodes = list(ast.walk(ast.parse(text)))
     marks = [
         node
         for node in nodes
-        if isinstance(node, ast.Attribute) and ast.unparse(node) == "pytest.mark.long"
+        if isinstance(node, ast.Attribute)
+        and node.attr == "long"
+        and ast.unparse(node) == "pytest.mark.long"
     ]
     reasons = {
         id(call.func): call.args[0].value

@@ -15,6 +15,10 @@ BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 _END = b"\0"
 
 
+class PageLeftError(Exception):
+    """A question reached a page that was just left for another one."""
+
+
 class Page:
     """One tab: what it shows, what it complained of, keys pressed in it."""
 
@@ -41,6 +45,8 @@ class Page:
         while True:
             reply = self._receive()
             if reply.get("id") == self._number:
+                if "navigated" in reply.get("error", {}).get("message", ""):
+                    raise PageLeftError(method)
                 assert "error" not in reply, (method, reply["error"])
                 result: dict[str, Any] = reply["result"]
                 return result
@@ -66,7 +72,10 @@ class Page:
         found = [None]
 
         def is_true() -> bool:
-            found[0] = self.find(f"(() => {{ try {{ return {expression} }} catch {{}} }})()")
+            try:
+                found[0] = self.find(f"(() => {{ try {{ return {expression} }} catch {{}} }})()")
+            except PageLeftError:
+                return False  # asked while one page gave way to the next
             return bool(found[0])
 
         wait_until(is_true, expression)
