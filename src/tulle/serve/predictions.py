@@ -22,7 +22,14 @@ from tulle.data.named_logs import TAOBAO_TABLES, log_as_said
 from tulle.data.schema import Schema
 from tulle.data.tables.columnar import sink_tables
 from tulle.data.tables.layout import Block, Position
-from tulle.data.tables.sources import Log, LogFiles, TableLog, block_place, placed_blocks
+from tulle.data.tables.sources import (
+    Log,
+    LogFiles,
+    TableLog,
+    block_place,
+    placed_unsplit_blocks,
+)
+from tulle.data.tables.text import LineBlock
 from tulle.data.threads import map_in_order
 from tulle.errors import ConfigError, RunStateError, reason_of
 from tulle.serve.served_model import ModelLike, ServedModel, served_model
@@ -114,7 +121,7 @@ def _predicted_tables(
     sizes = [path.stat().st_size for path in log.paths if path.exists()]
     work = functools.partial(_predicted_block, log, served, keep, results)
     num_rows = 0
-    for table, position in map_in_order(work, placed_blocks(log)):
+    for table, position in map_in_order(work, placed_unsplit_blocks(log)):
         first, num_rows = num_rows, num_rows + len(table)
         rows = np.arange(first, num_rows, dtype=np.int64)
         yield table.select(pl.Series(_ROW, rows), pl.all())
@@ -128,15 +135,15 @@ def _predicted_block(
     served: ServedModel,
     keep: Sequence[str],
     results: Sequence[str],
-    placed: tuple[Block, Position],
+    placed: tuple[Block | LineBlock, Position],
 ) -> tuple[pl.DataFrame, Position]:
     block, start = placed
-    num_rows = len(block.table)
-    place = block_place(log, block, start, num_rows)
-    predicted = served.predicted(block.table, place)
+    rows = block.rows() if isinstance(block, LineBlock) else block.table
+    place = block_place(log, block, start, len(rows))
+    predicted = served.predicted(rows, place)
     parts = [predicted] if predicted.ndim == 1 else list(predicted.T)
     made = [pl.Series(name, part) for name, part in zip(results, parts, strict=True)]
-    return block.table.select(*keep, *made), block.next
+    return pl.DataFrame([*rows.select(keep), *made]), block.next
 
 
 def _checked_path(output: FilePath) -> Path:

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from tulle.data.features.encoder import Encoder
 from tulle.data.prediction_file import class_columns
+from tulle.data.schema import Kind
 from tulle.data.table_arrays import encode_table
 from tulle.data.tables.kinds import typed_columns
 from tulle.data.tables.refusals import Place
+from tulle.data.tables.split_lines import SplitLines, TextColumn
 from tulle.errors import ConfigError
 from tulle.train.estimator import TableEstimator
 from tulle.train.examples import examples_of
@@ -58,26 +60,37 @@ class ServedModel:
             placed = tuple(one for one in placed if one.feature.role == "public")
         return tuple(dict.fromkeys(one.settings.column for one in placed))
 
-    def predicted(self, table: pl.DataFrame, place: Place) -> FloatArray:
+    def predicted(self, rows: pl.DataFrame | SplitLines, place: Place) -> FloatArray:
         """What the model predicts for each row: [rows], or [rows, classes].
 
         Args:
-          table: Rows as a reader found them, with the columns that the model looks at.
+          rows: Rows as a reader found them, with the columns that the model looks at.
           place: Says where a row is, for messages.
         """
+        columns, schema = self.columns, self.encoder.plan.schema
         if self.cells is None:
-            return self._predicted_by_towers(table)
-        columns = self.columns
-        typed = typed_columns(table, self.encoder.plan.schema, place, columns=columns, is_new=True)
+            return self._predicted_by_towers(rows.select(columns))
+        values: dict[str, pl.Series | TextColumn] = {}
+        if isinstance(rows, SplitLines):
+            kinds = {name: schema.kind(name) for name in columns}
+            # Of the text of a category nothing is needed but its hash.
+            categories = [name for name in columns if kinds[name] is Kind.CATEGORICAL]
+            values = {name: rows.column(name) for name in categories}
+            whole = [n for n in columns if kinds[n] in (Kind.INTEGER, Kind.TIMESTAMP)]
+            others = rows.select([name for name in columns if name not in values], whole=whole)
+        else:
+            others = rows.select(columns)
+        typed = typed_columns(others, schema, place, columns=columns, is_new=True)
+        values |= {series.name: series for series in typed}
         ids: list[NDArray[np.int32] | None] = [None] * len(self.encoder.features)
         for number in self.cells.columns:
-            values = typed[self.encoder.placed[number].settings.column]
-            ids[number] = self.encoder.ids_of(number, values)
+            column = self.encoder.placed[number].settings.column
+            ids[number] = self.encoder.ids_of(number, values[column])
         parts = []
-        for start in range(0, max(len(table), 1), _ROWS_AT_A_TIME):
-            rows = slice(start, min(start + _ROWS_AT_A_TIME, len(table)))
-            some = [None if one is None else one[rows] for one in ids]
-            parts.append(self.cells.predicted(some, rows.stop - start))
+        for start in range(0, max(len(rows), 1), _ROWS_AT_A_TIME):
+            part = slice(start, min(start + _ROWS_AT_A_TIME, len(rows)))
+            some = [None if one is None else one[part] for one in ids]
+            parts.append(self.cells.predicted(some, part.stop - start))
         return np.concatenate(parts)
 
     def _predicted_by_towers(self, table: pl.DataFrame) -> FloatArray:

@@ -453,14 +453,16 @@ def _units(examples: ExampleSet | PlannedRows, level: UserLevel) -> IntArray:
             "unit='user' needs data with a unit column that says whose each row is; "
             "name it in the schema, or protect each example."
         )
-    if level.window_seconds is None:
+    if level.windows is None:
         return examples.units
     if (seconds := examples.seconds) is None:
         raise DataError(
             f"unit='{level.unit}' has a window of time, and the data have no time; name the time "
             "column in the schema, or protect all rows of a user with unit='user'."
         )
-    windows = windows_of(seconds, window_seconds=level.window_seconds)
+    if isinstance(examples, ExampleSet) and examples.times is None:
+        level.windows.check_days("the time column of the training rows")
+    windows = windows_of(seconds, level.windows)
     windows -= windows.min(initial=0)
     _, owners = np.unique(examples.units, return_inverse=True)
     numbers: IntArray = owners * (int(windows.max(initial=0)) + 1) + windows

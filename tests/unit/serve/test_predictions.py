@@ -1,6 +1,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -47,6 +48,53 @@ def test_a_file_is_predicted_as_a_table_is(
     assert found.schema == {"row": pl.Int64, "probability": pl.Float64}
     assert found["row"].to_list() == list(range(len(ROWS)))
     np.testing.assert_allclose(found["probability"], expected_of(classifier), rtol=1e-12)
+
+
+ODD_ROWS = pl.DataFrame(
+    {
+        "campaign": ["café 1", "", "a,b", "05", "5.0", " 5", "é" * 70, "y" * 5000, "null"],
+        "shop": ["shop-0001", "shop-0001 ", "12345678", "x" * 128, "x" * 129, "", "1", "-", "NaN"],
+        "clicks": ["05", "5.0", "", "+7", "-3", "123456789012345", "1234567890123456", "0", "1"],
+        "price": ["", "0.50", ".5", "1e3", "-0.0", "5", "inf", "nan", "1"],
+        "is_app": ["true", "T", "0", "1", "no", "", "yes", "False", "1.0"],
+        "second": [
+            "1600000000",
+            "",
+            "2020-09-13",
+            "2020-09-13T12:26:40Z",
+            "-5",
+            "1.5",
+            "0",
+            "7",
+            "08",
+        ],
+        "age": ["10s", "", "new", "10s", "20s", "30s", "0s", "00s", "40s"],
+    }
+)
+"""Texts that a reader could take for others: each column by itself, since its values are."""
+
+
+@pytest.mark.parametrize("quote_style", ["necessary", "always"])
+@pytest.mark.parametrize("name", ["new.csv", "new.tsv"])
+def test_odd_texts_are_predicted_as_those_of_a_table_to_the_last_bit(
+    tmp_path: Path, model_folder: Path, name: str, quote_style: Literal["necessary", "always"]
+) -> None:
+    is_tabbed = name.endswith(".tsv")
+    for rows in (ODD_ROWS, *(ODD_ROWS[place : place + 1] for place in range(len(ODD_ROWS)))):
+        for line_end in ("\n", "\r\n"):
+            rows.write_csv(
+                tmp_path / name,
+                separator="\t" if is_tabbed else ",",
+                quote_style="never" if is_tabbed else quote_style,
+                line_terminator=line_end,
+            )
+            found = []
+            for place, data in enumerate((tmp_path / name, rows)):
+                output = tmp_path / f"{place}.parquet"
+                predict(model_folder, data, output=output, keep=["campaign", "clicks"])
+                found.append(pl.read_parquet(output))
+                output.unlink()
+            assert found[0].equals(found[1])
 
 
 def test_several_files_in_small_blocks_keep_their_order(

@@ -233,5 +233,16 @@ def test_units_with_a_window_are_numbered_by_user_and_window() -> None:
     assert len(set(some.tolist())) == 2
     assert unit_ids(examples, UserLevel()) is examples.units
     assert unit_ids(examples, ExampleLevel()) is None
+    # The same days by the calendar: Sunday 11 January 1970 and Monday 12 are of two weeks.
+    calendar = dataclasses.replace(examples, days=np.array([10, 11, 17, 30, 31, 30], np.int32))
+    by_week = unit_ids(calendar, UserLevel(calendar="week"))
+    assert by_week is not None
+    assert by_week[0] != by_week[1] == by_week[2]
+    by_month = unit_ids(calendar, UserLevel(calendar="month"))
+    assert by_month is not None
+    assert by_month[0] == by_month[1] == by_month[2]
+    assert by_month[3] != by_month[4]
+    with pytest.raises(DataError, match=r"days without a time of day.*Europe/Berlin"):
+        unit_ids(calendar, UserLevel(calendar="month in Europe/Berlin"))
     with pytest.raises(DataError, match="data have no time"):
         unit_ids(make_examples(6), UserLevel(window_seconds=60))

@@ -11,6 +11,7 @@ import functools
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -47,6 +48,7 @@ from tulle.data.features.vocabulary import Vocabularies
 from tulle.data.prepared.feature import PreparedFeature
 from tulle.data.schema import Kind
 from tulle.data.tables.kinds import as_numbers, as_text
+from tulle.data.tables.split_lines import TextColumn
 from tulle.errors import DataError
 from tulle.privacy.events import Event, event_to_json
 from tulle.privacy.fields import did_you_mean
@@ -86,7 +88,8 @@ _ROWS_AT_A_TIME = 2**17
 """Rows are encoded in blocks, so that the hashes of a column need little memory beside the
 result."""
 
-_EncodeColumn = Callable[[pl.Series], Ids]
+_EncodeColumn = Callable[[Any], Ids]
+"""Takes a series, and that of a categorical column also takes values that stand in a text."""
 
 
 class Encoder:
@@ -137,12 +140,12 @@ class Encoder:
                 ids[start : start + len(rows), place] = encode(rows[column])
         return ids
 
-    def ids_of(self, place: int, values: pl.Series) -> Ids:
+    def ids_of(self, place: int, values: pl.Series | TextColumn) -> Ids:
         """Ids that values of a column get in one feature.
 
         Args:
           place: Place of the feature in `features`.
-          values: Values of its column.
+          values: Values of its column; those of a categorical one may stand in a text.
         """
         return self._encode_columns[place](values)
 
@@ -241,8 +244,10 @@ def _number_transform(
     return days_of_week_of_days if kind is Kind.INTEGER else days_of_week
 
 
-def _hashed_ids(kind: Kind, hasher: ValueHasher, num_bins: int, values: pl.Series) -> Ids:
-    return bins_of(hasher.hashes(as_text(values, kind)), num_bins)
+def _hashed_ids(
+    kind: Kind, hasher: ValueHasher, num_bins: int, values: pl.Series | TextColumn
+) -> Ids:
+    return bins_of(hasher.hashes(_texts(values, kind)), num_bins)
 
 
 def _vocabulary_ids(
@@ -251,14 +256,18 @@ def _vocabulary_ids(
     lookup: ValueLookup,
     ids_of_entries: Ids,
     place: PlacedFeature,
-    values: pl.Series,
+    values: pl.Series | TextColumn,
 ) -> Ids:
-    texts = as_text(values, kind)
+    texts = _texts(values, kind)
     every = np.append(np.int32(place.unknown_id), ids_of_entries)
     ids: Ids = every[lookup.ranks(hasher.hashes(texts))]
-    if texts.null_count():
-        ids[texts.is_null().to_numpy()] = place.first_id + lookup.num_entries
+    is_missing = texts.sizes < 0 if isinstance(texts, TextColumn) else texts.is_null().to_numpy()
+    ids[is_missing] = place.first_id + lookup.num_entries
     return ids
+
+
+def _texts(values: pl.Series | TextColumn, kind: Kind) -> pl.Series | TextColumn:
+    return values if isinstance(values, TextColumn) else as_text(values, kind)
 
 
 def _number_ids(kind: Kind, transform: _EncodeColumn, first_id: int, values: pl.Series) -> Ids:

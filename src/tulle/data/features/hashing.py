@@ -27,8 +27,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tulle.data.tables.split_lines import PADDING, TextColumn
 from tulle.errors import ConfigError
 
+IntArray = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
 
 MIN_SALT_BYTES = 16
@@ -49,7 +51,6 @@ _SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
 _WORD_BYTES = 8
 _MASK_64 = 2**64 - 1
 _MAX_DIRECT_BYTES = 128
-_MISSING_LENGTH = 2**32 - 1
 _CACHE_BLOCK = 2**13
 """Arrays of 64 KiB, so that a block and its temporaries stay in the processor's cache."""
 # A product of 64 by 31 bits overflows, so it is taken by halves of 32 bits.
@@ -69,22 +70,22 @@ class ValueHasher:
     def __post_init__(self) -> None:
         check_salt(self.salt)
 
-    def hashes(self, values: pl.Series) -> Hashes:
-        """One hash for each value of a String series; null is a value of its own."""
-        lengths = values.str.len_bytes().fill_null(_MISSING_LENGTH).to_numpy()
-        is_other = lengths != _WORD_BYTES
-        result = np.empty(len(values), dtype=np.uint64)
-        if not is_other.all():
-            # A value of exactly 8 bytes is one word already; any other gives null.
-            binary = values.cast(pl.Binary)
-            words = binary.bin.reinterpret(dtype=pl.UInt64, endianness="little").fill_null(0)
-            _absorb_word(result, words.to_numpy(), self._start(_WORD_BYTES))
-        is_missing = lengths == _MISSING_LENGTH
-        result[is_missing] = self.hash_of(None)
-        others = np.flatnonzero(is_other & ~is_missing)
-        if others.size:
-            texts = values.gather(others) if others.size < len(values) else values
-            result[others] = self._hashes_of_any_length(texts, lengths[others])
+    def hashes(self, values: pl.Series | TextColumn) -> Hashes:
+        """One hash for each value of a String series or of a text; missing is a value, too."""
+        if isinstance(values, pl.Series):
+            lengths = values.str.len_bytes()
+            if lengths.min() == lengths.max() == _WORD_BYTES:
+                return self._hashes_of_words(values)
+        column = values if isinstance(values, TextColumn) else TextColumn.of(values)
+        result = np.full(len(column.sizes), self.hash_of(None), dtype=np.uint64)
+        for block in _blocks(len(result)):
+            starts, sizes = column.starts[block], column.sizes[block]
+            if sizes.min() >= 0:
+                result[block] = self._present_hashes(column.text, starts, sizes)
+            else:
+                present = np.flatnonzero(sizes >= 0)
+                hashes = self._present_hashes(column.text, starts[present], sizes[present])
+                result[block][present] = hashes
         return result
 
     def hash_of(self, value: str | None) -> int:
@@ -108,49 +109,32 @@ class ValueHasher:
         )
         return int.from_bytes(digest.digest(), "little")
 
-    def _start(self, num_bytes: int) -> np.uint64:
-        return np.uint64((self.key + num_bytes * _LENGTH_STEP) & _MASK_64)
-
-    def _hashes_of_any_length(self, texts: pl.Series, lengths: NDArray[np.uint32]) -> Hashes:
-        size = int(lengths[0])
-        if 0 < size <= _MAX_DIRECT_BYTES and (lengths == size).all():
-            return self._hashes_of_one_length(texts, size)
-        sizes = lengths.astype(np.int64)
-        starts = np.cumsum(sizes) - sizes
-        result = sizes.view(np.uint64) * np.uint64(_LENGTH_STEP) + np.uint64(self.key)
-        joined: bytes = texts.str.join("").cast(pl.Binary).item()
-        digests: list[bytes] = []
-        for index in np.flatnonzero(sizes > _MAX_DIRECT_BYTES):
-            # The digest goes behind all values and is hashed in the place of this one.
-            value = joined[starts[index] : starts[index] + sizes[index]]
-            starts[index], sizes[index] = len(joined) + 16 * len(digests), 16
-            digests.append(hashlib.blake2b(value, digest_size=16, person=_PERSON).digest())
-        padded = b"".join((joined, *digests, bytes(_WORD_BYTES)))
-        # A word at every byte of the text, without a copy.
-        num_words = len(padded) - _WORD_BYTES + 1
-        words: Hashes = np.ndarray((num_words,), dtype="<u8", buffer=padded, strides=(1,))
+    def _hashes_of_words(self, values: pl.Series) -> Hashes:
+        """The quick way for ids of 8 bytes, such as hashes in hexadecimal digits, and null."""
+        words = values.cast(pl.Binary).bin.reinterpret(dtype=pl.UInt64, endianness="little")
+        start = np.uint64((self.key + _WORD_BYTES * _LENGTH_STEP) & _MASK_64)
+        result: Hashes = words.fill_null(0).to_numpy() ^ start
         for block in _blocks(len(result)):
-            _absorb(result[block], words, starts[block], sizes[block])
+            _mix(result[block])
+        if values.null_count():
+            result[values.is_null().to_numpy()] = self.hash_of(None)
         return result
 
-    def _hashes_of_one_length(self, texts: pl.Series, size: int) -> Hashes:
-        """The quick way for ids, which are often all equally long."""
-        joined: bytes = texts.str.join("").cast(pl.Binary).item()
-        padded = b"".join((joined, bytes(_WORD_BYTES)))
-        result = np.full(len(texts), self._start(size), dtype=np.uint64)
-        for block in _blocks(len(result)):
-            state = result[block]
-            for position in range(0, size, _WORD_BYTES):
-                words: Hashes = np.ndarray(
-                    state.shape,
-                    dtype="<u8",
-                    buffer=padded,
-                    offset=block.start * size + position,
-                    strides=(size,),
-                )
-                state ^= words & _FIRST_BYTES[min(size - position, _WORD_BYTES)]
-                _mix(state)
-        return result
+    def _present_hashes(self, text: bytes, starts: IntArray, sizes: IntArray) -> Hashes:
+        states = sizes.view(np.uint64) * np.uint64(_LENGTH_STEP) + np.uint64(self.key)
+        is_long = sizes > _MAX_DIRECT_BYTES
+        if not is_long.any():
+            return _absorb(states, text, starts, sizes)
+        is_short = ~is_long
+        states[is_short] = _absorb(states[is_short], text, starts[is_short], sizes[is_short])
+        digests = [
+            hashlib.blake2b(text[start : start + size], digest_size=16, person=_PERSON).digest()
+            for start, size in zip(starts[is_long], sizes[is_long], strict=True)
+        ]
+        joined = b"".join((*digests, bytes(PADDING)))
+        places = 16 * np.arange(len(digests))
+        states[is_long] = _absorb(states[is_long], joined, places, np.full(len(digests), 16))
+        return states
 
 
 def bin_of(value_hash: int, num_bins: int) -> int:
@@ -194,26 +178,37 @@ def check_salt(salt: object) -> None:
         )
 
 
-def _absorb_word(result: Hashes, words: Hashes, start: np.uint64) -> None:
-    """Hashes of values of one word each."""
-    for block in _blocks(len(result)):
-        np.bitwise_xor(words[block], start, out=result[block])
-        _mix(result[block])
+def _absorb(states: Hashes, text: bytes, starts: IntArray, sizes: IntArray) -> Hashes:
+    """Mixes the words of each value into its state, in place. A value without bytes has the word 0.
 
-
-def _absorb(
-    state: Hashes, words: Hashes, starts: NDArray[np.int64], sizes: NDArray[np.int64]
-) -> None:
-    """Mixes each value's words into its state, in place."""
-    state ^= words[starts] & _FIRST_BYTES[np.minimum(sizes, _WORD_BYTES)]
-    _mix(state)
-    position = _WORD_BYTES
-    left = np.flatnonzero(sizes > position)
-    while left.size:
-        used = np.minimum(sizes[left] - position, _WORD_BYTES)
-        state[left] = _mix(state[left] ^ words[starts[left] + position] & _FIRST_BYTES[used])
-        position += _WORD_BYTES
-        left = left[sizes[left] > position]
+    Args:
+      states: What is mixed into.
+      text: Bytes with the values, and `PADDING` more behind them.
+      starts: First byte of each value.
+      sizes: Bytes of each value.
+    """
+    if not sizes.size:
+        return states
+    shortest, longest = sizes.min(), sizes.max()
+    # Four words at every byte of the text, without a copy, so that a value is fetched at once.
+    pieces = np.ndarray((len(text) - PADDING + 1,), f"V{PADDING}", buffer=text, strides=(1,))
+    words: Hashes = pieces[starts].view("<u8").reshape(-1, PADDING // _WORD_BYTES)
+    for position in range(0, min(max(longest, 1), PADDING), _WORD_BYTES):
+        word = words[:, position // _WORD_BYTES]
+        if shortest >= position + _WORD_BYTES:
+            states ^= word
+            _mix(states)
+        elif shortest > position or not position:
+            states ^= word & _FIRST_BYTES[np.minimum(sizes - position, _WORD_BYTES)]
+            _mix(states)
+        else:
+            left = np.flatnonzero(sizes > position)
+            used = np.minimum(sizes[left] - position, _WORD_BYTES)
+            states[left] = _mix(states[left] ^ word[left] & _FIRST_BYTES[used])
+    if longest > PADDING:
+        left = np.flatnonzero(sizes > PADDING)
+        states[left] = _absorb(states[left], text, starts[left] + PADDING, sizes[left] - PADDING)
+    return states
 
 
 def _mixed(state: int) -> int:

@@ -7,9 +7,9 @@ error.
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import polars as pl
 
@@ -28,7 +28,7 @@ from tulle.data.tables.layout import (
 )
 from tulle.data.tables.memory import columns_of
 from tulle.data.tables.refusals import Place
-from tulle.data.tables.text import read_text_blocks
+from tulle.data.tables.text import LineBlock, read_line_blocks, read_text_blocks
 from tulle.errors import ConfigError
 from tulle.privacy.fields import did_you_mean
 
@@ -83,6 +83,11 @@ class LogFiles:
             start=start,
             columns=self.columns,
         )
+
+    def unsplit_blocks(self) -> Iterator[Block | LineBlock]:
+        """The rows, those of delimited text as lines that are not split yet."""
+        reading = _reading(self.layout, self.columns, self.rows_per_block, self.bad_lines)
+        return _stream(self.paths, _forms(self.paths), reading, _START, read_line_blocks)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -161,7 +166,7 @@ def whole_table(log: Log) -> pl.DataFrame:
     return pl.concat(parts) if parts else pl.DataFrame(schema=dict.fromkeys(used, pl.String))
 
 
-def block_place(log: Log, block: Block, start: Position, num_rows: int) -> Place:
+def block_place(log: Log, block: Block | LineBlock, start: Position, num_rows: int) -> Place:
     """Says where a row of a block is; only between which rows, where some were left out.
 
     Args:
@@ -182,8 +187,23 @@ def block_place(log: Log, block: Block, start: Position, num_rows: int) -> Place
 
 def placed_blocks(log: Log) -> Iterator[tuple[Block, Position]]:
     """All blocks of a log, each with the position before it."""
-    start = Position(0, 0, 0, 0)
-    for block in log.blocks():
+    return _placed(log.blocks())
+
+
+def placed_unsplit_blocks(log: Log) -> Iterator[tuple[Block | LineBlock, Position]]:
+    """All blocks of a log, each with the position before it; lines of files are not split yet.
+
+    Whoever takes them can split them in threads, and lines that are plain where they stand.
+    """
+    return _placed(log.unsplit_blocks() if isinstance(log, LogFiles) else log.blocks())
+
+
+_SomeBlock = TypeVar("_SomeBlock", bound=Block | LineBlock)
+
+
+def _placed(blocks: Iterable[_SomeBlock]) -> Iterator[tuple[_SomeBlock, Position]]:
+    start = _START
+    for block in blocks:
         if block.next.file_index != start.file_index:
             start = Position(block.next.file_index, 0, 0, 0)
         yield block, start
@@ -219,17 +239,7 @@ def read_blocks(
     Raises:
       DataError: A file cannot be read; raised before its first block, or where it is broken.
     """
-    used = layout.schema.used
-    chosen = used if columns is None else tuple(columns)
-    for column in chosen:
-        if column not in used:
-            raise ConfigError(
-                f"column {column!r} has no role under which layout {layout.name!r} reads it"
-                f"{did_you_mean(column, used)}; give it one in the schema."
-            )
-    reading = Reading(
-        form=layout.text_form, columns=chosen, rows_per_block=rows_per_block, bad_lines=bad_lines
-    )
+    reading = _reading(layout, columns, rows_per_block, bad_lines)
     return read_files(paths, reading, start)
 
 
@@ -243,23 +253,51 @@ def read_files(paths: Sequence[Path], reading: Reading, start: Position | None) 
     """
     if isinstance(paths, (str, Path)) or not paths:
         raise ConfigError(f"paths={paths!r} must be a list of at least one file.")
-    start = start or Position(file_index=0, row=0, byte=0, line=0)
+    start = start or _START
     if start.file_index >= len(paths):
         raise ConfigError(
             f"start has file_index={start.file_index}, but there are only {len(paths)} files; "
             "name the same files as before."
         )
-    forms = [detect_form(Path(path)) for path in paths]
-    return _stream(paths, forms, reading, start)
+    return _stream(paths, _forms(paths), reading, start, read_text_blocks)
+
+
+_START = Position(file_index=0, row=0, byte=0, line=0)
+
+
+def _reading(
+    layout: Layout, columns: Sequence[str] | None, rows_per_block: int, bad_lines: BadLines
+) -> Reading:
+    used = layout.schema.used
+    chosen = used if columns is None else tuple(columns)
+    for column in chosen:
+        if column not in used:
+            raise ConfigError(
+                f"column {column!r} has no role under which layout {layout.name!r} reads it"
+                f"{did_you_mean(column, used)}; give it one in the schema."
+            )
+    return Reading(
+        form=layout.text_form, columns=chosen, rows_per_block=rows_per_block, bad_lines=bad_lines
+    )
+
+
+def _forms(paths: Sequence[Path]) -> list[FileForm]:
+    return [detect_form(Path(path)) for path in paths]
 
 
 def _stream(
-    paths: Sequence[Path], forms: Sequence[FileForm], reading: Reading, start: Position
-) -> Iterator[Block]:
+    paths: Sequence[Path],
+    forms: Sequence[FileForm],
+    reading: Reading,
+    start: Position,
+    read_text: Callable[[Path, FileForm, Reading, Position], Iterator[_SomeBlock]],
+) -> Iterator[Block | _SomeBlock]:
     for index in range(start.file_index, len(paths)):
         path = Path(paths[index])
         position = start if index == start.file_index else Position(index, row=0, byte=0, line=0)
-        read = read_json_blocks if is_json_lines(path) else read_text_blocks
         if forms[index].is_columnar:
-            read = read_column_blocks
-        yield from read(path, forms[index], reading, position)
+            yield from read_column_blocks(path, forms[index], reading, position)
+        elif is_json_lines(path):
+            yield from read_json_blocks(path, forms[index], reading, position)
+        else:
+            yield from read_text(path, forms[index], reading, position)

@@ -7,7 +7,7 @@ line: its content is sensitive and messages end up in logs.
 import dataclasses
 import functools
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ import polars as pl
 from tulle.data.tables.archives import MAX_LINE_BYTES, FileForm, Lines, LineSource
 from tulle.data.tables.layout import QUOTE, BadLines, Block, Position, Reading, TextForm
 from tulle.data.tables.refusals import MOST_NAMES_SHOWN, check_names
+from tulle.data.tables.split_lines import SplitLines, clean_text, split_in_place
 from tulle.errors import DataError
 
 _MAX_BLOCK_BYTES = 1 << 28
@@ -23,6 +24,51 @@ _MAX_BLOCK_BYTES = 1 << 28
 is held."""
 SKIPPING = "have such lines counted and skipped with bad_lines=BadLines.SKIP"
 _QUOTED = '"(?:[^"]|"")*"'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LineBlock:
+    """Whole lines of one file, not split yet: that is for whoever takes them, in any thread."""
+
+    name: str
+    """Name of the file."""
+    lines: Lines
+    reading: Reading
+    """Form of text, columns that are read, and treatment of bad lines."""
+    width: int
+    """Number of values that each line must have."""
+    places: Mapping[str, int]
+    """Place of each column that is read in a line, from 0."""
+    next: Position
+    """Position at which reading goes on after this block."""
+
+    def rows(self) -> SplitLines | pl.DataFrame:
+        """The good lines: split where they stand if all are plain, as a table if not.
+
+        Raises:
+          DataError: There is a bad one, and such lines are refused.
+        """
+        split = split_in_place(self.lines, self.reading.form, self.width, self.places)
+        return self.parsed().table if split is None else split
+
+    def parsed(self) -> "ParsedLines":
+        """The good lines as a table, and the bad ones.
+
+        Raises:
+          DataError: There is a bad one, and such lines are refused.
+        """
+        parsed = parse_lines(self.lines, self.reading.form, self.width, self.places)
+        if not parsed.bad or self.reading.bad_lines is not BadLines.REFUSE:
+            return parsed
+        first = min(parsed.bad)
+        line = self.lines.first_line + first
+        if line == 1:
+            raise DataError(
+                f"{self.name} line 1 {parsed.bad[first]}. If this is no log of the layout that was "
+                "named, read it with a schema of its own; else correct the line, or "
+                f"{SKIPPING}."
+            )
+        raise DataError(f"{self.name} line {line} {parsed.bad[first]}. Correct it, or {SKIPPING}.")
 
 
 def read_text_blocks(
@@ -37,54 +83,84 @@ def read_text_blocks(
       start: Position to continue from.
     """
     with LineSource(path, form) as source:
-        names = list(reading.form.columns)
-        if reading.form.has_header:
-            names = _read_header(path.name, source.take(1), reading)
-        places = {name: names.index(name) for name in reading.columns}
-        if start.row:
-            source.resume(start.byte, start.line)
+        next_lines = _reader(path, source, reading, start)
         position = start
-        while block := _next_block(path.name, source, reading, (len(names), places), position):
+        while block := _next_block(next_lines, reading.rows_per_block, position):
             yield block
             position = block.next
 
 
-def _next_block(
-    name: str,
-    source: LineSource,
-    reading: Reading,
-    shape: tuple[int, Mapping[str, int]],
-    position: Position,
-) -> Block | None:
-    tables: list[pl.DataFrame] = []
-    num_bad_lines = num_rows = 0
-    while num_rows < reading.rows_per_block and source.offset - position.byte < _MAX_BLOCK_BYTES:
-        lines = source.take(reading.rows_per_block - num_rows)
+def read_line_blocks(
+    path: Path, form: FileForm, reading: Reading, start: Position
+) -> Iterator[LineBlock]:
+    """Lines of a plain or compressed text file, a few megabytes at a time and not split yet.
+
+    Args:
+      path: Text file.
+      form: Form of the file, plain or compressed.
+      reading: Form of text, columns that are read, and treatment of bad lines.
+      start: Position to continue from.
+    """
+    with LineSource(path, form) as source:
+        next_lines = _reader(path, source, reading, start)
+        position = start
+        while block := next_lines(position, reading.rows_per_block):
+            yield block
+            position = block.next
+
+
+_NextLines = Callable[[Position, int], LineBlock | None]
+"""Gives the next lines behind a position, at most so many; None at the end."""
+
+
+def _reader(path: Path, source: LineSource, reading: Reading, start: Position) -> _NextLines:
+    """Reads the header, goes to the start, and gives what reads on from there."""
+    names = list(reading.form.columns)
+    if reading.form.has_header:
+        names = _read_header(path.name, source.take(1), reading)
+    places = {name: names.index(name) for name in reading.columns}
+    if start.row:
+        source.resume(start.byte, start.line)
+
+    def next_lines(position: Position, max_lines: int) -> LineBlock | None:
+        lines = source.take(max_lines)
         if lines is None:
+            return None
+        following = Position(
+            file_index=position.file_index,
+            row=position.row + lines.num_lines,
+            byte=source.offset,
+            line=source.num_lines,
+        )
+        return LineBlock(
+            name=path.name,
+            lines=lines,
+            reading=reading,
+            width=len(names),
+            places=places,
+            next=following,
+        )
+
+    return next_lines
+
+
+def _next_block(next_lines: _NextLines, max_rows: int, start: Position) -> Block | None:
+    tables: list[pl.DataFrame] = []
+    num_bad_lines = 0
+    position = start
+    while (num_left := start.row + max_rows - position.row) and (
+        position.byte - start.byte < _MAX_BLOCK_BYTES
+    ):
+        block = next_lines(position, num_left)
+        if block is None:
             break
-        parsed = parse_lines(lines, reading.form, *shape)
-        if parsed.bad and reading.bad_lines is BadLines.REFUSE:
-            first = min(parsed.bad)
-            line = lines.first_line + first
-            if line == 1:
-                raise DataError(
-                    f"{name} line 1 {parsed.bad[first]}. If this is no log of the layout that was "
-                    "named, read it with a schema of its own; else correct the line, or "
-                    f"{SKIPPING}."
-                )
-            raise DataError(f"{name} line {line} {parsed.bad[first]}. Correct it, or {SKIPPING}.")
+        parsed = block.parsed()
         tables.append(parsed.table)
-        num_rows += lines.num_lines
         num_bad_lines += len(parsed.bad)
-    if not num_rows:
+        position = block.next
+    if not tables:
         return None
-    following = Position(
-        file_index=position.file_index,
-        row=position.row + num_rows,
-        byte=source.offset,
-        line=source.num_lines,
-    )
-    return Block(pl.concat(tables, rechunk=False), following, num_bad_lines)
+    return Block(pl.concat(tables, rechunk=False), position, num_bad_lines)
 
 
 def _read_header(name: str, line: Lines | None, reading: Reading) -> list[str]:
@@ -180,23 +256,16 @@ def _decode(lines: Lines) -> tuple[pl.Series, dict[int, str]]:
 
 def _decode_clean(data: bytes) -> pl.Series | None:
     # The quick way, for lines without any problem; None sends the others one by one.
-    if b"\0" in data:
-        return None
-    if b"\r" in data:
-        data = data.replace(b"\r\n", b"\n")
-        if b"\r" in data:
-            return None
-    try:
-        data.isascii() or data.decode()
-    except UnicodeDecodeError:
+    clean = clean_text(data)
+    if clean is None:
         return None
     # No line has a NUL, so with it as separator each line is one value.
     table = pl.read_csv(
-        data, has_header=False, separator="\0", quote_char=None, schema={"line": pl.String}
+        clean, has_header=False, separator="\0", quote_char=None, schema={"line": pl.String}
     )
     lengths = table["line"].str.len_bytes()
     is_readable = lengths.is_between(1, MAX_LINE_BYTES).fill_null(False).all()
-    is_complete = lengths.sum() + len(lengths) == len(data)
+    is_complete = lengths.sum() + len(lengths) == len(clean)
     return table["line"] if is_readable and is_complete else None
 
 

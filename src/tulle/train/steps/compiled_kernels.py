@@ -1,36 +1,25 @@
-"""The inner loops of a private step in C, for machines that have a compiler.
+"""The inner loops of a private step in C, for machines that have a compiler (`compiled_code`).
 
-They are compiled once in a process, in a folder that nobody else can write and that is gone
-before they run, so that no file of another time or user is ever loaded. A process that is killed
-while it compiles leaves that folder behind, and the next one that compiles removes it. Without a
-compiler everything works, slower: each loop has a twin in Python with the same results.
+Without a compiler everything works, slower: each loop has a twin in Python with the same results.
 """
 
 import ctypes
 import functools
-import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from tulle.compiled_code import address, compiled_library
 from tulle.mechanisms.entropy import Words
-from tulle.scratch_folders import scratch_folder
 from tulle.train.steps.normal_stream import PAIRS_AT_A_TIME, Floats, Halves, MoreWords
 
 _SOURCE = Path(__file__).with_name("kernels.c")
-_FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fPIC")
 # Linked without a library of threads of their own: the loops find that of torch, whose threads
 # are there already. Where they do not, they run in one thread.
 _WAYS = (("-march=native", "-fopenmp"), ("-march=native",), ())
-# A compiler that hangs must not hold up a run: after this the next way is tried, and in the end
-# Python does the work.
-_SECONDS_TO_COMPILE = 60.0
 _SMALL = 1 << 16
 """Number of entries up to which one thread is faster than several."""
 
@@ -79,7 +68,7 @@ class Kernels:
 
         def draw(count: int) -> Words:
             out = np.empty(count, np.uint64)
-            self._next_words(_of_array(stream), _of_array(out), count)
+            self._next_words(address(stream), address(out), count)
             return out
 
         return draw
@@ -94,12 +83,12 @@ class Kernels:
         """
         num_pairs = len(words) // 2
         uniforms, angles = words[:num_pairs], words[num_pairs:]
-        more = more_words(int(self._count_ends(_of_array(uniforms), num_pairs)))
+        more = more_words(int(self._count_ends(address(uniforms), num_pairs)))
         second = values[num_pairs:]
         # An odd number of entries leaves the last sine without a place.
         sines = second if len(second) == num_pairs else np.empty(num_pairs, np.float32)
-        addresses = [_of_array(array) for array in (values, sines, uniforms, angles)]
-        self._make_pairs(*addresses, num_pairs, _of_array(more))
+        addresses = [address(array) for array in (values, sines, uniforms, angles)]
+        self._make_pairs(*addresses, num_pairs, address(more))
         if sines is not second:
             second[:] = sines[: len(second)]
 
@@ -111,9 +100,9 @@ class Kernels:
           streams: [streams, state]: states of the streams, changed in place.
         """
         is_done = self._fill_streams(
-            _of_array(values),
+            address(values),
             len(values),
-            _of_array(streams),
+            address(streams),
             len(streams),
             PAIRS_AT_A_TIME,
             _num_threads(values.size),
@@ -187,32 +176,9 @@ class Kernels:
 @functools.cache
 def compiled_kernels() -> Kernels | None:
     """The kernels of this process; None where no compiler makes them."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        return None
-    with scratch_folder("tulle-kernels-") as folder:
-        for number, flags in enumerate(_WAYS):
-            compiled, linked = (f"{folder}/kernels{number}.{end}" for end in ("o", "so"))
-            commands = (
-                [compiler, *_FLAGS, *flags, "-c", str(_SOURCE), "-o", compiled],
-                [compiler, "-shared", compiled, "-o", linked, "-lm"],
-            )
-            try:
-                for command in commands:
-                    subprocess.run(  # noqa: S603
-                        command, check=True, capture_output=True, timeout=_SECONDS_TO_COMPILE
-                    )
-                return Kernels(ctypes.CDLL(linked))
-            except (OSError, subprocess.SubprocessError):
-                continue
-    return None
+    library = compiled_library(_SOURCE, _WAYS)
+    return None if library is None else Kernels(library)
 
 
 def _num_threads(num_entries: int) -> int:
     return 1 if num_entries <= _SMALL else torch.get_num_threads()
-
-
-def _of_array(values: NDArray[Any]) -> int:
-    # Several times faster than values.ctypes.data.
-    address, _ = values.__array_interface__["data"]
-    return int(address)

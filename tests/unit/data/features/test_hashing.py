@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tulle.data.features.hashing import ValueHasher, bin_of, bins_of
+from tulle.data.tables.split_lines import TextColumn
 from tulle.errors import ConfigError
 
 SALT = bytes(range(16))
@@ -104,6 +105,14 @@ def test_a_value_hashes_alike_wherever_it_stands() -> None:
     whole = hashes_of(values)
     assert whole[12_345:12_350] == hashes_of(values[12_345:12_350])
     assert hashes_of(values[::-1]) == whole[::-1]
+
+
+@settings(max_examples=60)
+@given(values=st.lists(TEXTS | st.text(alphabet="a", min_size=8, max_size=8), max_size=30))
+def test_values_hash_alike_where_they_stand_in_a_text(values: list[str | None]) -> None:
+    column = TextColumn.of(pl.Series(values, dtype=pl.String))
+    found = ValueHasher(column="C1", salt=SALT).hashes(column)
+    assert found.tolist() == [documented_hash(value, "C1", SALT) for value in values]
 
 
 def test_missing_is_a_value_of_its_own() -> None:

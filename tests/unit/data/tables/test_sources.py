@@ -1,5 +1,7 @@
+import dataclasses
 import gzip
 from pathlib import Path
+from typing import cast
 
 import polars as pl
 import pytest
@@ -7,7 +9,14 @@ import zstandard
 
 from tulle.data.schema import Schema
 from tulle.data.tables.layout import BadLines, Layout, Position, layout_for
-from tulle.data.tables.sources import read_blocks
+from tulle.data.tables.sources import (
+    LogFiles,
+    placed_blocks,
+    placed_unsplit_blocks,
+    read_blocks,
+)
+from tulle.data.tables.split_lines import SplitLines
+from tulle.data.tables.text import LineBlock
 from tulle.errors import ConfigError, DataError
 
 SCHEMA = Schema(label="y", public=("a",), sensitive=("b",), ignored=("x",))
@@ -30,6 +39,33 @@ def rows(path: Path, layout: Layout = CSV) -> list[tuple[object, ...]]:
 def test_a_header_may_have_any_order_and_more_columns(tmp_path: Path) -> None:
     path = write(tmp_path, "more, b ,a,y\n0,1,2,3\n")
     assert rows(path) == [("3", "2", "1")]
+
+
+def test_lines_that_are_not_split_yet_are_the_same_rows_of_the_same_files(tmp_path: Path) -> None:
+    text = "y,a,b\n" + "".join(f'{row},"{row % 3}",\n' for row in range(50)) + '1,"2""",3\n'
+    paths = [write(tmp_path, text), write(tmp_path, text, "log2.csv")]
+    paths.append(write(tmp_path, gzip.compress(text.encode()), "log.csv.gz"))
+    log = LogFiles(paths=tuple(paths), layout=CSV, rows_per_block=20)
+    expected = list(placed_blocks(log))
+    found = [(cast(LineBlock, block), start) for block, start in placed_unsplit_blocks(log)]
+    assert [start for _, start in found] == [start for _, start in expected]
+    assert [block.next for block, _ in found] == [block.next for block, _ in expected]
+    for (block, _), (careful, _) in zip(found, expected, strict=True):
+        assert block.rows().select(CSV.schema.used).equals(careful.table)
+    kinds = [type(block.rows()) for block, _ in found[:3]]
+    assert kinds == [SplitLines, SplitLines, pl.DataFrame]  # the last has a quote inside a value
+
+
+def test_a_bad_line_is_refused_when_its_block_is_split(tmp_path: Path) -> None:
+    path = write(tmp_path, "y,a,b\n" + 30 * "1,2,3\n" + "1,2\n")
+    log = LogFiles(paths=(path,), layout=CSV, rows_per_block=20)
+    first, second = (cast(LineBlock, block) for block, _ in placed_unsplit_blocks(log))
+    assert len(first.rows()) == 20
+    with pytest.raises(DataError, match=r"log.csv line 32 has 2 columns in place of 3"):
+        second.rows()
+    skipping = dataclasses.replace(log, bad_lines=BadLines.SKIP)
+    _, second = (cast(LineBlock, block) for block, _ in placed_unsplit_blocks(skipping))
+    assert len(second.rows()) == 10
 
 
 def test_quoted_names_and_values_are_read(tmp_path: Path) -> None:

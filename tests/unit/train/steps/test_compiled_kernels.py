@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tulle import compiled_code
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.steps import compiled_kernels as kernels_module
 from tulle.train.steps import lazy_rows
@@ -134,7 +135,7 @@ def test_tables_of_other_types_do_without_kernels() -> None:
 
 
 def test_without_a_compiler_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels_module.shutil, "which", lambda _: None)
+    monkeypatch.setattr(compiled_code.shutil, "which", lambda _: None)
     assert compiled_kernels.__wrapped__() is None
 
 
@@ -145,8 +146,8 @@ def test_a_compiler_that_fails_gives_none(monkeypatch: pytest.MonkeyPatch) -> No
         asked.append(command)
         raise subprocess.CalledProcessError(1, command)
 
-    monkeypatch.setattr(kernels_module.shutil, "which", lambda _: "/usr/bin/cc")
-    monkeypatch.setattr(kernels_module.subprocess, "run", fail)
+    monkeypatch.setattr(compiled_code.shutil, "which", lambda _: "/usr/bin/cc")
+    monkeypatch.setattr(compiled_code.subprocess, "run", fail)
     assert compiled_kernels.__wrapped__() is None
     assert ["-fopenmp" in command for command in asked] == [True, False, False]
 
@@ -160,9 +161,10 @@ def test_nothing_stays_on_disk(tmp_path: pathlib.Path, monkeypatch: pytest.Monke
 
 DIE_WHILE_COMPILING = """
 import os
+from tulle import compiled_code
 from tulle.train.steps import compiled_kernels as kernels
 
-kernels.subprocess.run = lambda *_, **__: os._exit(9)
+compiled_code.subprocess.run = lambda *_, **__: os._exit(9)
 kernels.compiled_kernels()
 """
 
