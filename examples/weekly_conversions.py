@@ -3,7 +3,7 @@
     python examples/weekly_conversions.py [OUTPUT_FOLDER]
 
 The rows are synthetic. Replace `read_conversions` by your own log: one row a conversion, with the
-user, the campaign and the day. The budget renews every seven days, so each week is charged once.
+user, the campaign and the day. The budget renews every Monday, so each week is charged once.
 """
 
 import datetime
@@ -18,7 +18,7 @@ import tulle
 CAMPAIGNS = ["autumn", "winter", "spring", "summer", "sale"]
 BUDGET = tulle.Budget(
     name="ads",
-    unit=tulle.Unit.user(days=7),
+    unit=tulle.Unit.parse("user per week"),
     adjacency=tulle.Adjacency.ADD_OR_REMOVE,
     epsilon=1.0,
     delta=0.0,
@@ -43,11 +43,11 @@ def main(folder: pathlib.Path) -> None:
     folder.mkdir(parents=True)
     ledger = tulle.Ledger.create(folder / "ledger.db")
     ledger.create_budget(BUDGET)
-    for first_day in (datetime.date(2026, 1, 8), datetime.date(2026, 1, 15)):
+    for first_day in (datetime.date(2026, 1, 5), datetime.date(2026, 1, 12)):
         result = tulle.measure.count(
             read_conversions(first_day),
             epsilon=1,
-            unit="user per 7 days",
+            unit="user per week",
             user="user_id",
             time="day",
             by=["campaign"],

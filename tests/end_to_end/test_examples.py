@@ -94,7 +94,7 @@ def test_ads_are_selected_once_under_a_budget_and_billed(tmp_path: pathlib.Path)
 def test_two_weeks_of_counts_are_paid_from_two_windows(tmp_path: pathlib.Path) -> None:
     text = run("weekly_conversions.py", str(tmp_path / "out"))
     assert len(re.findall(r"2026-01-\d\d: \[", text)) == 2
-    for week in ("2026-01-08", "2026-01-15"):
+    for week in ("2026-01-05", "2026-01-12"):
         card = read_card(tmp_path / "out" / week / "card.json")
         assert card.verdict in text
         assert card.verdict.startswith("Private release: epsilon=1, delta=0 for one user within")

@@ -1,27 +1,22 @@
 """A limit on what may be released about one unit, and how much of it is gone.
 
 A budget renews with the time window of its unit, and only with it: a budget
-for "user per 7 days" limits each week of a user's data on its own, and one for
+for "user per week" limits each week of a user's data on its own, and one for
 "user" never renews, because renewing it would weaken what was promised.
 """
 
 import dataclasses
 import math
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import datetime
 from fractions import Fraction
 
+from tulle.accounting.spans import Span, datetime_of
 from tulle.errors import ConfigError
 from tulle.privacy.codec import plain_data
 from tulle.privacy.events import Composed, Event
 from tulle.privacy.fields import check_choice, check_delta, check_epsilon, text_if_infinite
 from tulle.privacy.units import Adjacency, Unit
 
-Moment = datetime | date | str
-"""A time, or a day that stands for all of its 24 hours in UTC; text is read as ISO 8601."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-"""Zero of the stored microseconds: windows of every ledger begin there, so that two programs that
-share a ledger agree on them."""
 _TOLERANCE = 1e-12
 """Relative excess over a budget that is rounding. Totals are summed anew from all events, so it
 cannot pile up."""
@@ -54,7 +49,8 @@ class Budget:
             check_name("purpose", self.purpose)
         check_epsilon(self.epsilon)
         check_delta(self.delta)
-        if (self.unit.window_seconds or 0) > _MAX_WINDOW_SECONDS:
+        windows = self.unit.windows
+        if windows is not None and (windows.seconds or 0) > _MAX_WINDOW_SECONDS:
             raise ConfigError(
                 f"unit='{self.unit}' has a window of over a century; use '{self.unit.owner.value}'."
             )
@@ -64,10 +60,9 @@ class Budget:
         return plain_data(self, every_field=True)
 
     @property
-    def window_micros(self) -> int | None:
-        """Length of a window in microseconds; None if the budget never renews."""
-        seconds = self.unit.window_seconds
-        return None if seconds is None else seconds * 1_000_000
+    def renews(self) -> bool:
+        """True if every window of the unit has a budget of its own."""
+        return self.unit.windows is not None
 
     def counts(self, purpose: str) -> bool:
         """True if spends of this purpose count against the budget."""
@@ -75,15 +70,15 @@ class Budget:
 
     def windows(self, span: "Span | None") -> range:
         """The numbers of all windows that the span touches; only 0 if it never renews."""
-        length = self.window_micros
-        if length is None:
+        cut = self.unit.windows
+        if cut is None:
             return range(1)
         if span is None:
             raise ConfigError(
                 f"budget {self.name!r} renews for each {self.unit}, and nothing says which of its "
                 "windows to charge; say with at=… (and until=…) which time the data are from."
             )
-        windows = range(span.first_micros // length, span.last_micros // length + 1)
+        windows = range(cut.number(span.first_micros), cut.number(span.last_micros) + 1)
         if len(windows) > _MAX_WINDOWS_PER_SPEND:
             raise ConfigError(
                 f"at..until touches {len(windows)} windows of budget {self.name!r}, at most "
@@ -92,13 +87,11 @@ class Budget:
         return windows
 
     def window_bounds(self, window: int) -> tuple[datetime, datetime] | None:
-        """Start (included) and end (excluded) of a window, UTC; None if it never renews.
-
-        Windows are aligned to 1970-01-01 UTC.
-        """
-        if self.window_micros is None:
+        """Start (included) and end (excluded) of a window, UTC; None if it never renews."""
+        cut = self.unit.windows
+        if cut is None:
             return None
-        return _moment(window * self.window_micros), _moment((window + 1) * self.window_micros)
+        return datetime_of(cut.begin(window)), datetime_of(cut.begin(window + 1))
 
     def covers_cost(self, event: Event) -> bool:
         """True if the event, on its own, costs no more than this budget."""
@@ -117,30 +110,6 @@ class Budget:
             return as_float(pure)
         curve_epsilon = _curve_epsilon(event, self.adjacency, self.delta)
         return curve_epsilon if pure is None else min(as_float(pure), curve_epsilon)
-
-
-@dataclasses.dataclass(frozen=True)
-class Span:
-    """The time that data are from, both ends included, in microseconds since 1970 UTC."""
-
-    first_micros: int
-    last_micros: int
-
-    @classmethod
-    def of(cls, at: Moment | None, until: Moment | None) -> "Span | None":
-        """The span from `at` to `until`, or the single moment or day `at`."""
-        if isinstance(at, str | date) and not isinstance(at, datetime):
-            at, until = span_of(at, until)
-        if isinstance(until, str | date) and not isinstance(until, datetime):
-            until = span_of(until, None)[1]
-        if at is None:
-            if until is not None:
-                raise ConfigError(f"until={until} needs at=…, the time that the data begin.")
-            return None
-        span = cls(_micros("at", at), _micros("until", at if until is None else until))
-        if span.last_micros < span.first_micros:
-            raise ConfigError(f"until={until} must not be before at={at}; swap them.")
-        return span
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -194,7 +163,9 @@ class BudgetState:
 
         Others may fit although they cost more alone, because noise composes well.
         """
-        return max(0.0, self.budget.epsilon - self.spent_epsilon)
+        left = self.budget.epsilon - self.spent_epsilon
+        # What rounding leaves of a budget that is used up is nothing to spend.
+        return left if left > self.budget.epsilon * _TOLERANCE else 0.0
 
     def to_dict(self) -> dict[str, object]:
         """Plain data; a spent epsilon without limit is the text "Infinity"."""
@@ -207,22 +178,6 @@ class BudgetState:
             "num_spends": self.num_spends,
             "num_open": self.num_open,
         }
-
-
-def span_of(at: Moment | None, until: Moment | None) -> tuple[datetime | None, datetime | None]:
-    """First and last moment of data; a day without a time stands for the whole day.
-
-    Args:
-      at: Begin of the data.
-      until: End of the data; None: the end of `at`.
-
-    Raises:
-      ConfigError: A text is no date or time in ISO 8601.
-    """
-    if at is None:
-        return None, None if until is None else _moments("until", until)[1]
-    first, last_of_day = _moments("at", at)
-    return first, last_of_day if until is None else _moments("until", until)[1]
 
 
 def check_name(name: str, value: object) -> None:
@@ -250,40 +205,3 @@ def _curve_epsilon(event: Event, adjacency: Adjacency, delta: float) -> float:
         if delta > 0:
             raise
         return math.inf  # a composition that has no epsilon without a delta
-
-
-def _moments(name: str, given: Moment) -> tuple[datetime, datetime]:
-    try:
-        moment = _parsed(given) if isinstance(given, str) else given
-    except ValueError:
-        moment = None
-    if isinstance(moment, datetime):
-        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-        return moment, moment
-    if isinstance(moment, date):
-        return datetime.combine(moment, time.min, UTC), datetime.combine(moment, time.max, UTC)
-    raise ConfigError(
-        f"{name}={given!r} must be a date or a time, e.g. 2026-01-14 or 2026-01-14T09:30Z."
-    )
-
-
-def _parsed(text: str) -> datetime | date:
-    if len(text) == len("2026-01-14"):
-        return date.fromisoformat(text)
-    # "2026-W03" and "20260114" would be read as one midnight and charge too little.
-    if text[10:11] not in {"T", " "}:
-        raise ValueError(text)
-    return datetime.fromisoformat(text)
-
-
-def _micros(name: str, moment: datetime) -> int:
-    if moment.tzinfo is None:
-        raise ConfigError(f"{name}={moment} must have a time zone, e.g. tzinfo=datetime.UTC.")
-    return (moment - _EPOCH) // timedelta(microseconds=1)
-
-
-def _moment(micros: int) -> datetime:
-    try:
-        return _EPOCH + timedelta(microseconds=micros)
-    except OverflowError:
-        return (datetime.max if micros > 0 else datetime.min).replace(tzinfo=UTC)

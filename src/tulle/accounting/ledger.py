@@ -18,11 +18,13 @@ from pathlib import Path
 from types import TracebackType
 
 from tulle.accounting import ledger_file, ledger_rows
-from tulle.accounting.budget import Account, Budget, BudgetState, Moment, Span, span_of
+from tulle.accounting.budget import Account, Budget, BudgetState
 from tulle.accounting.ledger_rows import Spend, SpendRequest, SpendStatus
 from tulle.accounting.refusal import SpendRefusedError, explain_refusal
+from tulle.accounting.spans import Moment, Span, says_zone, span_of, zone_of_days
 from tulle.errors import ConfigError, RunStateError
 from tulle.privacy.events import EpsilonDelta, Event, all_events, event_to_json
+from tulle.privacy.time_zones import UTC_ZONE
 from tulle.privacy.units import Adjacency, Unit
 
 
@@ -172,17 +174,50 @@ class Ledger:
 
     def state(self, budget: str, at: Moment | None = None) -> BudgetState:
         """What is spent and left of a budget, in the window of `at` (by default: now)."""
-        now = datetime.now(UTC)
-        moment = at if isinstance(at, datetime) else span_of(at or now, None)[0]
+        moment = datetime.now(UTC) if at is None else at
         with self._reading() as connection:
             named = _named(ledger_rows.read_budgets(connection), budget)
-            windows = named.windows(Span.of(moment, None))
+            zone = zone_of_days([named.unit], None, at=moment, until=None)
+            # The window in which a day begins, as a day may have several.
+            first = moment if isinstance(moment, datetime) else span_of(moment, None, zone=zone)[0]
+            windows = named.windows(Span.of(first, None))
             (account,) = ledger_rows.read_accounts(connection, named, windows)
         return account.state()
 
     def states(self, at: Moment | None = None) -> tuple[BudgetState, ...]:
         """What is spent and left of every budget, in the window of `at` (by default: now)."""
         return tuple(self.state(budget.name, at) for budget in self.budgets())
+
+    def charged_states(self, budget: str, most: int = 12) -> tuple[BudgetState, ...]:
+        """What is spent in the windows that spends were charged to, the latest first.
+
+        Args:
+          budget: Name of the budget.
+          most: Most windows to look at. None are named for a budget that never renews.
+        """
+        with self._reading() as connection:
+            named = _named(ledger_rows.read_budgets(connection), budget)
+            accounts = ledger_rows.read_charged_accounts(connection, named, most)
+        return tuple(account.state() for account in accounts)
+
+    def time_zone(
+        self, purpose: str, unit: Unit | str | None, *, at: Moment | None, until: Moment | None
+    ) -> str:
+        """The time zone whose days `at` and `until` mean in spends of a purpose.
+
+        Args:
+          purpose: The purpose of the spend.
+          unit: Its unit, which decides where no budget of the purpose renews.
+          at: When the data are from.
+          until: Last moment or day of the data.
+
+        Raises:
+          ConfigError: Budgets of the purpose have days of several zones, and a day is given.
+        """
+        if says_zone(at) and says_zone(until):
+            return UTC_ZONE
+        counted = [budget.unit for budget in self.budgets() if budget.counts(purpose)]
+        return zone_of_days(counted, _unit(unit), at=at, until=until)
 
     def check(
         self,
@@ -201,8 +236,9 @@ class Ledger:
         Raises:
           SpendRefusedError: It would not fit.
         """
+        zone = self.time_zone(purpose, unit, at=at, until=until)
         request = SpendRequest(
-            event=event, purpose=purpose, unit=_unit(unit), span=Span.of(at, until)
+            event=event, purpose=purpose, unit=_unit(unit), span=Span.of(at, until, zone=zone)
         )
         with self._reading() as connection:
             accounts = _accounts(connection, request)
@@ -232,16 +268,16 @@ class Ledger:
             It must cover that of every budget charged. None: it is the same as theirs,
             which then must not differ, but for windows that hold all the data.
           at: When the data are from (not when they are released): a time with a time
-            zone, or a day. Needed where a charged budget renews.
+            zone, or a day of the zone of the budgets. Needed where a charged budget renews.
           until: Last moment or day the data are from, included. Every window from `at`
             to `until` is charged.
 
         Raises:
           SpendRefusedError: It does not fit. Nothing was written.
         """
-        request = SpendRequest(
-            event=event, purpose=purpose, note=note, unit=_unit(unit), span=Span.of(at, until)
-        )
+        zone = self.time_zone(purpose, unit, at=at, until=until)
+        span = Span.of(at, until, zone=zone)
+        request = SpendRequest(event=event, purpose=purpose, note=note, unit=_unit(unit), span=span)
         event_to_json(event)  # refused before the ledger is locked
         with self._writing() as connection:
             # Weighed and written under one lock: between the two nobody else can take what is left.
@@ -308,12 +344,22 @@ def _accounts(connection: sqlite3.Connection, request: SpendRequest) -> tuple[Ac
             raise ConfigError(
                 f"unit='{request.unit}' does not cover unit '{budget.unit}' of budget "
                 f"{budget.name!r}; bound what each '{budget.unit}' contributes instead."
+                f"{_advice_on_windows(request.unit, budget.unit)}"
             )
         _check_smaller_unit(request, budget)
     return tuple(
         account
         for budget in charged
         for account in ledger_rows.read_accounts(connection, budget, budget.windows(request.span))
+    )
+
+
+def _advice_on_windows(unit: Unit, budget_unit: Unit) -> str:
+    if unit.windows is None or not Unit(unit.owner).covers(Unit(budget_unit.owner)):
+        return ""
+    return (
+        f" Windows that begin at other moments cut these in two; name the same windows in both, or "
+        f"release with unit '{unit.owner.value}' and at..until in one window of the budget."
     )
 
 
@@ -325,7 +371,8 @@ def _check_smaller_unit(request: SpendRequest, budget: Budget) -> None:
     replacing rows of the whole, so under replace nothing changes.
     """
     unit = request.unit
-    if unit is None or unit == budget.unit or budget.adjacency is Adjacency.REPLACE:
+    is_same = unit is not None and unit.covers(budget.unit) and budget.unit.covers(unit)
+    if unit is None or is_same or budget.adjacency is Adjacency.REPLACE:
         return
     # In data of one window the owner in it and the owner in all are the same.
     is_same_there = unit.owner is budget.unit.owner and len(budget.windows(request.span)) == 1

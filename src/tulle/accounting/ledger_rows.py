@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from tulle.accounting.budget import Account, Budget, Span, check_name
+from tulle.accounting.budget import Account, Budget, check_name
 from tulle.accounting.ledger_file import UnreadableRowError
+from tulle.accounting.spans import Span
 from tulle.errors import ConfigError, RunStateError
 from tulle.privacy.events import Composed, Event, Repeated, event_from_json, event_to_json
 from tulle.privacy.fields import check_text
@@ -211,7 +212,7 @@ def read_accounts(
             "purpose": budget.purpose,
             "first": first,
             "last": last,
-            "renews": budget.window_micros is not None,
+            "renews": budget.renews,
         },
     )
     counts = {window: Counter[str]() for window in windows}
@@ -243,19 +244,46 @@ def read_accounts(
     )
 
 
+def read_charged_accounts(
+    connection: sqlite3.Connection, budget: Budget, most: int
+) -> tuple[Account, ...]:
+    """What was spent in the latest windows that a spend with a time was charged to.
+
+    Args:
+      connection: A transaction.
+      budget: The budget; one that never renews has no windows to name.
+      most: Most windows.
+    """
+    if not budget.renews:
+        return ()
+    rows = connection.execute(
+        f"SELECT DISTINCT first_micros, last_micros FROM spends WHERE {_COUNTED}",  # noqa: S608
+        {"purpose": budget.purpose, "first": None, "last": None},
+    )
+    windows: set[int] = set()
+    for first_micros, last_micros in rows:
+        with _reading_a("spend"):
+            span = _span(first_micros, last_micros)
+        # A spend without a time counts in every window, and so names none.
+        windows |= set() if span is None else set(budget.windows(span))
+    latest = sorted(windows, reverse=True)[:most]
+    found = (read_accounts(connection, budget, range(number, number + 1)) for number in latest)
+    return tuple(account for accounts in found for account in accounts)
+
+
 def _reach(budget: Budget, windows: range | None) -> tuple[int | None, int | None]:
-    length = budget.window_micros
-    if length is None or windows is None:
+    cut = budget.unit.windows
+    if cut is None or windows is None:
         return None, None
-    return windows.start * length, windows.stop * length - 1
+    return cut.begin(windows.start), cut.begin(windows.stop) - 1
 
 
 def _shared_windows(budget: Budget, windows: range, span: Span | None) -> Iterator[int]:
-    length = budget.window_micros
+    cut = budget.unit.windows
     # Data of an unknown time may lie in any window, so all of them pay.
-    if span is None or length is None:
+    if span is None or cut is None:
         return iter(windows)
-    first, last = span.first_micros // length, span.last_micros // length
+    first, last = cut.number(span.first_micros), cut.number(span.last_micros)
     return iter(range(max(first, windows.start), min(last + 1, windows.stop)))
 
 

@@ -20,8 +20,8 @@ from tulle.mechanisms.entropy import noise_source
 from tulle.privacy.fields import did_you_mean
 
 if TYPE_CHECKING:
-    from tulle.accounting.budget import Moment
     from tulle.accounting.ledger import Ledger
+    from tulle.accounting.spans import Moment
     from tulle.audit.step_audit import StepAudit, StepAuditConfig
     from tulle.audit.training_audit import TrainingAudit
     from tulle.data.features.feature_plan import FeaturePlan

@@ -33,21 +33,30 @@ _Unit = Annotated[
 ]
 _At = Annotated[
     str | None,
-    option(_COST, "Date or time (UTC) that the data are from. Needed if a budget renews."),
+    option(
+        _COST,
+        "Date (in the time zone of the budget) or time that the data are from. Needed if a budget "
+        "renews.",
+    ),
 ]
 _Until = Annotated[str | None, option(_COST, "Last date or time that the data are from, included.")]
 
 
 @budget_app.command(
     cls=PanelledCommand,
-    epilog='Example: tulle budget create ledger.db --name ads --unit "user per 7 days" '
+    epilog='Example: tulle budget create ledger.db --name ads --unit "user per week" '
     "--adjacency add-remove --epsilon 4 --delta 1e-6 --purpose measure",
 )
 def create(
     ledger: _LedgerPath,
     name: Annotated[str, option(PRIVACY, "Name of the budget.")],
     unit: Annotated[
-        str, option(PRIVACY, 'Unit that is protected; "user per 7 days" renews weekly.')
+        str,
+        option(
+            PRIVACY,
+            'Unit that is protected, e.g. user; "user per week" renews each Monday, "user per '
+            'month in Europe/Berlin" each month there.',
+        ),
     ],
     adjacency: Annotated[
         str, option(PRIVACY, "Neighbouring data: replace, add-remove or zero-out.")
@@ -94,7 +103,12 @@ def show(
     ledger: _LedgerPath,
     name: Annotated[str | None, option(OUTPUT, "Name of the only budget to show.")] = None,
     at: Annotated[
-        str | None, option(OUTPUT, "Show the window of this date or time (UTC); default: now.")
+        str | None,
+        option(
+            OUTPUT,
+            "Show the window of this date or time alone; default: the present one, and the latest "
+            "that were charged.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -103,7 +117,26 @@ def show(
 
     opened = Ledger.open_to_read(ledger)
     states = opened.states(at) if name is None else (opened.state(name, at),)
-    _print_states({"ledger": ledger.name}, states, as_json=as_json)
+    # Who asks for one window gets that one. Else a budget whose data are of last week would look
+    # unspent this week.
+    charged = {
+        state.budget.name: [
+            other
+            for other in (() if at is not None else opened.charged_states(state.budget.name))
+            if other.window_bounds != state.window_bounds
+        ]
+        for state in states
+    }
+    if as_json:
+        budgets = [
+            state.to_dict()
+            | ({} if at is not None else {"charged_windows": _facts(charged[state.budget.name])})
+            for state in states
+        ]
+        _print_json({"ledger": ledger.name, "budgets": budgets})
+        return
+    for state in states:
+        _print_states({}, [state, *charged[state.budget.name]], as_json=False)
 
 
 @budget_app.command(
@@ -193,6 +226,10 @@ def _print_states(
             f"{budget.name}: {state.spent_epsilon:.4g} of {budget.epsilon:.4g} spent, "
             f"{state.left_epsilon:.4g} left ({', '.join(facts)})"
         )
+
+
+def _facts(states: "Iterable[BudgetState]") -> list[dict[str, object]]:
+    return [state.to_dict() for state in states]
 
 
 def _print_json(data: dict[str, object]) -> None:

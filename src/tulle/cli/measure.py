@@ -83,6 +83,7 @@ def run(options: MeasureRunOptions) -> None:
     nothing.
     """
     from tulle import measure
+    from tulle.measure.queries.lookback_crossing import lookback_crossing
 
     file = measure.read_config(options.config)
     if options.emit_sql is not None:
@@ -93,6 +94,9 @@ def run(options: MeasureRunOptions) -> None:
         return
     if options.output is None:
         raise ConfigError("--output is needed: the folder for the results, e.g. --output results.")
+    crossing = lookback_crossing(file.config)
+    if crossing is not None and not options.quiet:
+        typer.echo(str(crossing), err=True)
     with releasing(options, has_engine=options.totals is None) as (engine, say):
         result = measure.release(
             file,
@@ -126,7 +130,7 @@ class CountOptions(TableRelease):
     """Options of a count of rows."""
 
     unit: Annotated[
-        str, option(PRIVACY, 'Who is protected: impression or row, or e.g. "user per 7 days".')
+        str, option(PRIVACY, 'Who is protected: impression or row, or e.g. "user per week".')
     ]
     keys: Annotated[
         str | None,

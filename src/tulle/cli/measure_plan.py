@@ -95,6 +95,8 @@ def _print(made: "MeasurePlan", errors: "list[ExpectedErrors]", top: int) -> Non
 
     typer.echo(made.plan.mechanism)
     typer.echo(str(made.plan.guarantee))
+    if made.crossing is not None:
+        typer.echo(str(made.crossing))
     learnt = made.config.data_driven
     if learnt is not None:
         typer.echo(
@@ -143,6 +145,7 @@ def _facts(made: "MeasurePlan", errors: "list[ExpectedErrors]") -> dict[str, obj
             name: {"likely_from_units": likely, "sure_from_units": sure}
             for name, (likely, sure) in made.units_to_be_found.items()
         },
+        "lookback_crossing": None if made.crossing is None else made.crossing.to_dict(),
         "queries": [found.to_dict() for found in errors],
     }
 

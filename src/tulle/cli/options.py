@@ -110,7 +110,11 @@ class LedgerOptions:
         ),
     ] = None
     at: Annotated[
-        str | None, option(LEDGER, "Date or time of the data. Needed if a budget renews.")
+        str | None,
+        option(
+            LEDGER,
+            "Date (in the time zone of the budget) or time of the data. Needed if a budget renews.",
+        ),
     ] = None
     until: Annotated[str | None, option(LEDGER, "Last date or time of the data.")] = None
     again: Annotated[

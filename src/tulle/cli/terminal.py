@@ -162,7 +162,8 @@ def _bars() -> Iterator["Callable[[Progress], None]"]:
 def _progress_facts(progress: "Progress") -> str:
     from tulle.privacy.guarantee import BINARY_NOISE, round_up
 
-    facts = [f"{progress.examples_per_second:,.0f} examples/s"]
+    facts = [progress.about] if progress.about else []
+    facts.append(f"{progress.examples_per_second:,.0f} examples/s")
     if progress.loss is not None:
         noisy = "noisy " if progress.phase == "private" else ""  # It may even be below 0.
         facts.append(f"{noisy}loss {progress.loss:.4f}")

@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from tulle.data.keyed_hash import hash_columns
 from tulle.errors import ConfigError, DataError
+from tulle.privacy.time_zones import DAY_SECONDS
+from tulle.privacy.windows import TimeWindows
 
 IntArray = NDArray[np.int64]
 Times = NDArray[np.int64] | NDArray[np.float64]
@@ -226,33 +228,29 @@ def ranges(starts: IntArray, lengths: IntArray) -> IntArray:
     return offsets + np.arange(offsets.size)
 
 
-def windows_of(times: ArrayLike, *, window_seconds: int, start: float = 0) -> IntArray:
-    """The time window of each row: whole windows since `start`, which is public.
-
-    A ledger's windows begin at 1970 UTC: with times since then and start=0 they are the
-    same; with another start one window of a ledger can hold parts of two of these, and so
-    twice the rows.
+def windows_of(times: ArrayLike, windows: TimeWindows) -> IntArray:
+    """The number of the time window of each row, as a ledger numbers them.
 
     Args:
-      times: Time of each row, in seconds.
-      window_seconds: Length of a window.
-      start: Time at which window 0 begins, in the same seconds.
+      times: Time of each row, in seconds since 1970 UTC.
+      windows: How time is cut, which is public.
     """
-    if isinstance(window_seconds, bool) or not isinstance(window_seconds, int):
-        raise ConfigError(f"window_seconds={window_seconds!r} must be a whole number.")
-    if window_seconds < 1:
-        raise ConfigError(
-            f"window_seconds={window_seconds} must be >= 1; leave windows out for no window."
-        )
-    if not abs(start) <= _LARGEST_TIME:
-        raise ConfigError(f"start={start} must be a number of seconds up to 2^62 in size.")
     checked = checked_times(times)
     if ((checked < -_LARGEST_TIME) | (checked > _LARGEST_TIME)).any():
         raise DataError("times are beyond 2^62 in size; give them in seconds.")
-    # Unsigned or short numbers would wrap around before the start.
-    seconds = checked.astype(np.float64 if checked.dtype.kind == "f" else np.int64)
-    windows: IntArray = np.floor_divide(seconds - start, window_seconds).astype(np.int64)
-    return windows
+    # Windows begin at whole seconds. Unsigned or short numbers would wrap around before 1970.
+    whole = np.floor(checked) if checked.dtype.kind == "f" else checked
+    seconds: IntArray = whole.astype(np.int64)
+    begins, offsets = (np.array(column, np.int64) for column in zip(*windows.offsets, strict=True))
+    # The first offset holds before its begin, too.
+    steps = np.searchsorted(begins[1:], seconds, side="right")
+    local = seconds + offsets[steps]
+    if windows.seconds is not None:
+        numbers: IntArray = (local - windows.origin) // windows.seconds
+        return numbers
+    days = np.floor_divide(local, DAY_SECONDS).astype("datetime64[D]")
+    months: IntArray = days.astype("datetime64[M]").astype(np.int64)
+    return months
 
 
 def checked_unit_ids(raw_unit_ids: ArrayLike) -> NDArray[np.int64] | NDArray[np.uint64]:

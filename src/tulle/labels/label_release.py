@@ -282,6 +282,11 @@ def _table_settings(table: LabelTable) -> dict[str, Scalar]:
     settings: dict[str, Scalar] = {}
     if table.partner is not None:
         settings["partner"] = table.partner
-    if table.unit.window_seconds is not None:
-        settings["windows begin"] = "at zero of the time column, 1970 UTC if it counts from there"
+    windows = table.unit.windows
+    if windows is not None:
+        settings["windows begin"] = (
+            "at zero of the time column, 1970 UTC if it counts from there"
+            if windows.is_plain
+            else f"as the calendar says ({windows}), where the time column counts from 1970 UTC"
+        )
     return settings

@@ -79,7 +79,7 @@ class LabelTable:
                 f"unit='{self.unit}' needs a unit column in the schema that says whose each row "
                 "is; name it, or protect each example."
             )
-        if self.unit.window_seconds is not None and self.schema.time is None:
+        if self.unit.windows is not None and self.schema.time is None:
             raise ConfigError(
                 f"unit='{self.unit}' has a window and the schema no time column; name it, or "
                 f"protect '{owner.value}'."
@@ -156,7 +156,10 @@ class LabelTable:
         for table, place in self._blocks(tuple(names)):
             for name in names:
                 if name == time:
-                    parts[name].append(_seconds(arrays.times(table[name], place)))
+                    found = arrays.times(table[name], place)
+                    if "times" not in found and self.unit.windows is not None:
+                        self.unit.windows.check_days(f"time column {time!r}")
+                    parts[name].append(_seconds(found))
                 else:
                     reason = "every row needs a unit"
                     parts[name].append(arrays.ids(table[name], place, reason=reason))
@@ -343,6 +346,5 @@ def _numbers(values: pl.Series, place: Place) -> FloatArray:
 
 
 def _seconds(arrays: dict[str, NDArray[Any]]) -> IntArray:
-    if "times" in arrays:
-        return arrays["times"].astype(np.int64)
-    return arrays["days"].astype(np.int64) * _SECONDS_PER_DAY
+    name, size = ("times", 1) if "times" in arrays else ("days", _SECONDS_PER_DAY)
+    return arrays[name].astype(np.int64) * size

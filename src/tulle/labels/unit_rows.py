@@ -112,7 +112,7 @@ def group_rows(
 
     Privacy:
       Unit: that of `unit`, replace. No release. Relies on: owners, partners and times
-      are public, and windows begin where the ledger's do (1970 UTC).
+      are public, and count from 1970 UTC, as the windows of the ledger do.
     """
     _check_columns(unit, times, partner_ids)
     owners = checked_unit_ids(owner_ids)
@@ -121,10 +121,10 @@ def group_rows(
     columns: list[ArrayLike] = [owners]
     if partner_ids is not None:
         columns.append(partner_ids)
-    if unit.window_seconds is not None and times is not None:
-        # No other start than the ledger's: else one of its windows held parts of two units, and
-        # would be charged for one.
-        columns.append(windows_of(times, window_seconds=unit.window_seconds))
+    if unit.windows is not None and times is not None:
+        # The ledger's windows and no others: else one of them held parts of two units, and would
+        # be charged for one.
+        columns.append(windows_of(times, unit.windows))
     grouped = group_by_ids(columns, times)
     return UnitRows(unit=unit, grouped=grouped, num_table_rows=grouped.order.size)
 
@@ -204,7 +204,7 @@ def _check_columns(unit: Unit, times: ArrayLike | None, partner_ids: ArrayLike |
             f"unit={unit} has no partner; leave partner_ids out, or choose the unit "
             "'user x advertiser' or 'user x publisher'."
         )
-    if unit.window_seconds is not None and unit.owner is not Owner.EXAMPLE and times is None:
+    if unit.windows is not None and unit.owner is not Owner.EXAMPLE and times is None:
         raise ConfigError(f"unit={unit} has a window and needs times, in seconds.")
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tulle.accounting.budget import Moment
 from tulle.accounting.ledger import Ledger
+from tulle.accounting.spans import Moment
 from tulle.data.named_logs import FilePath, SchemaLike
 from tulle.data.prediction_file import read_predictions
 from tulle.data.source_files import content_sha256
@@ -58,7 +58,7 @@ def plan(
       mechanism: A word such as "rr", settings such as JointRr(), the same as plain data such as
         {"kind": "joint-rr"}, or BestMechanism() with what the labels are. None: the best for
         labels of 0 and 1.
-      unit: Who is protected: "example" or "row" for one row, or e.g. "user per 7 days".
+      unit: Who is protected: "example" or "row" for one row, or e.g. "user per week".
       partner: Public column with the advertiser or publisher, for units of pairs.
       layout: Name of a public log, in place of a schema or with one.
       allow_public: Columns that may be public though a known log protects them.
@@ -107,7 +107,7 @@ def release(
       schema: Roles of the columns: a Schema, plain data, or a TOML or JSON file.
       epsilon: What the release may cost one unit in all.
       mechanism: Mechanism as for `plan`; None: the one that `plan` recommends.
-      unit: Who is protected: "example" or "row" for one row, or e.g. "user per 7 days".
+      unit: Who is protected: "example" or "row" for one row, or e.g. "user per week".
       partner: Public column with the advertiser or publisher, for units of pairs.
       layout: Name of a public log, in place of a schema or with one.
       allow_public: Columns that may be public though a known log protects them.
@@ -130,7 +130,9 @@ def release(
       SpendRefusedError: A budget does not cover it. Nothing was spent.
       RunStateError: The file exists, or an earlier release of the same is gone.
     """
-    charge = charge_to(ledger, job="labels", purpose=purpose, at=at, until=until, again=again)
+    charge = charge_to(
+        ledger, job="labels", purpose=purpose, at=at, until=until, again=again, unit=unit
+    )
     source = LabelSource(
         data=data,
         schema=schema,

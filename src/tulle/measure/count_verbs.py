@@ -5,8 +5,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tulle.accounting.budget import Moment
 from tulle.accounting.ledger import Ledger
+from tulle.accounting.spans import Moment
 from tulle.errors import ConfigError
 from tulle.measure.ad_log import AdLog, LogColumns, table_source
 from tulle.measure.engines.engine import Engine
@@ -48,7 +48,7 @@ def count(
     Args:
       data: A file, several, or a table of polars, pandas, Arrow or DuckDB.
       epsilon: What the count may cost one unit.
-      unit: Who is protected: "impression" or "row" for one row, or e.g. "user per 7 days".
+      unit: Who is protected: "impression" or "row" for one row, or e.g. "user per week".
       by: Columns whose values make slices; "day" is the day of `time`.
       keys: The slices that are wanted, which must not be read off the data: values by column
         (they are crossed), a file or a table with one row a slice, or "private" to find those
@@ -202,7 +202,7 @@ def _key_table(keys: object) -> object:
 def _count_columns(
     unit: Unit, user: str | None, time: str | None, *, needs_time: bool
 ) -> LogColumns:
-    if time is None and (needs_time or unit.window_seconds is not None):
+    if time is None and (needs_time or unit.windows is not None):
         raise ConfigError(
             "time is needed for days, for a unit with a window and for at: the column with the "
             "time of a row, e.g. time='timestamp'."

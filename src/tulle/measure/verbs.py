@@ -9,8 +9,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tulle.accounting.budget import Moment
 from tulle.accounting.ledger import Ledger
+from tulle.accounting.spans import Moment
 from tulle.errors import ConfigError
 from tulle.measure.ad_log import AdLog, LogColumns, table_source
 from tulle.measure.attribution.rules import Attribution, Rule
@@ -166,9 +166,17 @@ def release(
       BudgetExceededError: A budget does not cover it. Nothing was spent.
       RunStateError: The file exists, or an earlier release of the same is gone.
     """
-    charge = charge_to(ledger, job="measure", purpose=purpose, at=at, until=until, again=again)
-    check_form(form)
     file = _read(config, impressions, conversions)
+    charge = charge_to(
+        ledger,
+        job="measure",
+        purpose=purpose,
+        at=at,
+        until=until,
+        again=again,
+        unit=file.config.unit,
+    )
+    check_form(form)
     options = _options(read_histories(file, history))
     options = dataclasses.replace(options, charge=charge, again=again, watch=watch)
     rng = noise_source(seed)

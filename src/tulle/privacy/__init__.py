@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tulle.privacy.guarantee import Claim, Guarantee, Interval, Release
     from tulle.privacy.plan import Assumption, Bound, ColumnRoles, Plan, Status
     from tulle.privacy.units import Adjacency, Owner, Scope, TrustModel, Unit
+    from tulle.privacy.windows import TimeWindows
 
 __all__ = [
     "Adjacency",
@@ -23,6 +24,7 @@ __all__ = [
     "Release",
     "Scope",
     "Status",
+    "TimeWindows",
     "TrustModel",
     "Unit",
     "events",

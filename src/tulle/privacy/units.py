@@ -10,9 +10,11 @@ import re
 
 from tulle.errors import ConfigError
 from tulle.privacy.fields import check_count, did_you_mean
+from tulle.privacy.windows import TimeWindows, parse_seconds
 
-_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
-"""Windows are equal lengths of time, so months and years, which are not, have no entry."""
+_DAY_SECONDS = 86_400
+_PER = re.compile(r"\s+per\s+", re.IGNORECASE)
+"""What stands between the owner and the windows of a unit."""
 
 
 class Owner(enum.Enum):
@@ -40,26 +42,21 @@ class Owner(enum.Enum):
 class Unit:
     """One protected unit: all rows of an owner, or those in one time window.
 
-    With a window, the rows of the same owner in two windows are two units, and
+    With windows, the rows of the same owner in two windows are two units, and
     the guarantee holds for each window on its own.
     """
 
     owner: Owner
-    window_seconds: int | None = None
-    """Length of the time window; None protects all rows of the owner together."""
+    windows: TimeWindows | None = None
+    """How time is cut; None protects all rows of the owner together."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.owner, Owner):
             raise ConfigError(f"owner={self.owner!r} must be an Owner, e.g. Owner.USER.")
-        if self.window_seconds is None:
-            return
-        if isinstance(self.window_seconds, bool) or not isinstance(self.window_seconds, int):
+        if self.windows is not None and not isinstance(self.windows, TimeWindows):
             raise ConfigError(
-                f"window_seconds={self.window_seconds!r} must be a whole number or None."
-            )
-        if self.window_seconds < 1:
-            raise ConfigError(
-                f"window_seconds={self.window_seconds} must be >= 1; use None for no window."
+                f"windows={self.windows!r} must be TimeWindows or None, e.g. "
+                "TimeWindows.parse('week')."
             )
 
     @classmethod
@@ -94,37 +91,34 @@ class Unit:
 
     @classmethod
     def parse(cls, text: str) -> "Unit":
-        """Reads what `str(unit)` prints, e.g. "user x advertiser per 7 days".
+        """Reads what `str(unit)` prints, e.g. "user x advertiser per week in Europe/Berlin".
 
         "row" is another word for "example".
         """
-        owner_text, separator, window_text = text.strip().lower().partition(" per ")
-        owner_text = re.sub(r"^row$", Owner.EXAMPLE.value, owner_text.strip())
+        owner_text, *window_text = _PER.split(text.strip(), maxsplit=1)
+        owner_text = re.sub(r"^row$", Owner.EXAMPLE.value, owner_text.strip().lower())
         try:
-            owner = Owner(re.sub(r"\s*[x*×]\s*(?=advertiser|publisher)", " x ", owner_text.strip()))
+            owner = Owner(re.sub(r"\s*[x*×]\s*(?=advertiser|publisher)", " x ", owner_text))
         except ValueError:
             known = [owner.value for owner in Owner]
             raise ConfigError(
                 f"unit={text!r} is unknown{did_you_mean(owner_text, known)}; use one of "
                 f"{', '.join(map(repr, known))}, optionally with a window such as "
-                "'user per 7 days'."
+                "'user per 7 days' or 'user per week in Europe/Berlin'."
             ) from None
-        if not separator:
+        if not window_text:
             return cls(owner)
         try:
-            return cls(owner, parse_seconds(window_text))
-        except ConfigError:
-            raise ConfigError(
-                f"unit={text!r} has an unknown window; "
-                "write e.g. 'per day', 'per 7 days' or 'per 12 hours'."
-            ) from None
+            return cls(owner, TimeWindows.parse(window_text[0]))
+        except ConfigError as error:
+            raise ConfigError(f"unit={text!r}: {error}") from None
 
     def covers(self, other: "Unit") -> bool:
         """True if protecting this unit also protects `other`.
 
         Every row set of `other` must lie inside one of this unit: fewer
-        identifiers (a user owns all his pairs with advertisers), and a window
-        that is absent or a multiple of the other's. Under replace at the same cost; where
+        identifiers (a user owns all his pairs with advertisers), and no windows,
+        or such that hold whole windows of the other. Under replace at the same cost; where
         rows come and go at up to twice the cost, because a part of the rows of a unit that
         goes replaces what the unit contributes.
         """
@@ -133,16 +127,14 @@ class Unit:
             return (self.owner, other.owner) != (Owner.USER_PUBLISHER, Owner.CONVERSION)
         if not self.owner.keys <= other.owner.keys:
             return False
-        if self.owner.is_one_row or self.window_seconds is None:
+        if self.owner.is_one_row or self.windows is None:
             return True
-        # All windows begin at 1970, so a multiple holds whole windows of the other; any other
-        # length would cut some of them in two.
-        return other.window_seconds is not None and self.window_seconds % other.window_seconds == 0
+        return other.windows is not None and self.windows.holds(other.windows)
 
     def __str__(self) -> str:
-        if self.window_seconds is None:
+        if self.windows is None:
             return self.owner.value
-        return f"{self.owner.value} per {_window_text(self.window_seconds)}"
+        return f"{self.owner.value} per {self.windows}"
 
 
 class Adjacency(enum.Enum):
@@ -207,15 +199,6 @@ class TrustModel(enum.Enum):
     """Devices add noise and a shuffler, trusted not to link, mixes the reports."""
 
 
-def parse_seconds(text: str) -> int:
-    """Seconds of a length of time such as "7 days", "12 hours" or "day"."""
-    match = re.fullmatch(r"(\d+)?\s*(second|minute|hour|day|week)s?", text.strip().lower())
-    count = 0 if match is None else int(match.group(1) or 1)
-    if match is None or not count:
-        raise ConfigError(f"{text!r} is no length of time; write e.g. '7 days' or '12 hours'.")
-    return count * _SECONDS[match.group(2)]
-
-
 def seconds_of(name: str, length: str | int) -> int:
     """Returns the seconds of a setting such as "7 days", or of a whole number of seconds.
 
@@ -230,13 +213,9 @@ def seconds_of(name: str, length: str | int) -> int:
         raise ConfigError(f"{name}: {error}") from None
 
 
-def _days(days: int | None) -> int | None:
-    return None if days is None else days * _SECONDS["day"]
-
-
-def _window_text(seconds: int) -> str:
-    name = next(
-        name for name in ("day", "hour", "minute", "second") if seconds % _SECONDS[name] == 0
-    )
-    count = seconds // _SECONDS[name]
-    return name if count == 1 else f"{count} {name}s"
+def _days(days: int | None) -> TimeWindows | None:
+    if days is None:
+        return None
+    if isinstance(days, bool) or not isinstance(days, int):
+        raise ConfigError(f"days={days!r} must be a whole number or None.")
+    return TimeWindows(days * _DAY_SECONDS)

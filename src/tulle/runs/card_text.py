@@ -107,7 +107,7 @@ def unprotected_facts(
         time = "" if columns.time is None else f", or when they happened ({columns.time})"
         facts.append(f"The fact that a unit is in the data, how many rows it has{time}.")
     facts += _beyond_unit(plan)
-    if guarantee.unit.window_seconds is not None:
+    if guarantee.unit.windows is not None:
         facts.append("Several time windows together: each is protected on its own.")
     facts += [
         f"The data behind the utility figures: {data}." for data in dict.fromkeys(measured_on)
@@ -124,6 +124,8 @@ def unit_phrase(unit: Unit) -> str:
     name = f"one {_OWNER_NAMES[unit.owner]}"
     if not window:
         return name
+    if unit.windows is not None and not unit.windows.is_plain and not window[0].isdigit():
+        return f"{name} within one {window}"
     return f"{name} within one window of {window if window[0].isdigit() else f'1 {window}'}"
 
 

@@ -20,14 +20,14 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from tulle.accounting.budget import Moment, Span, span_of
 from tulle.accounting.ledger import Ledger, OpenSpend
 from tulle.accounting.ledger_rows import Spend, SpendStatus
+from tulle.accounting.spans import Moment, Span, span_of
 from tulle.errors import ConfigError, RunStateError
 from tulle.privacy.events import Event
 from tulle.privacy.fields import Scalar
 from tulle.privacy.plan import Assumption, Plan, Status
-from tulle.privacy.units import Adjacency
+from tulle.privacy.units import Adjacency, Unit
 
 _KEY_BYTES = 32
 """Length of the key beside a ledger: as long as the hash, so that no guess of it is easier."""
@@ -89,6 +89,7 @@ def charge_to(
     at: Moment | None = None,
     until: Moment | None = None,
     again: bool = False,
+    unit: Unit | str | None = None,
 ) -> ReleaseCharge | None:
     """The charge for one release, or None where no ledger pays.
 
@@ -96,9 +97,11 @@ def charge_to(
       ledger: An open ledger or the path of one.
       job: The purpose of releases of this job, where the caller names none: "labels".
       purpose: What the ledger calls the release; None: the job.
-      at: When the data are from, where a charged budget renews.
+      at: When the data are from, where a charged budget renews. A day is one of the time zone of
+        the budgets, or else of the unit.
       until: Last day or moment of the data.
       again: Whether a second release of the same data is asked for.
+      unit: The unit of the release, where it is known by now.
 
     Raises:
       ConfigError: A setting of the ledger is given without a ledger, or a time cannot be read.
@@ -115,11 +118,11 @@ def charge_to(
                 "too, or leave it out."
             )
         return None
-    first, last = span_of(at, until)
     opened = ledger if isinstance(ledger, Ledger) else Ledger.open(Path(ledger))
-    return ReleaseCharge(
-        ledger=opened, purpose=job if purpose is None else purpose, at=first, until=last
-    )
+    named = job if purpose is None else purpose
+    zone = opened.time_zone(named, unit, at=at, until=until)
+    first, last = span_of(at, until, zone=zone)
+    return ReleaseCharge(ledger=opened, purpose=named, at=first, until=last)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

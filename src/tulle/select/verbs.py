@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tulle.accounting.budget import Moment
 from tulle.accounting.ledger import Ledger
+from tulle.accounting.spans import Moment
 from tulle.atomic_files import reporting_disk_errors, write_text
 from tulle.data.tables.memory import as_file
 from tulle.errors import ConfigError, RunStateError

@@ -107,7 +107,7 @@ _BUSY_TIMEOUT_S = 5.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BudgetRow:
-    """One budget in its present window."""
+    """One budget in its present window, or in an earlier one that was charged."""
 
     name: str
     purpose: str | None
@@ -144,12 +144,19 @@ def ledger_state(path: Path | None) -> LedgerState:
     if path is None:
         return LedgerState(name=None, budgets=(), commands=())
     ledger = Ledger.open_to_read(path, busy_timeout_s=_BUSY_TIMEOUT_S)
-    states = [ledger.state(budget.name) for budget in ledger.budgets()]
+    states = [state for budget in ledger.budgets() for state in _standing(ledger, budget.name)]
     return LedgerState(
         name=path.name,
         budgets=tuple(_row(state) for state in states),
         commands=(command_line(("budget", "show", path_word(path)), {}),),
     )
+
+
+def _standing(ledger: Ledger, name: str) -> list[BudgetState]:
+    """The present window, and the latest that were charged: data are mostly of last week."""
+    present = ledger.state(name)
+    charged = ledger.charged_states(name)
+    return [present, *(s for s in charged if s.window_bounds != present.window_bounds)]
 
 
 def _row(state: BudgetState) -> BudgetRow:

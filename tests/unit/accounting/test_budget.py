@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from tulle.accounting.accountant import privacy_curve
-from tulle.accounting.budget import Account, Budget, Span
+from tulle.accounting.budget import Account, Budget
+from tulle.accounting.spans import Span
 from tulle.errors import ConfigError
 from tulle.privacy.events import (
     Composed,

@@ -86,7 +86,9 @@ def fits(ledger: Ledger, span: Moments, unit: Unit | None = None) -> bool:
 def test_a_full_window_refuses_from_its_first_to_its_last_microsecond_and_no_other(
     unit: str, near: datetime, adjacency: Adjacency, tmp_path: Path
 ) -> None:
-    length = timedelta(seconds=Unit.parse(unit).window_seconds or 0)
+    windows = Unit.parse(unit).windows
+    assert windows is not None
+    length = timedelta(seconds=windows.seconds or 0)
     spans = spans_at_the_edges(length, near)
     for number, taken in enumerate(spans):
         folder = tmp_path / str(number)

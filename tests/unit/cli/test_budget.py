@@ -1,3 +1,4 @@
+import datetime
 import json
 import sqlite3
 import subprocess
@@ -186,6 +187,60 @@ def test_a_time_that_cannot_be_used_is_named(
     create(ledger_path)
     with pytest.raises(ConfigError, match=message):
         run("spend", ledger_path, "--event", HALF, "--purpose", "counts", *times)
+
+
+def test_show_names_the_windows_that_were_charged_and_not_only_the_present_one(
+    ledger_path: str,
+) -> None:
+    """Data are of last week, and a budget that looks unspent invites a second release."""
+    create(ledger_path, unit="user per week in Europe/Berlin")
+    for day in ("2026-01-14", "2026-03-02"):
+        run("spend", ledger_path, "--event", HALF, "--purpose", "counts", "--at", day)
+    (budget,) = shown(ledger_path)
+    assert budget["spent_epsilon"] == 0
+    charged = [
+        (state["window_start"], state["spent_epsilon"]) for state in budget["charged_windows"]
+    ]
+    assert charged == [("2026-03-01T23:00:00+00:00", 0.5), ("2026-01-11T23:00:00+00:00", 0.5)]
+    lines = run("show", ledger_path).splitlines()
+    assert [line.partition(" of ")[0] for line in lines] == ["ads: 0", "ads: 0.5", "ads: 0.5"]
+    assert "2026-03-01T23:00Z to 2026-03-08T23:00Z" in lines[1]
+    # Who asks for one window gets that one.
+    (line,) = run("show", ledger_path, "--at", "2026-03-08").splitlines()
+    assert line == lines[1]
+
+
+def test_a_spend_in_the_present_window_is_shown_once(ledger_path: str) -> None:
+    create(ledger_path)
+    today = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
+    run("spend", ledger_path, "--event", HALF, "--purpose", "counts", "--at", today)
+    assert 1 <= len(run("show", ledger_path).splitlines()) <= 2  # two if a window ends meanwhile
+    assert sum(len(budget["charged_windows"]) for budget in shown(ledger_path)) <= 1
+
+
+def test_nothing_is_left_of_a_budget_but_rounding(ledger_path: str) -> None:
+    create(ledger_path, unit="user")
+    third = '{"kind": "Laplace", "noise_multiplier": 3.0}'
+    for _ in range(3):
+        printed = run("spend", ledger_path, "--event", third, "--purpose", "counts")
+    assert "1 of 1 spent, 0 left" in printed
+    with pytest.raises(BudgetExceededError, match="has 0 of 1 left"):
+        run("check", ledger_path, "--event", third, "--purpose", "counts")
+
+
+@pytest.mark.parametrize(
+    ("unit", "message"),
+    [
+        ("user per week in Europe/Berln", "did you mean 'Europe/Berlin'"),
+        ("user per week from mondy", "did you mean 'monday'"),
+        ("user per 0 days", "has no length"),
+        ("user per month from 2026-01-01", "leave 'from 2026-01-01' out"),
+    ],
+)
+def test_a_calendar_that_is_none_is_refused(ledger_path: str, unit: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        create(ledger_path, unit=unit)
+    assert not Path(ledger_path).exists()
 
 
 def test_show_of_one_budget_shows_only_that(ledger_path: str) -> None:

@@ -70,9 +70,7 @@ def test_the_rows_of_a_user_in_a_window_are_a_unit_of_their_own(
 ) -> None:
     write_prepared(folder / "prepared")
     command = "plan --data prepared --epsilon 2 --quiet --unit"
-    assert "'fortnight' is no length of time" in error_of(
-        f"{command} 'user per fortnight'", 2, capsys
-    )
+    assert "window 'fortnight' is unknown" in error_of(f"{command} 'user per fortnight'", 2, capsys)
     assert "use 'example'" in error_of(f"{command} 'example per day'", 2, capsys)
     log = "plan synth:attribution --rows 3000 --epsilon 2 --quiet --unit"
     whole, days = (facts_of(f"{log} '{unit}'", capsys) for unit in ("user", "user per 7 days"))

@@ -174,7 +174,7 @@ def test_progress_is_told_without_steps_of_batches(capsys: pytest.CaptureFixture
     assert "noise multiplier" in shown
     assert "batch size" not in shown
     assert "--unit user" not in shown
-    assert "cells: step 5 of 5" in shown
+    assert "cells: step 11 of 11, level, " in shown
 
 
 def test_mosaic_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,7 +192,7 @@ def test_a_file_of_hybrid_is_named_unless_another_method_is_asked_for(
     assert other["settings"]["label_epochs"] == 1
 
 
-def test_a_stopped_run_pays_once_and_says_that_it_begins_anew(
+def test_a_stopped_run_pays_once_and_says_that_it_goes_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     budget = "--name ads --unit example --adjacency replace --epsilon 3.1 --delta 1e-7"
@@ -204,7 +204,7 @@ def test_a_stopped_run_pays_once_and_says_that_it_begins_anew(
     assert not (folder / "runs" / "one" / "model").exists()
     capsys.readouterr()
     assert run(f"{command} --resume") == 0
-    assert "it begins anew" in capsys.readouterr().err
+    assert "what was released before the stop is used" in capsys.readouterr().err
     assert run(f"{command} --resume") == 0
     assert "was written already, and is not made again" in capsys.readouterr().err
     # There was room for one run.

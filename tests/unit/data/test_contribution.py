@@ -18,6 +18,7 @@ from tulle.data.contribution import (
     windows_of,
 )
 from tulle.errors import ConfigError, DataError
+from tulle.privacy.windows import TimeWindows
 
 Ids = NDArray[np.int64]
 Rule = Callable[..., BoundedRows]
@@ -167,40 +168,36 @@ def test_the_report_says_what_was_kept_and_does_not_print_it() -> None:
     assert repr(report) == "BoundReport(max_rows_per_unit=1)"
 
 
-def test_windows_are_whole_lengths_since_the_start() -> None:
+def test_windows_are_whole_lengths_since_1970_or_an_origin() -> None:
     times = [0, 86_399, 86_400, -1, 200_000]
-    assert windows_of(times, window_seconds=86_400).tolist() == [0, 0, 1, -1, 2]
-    assert windows_of([5.5, 9.9], window_seconds=4, start=1.5).tolist() == [1, 2]
+    assert windows_of(times, TimeWindows(86_400)).tolist() == [0, 0, 1, -1, 2]
+    assert windows_of([5.5, 9.9], TimeWindows(4)).tolist() == [1, 2]
+    since = TimeWindows.parse("2 days from 1970-01-02")
+    assert windows_of([0, 86_399, 86_400, 3 * 86_400], since).tolist() == [-1, -1, 0, 1]
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint32, np.uint64, np.float32])
 def test_windows_do_not_depend_on_the_type_of_the_times(dtype: Any) -> None:
     times = np.array([0, 5, 9, 10, 25])
-    for start in (0, 10, 300, -300):
-        found = windows_of(times.astype(dtype), window_seconds=86_400, start=start)
-        assert found.tolist() == [(time - start) // 86_400 for time in times.tolist()]
-
-
-def test_unsigned_times_before_the_start_keep_the_bound() -> None:
-    times = np.array([0, 5, 9], np.uint32)
-    windows = windows_of(times, window_seconds=10, start=10)
-    assert keep_first_rows([1, 1, 1], max_rows_per_unit=1, windows=windows).rows.tolist() == [0]
+    for text in (
+        "7 days",
+        "7 days from 2026-01-05",
+        "day in America/New_York",
+        "month in Asia/Tokyo",
+    ):
+        windows = TimeWindows.parse(text)
+        found = windows_of(times.astype(dtype), windows)
+        assert found.tolist() == [windows.number(time * 1_000_000) for time in times.tolist()]
 
 
 @pytest.mark.parametrize("time", [2**63, -(2**63), 1e30])
 def test_times_beyond_all_windows_are_refused(time: float) -> None:
     with pytest.raises(DataError, match=r"2\^62"):
-        windows_of(np.array([time]), window_seconds=10)
-
-
-@pytest.mark.parametrize("start", [float("nan"), float("inf"), 2**63])
-def test_a_start_that_is_no_time_is_refused(start: float) -> None:
-    with pytest.raises(ConfigError, match="start="):
-        windows_of([1, 2], window_seconds=10, start=start)
+        windows_of(np.array([time]), TimeWindows(10))
 
 
 def test_a_window_bound_keeps_rows_of_every_window() -> None:
-    windows = windows_of([0, 10, 90_000, 90_001], window_seconds=86_400)
+    windows = windows_of([0, 10, 90_000, 90_001], TimeWindows(86_400))
     assert keep_first_rows([1, 1, 1, 1], max_rows_per_unit=1, windows=windows).rows.tolist() == [
         0,
         2,
@@ -240,9 +237,3 @@ def test_columns_of_another_length_are_refused(columns: dict[str, Any]) -> None:
 def test_times_that_are_no_finite_numbers_are_refused(times: Any) -> None:
     with pytest.raises(DataError, match="times"):
         keep_first_rows([1, 2], max_rows_per_unit=1, times=times)
-
-
-@pytest.mark.parametrize("seconds", [0, -5, 1.5, True])
-def test_windows_without_length_are_refused(seconds: Any) -> None:
-    with pytest.raises(ConfigError, match="window_seconds="):
-        windows_of([1, 2], window_seconds=seconds)

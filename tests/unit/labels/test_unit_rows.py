@@ -51,6 +51,9 @@ def units_as_lists(rows: UnitRows) -> list[list[int]]:
         (Unit.user(), {"times": TIMES}, [[1, 3], [4, 2, 0], [5]]),
         (Unit.user(days=1), {"times": TIMES}, [[1], [3], [4, 2], [0], [5]]),
         (Unit.user(days=7), {"times": TIMES}, [[1, 3], [4, 2, 0], [5]]),
+        # Day 4 was a Monday.
+        (Unit.parse("user per week"), {"times": TIMES}, [[1, 3], [4, 2], [0], [5]]),
+        (Unit.parse("user per month"), {"times": TIMES}, [[1, 3], [4, 2, 0], [5]]),
         (Unit.user_advertiser(), {"partner_ids": PARTNERS}, [[1, 3], [0, 4], [2], [5]]),
         (
             Unit.user_publisher(days=3),

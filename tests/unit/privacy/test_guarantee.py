@@ -11,8 +11,12 @@ from tulle.errors import ConfigError
 from tulle.privacy.events import EpsilonDelta, Gaussian
 from tulle.privacy.guarantee import BINARY_NOISE, Guarantee, round_down, round_up
 from tulle.privacy.units import Adjacency, Owner, Scope, Unit
+from tulle.privacy.windows import TimeWindows
 
-UNITS = st.builds(Unit, st.sampled_from(Owner), st.sampled_from([None, 86_400, 7 * 86_400]))
+WINDOWS = st.sampled_from(["day", "7 days", "week", "month in Europe/Berlin"]).map(
+    TimeWindows.parse
+)
+UNITS = st.builds(Unit, st.sampled_from(Owner), st.one_of(st.none(), WINDOWS))
 EPSILONS = st.one_of(st.sampled_from([0.0, 1.0, math.inf]), st.floats(0.0, 20.0))
 DELTAS = st.one_of(st.sampled_from([0.0, 1e-6, 1.0]), st.floats(0.0, 1.0))
 GUARANTEES = st.builds(

@@ -4,12 +4,30 @@ from hypothesis import strategies as st
 
 from tulle.errors import ConfigError
 from tulle.privacy.units import Adjacency, Owner, Scope, TrustModel, Unit
+from tulle.privacy.windows import TimeWindows
 
 DAY = 86_400
-WINDOWS = st.one_of(
-    st.none(), st.sampled_from([1, 60, 90, 3600, DAY, 7 * DAY, 28 * DAY]), st.integers(1, 10**9)
-)
-UNITS = st.builds(Unit, st.sampled_from(Owner), WINDOWS)
+BEFORE_MARCH = 20_500 * DAY
+"""2026-02-16: clocks of Berlin and New York change in the weeks after it, and a month ends."""
+LENGTHS = st.one_of(
+    st.sampled_from([1, 60, 90, 3600, DAY, 7 * DAY, 28 * DAY]), st.integers(1, 10**9)
+).map(TimeWindows)
+CALENDARS = st.sampled_from(
+    [
+        "week",
+        "week from sunday",
+        "month",
+        "7 days from 2026-01-05",
+        "14 days from 2026-01-05",
+        "28 days from 2026-01-12",
+        "day in Europe/Berlin",
+        "week in Europe/Berlin",
+        "14 days from 2026-01-05 in Europe/Berlin",
+        "month in Europe/Berlin",
+        "day in America/New_York",
+    ]
+).map(TimeWindows.parse)
+UNITS = st.builds(Unit, st.sampled_from(Owner), st.one_of(st.none(), LENGTHS, CALENDARS))
 
 
 @given(UNITS)
@@ -24,9 +42,10 @@ def test_a_unit_can_be_read_from_what_it_prints(unit: Unit) -> None:
         ("user", Unit.user()),
         ("user per day", Unit.user(days=1)),
         ("user per 7 days", Unit.user(days=7)),
-        ("user per week", Unit.user(days=7)),
+        ("user per week", Unit(Owner.USER, TimeWindows(7 * DAY, 4 * DAY))),
+        ("user per week from thursday", Unit.user(days=7)),
         ("user per 2 weeks", Unit.user(days=14)),
-        ("user x advertiser per 12 hours", Unit(Owner.USER_ADVERTISER, DAY // 2)),
+        ("user x advertiser per 12 hours", Unit(Owner.USER_ADVERTISER, TimeWindows(DAY // 2))),
         ("user*publisher", Unit.user_publisher()),
         ("user × advertiser", Unit.user_advertiser()),
         ("example", Unit.example()),
@@ -56,10 +75,10 @@ def test_unknown_units_are_refused(text: str) -> None:
         Unit.parse(text)
 
 
-@pytest.mark.parametrize("window", [0, -1, 1.0, "7", True, float("nan")])
-def test_windows_are_whole_seconds(window: object) -> None:
-    with pytest.raises(ConfigError, match="window_seconds"):
-        Unit(Owner.USER, window)  # type: ignore[arg-type]
+@pytest.mark.parametrize("windows", [7 * DAY, 1.0, "7 days", True])
+def test_windows_are_of_their_own_type(windows: object) -> None:
+    with pytest.raises(ConfigError, match="windows="):
+        Unit(Owner.USER, windows)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("owner", ["user", None, 3])
@@ -89,23 +108,30 @@ def test_covering_is_transitive(first: Unit, second: Unit, third: Unit) -> None:
 
 @given(UNITS, UNITS)
 def test_only_rows_cover_each_other_without_being_equal(first: Unit, second: Unit) -> None:
-    if first.covers(second) and second.covers(first) and first != second:
-        assert first.owner is second.owner
-        assert first.owner.is_one_row
+    if not (first.covers(second) and second.covers(first)) or first == second:
+        return
+    assert first.owner is second.owner
+    if not first.owner.is_one_row:
+        # The same windows by other words, e.g. weeks and 7 days from a Monday.
+        assert first.windows is not None
+        assert second.windows is not None
+        assert (first.windows.seconds, first.windows.zone) == (
+            second.windows.seconds,
+            second.windows.zone,
+        )
 
 
 @given(UNITS, UNITS)
 def test_covering_is_what_the_rows_say(outer: Unit, inner: Unit) -> None:
-    """On rows of two users, two advertisers and publishers, at every hour of some weeks."""
-    hour = 3600
-    outer, inner = (Unit(u.owner, round_window(u.window_seconds, hour)) for u in (outer, inner))
+    """On rows of two users, two advertisers and publishers, every 12 hours of some weeks."""
+    outer, inner = (Unit(u.owner, rounded(u.windows)) for u in (outer, inner))
     rows = [
-        {"user": u, "advertiser": a, "publisher": p, "time": t * hour}
+        {"user": u, "advertiser": a, "publisher": p, "time": BEFORE_MARCH + t * DAY // 2}
         | dict.fromkeys(("example", "impression", "conversion"), (u, a, p, t))
         for u in range(2)
         for a in range(2)
         for p in range(2)
-        for t in range(72)
+        for t in range(90)
     ]
     groups: dict[object, set[object]] = {}
     for row in rows:
@@ -114,13 +140,18 @@ def test_covering_is_what_the_rows_say(outer: Unit, inner: Unit) -> None:
         assert all(len(outers) == 1 for outers in groups.values())
 
 
-def round_window(seconds: int | None, hour: int) -> int | None:
-    return None if seconds is None else hour * (1 + seconds % 24)
+def rounded(windows: TimeWindows | None) -> TimeWindows | None:
+    """Windows of any length as some days, so that the rows lie in several."""
+    if windows is None or not windows.is_plain or windows.seconds is None:
+        return windows
+    return TimeWindows(DAY // 2 * (1 + windows.seconds % 24))
 
 
 def unit_of(row: dict, unit: Unit) -> tuple:
     keys = tuple(row[key] for key in sorted(unit.owner.keys))
-    return keys if unit.window_seconds is None else (*keys, row["time"] // unit.window_seconds)
+    if unit.windows is None:
+        return keys
+    return (*keys, unit.windows.number(row["time"] * 1_000_000))
 
 
 @pytest.mark.parametrize(

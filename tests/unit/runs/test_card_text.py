@@ -95,6 +95,15 @@ def test_with_reasons_the_promise_is_only_conditional() -> None:
             "one pair of user and advertiser within one window of 7 days",
         ),
         (Unit.user_publisher(), "one pair of user and publisher"),
+        (Unit.parse("user per week"), "one user within one week"),
+        (
+            Unit.parse("user per month in Europe/Berlin"),
+            "one user within one month in Europe/Berlin",
+        ),
+        (
+            Unit.parse("user per 30 days from 2026-01-01"),
+            "one user within one window of 30 days from 2026-01-01",
+        ),
         (Unit.example(), "one example"),
     ],
 )

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tulle.accounting.budget import span_of
 from tulle.accounting.ledger import Ledger
+from tulle.accounting.spans import span_of
 from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import noise_source
 from tulle.privacy.events import EpsilonDelta

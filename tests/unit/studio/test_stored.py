@@ -135,6 +135,18 @@ def test_budgets_stand_as_the_command_says(
     ]
 
 
+def test_windows_that_were_charged_stand_below_the_present_one(tmp_path: pathlib.Path) -> None:
+    ledger = make_ledger(tmp_path / "ledger.db")
+    with ledger.spend(
+        Laplace(noise_multiplier=2.0), purpose="measure", unit="user", at="2026-01-14"
+    ):
+        pass
+    rows = ledger_state(tmp_path / "ledger.db").budgets
+    assert [row.name for row in rows] == ["ads", "ads", "all"]
+    assert [row.num_spends for row in rows] == [0, 1, 2]
+    assert rows[1].window == ("2026-01-08T00:00:00+00:00", "2026-01-15T00:00:00+00:00")
+
+
 def test_the_command_does_not_take_the_name_of_a_ledger_for_an_option(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

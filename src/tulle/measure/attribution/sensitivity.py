@@ -172,7 +172,7 @@ def _check_owner_unit(
 
 
 def _check_row_unit(job: SliceJob, unit: Unit, attribution: Attribution | None) -> None:
-    if unit.window_seconds is not None:
+    if unit.windows is not None:
         raise ConfigError(
             f"unit={str(unit)!r}: one row is in one window anyway; use {unit.owner.value!r}."
         )

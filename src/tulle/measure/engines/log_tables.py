@@ -16,8 +16,10 @@ from tulle.measure.ad_log import AdLog, Side, TableSource
 from tulle.measure.attribution.rules import Attribution, ChannelWeights, PriorityTouch
 from tulle.measure.engines.engine import Engine, Family, Step, family_of, require_column
 from tulle.measure.engines.sql_text import float_literal, identifier, text_literal
+from tulle.measure.engines.window_sql import date_sql, window_sql
 from tulle.measure.slice_jobs import Amount, SliceColumn, SliceJob
 from tulle.privacy.units import Owner, Unit
+from tulle.privacy.windows import TimeWindows
 
 MICROS = 1_000_000
 """Microseconds of a second, in which steps count time."""
@@ -124,7 +126,9 @@ class LogTables:
 
     def slice_text(self, column: SliceColumn, expression: str) -> str:
         """What rows are compared by: text, with a text of its own for no value."""
-        return value_text(_date(expression) if column.is_day else self._plain(column, expression))
+        return value_text(
+            date_sql(expression) if column.is_day else self._plain(column, expression)
+        )
 
     def slice_value(self, column: SliceColumn, expression: str) -> str:
         """What rows are compared by, but a date or whole number as it is, which is narrower.
@@ -132,7 +136,7 @@ class LogTables:
         `value_text` makes the text of it.
         """
         if column.is_day:
-            return _date(expression)
+            return date_sql(expression)
         is_plain = self.log.columns.kind_of(column.column) is not Kind.BOOLEAN
         is_whole = self._family(column) is Family.WHOLE
         return expression if is_whole and is_plain else self.slice_text(column, expression)
@@ -199,6 +203,8 @@ def tables_for(
       attributions: How conversions are credited.
       unit: Who is protected.
     """
+    if unit is not None and unit.windows is not None:
+        _check_times(log, types, unit.windows)
     slices = [column for job in jobs for column in job.slices]
     amounts = [amount for job in jobs for amount in job.amounts]
     roles = role_columns(log, attributions, needs_kind=any(job.only_kinds for job in jobs))
@@ -210,6 +216,17 @@ def tables_for(
         impression_columns=(*roles, *carried_columns(Side.IMPRESSION, slices)),
         conversion_columns=carried_columns(Side.CONVERSION, slices, amounts),
     )
+
+
+def _check_times(log: AdLog, types: LogTypes, windows: TimeWindows) -> None:
+    """Refuses columns of dates and numbers of days, where windows are not those of UTC."""
+    for side in Side:
+        time = log.columns.time(side)
+        if time is None or (side is Side.CONVERSION and types.conversions is None):
+            continue
+        is_date = types.of(side).get(time, "").lower() == "date"
+        if is_date or log.columns.kind_of(time) is Kind.INTEGER:
+            windows.check_days(f"{side.value}s: time column {time!r}")
 
 
 def role_columns(
@@ -272,7 +289,7 @@ def unit_columns(unit: Unit) -> tuple[str, ...]:
         Owner.USER_ADVERTISER: ("u", "a"),
         Owner.USER_PUBLISHER: ("u", "publisher"),
     }.get(unit.owner, ())
-    return owner if unit.window_seconds is None else (*owner, "w")
+    return owner if unit.windows is None else (*owner, "w")
 
 
 def unit_select(unit: Unit, *, table: str, time: str) -> list[str]:
@@ -286,9 +303,8 @@ def unit_select(unit: Unit, *, table: str, time: str) -> list[str]:
     if not unit_columns(unit):
         return []
     selected = [f"{table}.{name} AS {name}" for name in unit_columns(unit) if name != "w"]
-    if unit.window_seconds is not None:
-        window = unit.window_seconds * MICROS
-        selected.append(f"{table}.{time} - {table}.{time} % {window} AS w")
+    if unit.windows is not None:
+        selected.append(f"{window_sql(unit.windows, f'{table}.{time}')} AS w")
     return selected
 
 
@@ -338,12 +354,6 @@ def _float_text(expression: str) -> str:
         f"THEN CAST(CAST({expression} AS BIGINT) AS VARCHAR) "
         f"ELSE CAST({expression} AS VARCHAR) END"
     )
-
-
-def _date(micros: str) -> str:
-    # Rounds a quotient that is whole, since engines divide whole numbers as floats.
-    days = f"(({micros}) - ({micros}) % {DAY_MICROS}) / {DAY_MICROS}"
-    return f"CAST('1970-01-01' AS DATE) + CAST(ROUND({days}) AS INTEGER)"
 
 
 def _text_micros(column: str, size: int) -> str:

@@ -40,8 +40,10 @@ from tulle.measure.engines.sql_text import (
     salt_frame,
     text_literal,
 )
+from tulle.measure.engines.window_sql import window_sql
 from tulle.measure.slice_jobs import SliceColumn
 from tulle.privacy.units import Owner, Unit
+from tulle.privacy.windows import TimeWindows
 
 IMPRESSION_ID = "id"
 """The name of the impressions' id among the carried columns."""
@@ -55,8 +57,8 @@ class Matching:
 
     tables: LogTables
     attribution: Attribution
-    window_seconds: int | None = None
-    """Pairs must lie in one window of this length, as units with windows need."""
+    windows: TimeWindows | None = None
+    """Pairs must lie in one of these windows, as units with windows need."""
 
     @property
     def carried(self) -> tuple[str, ...]:
@@ -126,10 +128,11 @@ class Matching:
             )
             limit = f"CASE CAST(i.kind AS VARCHAR) {cases} ELSE {limit} END"
         condition = f"m.t - i.t <= {limit}"
-        if self.window_seconds is None:
+        if self.windows is None:
             return condition
-        window = self.window_seconds * MICROS
-        return f"{condition} AND i.t - i.t % {window} = m.t - m.t % {window}"
+        return (
+            f"{condition} AND {window_sql(self.windows, 'i.t')} = {window_sql(self.windows, 'm.t')}"
+        )
 
     @property
     def _has_id(self) -> bool:
@@ -228,7 +231,7 @@ def channel_sets(
 def _path_steps(
     tables: LogTables, attribution: Attribution, channel: SliceColumn, unit: Unit
 ) -> list[Step]:
-    matching = Matching(tables=tables, attribution=attribution, window_seconds=unit.window_seconds)
+    matching = Matching(tables=tables, attribution=attribution, windows=unit.windows)
     names = unit_columns(unit)
     units = column_list(names)
     text = tables.slice_text(channel, f"i.{CHANNEL}")

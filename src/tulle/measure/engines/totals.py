@@ -162,8 +162,7 @@ def totals_program(
             raise ConfigError(f"unit={unit} is one row and has no frequency; use Unit.user().")
         check_unit(job, unit=unit, attribution=attribution, columns=tables.log.columns)
     if attribution is not None and any(job.subject is Subject.CONVERSIONS for job in jobs):
-        window = unit.window_seconds
-        matching = Matching(tables=tables, attribution=attribution, window_seconds=window)
+        matching = Matching(tables=tables, attribution=attribution, windows=unit.windows)
         steps += all_credit_steps(
             matching, [attribution.rule], has_asof_join=has_asof_join, keeps_steps=keeps_steps
         )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from tulle.measure.queries.answers import units_to_be_found
+from tulle.measure.queries.lookback_crossing import LookbackCrossing, lookback_crossing
 from tulle.measure.queries.query import MeasureConfig, Quantity
 from tulle.measure.queries.query_plans import PlannedQuery, plan_queries
 from tulle.measure.queries.slice_queries import ReachQuery
@@ -29,6 +30,11 @@ class MeasurePlan:
     config: MeasureConfig
     queries: tuple[PlannedQuery, ...]
     plan: Plan
+
+    @property
+    def crossing(self) -> LookbackCrossing | None:
+        """What the windows of the unit cut off the lookback of conversions, if there are any."""
+        return lookback_crossing(self.config)
 
     @property
     def units_to_be_found(self) -> dict[str, tuple[int, int]]:
@@ -149,8 +155,10 @@ def _settings(
                 settings[name] = getattr(config.attribution, name)
     if circumstances.history:
         settings["levels share by"] = circumstances.history
-    if config.unit.window_seconds is not None:
-        settings["windows begin"] = "1970 UTC; conversions count with impressions of their window"
+    windows = config.unit.windows
+    if windows is not None:
+        begin = "1970 UTC" if windows.is_plain else f"as the calendar says ({windows})"
+        settings["windows begin"] = f"{begin}; conversions count with impressions of their window"
     for planned in queries:
         settings |= _query_settings(planned)
     return settings

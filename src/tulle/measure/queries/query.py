@@ -240,7 +240,7 @@ class MeasureConfig:
                 f"user is needed with unit='{self.unit}': the column that says whose a row is, "
                 "e.g. user='user_id'."
             )
-        has_windows = self.unit.window_seconds is not None
+        has_windows = self.unit.windows is not None
         if columns.impression_time is None and (has_conversions or has_windows):
             raise ConfigError(
                 "time is needed for a unit with a window and for conversions: the column with "

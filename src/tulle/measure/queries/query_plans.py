@@ -24,8 +24,6 @@ from tulle.measure.slice_jobs import FINE_STEPS, Amount, Bounds, SliceJob, Subje
 from tulle.measure.trees.slice_tree import day_tree
 from tulle.privacy.units import Adjacency, Owner, Unit
 
-_DAY_SECONDS = 86_400
-"""Seconds of a day."""
 PlannedQuery = FlatQuery | TreeQuery | ReachQuery
 
 
@@ -68,16 +66,17 @@ def check_reach_unit(config: MeasureConfig, query: Query) -> None:
                 f"counts once for each {what}; add the {what} column {column!r} to its slices, "
                 "or protect the unit user."
             )
-    if unit.window_seconds is None:
+    if unit.windows is None:
         return
-    # Windows and days both begin with 1970 UTC: a day is then within one window.
-    has_whole_days = unit.window_seconds % _DAY_SECONDS == 0
+    # Slices have days of UTC, each of which must be within one window.
+    has_whole_days = unit.windows.has_utc_days
     if not (has_whole_days and any(column.is_day for column in query.slices)):
         way_out = "" if has_whole_days else f" with the unit '{unit.owner.value} per day'"
         raise ConfigError(
             f"query {query.name!r}: reach counts users, and with the unit '{unit}' a user counts "
             f"once in each window; measure one window at a time with the unit "
-            f"'{unit.owner.value}', or slice by day{way_out}."
+            f"'{unit.owner.value}', which a budget of '{unit}' takes where --at and --until lie in "
+            f"one of its windows, or slice by day{way_out}."
         )
 
 

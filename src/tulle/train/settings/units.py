@@ -13,9 +13,10 @@ from typing import Any, ClassVar
 from tulle.data.prepared.feature import PreparedFeature
 from tulle.errors import ConfigError
 from tulle.privacy.events import Event, event_from_dict, event_to_dict
-from tulle.privacy.fields import check_count, check_fields, check_list, did_you_mean
+from tulle.privacy.fields import check_count, check_fields, check_list, check_text, did_you_mean
 from tulle.privacy.plan import ColumnRoles
-from tulle.privacy.units import Owner, Unit, seconds_of
+from tulle.privacy.units import Owner, Unit
+from tulle.privacy.windows import TimeWindows
 
 MOST_ROWS_PER_USER = 10_000
 """Largest number of rows of a user that the accountant takes if rows are sampled one by one."""
@@ -84,6 +85,8 @@ class UserLevel:
     window_seconds: int | None = None
     """Length of the windows of time, which begin at 1970 UTC: the rows of a user in one of them are
     a unit. None: all rows of a user."""
+    calendar: str | None = None
+    """Other windows of time in words, such as "week" or "month in Europe/Berlin"."""
 
     def __post_init__(self) -> None:
         check_count("max_rows_per_user", self.max_rows_per_user)
@@ -94,8 +97,21 @@ class UserLevel:
             raise ConfigError(f"accounting={self.accounting!r} must be a UserAccounting.")
         if not isinstance(self.choice, RowChoice):
             raise ConfigError(f"choice={self.choice!r} must be a RowChoice.")
-        # The unit refuses a window that is no length of time.
-        Unit(Owner.USER, self.window_seconds)
+        if self.calendar is not None and self.window_seconds is not None:
+            raise ConfigError(
+                f"window_seconds={self.window_seconds} and calendar={self.calendar!r} are two ways "
+                "to name the windows of a user; leave one of them out."
+            )
+        if self.calendar is not None:
+            # One spelling, so that equal windows make equal settings.
+            windows = TimeWindows.parse(check_text("calendar", self.calendar))
+            object.__setattr__(self, "calendar", None if windows.is_plain else str(windows))
+            object.__setattr__(
+                self, "window_seconds", windows.seconds if windows.is_plain else None
+            )
+        elif self.window_seconds is not None:
+            # It refuses what is no length of time.
+            TimeWindows(self.window_seconds)
         is_row_by_row = self.accounting is UserAccounting.SEVERAL_ROWS
         is_drawn = self.choice is RowChoice.WITH_REPLACEMENT
         if self.max_rows_per_user > MOST_ROWS_PER_USER and (is_row_by_row or is_drawn):
@@ -108,7 +124,14 @@ class UserLevel:
     @property
     def unit(self) -> Unit:
         """All rows of one user, or those in one window."""
-        return Unit(Owner.USER, self.window_seconds)
+        return Unit(Owner.USER, self.windows)
+
+    @property
+    def windows(self) -> TimeWindows | None:
+        """How time is cut; None if all rows of a user are protected together."""
+        if self.calendar is not None:
+            return TimeWindows.parse(self.calendar)
+        return None if self.window_seconds is None else TimeWindows(self.window_seconds)
 
     @property
     def bounds_of_rows(self) -> dict[str, object]:
@@ -116,7 +139,7 @@ class UserLevel:
         return {
             field.name: value
             for field in dataclasses.fields(self)
-            if field.name != "window_seconds"
+            if field.name not in {"window_seconds", "calendar"}
             and (value := getattr(self, field.name)) != field.default
         }
 
@@ -155,7 +178,7 @@ def unit_level(word: str) -> UnitLevel:
 
     Args:
       word: "example", "user", or the name of the unit column, the last two also with a window, as
-        in "user per 30 days"; see `check_unit_word`.
+        in "user per 30 days" or "user per month"; see `check_unit_word`.
     """
     owner, separator, window = word.partition(_PER)
     if owner in _ROWS and separator:
@@ -164,7 +187,15 @@ def unit_level(word: str) -> UnitLevel:
         )
     if owner in _ROWS:
         return ExampleLevel()
-    return UserLevel(window_seconds=seconds_of("unit", window) if separator else None)
+    if not separator:
+        return UserLevel()
+    try:
+        windows = TimeWindows.parse(window)
+    except ConfigError as error:
+        raise ConfigError(f"unit={word!r}: {error}") from None
+    if windows.is_plain:
+        return UserLevel(window_seconds=windows.seconds)
+    return UserLevel(calendar=str(windows))
 
 
 def is_unit_word(word: object) -> bool:
@@ -194,8 +225,8 @@ def check_unit_word(word: object, unit_column: str | None, *, others: Sequence[s
         raise ConfigError(
             f"unit={word!r} is unknown{did_you_mean(owner, meant)}; use 'example' to "
             "protect each row on its own, 'user' to protect all rows of one user, or the name of "
-            "the column that says whose each row is; 'user per 30 days' protects the rows of one "
-            "user in a window of time."
+            "the column that says whose each row is; 'user per 30 days' or 'user per month' "
+            "protects the rows of one user in a window of time."
         )
     unit_level(word)
 

@@ -29,6 +29,7 @@ from tulle.measure.attribution.sensitivity import (
 )
 from tulle.measure.slice_jobs import FINE_STEPS, Amount, Bounds, SliceJob, Subject
 from tulle.privacy.units import Owner, Unit
+from tulle.privacy.windows import TimeWindows
 from unit.measure.attribution import faulty_capping
 from unit.measure.attribution.reference import Touch, credits_of_conversion
 from unit.measure.attribution.tiny_logs import (
@@ -63,8 +64,8 @@ RULES: list[Rule] = [
 OWNER_UNITS = [
     Unit.user(),
     Unit.user_advertiser(),
-    Unit(Owner.USER, WINDOW),
-    Unit(Owner.USER_ADVERTISER, WINDOW),
+    Unit(Owner.USER, TimeWindows(WINDOW)),
+    Unit(Owner.USER_ADVERTISER, TimeWindows(WINDOW)),
 ]
 BOUNDS = [
     Bounds(max_per_slice=1, max_slices_per_unit=1),
@@ -165,7 +166,7 @@ FAULTS: list[tuple[TotalsOf, Unit, Bounds | None]] = [
     (faulty_capping.pairs_sampled_before_attribution, Unit.impression(), None),
     (faulty_capping.conversions_capped_after_matching, Unit.impression(), None),
     (faulty_capping.any_number_of_conversions, Unit.impression(), None),
-    (faulty_capping.credit_across_windows, Unit(Owner.USER, WINDOW), BOUNDS[0]),
+    (faulty_capping.credit_across_windows, Unit(Owner.USER, TimeWindows(WINDOW)), BOUNDS[0]),
     (
         faulty_capping.conversions_capped_over_all_advertisers,
         Unit.user_advertiser(),
@@ -284,8 +285,8 @@ CAPPED = Attribution(rule=LastTouch(), lookback_seconds=20, max_conversions_per_
         (Unit.user(), BOUNDS[0], CAPPED, "before attribution"),
         (Unit.impression(), None, PLAIN, "max_conversions_per_user"),
         (Unit.impression(), BOUNDS[0], CAPPED, "has bounds"),
-        (Unit(Owner.IMPRESSION, 60), None, CAPPED, "one window anyway"),
-        (Unit(Owner.CONVERSION, 60), None, PLAIN, "one window anyway"),
+        (Unit(Owner.IMPRESSION, TimeWindows(60)), None, CAPPED, "one window anyway"),
+        (Unit(Owner.CONVERSION, TimeWindows(60)), None, PLAIN, "one window anyway"),
         (Unit.conversion(), None, CAPPED, "another comes in"),
     ],
 )

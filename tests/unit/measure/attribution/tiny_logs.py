@@ -15,6 +15,7 @@ from tulle.measure.ad_log import LogColumns, Side
 from tulle.measure.attribution.rules import Attribution
 from tulle.measure.slice_jobs import NO_IMPRESSION, Amount, Bounds, SliceColumn, SliceJob, Subject
 from tulle.privacy.units import Owner, Unit
+from tulle.privacy.windows import MICROS
 from unit.measure.attribution.reference import Touch, credits_of_conversion
 
 COLUMNS = LogColumns(advertiser="advertiser", publisher="publisher", kind="kind", value="value")
@@ -116,7 +117,7 @@ def is_protected(row: Row, unit: Unit) -> bool:
 def unit_of(row: Row, unit: Unit) -> tuple[str, ...]:
     if unit.owner.is_one_row:
         return (str(row.row_id),)
-    window = "" if unit.window_seconds is None else str(row.time // unit.window_seconds)
+    window = "" if unit.windows is None else str(unit.windows.number(row.time * MICROS))
     return (*(getattr(row, key) for key in sorted(unit.owner.keys)), window)
 
 
@@ -212,8 +213,9 @@ def steps_of(
 
 
 def may_match(impression: Row, conversion: Row, unit: Unit) -> bool:
-    same_window = unit.window_seconds is None or (
-        impression.time // unit.window_seconds == conversion.time // unit.window_seconds
+    same_window = unit.windows is None or (
+        unit.windows.number(impression.time * MICROS)
+        == unit.windows.number(conversion.time * MICROS)
     )
     same_pair = (impression.user, impression.advertiser) == (conversion.user, conversion.advertiser)
     return same_pair and same_window

@@ -10,6 +10,7 @@ from tulle.measure.ad_log import LogColumns, Side
 from tulle.measure.attribution.rules import Attribution, ChannelWeights, PriorityTouch, TimeDecay
 from tulle.measure.slice_jobs import NO_IMPRESSION, SliceJob, Subject
 from tulle.privacy.units import Owner, Unit
+from tulle.privacy.windows import TimeWindows
 from unit.measure.attribution.reference import Touch, credit_by_rule
 from unit.measure.engines.small_logs import Row
 
@@ -93,19 +94,19 @@ def touches_of(
     columns: LogColumns,
     attribution: Attribution,
     *,
-    window_seconds: int | None = None,
+    windows: TimeWindows | None = None,
     tie_columns: tuple[str, ...] = (),
 ) -> list[Row]:
     """Impressions before a conversion, the oldest first."""
 
     def matches(row: Row) -> bool:
         lookback = attribution.kind_lookback_seconds.get(row["kind"], attribution.lookback_seconds)
-        window = window_seconds or 10**9
+        number = (lambda _: 0) if windows is None else windows.number
         return (
             row["user"] == conversion["user"]
             and (columns.advertiser is None or row["advertiser"] == conversion["advertiser"])
             and 0 <= conversion["timestamp"] - row["timestamp"] <= lookback
-            and row["timestamp"] // window == conversion["timestamp"] // window
+            and number(row["timestamp"] * MICROS) == number(conversion["timestamp"] * MICROS)
         )
 
     def order(row: Row) -> tuple[object, ...]:
@@ -162,9 +163,20 @@ def unit_of(unit: Unit, columns: LogColumns, row: Row) -> tuple[object, ...]:
         Owner.USER_PUBLISHER: ("user", columns.publisher),
     }.get(unit.owner, ())
     key: tuple[object, ...] = tuple(row[name] for name in owner)
-    if unit.window_seconds is not None:
-        key = (*key, row["timestamp"] // unit.window_seconds * unit.window_seconds * MICROS)
+    if unit.windows is not None:
+        key = (*key, window_key(unit.windows, row["timestamp"] * MICROS))
     return key
+
+
+def window_key(windows: TimeWindows, micros: int) -> int:
+    """What engines call a window, as random choices are keyed with it."""
+    number = windows.number(micros)
+    if windows.seconds is None:
+        return number + 1970 * 12 + 1
+    if windows.is_plain:
+        return number * windows.seconds * MICROS
+    shift = 2 * windows.seconds - windows.origin % windows.seconds
+    return (number * windows.seconds + windows.origin + shift) * MICROS
 
 
 def slice_of(job: SliceJob, impression: Row | None, conversion: Row | None) -> Slice:
@@ -199,7 +211,7 @@ def _contributions(impressions, conversions, columns, attribution, job, *, unit,
             impressions,
             columns,
             attribution,
-            window_seconds=unit.window_seconds,
+            windows=unit.windows,
             tie_columns=_tie_columns(columns, attribution, job),
         )
         if not touches and job.counts_unattributed:

@@ -33,7 +33,7 @@ def text(value: str | None) -> str:
 def oracle_sets(rows, sales, unit: Unit) -> Counter:
     won: dict[object, dict[int, set[str]]] = {}
     for sale in sales:
-        touches = touches_of(sale, rows, COLUMNS, ATTRIBUTION, window_seconds=unit.window_seconds)
+        touches = touches_of(sale, rows, COLUMNS, ATTRIBUTION, windows=unit.windows)
         if touches:
             own = won.setdefault(unit_of(unit, COLUMNS, sale), {})
             own[sale["timestamp"]] = {text(row["campaign"]) for row in touches}
