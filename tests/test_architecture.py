@@ -18,6 +18,7 @@ LAYERS = {
     "errors": -2,
     "atomic_files": -1,
     "scratch_folders": -1,
+    "compiled_code": 0,
     "privacy": 0,
     "mechanisms": 1,
     "accounting": 1,

@@ -124,7 +124,7 @@ REFUSALS: dict[str, Refusal] = {
         4, "the data have no time", given={"unit": "user per 30 days"}
     ),
     "a window of no length": Refusal(
-        2, "'0 days' is no length of time", given={"unit": "user per 0 days"}
+        2, "'0 days' has no length", given={"unit": "user per 0 days"}
     ),
     "a unit that is another column": Refusal(2, "'site' is unknown; use", given={"unit": "site"}),
     "a misspelt unit": Refusal(

@@ -90,7 +90,7 @@ def train(options: TrainOptions, settings: Mapping[str, Any]) -> None:
 
     The plan comes first; the ledger is charged before a label is randomized, a step is taken
     or a cell is summed. SIGTERM and SIGINT stop the run after a whole step. The same command
-    with --resume continues it, also after a kill: mosaic then starts again from the beginning,
+    with --resume continues it, also after a kill: mosaic then goes on with the sums it released,
     and is not charged again.
     """
     from tulle.train import fit
@@ -364,7 +364,7 @@ def _show_plan(made: "TrainPlan", path: Path, options: TrainOptions) -> None:
         from tulle.runs.folder import RunFolder
         from tulle.train.training_run import has_begun_model
 
-        line = "nothing was released before the stop, so it begins anew; what was paid counts"
+        line = "what was released before the stop is used, and not paid again"
         if has_begun_model(RunFolder.open(path)):
             line = "the model of this run was written already, and is not made again"
         typer.echo(f"resume: {line}", err=True)

@@ -165,9 +165,9 @@ class SettingOptions:
         str | None,
         option(
             PRIVACY,
-            "Who is protected: example (one row), user (all rows of a user), 'user per 30 days' "
-            "(those in one window), or the column that says whose each row is [default: user if "
-            "the data have such a column, else example].",
+            "Who is protected: example (one row), user (all rows of a user), 'user per month' or "
+            "'user per 30 days' (those in one window), or the column that says whose each row is "
+            "[default: user if the data have such a column, else example].",
             metavar="UNIT",
         ),
     ] = None
@@ -245,7 +245,11 @@ class TrainOptions(TrainingOptions):
         ),
     ] = False
     at: Annotated[
-        str | None, option(LEDGER, "Date or time of the data. Needed if a budget renews.")
+        str | None,
+        option(
+            LEDGER,
+            "Date (in the time zone of the budget) or time of the data. Needed if a budget renews.",
+        ),
     ] = None
     until: Annotated[str | None, option(LEDGER, "Last date or time of the data.")] = None
     predictions: Annotated[

@@ -15,8 +15,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tulle.accounting.budget import Moment
 from tulle.accounting.ledger import Ledger
+from tulle.accounting.spans import Moment
 from tulle.data.estimator_tables import LabelColumn, binary_labels, class_labels
 from tulle.data.features.feature_plan import FeaturePlan
 from tulle.data.named_logs import SchemaLike

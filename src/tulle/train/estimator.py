@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from tulle.accounting.budget import Moment
 from tulle.accounting.ledger import Ledger
+from tulle.accounting.spans import Moment
 from tulle.data.estimator_tables import (
     LabelColumn,
     joined_rows,

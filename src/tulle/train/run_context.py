@@ -50,6 +50,8 @@ class Progress:
     """Noisy, or on released labels; None before the first one."""
     epsilon: float | None
     """Spent at most by now; None for a run without privacy."""
+    about: str = ""
+    """What is being learnt, in words; empty where the phase says it all."""
 
 
 Watch = Callable[[Progress], None]

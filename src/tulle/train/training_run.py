@@ -36,8 +36,8 @@ from tulle.train.trained_model import (
 if TYPE_CHECKING:
     import torch
 
-    from tulle.accounting.budget import Moment
     from tulle.accounting.ledger import Ledger
+    from tulle.accounting.spans import Moment
     from tulle.runs.charging import ReleaseCharge, ReleasePayments
     from tulle.train.steps.step_context import StepContext
 

@@ -35,8 +35,8 @@ from tulle.train.training_data import Watch as DataWatch
 from tulle.train.training_run import check_charge, training_charge
 
 if TYPE_CHECKING:
-    from tulle.accounting.budget import Moment
     from tulle.accounting.ledger import Ledger
+    from tulle.accounting.spans import Moment
     from tulle.data.features.feature_plan import FeaturePlan
     from tulle.data.named_logs import SchemaLike
     from tulle.train.steps.processes.processes import Processes
@@ -80,8 +80,8 @@ def plan(
       method: "mosaic", "hybrid", "rr", "dp-sgd", "label-projection" or "nonprivate", or a method
         with its settings.
       unit: Who is protected: "example" for one row, or "user" for all rows of one user, also by
-        the name of the column that says whose each row is, and "user per 30 days" for those in one
-        window of time. None: users if the data name them, else rows.
+        the name of the column that says whose each row is; "user per month" and "user per 30 days"
+        are for those in one window of time. None: users if the data name them, else rows.
       clip: Largest value that a label counts as, if labels are values such as amounts or counts:
         a public number, chosen without looking at them. None: labels are 0 or 1.
       classes: Names of all classes, if labels are classes: public, and never read from the labels.

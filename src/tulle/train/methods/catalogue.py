@@ -174,7 +174,9 @@ def with_unit(method: Method, unit: UnitLevel | str) -> Method:
         )
     if isinstance(method.unit, UserLevel) and isinstance(level, UserLevel):
         # What was said of the rows of a user stays; the word says their window.
-        level = dataclasses.replace(method.unit, window_seconds=level.window_seconds)
+        level = dataclasses.replace(
+            method.unit, window_seconds=level.window_seconds, calendar=level.calendar
+        )
     return method if method.unit == level else method.with_unit(level)
 
 

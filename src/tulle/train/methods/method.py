@@ -251,7 +251,7 @@ class Method(abc.ABC):
         if checkpoint_every is not None:
             raise ConfigError(
                 f"checkpoint_every={checkpoint_every} has no meaning for method {self.kind}, which "
-                "keeps nothing before its model is done; leave it out."
+                "keeps every sum that it releases; leave it out."
             )
         if device != "cpu":
             raise ConfigError(

@@ -39,8 +39,9 @@ _TYPICAL_STRETCHES = 24
 stretch share their evidence, so that more bins need no more of the budget than so many values."""
 _LEAST_BINS = 3
 """Bins from which on an order tells more than that two cells differ."""
-_LEAST_NUMBER = 1e-12
-"""Positive number that stands in for 0 before a logarithm or a division."""
+_LEAST_NUMBER, _MOST_NUMBER = 1e-12, 1e12
+"""Positive number that stands in for 0 before a logarithm or a division, and the largest number of
+rows that is told from larger ones."""
 _CLEAR_EVIDENCE = 6.0
 """Nats of evidence that a measurement should have shown, in expectation, before silence counts as
 a sign that the cells do not differ. With less, the table stays undecided."""
@@ -324,14 +325,21 @@ def _sums(places: NDArray[np.integer], values: FloatArray, num_places: int = 0) 
 
 def _alike(*values: FloatArray) -> NDArray[np.int64]:
     """Number of the group of each entry; a group has entries whose values are about the same."""
+    least, most = (_bin(np.array(number)) for number in (_LEAST_NUMBER, _MOST_NUMBER))
     places = np.zeros(len(values[0]), np.int64)
     for some in values:
-        bins = np.floor(_BINS_PER_E_FOLD * np.log(np.maximum(some, _LEAST_NUMBER)))
-        _, numbers = np.unique(bins, return_inverse=True)
-        _, places = np.unique(
-            places * (int(numbers.max(initial=0)) + 1) + numbers, return_inverse=True
-        )
+        # fmin and fmax give a bin even to what is not a number.
+        bins = _bin(np.fmin(np.fmax(some, _LEAST_NUMBER), _MOST_NUMBER)) - least
+        places = places * (int(most - least) + 1) + bins
+        # There are few bins: counting them numbers those that occur without sorting all entries.
+        places = (np.cumsum(np.bincount(places) > 0) - 1)[places]
     return places
+
+
+def _bin(sizes: FloatArray) -> NDArray[np.int64]:
+    """Bins of sizes, even on the scale of their logarithms."""
+    bins: NDArray[np.int64] = np.floor(_BINS_PER_E_FOLD * np.log(sizes)).astype(np.int64)
+    return bins
 
 
 class TableStages:

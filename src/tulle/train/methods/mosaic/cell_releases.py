@@ -13,8 +13,9 @@ The rows of a unit together weigh at most what one row may weigh, and rows with 
 that lets rows weigh more (`user_labels`).
 """
 
-import dataclasses
+import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +23,13 @@ from numpy.typing import NDArray
 from tulle.errors import RunStateError
 from tulle.train.examples import ExampleSet
 from tulle.train.methods.mosaic.candidate_table import CandidateTable, TableIdentity
+from tulle.train.methods.mosaic.cell_kernels import loops_over_rows
 from tulle.train.methods.mosaic.cell_likelihood import NoisyCells
 from tulle.train.methods.mosaic.cell_model import CellPart
 from tulle.train.methods.mosaic.cell_sums import (
     LABEL_SENSITIVITY,
     PROBABILITY_BITS,
     ROW_SENSITIVITY,
-    Cells,
-    IntArray,
     PredictedRows,
     exact_sums,
     most_predicted,
@@ -41,14 +41,14 @@ from tulle.train.methods.mosaic.label_law import (
     law_of_values,
 )
 from tulle.train.methods.mosaic.noise_shares import NoiseShares
-from tulle.train.methods.mosaic.row_parts import RowParts, row_parts
+from tulle.train.methods.mosaic.row_numbers import Cells
 from tulle.train.methods.mosaic.share_allocation import RowRound, mixed_weights, wishes_of_tables
 from tulle.train.methods.mosaic.shrinkage import FittedTable
+from tulle.train.methods.mosaic.unit_weights import UnitWeights
 from tulle.train.methods.mosaic.user_labels import (
     OwnedRows,
     divided_labels,
     divides,
-    owned_rows,
     repeat_prob,
     user_labels,
 )
@@ -57,77 +57,6 @@ FloatArray = NDArray[np.float64]
 
 _TINY = 1e-12
 """Positive number that stands in for 0 in denominators."""
-_LEVEL_ERROR = 0.005
-"""Standard deviation, at sensitivity 1, that a run aims at for the noise on the rate of labels."""
-_VALUE_ERROR = 0.0005
-"""The same for values, whose mean may be small against their clip."""
-_MOST_LEVEL_SHARE = 0.05
-"""Largest share that one release of the level takes to reach `_LEVEL_ERROR`. Where rows are so few
-that it would need more, the level is less exact."""
-_SMALL_LEVEL_SHARE = 0.01
-"""Fraction of the least share that is enough for the level if rows of large units count in full:
-the noise on the rate is then a tenth of `_LEVEL_ERROR`, a hundredth of a usual rate of labels."""
-_FULL_ROWS = (1000, 300, 100, 30, 10, 3, 1)
-"""Numbers of rows that a unit may have before its rows count less in the overall level: the first
-that noise allows. The level is then that of rows, not of users, who may differ."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class UnitWeights:
-    """What rows weigh, so that those of a unit together weigh no more than 1. Public."""
-
-    parts: RowParts
-    """What each row weighs in counts, and in sums over cells."""
-    level_parts: RowParts
-    """What it weighs in releases of the overall level."""
-    level_share: float
-    """Share of one such release. All classes have the same one, as the proof needs."""
-    users: OwnedRows | None = None
-    """Whose each row is, if labels of 0 and 1 of users with several rows may be divided."""
-    repeat_share: float = 0.0
-    """Share of the release that says how often users repeat a label of 1."""
-
-
-def unit_weights(
-    examples: ExampleSet,
-    noise_multiplier: float,
-    *,
-    units: IntArray | None,
-    full_rows: int | None,
-    least_level_share: float,
-    are_values: bool = False,
-) -> UnitWeights:
-    """Divides the weight of each unit among its rows, and says what an exact level takes.
-
-    Args:
-      examples: All training rows, of which numbers, units and sample weights are looked at.
-      noise_multiplier: Noise of the whole budget.
-      units: [rows]: number of the unit of each row; None: each row is a unit.
-      full_rows: Number of rows that a unit may have before each weighs less, in sums over cells;
-        None: labels are divided where they are 0 or 1, and else 1.
-      least_level_share: Least share of a release of the overall level.
-      are_values: True if labels are values, whose mean may be small.
-    """
-    # Noise of stddev noise / sqrt(share) on the sum of labels is _LEVEL_ERROR * total at the
-    # share that is needed. Many rows need next to nothing and get the least share.
-    noise = LABEL_SENSITIVITY * noise_multiplier
-    error = _VALUE_ERROR if are_values else _LEVEL_ERROR
-    num_rows, weights = examples.num_rows, examples.weights
-    parts = level_parts = row_parts(num_rows, units, weights, full_rows=full_rows or 1)
-    needed = np.inf
-    for more_rows in _FULL_ROWS if units is not None else _FULL_ROWS[-1:]:
-        level_parts = row_parts(num_rows, units, weights, full_rows=more_rows)
-        needed = (noise / (error * level_parts.total)) ** 2
-        if needed <= _SMALL_LEVEL_SHARE * least_level_share:
-            break
-    share = max(least_level_share, min(float(needed), _MOST_LEVEL_SHARE))
-    return UnitWeights(
-        parts=parts,
-        level_parts=level_parts,
-        level_share=share,
-        users=owned_rows(units) if full_rows is None else None,
-        repeat_share=least_level_share,
-    )
 
 
 class CellReleases:
@@ -160,6 +89,7 @@ class CellReleases:
         self._rows = PredictedRows(examples, clip=clip, positives_only=part is not None, most=most)
         self._shares, self._clip, self._part = shares, clip, part
         self._counts = shares if counts is None else counts
+        self._round: RowRound | None = None
         self._label_rounds: dict[TableIdentity, list[tuple[RowRound, FloatArray]]] = {}
         self._parts, self._level_parts = weights.parts, weights.level_parts
         self._table_parts = weights.parts
@@ -231,9 +161,17 @@ class CellReleases:
             )
         return self._rows.cells(parts)
 
-    def add(self, steps: NDArray[np.int32] | int) -> None:
-        """Adds steps to the predicted log odds of each row, or of all rows."""
-        self._rows.add(steps)
+    def add(self, steps: NDArray[np.int32] | int, cells: Cells | None = None) -> None:
+        """Adds steps to the predicted log odds: of each cell, or one number for all rows."""
+        self._rows.add(steps, cells)
+
+    def forget(self, identity: TableIdentity) -> None:
+        """Lets go of what rows weighed in earlier rounds of a table that is not measured again."""
+        self._label_rounds.pop(identity, None)
+
+    def public_columns(self, number: int) -> list[NDArray[np.integer[Any]]]:
+        """The ids of all rows in each of the public columns, which are public."""
+        return [self._rows.ids("public", column) for column in range(number)]
 
     def public_counts(self, column: int, num_ids: int) -> NDArray[np.int64]:
         """Exact number of rows that have each id of a public column, which is public."""
@@ -348,11 +286,15 @@ class CellReleases:
     ) -> RowRound:
         """Starts a round: tables that are measured on one share, which each row divides.
 
+        The round before it is over: what its rows have not spent is lost.
+
         Args:
           tables: Tables of the round.
           given: Share of the budget that each table was given.
           num_steps: How often rows adapt the division of their share to the sizes of their cells.
         """
+        if self._round is not None:
+            self._round.close()
         wishes = wishes_of_tables(
             tables,
             given,
@@ -361,9 +303,9 @@ class CellReleases:
             num_steps=num_steps,
         )
         # Of all tables, before one is measured: a row divides one share among all of its cells.
-        totals = np.zeros(self.num_rows, np.int64)
+        loops, totals = loops_over_rows(self.num_rows), np.zeros(self.num_rows, np.int64)
         for table in tables:
-            totals += wishes[table.identity].wanted[self.cells(table.parts)]
+            loops.add_lookups(totals, wishes[table.identity].wanted, self.cells(table.parts))
         parts, share = self._table_parts, sum(given)
         shares = self._shares.for_rows(
             share,
@@ -371,7 +313,8 @@ class CellReleases:
             sensitivity=self._sensitivity,
         )
         typical = parts.mean * np.sqrt(share) / self._shares.step
-        return RowRound(wishes, totals, shares, float(typical))
+        self._round = RowRound(wishes, totals, shares, float(typical))
+        return self._round
 
     def noisy_labels(
         self,
@@ -401,7 +344,7 @@ class CellReleases:
             costs=costs,
         )
         # Cells are public here, and so is how much their rows weigh.
-        counts = np.maximum(np.bincount(cells, minlength=size), 1)
+        counts = np.maximum(exact_sums(cells, np.int64(1), size), 1)
         means = step * exact_sums(cells, weights, size) / counts
         fitted.add_label_sums(step * released.astype(np.float64), means)
         # `add_label_sums` takes a mean over releases. The exact sum of predictions that is compared
@@ -411,13 +354,10 @@ class CellReleases:
         rounds.append((row_round, means))
         largest = np.maximum.reduce([its_means for _, its_means in rounds])
         if len(rounds) > 1:
-            weights = mixed_weights(
-                cells,
-                (
-                    (its_means / np.maximum(largest, _TINY), one.weights(table, cells, costs))
-                    for one, its_means in rounds
-                ),
-            )
+            factors = [its_means / np.maximum(largest, _TINY) for _, its_means in rounds]
+            earlier = (one.weights(table, cells, costs) for one, _ in rounds[:-1])
+            own = itertools.chain(earlier, [weights])
+            weights = mixed_weights(cells, zip(factors, own, strict=True))
         sums, squares = self._rows.predicted(cells, weights, largest / step)
         unit = step * largest / fitted.known_label_shares()
         predicted, squares = unit * sums, unit**2 * squares

@@ -1,8 +1,8 @@
 """The sensitive rows of a run, and their exact sums over the cells of a table.
 
 `RowColumns` and `PredictedRows` hold the columns, labels and present predictions of the training
-rows. `label_sums` and `row_sums` add them up by cell, each row with a weight. Nothing here is
-released: noise is added by `noise_shares`.
+rows. `label_sums` and `row_sums` add them up by cell, each row with a weight, by loops in C or in
+numpy (`cell_kernels`, `row_loops`). Nothing here is released: noise is added by `noise_shares`.
 
 All of it is whole numbers, so that a sum is the same in whatever order its rows come, in one piece
 or in many, and in every engine that adds whole numbers:
@@ -31,23 +31,28 @@ has paid for. With K classes, a row adds to the tables of all of them, and c is 
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tulle.errors import DataError
 from tulle.train.examples import ExampleSet
-from tulle.train.methods.mosaic.cell_model import CellPart, cells_of_rows
-from tulle.train.methods.mosaic.label_parts import LABEL_BITS, label_parts, rounding_weights
+from tulle.train.methods.mosaic.cell_kernels import loops_over_rows
+from tulle.train.methods.mosaic.cell_model import CellPart
+from tulle.train.methods.mosaic.label_parts import LABEL_BITS, label_parts
+from tulle.train.methods.mosaic.row_numbers import (
+    SQUARE_BITS,
+    Cells,
+    IntArray,
+    Probabilities,
+    RowRules,
+    Weights,
+)
 from tulle.train.methods.mosaic.row_parts import DividedLabels
 
 FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-Cells = NDArray[np.int64]
-Weights = IntArray | np.int64
-"""Weight of each row in steps of the noise, or the one weight that all rows have."""
 
 _ONE = np.int64(1)
 """Weight of rows that are only counted."""
@@ -59,8 +64,8 @@ ROW_SENSITIVITY = math.sqrt(2.0)
 row is replaced. The same bounds counts of one column's values: one count falls, one rises."""
 
 MAX_ROWS = 1 << 30
-"""Most rows of a run. A sum of so many terms of at most `_MAX_TERM` is at most 2^62, which with its
-noise fits 64 bits; more rows are refused before anything is summed."""
+"""Most rows of a run. A sum of so many terms of at most 2^32 (`row_loops`) is at most 2^62, which
+with its noise fits 64 bits; more rows are refused before anything is summed."""
 PROBABILITY_BITS = 30
 """Probabilities are parts of 2^30: one part in a billion. Times a weight they stay below 2^62."""
 
@@ -85,31 +90,15 @@ MOST_PREDICTED = most_predicted(2)
 LOG_ODDS_BITS = 12
 """Log odds are steps of 2^-12 = 0.00024. A cell whose log odds are known that well has more than a
 hundred million rows."""
+_ALL_ALIKE = RowRules()
+"""Rows with labels of 0 and 1 of which each is a unit."""
 _MOST_LOG_ODDS = 16 << LOG_ODDS_BITS
 """Largest absolute log odds of a prediction, in steps: probabilities stay 1e-7 from
 0 and 1."""
-_SQUARE_BITS = 10
-"""Bits of a typical weight that its square is computed of: enough for the variance of a sum."""
-_MAX_TERM = 1 << 32
-"""Largest absolute number that one row adds to a sum."""
-_LEAST_PIECE = 1 << 16
-"""Rows that are worked on together, so that what is computed for them stays in the cache."""
-_ROWS_AT_A_TIME = 1 << 21
-"""Rows that are added up as floats: 2^21 whole numbers of at most 2^32 stay within 2^53, below
-which floats add whole numbers exactly. Pieces are added up as 64-bit integers."""
-
-
-class Probabilities(NamedTuple):
-    """What predictions look up by log odds, in parts of 2^30; the place is steps + `most`."""
-
-    predicted: IntArray
-    """Probability p of label 1."""
-    capped: IntArray
-    """min(p, c): what a row adds to the sum of predictions."""
-    factors: IntArray
-    """u = min(1, c / p), rounded down: what a row of label 1 adds to the sum of labels."""
-    most: int = _MOST_LOG_ODDS
-    """Largest steps of log odds; those beyond count as this many."""
+_MOST_SHIFT = 60
+"""Most bits by which weights are shifted where they are squared; no cell with rows needs more."""
+_SMALL_IDS = (np.uint8, np.uint16)
+"""Types of ids in memory, the first that holds all of a column; 32 bits if none does."""
 
 
 @functools.cache
@@ -125,7 +114,9 @@ def probabilities(most: int = MOST_PREDICTED) -> Probabilities:
     capped = np.minimum(predicted, most)
     # 2^30 up to p = c, rounded down beyond; never below `capped`, as the proof needs Q <= U.
     factors = (capped << PROBABILITY_BITS) // predicted
-    return Probabilities(predicted, capped, factors)
+    # 32 bits, of which more stay in the cache.
+    columns = [column.astype(np.int32) for column in (predicted, capped, factors)]
+    return Probabilities(columns[0], columns[1], columns[2], most=_MOST_LOG_ODDS)
 
 
 def log_odds_steps(log_odds: FloatArray | float) -> NDArray[np.int32]:
@@ -149,12 +140,8 @@ def label_sums(
       Unit: the label of one row, replaced; cells and weights are public. L2 sensitivity: the
       weight of the row. Nothing is released here.
     """
-    sums = np.zeros(num_cells, np.int64)
-    for rows in pieces_of_rows(len(cells), num_cells):
-        terms = _of_rows(weights, rows) * labels[rows].astype(np.int64)
-        terms >>= LABEL_BITS
-        sums += exact_sums(cells[rows], terms, num_cells)
-    return sums
+    _check_rows(cells)
+    return loops_over_rows(len(cells)).label_sums(cells, labels, weights, num_cells)
 
 
 def row_sums(
@@ -164,8 +151,8 @@ def row_sums(
     weights: Weights,
     num_cells: int,
     *,
-    are_values: bool = False,
-    most: int | IntArray = MOST_PREDICTED,
+    most: int = MOST_PREDICTED,
+    rules: RowRules = _ALL_ALIKE,
 ) -> IntArray:
     """Raw residuals and raw predictions of each cell, of weighted rows, as [2, cells] in steps.
 
@@ -175,9 +162,9 @@ def row_sums(
       log_odds: [rows]: predicted log odds of label 1, in steps.
       weights: Weights of the rows, in steps.
       num_cells: Number of cells of the table.
-      are_values: True if labels may be between 0 and 1; rows then get `rounding_weights`.
-      most: The c of the proof, see `most_predicted`; or [rows]: most that each row is predicted
-        with, where labels of users are divided.
+      most: The c of the proof, see `most_predicted`.
+      rules: How rows count: if labels are values, if those of users are divided, and if rows with
+        the label 0 take part.
 
     Privacy:
       Unit: one row, whose label, cell, prediction and weight are replaced. L2 sensitivity of both
@@ -185,80 +172,38 @@ def row_sums(
       whatever is predicted. Over several tables: sqrt(2), if squares of the weights of each row
       add up to at most 1. Over the tables of K classes of share w each, with their c: sqrt(2)
       sqrt(2 w), for `ClassShares`. The same as for one row holds for a user with several rows, if
-      labels and `most` of the user add up to at most 1 and c, and the squares of each row's weights
+      labels and caps of the user add up to at most 1 and c, and the squares of each row's weights
       to at most 1/2. Nothing is released here.
     """
-    table = probabilities(most if isinstance(most, int) else MOST_PREDICTED)
-    sums = np.zeros((2, num_cells), np.int64)
-    for rows in pieces_of_rows(len(cells), num_cells):
-        places, own = _places(log_odds[rows]), _of_rows(weights, rows)
-        own = rounding_weights(own) if are_values else own
-        capped, factors = table.capped[places], table.factors[places]
-        if not isinstance(most, int):
-            probs = table.predicted[places]
-            capped = np.minimum(probs, most[rows])
-            factors = (capped << PROBABILITY_BITS) // probs
-        predicted = own * capped
-        predicted >>= PROBABILITY_BITS
-        residuals = own * factors
-        residuals >>= PROBABILITY_BITS
-        residuals *= labels[rows]
-        residuals >>= LABEL_BITS
-        residuals -= predicted
-        sums[0] += exact_sums(cells[rows], residuals, num_cells)
-        sums[1] += exact_sums(cells[rows], predicted, num_cells)
-    return sums
+    _check_rows(cells)
+    table, loops = probabilities(most), loops_over_rows(len(cells))
+    return loops.row_sums(cells, labels, log_odds, weights, table, num_cells, rules)
 
 
-def exact_sums(cells: NDArray[np.integer[Any]], terms: IntArray, num_cells: int) -> IntArray:
+def exact_sums(cells: Cells, terms: Weights, num_cells: int) -> IntArray:
     """The exact sum of the terms of each cell, whatever the order of the rows.
 
     Args:
       cells: [rows]: cell of each row.
-      terms: [rows]: whole numbers, none beyond 2^32 in size.
+      terms: Whole numbers, none beyond 2^32 in size; one for each row, or one for all.
       num_cells: Number of cells of the table.
 
     Raises:
       DataError: There are terms that floats would round or 64 bits could not hold.
     """
-    if terms.dtype != np.int64 or not (
-        len(terms) <= MAX_ROWS
-        and terms.min(initial=0) >= -_MAX_TERM
-        and terms.max(initial=0) <= _MAX_TERM
-    ):
+    _check_rows(cells)
+    if terms.dtype != np.int64:
+        raise DataError(f"exact sums are of whole numbers of 64 bits, not of {terms.dtype}.")
+    return loops_over_rows(len(cells)).exact_sums(cells, terms, num_cells)
+
+
+def _check_rows(cells: Cells) -> None:
+    """Refuses so many rows that 64 bits might not hold their sums."""
+    if len(cells) > MAX_ROWS:
         raise DataError(
             f"exact sums are of at most {MAX_ROWS:,} whole numbers of at most 2^32; "
             "train on fewer rows."
         )
-    sums = np.zeros(num_cells, np.int64)
-    for start in range(0, len(terms), _ROWS_AT_A_TIME):
-        rows = slice(start, start + _ROWS_AT_A_TIME)
-        sums += np.bincount(cells[rows], terms[rows], minlength=num_cells).astype(np.int64)
-    return sums
-
-
-def pieces_of_rows(num_rows: int, num_cells: int = 0) -> Iterator[slice]:
-    """Pieces of the rows that are small enough for the cache and no smaller than the table.
-
-    Args:
-      num_rows: Number of all rows.
-      num_cells: Number of cells that are added up after each piece.
-    """
-    size = min(max(_LEAST_PIECE, num_cells), _ROWS_AT_A_TIME)
-    for start in range(0, num_rows, size):
-        yield slice(start, start + size)
-
-
-def _of_rows(weights: Weights, rows: slice) -> Weights:
-    """The weights of some rows."""
-    return weights[rows] if isinstance(weights, np.ndarray) else weights
-
-
-def _places(log_odds: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Places of log odds in the table of probabilities."""
-    places: NDArray[np.int32] = np.clip(log_odds, -_MOST_LOG_ODDS, _MOST_LOG_ODDS)
-    places += np.int32(_MOST_LOG_ODDS)
-    return places
 
 
 class RowColumns:
@@ -266,22 +211,29 @@ class RowColumns:
 
     def __init__(self, examples: ExampleSet) -> None:
         self._examples = examples
-        self._columns: dict[tuple[str, int], NDArray[np.int32]] = {}
+        self._columns: dict[tuple[str, int], NDArray[np.integer[Any]]] = {}
 
-    def ids(self, role: str, column: int) -> NDArray[np.int32]:
+    def ids(self, role: str, column: int) -> NDArray[np.integer[Any]]:
         """The ids of one feature, one for each row; kept in memory once they were read."""
         key = (role, column)
         if key not in self._columns:
             self._columns[key] = self._read(role, column)
         return self._columns[key]
 
-    def _read(self, role: str, column: int) -> NDArray[np.int32]:
+    def _read(self, role: str, column: int) -> NDArray[np.integer[Any]]:
         examples = self._examples
         ids = examples.public_features if role == "public" else examples.sensitive_features
         if ids is None:
             raise DataError("the sensitive columns of these rows are out of reach.")
         chosen = ids[:, column] if examples.rows is None else ids[examples.rows, column]
-        return np.ascontiguousarray(chosen)
+        num_ids = [one.num_ids for one in examples.features if one.role == role][column]
+        least, most = chosen.min(initial=0), chosen.max(initial=0)
+        # A file may have changed since its ids were checked.
+        if least < 0 or most >= num_ids:
+            raise DataError("an id is not one of its feature; prepare the data again.")
+        # By the largest id that occurs: features may share a vocabulary of which each has little.
+        dtype = next((small for small in _SMALL_IDS if most <= np.iinfo(small).max), np.int32)
+        return np.ascontiguousarray(chosen, dtype)
 
 
 class PredictedRows:
@@ -338,11 +290,16 @@ class PredictedRows:
     @property
     def one_cell(self) -> Cells:
         """Cells of a table that has all rows in one cell, for overall sums."""
-        return np.zeros(self.num_rows, np.int64)
+        return np.zeros(self.num_rows, np.int32)
+
+    def ids(self, role: str, column: int) -> NDArray[np.integer[Any]]:
+        """The ids of one feature, one for each row. Sensitive if the role is."""
+        return self._columns.ids(role, column)
 
     def cells(self, parts: Sequence[CellPart]) -> Cells:
         """The cell of each row in a table of these parts. Sensitive if one of them is."""
-        return cells_of_rows(parts, [self._columns.ids(part.role, part.column) for part in parts])
+        columns = [self._columns.ids(part.role, part.column) for part in parts]
+        return loops_over_rows(self.num_rows).cells(parts, columns)
 
     def raw_counts(
         self, role: str, column: int, num_ids: int, weights: Weights = _ONE
@@ -359,10 +316,7 @@ class PredictedRows:
           Unit: one row, replaced. L2 sensitivity: sqrt(2) times its weight for a sensitive column;
           counts of a public column are public. Nothing is released here.
         """
-        ids = self._columns.ids(role, column)
-        if isinstance(weights, np.ndarray):
-            return exact_sums(ids, weights, num_ids)
-        return np.bincount(ids, minlength=num_ids) * weights
+        return exact_sums(self._columns.ids(role, column), weights, num_ids)
 
     def raw_label_sums(
         self, cells: Cells, weights: Weights, num_cells: int, *, are_whole: bool = False
@@ -428,17 +382,20 @@ class PredictedRows:
         Privacy:
           The same as for `row_sums`. A row that adds nothing adds one of the vectors of the proof.
         """
-        if self._positives_only:
-            weights = weights * (self._labels > 0)
         divided = None if are_whole else self._divided
         return row_sums(
             cells,
             self._labels if divided is None else divided.labels,
-            self._log_odds if divided is None else self._log_odds + divided.offsets,
+            self._log_odds,
             weights,
             num_cells,
-            are_values=self._are_values,
-            most=self._most if divided is None else divided.caps,
+            most=self._most,
+            rules=RowRules(
+                are_values=self._are_values,
+                positives_only=self._positives_only,
+                offsets=None if divided is None else divided.offsets,
+                caps=None if divided is None else divided.caps,
+            ),
         )
 
     def predicted(
@@ -463,29 +420,23 @@ class PredictedRows:
         Privacy:
           Public as long as the model has used public columns alone; raw and sensitive afterwards.
         """
-        num_cells = len(typical_weights)
-        log_odds = self._log_odds
-        if self._divided is not None and not are_whole:
-            log_odds = log_odds + self._divided.offsets
-        sums, squared_sums = np.zeros((2, num_cells), np.int64)
+        divided = None if are_whole else self._divided
+        offsets = None if divided is None else divided.offsets
         # Weights go over many powers of ten, but not within a cell: its typical one fixes the unit.
-        shifts = np.frexp(typical_weights)[1].astype(np.int64) - _SQUARE_BITS
-        down, up = np.maximum(shifts, 0), np.maximum(-shifts, 0)
-        for rows in pieces_of_rows(len(cells), num_cells):
-            own, its_cells = _of_rows(weights, rows), cells[rows]
-            # Nothing here is hidden by noise, so products may be rounded to the nearest step.
-            weighted = own * probabilities().predicted[_places(log_odds[rows])]
-            weighted += 1 << (PROBABILITY_BITS - 1)
-            weighted >>= PROBABILITY_BITS
-            sums += exact_sums(its_cells, weighted, num_cells)
-            squares = (own >> down[its_cells]) << up[its_cells]
-            np.minimum(squares, _MAX_TERM >> 1, out=squares)
-            squares *= weighted
-            squares >>= _SQUARE_BITS
-            np.minimum(squares, _MAX_TERM, out=squares)
-            squared_sums += exact_sums(its_cells, squares, num_cells)
-        return sums, np.ldexp(squared_sums.astype(np.float64), shifts + _SQUARE_BITS)
+        shifts = np.frexp(typical_weights)[1] - SQUARE_BITS
+        shifts = np.clip(shifts, -_MOST_SHIFT, _MOST_SHIFT).astype(np.int8)
+        loops, table = loops_over_rows(self.num_rows), probabilities()
+        sums, squares = loops.predicted(cells, self._log_odds, offsets, weights, shifts, table)
+        return sums, np.ldexp(squares.astype(np.float64), shifts + SQUARE_BITS)
 
-    def add(self, steps: NDArray[np.int32] | int) -> None:
-        """Adds steps to the log odds of each row, or of all rows."""
-        self._log_odds += np.int32(steps) if isinstance(steps, int) else steps
+    def add(self, steps: NDArray[np.int32] | int, cells: Cells | None = None) -> None:
+        """Adds steps to the log odds of each row.
+
+        Args:
+          steps: One number for each cell, or for each row, or one for all rows.
+          cells: [rows]: cell of each row, if steps are those of cells.
+        """
+        if cells is not None and isinstance(steps, np.ndarray):
+            loops_over_rows(self.num_rows).add_lookups(self._log_odds, steps, cells)
+        else:
+            self._log_odds += np.int32(steps) if isinstance(steps, int) else steps

@@ -1,4 +1,4 @@
-"""Training of Mosaic: table after table of cells, each fitted by noisy sums over all rows.
+"""Training of Mosaic: tables of cells, fitted by noisy sums over all rows, round by round.
 
 The words of this package:
 
@@ -9,7 +9,9 @@ The words of this package:
   more noise it has (`noise_shares`). Shares of all releases add up to at most 1.
 - A stage is a kind of table, from single public columns to triples. Each stage has a round for new
   tables and a round for all tables that are known to tell more.
-- A round measures several tables on one share, which each row divides among them.
+- A round measures several tables on one share, which each row divides among them, and with the same
+  predictions: one scan of the rows is enough. The tables are fitted one after the other afterwards,
+  and `typical_rows` tell each what those before it have explained.
 
 The first release is the overall rate of labels, and the last one corrects the overall level. As
 long as no sensitive column was used, cells, weights and predictions are public, sums of labels are
@@ -31,36 +33,30 @@ from numpy.typing import NDArray
 
 from tulle.data.prepared.feature import PreparedFeature
 from tulle.errors import ConfigError
+from tulle.mechanisms.analytic_gaussian import gaussian_epsilon
 from tulle.train.examples import ExampleSet, unit_ids
 from tulle.train.methods.mosaic.candidate_table import CandidateTable, TableIdentity, TableStages
-from tulle.train.methods.mosaic.cell_likelihood import NoisyCells
 from tulle.train.methods.mosaic.cell_model import CellHead, CellModel, CellTable
-from tulle.train.methods.mosaic.cell_releases import CellReleases, unit_weights
-from tulle.train.methods.mosaic.cell_sums import LOG_ODDS_BITS, Cells, log_odds_steps
+from tulle.train.methods.mosaic.cell_releases import CellReleases
+from tulle.train.methods.mosaic.cell_sums import LOG_ODDS_BITS, log_odds_steps
 from tulle.train.methods.mosaic.column_values import ColumnValues, public_values, sensitive_values
 from tulle.train.methods.mosaic.earlier_model import EarlierModel, check_earlier
 from tulle.train.methods.mosaic.earlier_tables import RECOUNT, EarlierTables, earlier_heads
-from tulle.train.methods.mosaic.few_rows import are_few, first_look, part_of_stage
-from tulle.train.methods.mosaic.method import CellSettings, MosaicConfig
+from tulle.train.methods.mosaic.few_rows import StageRules, are_few
+from tulle.train.methods.mosaic.kept_releases import KeptReleases
+from tulle.train.methods.mosaic.method import CellSettings, MosaicConfig, most_scans, stages_of
 from tulle.train.methods.mosaic.model_parts import (
     WHOLE,
     count_share,
     model_of,
     parts_of_model,
-    stages_of,
 )
 from tulle.train.methods.mosaic.noise_shares import NoiseShares
 from tulle.train.methods.mosaic.share_allocation import RowRound, chosen_tables
-from tulle.train.methods.mosaic.shrinkage import (
-    CellChanges,
-    FittedTable,
-    further_changes,
-    level_change,
-    likely_rows,
-    posterior_changes,
-    thought_gain,
-    unweighted_variance,
-)
+from tulle.train.methods.mosaic.shrinkage import FittedTable, level_change, thought_gain
+from tulle.train.methods.mosaic.table_fits import TableFits
+from tulle.train.methods.mosaic.typical_rows import TypicalRows, typical_rows
+from tulle.train.methods.mosaic.unit_weights import unit_weights
 from tulle.train.methods.mosaic.weight_errors import mean_over_rows
 from tulle.train.run_context import Progress, RunContext, SpeedMeter
 
@@ -83,6 +79,7 @@ def train_on_cells(
     plan: "TrainPlan",
     context: RunContext,
     earlier: EarlierModel | None = None,
+    kept: KeptReleases | None = None,
 ) -> CellModel:
     """Trains a model of cells as a plan says.
 
@@ -91,6 +88,7 @@ def train_on_cells(
       plan: Settings and noise of Mosaic.
       context: Source of randomness, receiver of progress reports, and requests to stop.
       earlier: The released model that the plan continues from; None: it starts from nothing.
+      kept: Where released sums are put on disk, and those of earlier tries found; None: nowhere.
 
     Privacy:
       Unit, event and guarantee: those of the plan. The model is made of noisy sums alone.
@@ -101,7 +99,8 @@ def train_on_cells(
         raise ConfigError(f"plan {plan.privacy.name!r} is not of training on cells.")
     check_earlier(method.start, earlier, examples.features)
     started = earlier_heads(earlier, method.num_heads)
-    shares, units = NoiseShares(noise, rng=context.rng), unit_ids(examples, method.unit)
+    shares = NoiseShares(noise, rng=context.rng, kept=kept)
+    units = unit_ids(examples, method.unit)
     weights = unit_weights(
         examples,
         noise,
@@ -113,7 +112,6 @@ def train_on_cells(
     heads: list[CellHead] = []
     rate: float | None = None
     sensitive: list[ColumnValues] | None = None
-    meter = SpeedMeter()
     for part in parts_of_model(examples, method, shares, weights.level_share):
         releases = CellReleases(
             part.rows,
@@ -135,26 +133,85 @@ def train_on_cells(
         # Where tables are hopeless and a constant was asked for, its level gets all of the budget.
         is_constant = method.learns_rate_alone(plan.shape, noise)
         stages = [] if is_constant else training.stages()
-        before, num_steps = len(heads) * len(stages), method.num_heads * len(stages)
-        for step, stage in enumerate(stages, start=1):
-            for table, row_round in training.looks(stage, stages[step - 1 :]):
-                if context.stop.requested:
-                    context.interrupt(PHASE, before + step - 1)
-                training.look_at(table, row_round)
-            context.report(
-                Progress(
-                    phase=PHASE,
-                    step=before + step,
-                    num_steps=num_steps,
-                    examples_per_second=meter.add(examples.num_rows),
-                    loss=None,
-                    epsilon=plan.epsilon,
-                )
-            )
+        scans = _Scans(
+            plan,
+            context,
+            shares,
+            examples.num_rows,
+            head=len(heads),
+            num_heads=method.num_heads,
+            stages=stages,
+        )
+        for place, stage in enumerate(stages):
+            for look, (tables, row_round) in enumerate(training.rounds(stage, stages[place:])):
+                scans.begin(2 * place + look, f"{stage.replace('_', ' ')}, {len(tables)} tables")
+                for table in tables:
+                    scans.check_stop()
+                    training.look_at(table, row_round)
+                training.end_round()
+                scans.end()
+        scans.begin(2 * len(stages), "level")
         training.finish()
+        scans.end()
         heads.append(training.head())
         rate, sensitive = training.rate, training.sensitive
     return model_of(heads, method)
+
+
+class _Scans:
+    """Tells who watches how many scans of the rows are done, and stops between two tables.
+
+    Args:
+      plan: The plan of the run.
+      context: Who watches, and who may ask to stop.
+      shares: The noise budget.
+      num_rows: Number of rows that a scan reads.
+      head: Number of sets of tables that are done.
+      num_heads: Number of all sets.
+      stages: Names of the stages of each set; each has up to two scans, and one more corrects the
+        level.
+    """
+
+    def __init__(
+        self,
+        plan: "TrainPlan",
+        context: RunContext,
+        shares: NoiseShares,
+        num_rows: int,
+        *,
+        head: int,
+        num_heads: int,
+        stages: Sequence[str],
+    ) -> None:
+        self._plan, self._context, self._shares, self._num_rows = plan, context, shares, num_rows
+        of_head = most_scans(len(stages))
+        self._before, self._num_scans = head * of_head, num_heads * of_head
+        self._scan, self._about, self._meter = 0, "", SpeedMeter()
+
+    def begin(self, scan: int, about: str) -> None:
+        """Notes which scan of the set of tables comes now, and what it is about."""
+        self._scan, self._about = scan, about
+
+    def check_stop(self) -> None:
+        """Ends the run if that was asked for. What was released is kept."""
+        if self._context.stop.requested:
+            self._context.interrupt(PHASE, self._before + self._scan)
+
+    def end(self) -> None:
+        """Reports that the scan is done, and what was spent so far."""
+        plan, spent = self._plan, 1 - self._shares.left
+        noise = (plan.noise_multiplier or math.inf) / math.sqrt(max(spent, _TINY))
+        self._context.report(
+            Progress(
+                phase=PHASE,
+                step=self._before + self._scan + 1,
+                num_steps=self._num_scans,
+                examples_per_second=self._meter.add(self._num_rows),
+                loss=None,
+                epsilon=min(plan.epsilon, gaussian_epsilon(plan.delta, noise)),
+                about=self._about,
+            )
+        )
 
 
 class _CellTraining:
@@ -198,15 +255,19 @@ class _CellTraining:
         self.sensitive: list[ColumnValues] = [] if sensitive is None else sensitive
         """Values of sensitive columns, once they were counted with noise."""
         self._law = releases.law
+        self._fits = TableFits(settings=settings, law=self._law)
+        self._changes: list[tuple[CandidateTable, NDArray[np.int32]]] = []
+        self._typical: TypicalRows | None = None
+        self._are_drawn = False
         log_odds = self._law.log_odds if earlier is None else earlier.bias
         self._bias = int(log_odds_steps(log_odds))
         releases.add(self._bias)
         self._is_started = earlier is not None
-        noise = math.sqrt(releases.noise_variance)
         # Classes have shares of labels and of rows that are planned before, for all stages.
-        self._are_few = not releases.counts_apart and are_few(
-            releases.num_rows, self._law.table_rate, noise
+        few = not releases.counts_apart and are_few(
+            releases.num_rows, self._law.table_rate, math.sqrt(releases.noise_variance)
         )
+        self._rules = StageRules(settings, features, are_few=few, is_started=self._is_started)
         if earlier is not None:
             self._carry_over("public", releases.first_level)
 
@@ -219,10 +280,10 @@ class _CellTraining:
         """Names of the stages that these features allow."""
         return stages_of(self._features)
 
-    def looks(
+    def rounds(
         self, stage: str, to_come: Sequence[str]
-    ) -> Iterator[tuple[CandidateTable, RowRound]]:
-        """Tables to measure in a stage, each with the round that it belongs to.
+    ) -> Iterator[tuple[Sequence[CandidateTable], RowRound]]:
+        """Rounds of a stage, each with the tables that are measured in it.
 
         New tables come first. Then, with what is left of the stage's share, come all tables that
         are known to tell something. What a stage leaves over is for those to come.
@@ -231,41 +292,58 @@ class _CellTraining:
           stage: Name of the stage.
           to_come: Names of this stage and of all later ones, which divide what is left.
         """
-        # A generator: the second round is planned after the tables of the first were measured.
+        # A generator: the second round is planned after the tables of the first were fitted.
         if stage == "sensitive_values":
             self._count_sensitive()
-        wanted = {
-            name: part_of_stage(self._settings, name, are_few=self._are_few) for name in to_come
-        }
+        wanted = {name: self._rules.part(name) for name in to_come}
         part = wanted[stage] / max(sum(wanted.values()), _TINY)
         whole = part * (self._releases.left - self._reserved) * WHOLE
         kept = self._releases.left - whole
         tables = [table for table in self._new_tables(stage) if not table.is_started]
-        first, most = first_look(self._settings, stage, are_few=self._are_few)
+        first, most = self._rules.first_look(stage)
         yield from self._round(tables, whole * first, most)
         # If no table is known to tell more, noise may have hidden it: measure the new ones again.
         tables = self._tables.known() or tables
         yield from self._round(tables, (self._releases.left - kept) * WHOLE, 1.0)
 
     def look_at(self, table: CandidateTable, row_round: RowRound) -> None:
-        """Releases the sums of a table and adds what they say to the model.
+        """Releases the sums of a table with the predictions from before the round, and fits it.
+
+        The rows keep these predictions until the round ends. Typical rows tell how the tables that
+        were fitted before have moved the predictions in the cells of this one.
 
         Args:
           table: The table to measure.
           row_round: The round that the table belongs to, whose share it is measured on.
         """
+        labels_suffice, rows = self._releases.labels_suffice, self._typical_rows()
         _, fitted = self._fitted.setdefault(
             table.identity, (table, FittedTable.empty(table.num_cells))
         )
-        cells = self._releases.cells(table.parts)
-        if self._releases.labels_suffice and fitted.start is not None:
-            self._fit_labels_further(table, fitted, cells, row_round)
-        elif self._releases.labels_suffice:
-            self._fit_labels(table, fitted, cells, row_round)
-        elif table.has_more_to_tell:
-            self._fit_further(table, fitted, cells, row_round)
+        cells, own = self._releases.cells(table.parts), None
+        before = fitted.weights
+        if labels_suffice:
+            noisy = self._releases.noisy_labels(table, fitted, cells, row_round)
+            # All sums of labels so far are fitted anew, by predictions without this table, or
+            # with what an earlier model has left of it.
+            own = before if fitted.start is None else before - fitted.start[0]
         else:
-            self._fit_rows(table, fitted, cells, row_round)
+            noisy = self._releases.noisy_rows(table, cells, row_round)
+        sums = rows.corrected(table, noisy, own)
+        self._fits.fit(table, fitted, sums, labels_suffice=labels_suffice)
+        if (change := fitted.weights - before).any():
+            rows.add(table, change)
+            self._changes.append((table, change))
+        elif len(table.columns) > 1 and not (table.has_more_to_tell or fitted.weights.any()):
+            # It has shown nothing and is never measured again; it may have 2^18 cells.
+            del self._fitted[table.identity]
+            self._releases.forget(table.identity)
+
+    def end_round(self) -> None:
+        """Adds to the predictions of the rows what the tables of the round have told."""
+        for table, change in self._changes:
+            self._releases.add(change, self._releases.cells(table.parts))
+        self._changes.clear()
 
     def finish(self) -> None:
         """Corrects the overall level once more, on all that is left.
@@ -299,99 +377,20 @@ class _CellTraining:
         )
         return CellHead(bias=math.ldexp(self._bias, -LOG_ODDS_BITS), tables=tables)
 
-    def _fit_labels(
-        self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
-    ) -> None:
-        """Fits a table by all its sums of labels so far, as if they were released at once."""
-        # Predictions are public in this phase, so that earlier noisy sums of labels can be compared
-        # with the present predictions. The table's own changes are taken out first and learnt anew.
-        if fitted.weights.any():
-            self._releases.add(-fitted.weights[cells])
-        noisy = self._releases.noisy_labels(table, fitted, cells, row_round)
-        changes = self._changes(noisy, table)
-        fitted.weights = log_odds_steps(changes.log_odds)
-        fitted.note_fit(noisy, changes.variances, is_first=True)
-        if changes.spread > 0:
-            self._releases.add(fitted.weights[cells])
-        variance = np.square(noisy.residual_stddev / self._law.dispersion)
-        rows = noisy.predicted / self._law.rate
-        table.note_spread(
-            changes.spread, variance, self._law.table_rate, rows=rows, variances=changes.variances
-        )
-        table.realised_gain = thought_gain(noisy.predicted, changes.log_odds)
-
-    def _fit_labels_further(
-        self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
-    ) -> None:
-        """Fits a table that an earlier model knew by all its sums of labels of this run."""
-        # As in `_fit_labels`, but what is taken out are the changes of this run alone: the fit
-        # starts from the weights and variances that the earlier model has left.
-        weights, variances = fitted.start or (fitted.weights, fitted.variances)
-        if (fitted.weights != weights).any():
-            self._releases.add((weights - fitted.weights)[cells])
-        noisy = self._releases.noisy_labels(table, fitted, cells, row_round)
-        log_odds, scale = further_changes(noisy, variances, is_expected=True)
-        fitted.forget()
-        if scale > 0:
-            fitted.note_fit(noisy, scale * variances, is_first=True)
-            fitted.weights = weights + log_odds_steps(log_odds)
-            self._releases.add((fitted.weights - weights)[cells])
-        noise = np.square(noisy.residual_stddev / self._law.dispersion)
-        table.note_again(scale, noise, self._law.table_rate, variances=variances)
-        table.realised_gain = thought_gain(noisy.predicted, fitted.log_odds)
-
-    def _fit_rows(
-        self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
-    ) -> None:
-        """Fits a table of which nothing is known, by noisy residuals and predictions."""
-        noisy = self._releases.noisy_rows(table, cells, row_round)
-        changes = self._changes(noisy, table)
-        if changes.spread > 0:
-            fitted.note_fit(noisy, changes.variances, is_first=True)
-        # Tables count all rows, of which a part may take part in the sums.
-        part = self._law.part
-        rows = likely_rows(noisy, part * table.cells.rows) / part
-        variance, rate = unweighted_variance(noisy), self._law.table_rate
-        table.note_spread(changes.spread, variance, rate, rows=rows, variances=changes.variances)
-        self._add(table, fitted, cells, changes.log_odds)
-
-    def _fit_further(
-        self, table: CandidateTable, fitted: FittedTable, cells: Cells, row_round: RowRound
-    ) -> None:
-        """Improves a table that is known to tell something, by what more sums show."""
-        # Old residuals cannot be compared with new predictions here, which are sensitive. What the
-        # earlier sums have shown is in the weights and variances, from which this fit starts.
-        noisy = self._releases.noisy_rows(table, cells, row_round)
-        expected = fitted.start is not None
-        log_odds, scale = further_changes(noisy, fitted.variances, is_expected=expected)
-        # Sums that look as if nothing was left do not say that the weights are exact: what was
-        # unknown before them stays in the model as its deviations.
-        if scale > 0:
-            fitted.note_fit(noisy, scale * fitted.variances, is_first=False)
-        table.note_again(scale, unweighted_variance(noisy), self._law.table_rate)
-        self._add(table, fitted, cells, log_odds)
-
-    def _changes(self, noisy: NoisyCells, table: CandidateTable) -> CellChanges:
-        """What sums of a table of which nothing is known say about its cells."""
-        settings = self._settings
-        return posterior_changes(
-            noisy, settings.least_evidence, table.axes, even_evidence=settings.even_evidence
-        )
-
-    def _add(
-        self, table: CandidateTable, fitted: FittedTable, cells: Cells, log_odds: FloatArray
-    ) -> None:
-        """Adds changes of log odds, one for each cell, to the table and to its rows."""
-        if log_odds.any():
-            steps = log_odds_steps(log_odds)
-            fitted.weights = fitted.weights + steps
-            self._releases.add(steps[cells])
-            predicted = self._law.part * self._law.rate * table.cells.rows
-            table.realised_gain += thought_gain(predicted, log_odds)
+    def _typical_rows(self) -> TypicalRows:
+        """The rows that stand in for all, with the sensitive columns that were counted."""
+        if self._typical is None:
+            columns = self._releases.public_columns(len(self._public))
+            number, rate = self._releases.num_rows, self._law.rate
+            self._typical = typical_rows(columns, number, rate=rate)
+        if self._releases.reads_sensitive and not self._are_drawn:
+            self._are_drawn = True
+            self._typical.draw([one.likely for one in self.sensitive if one.likely is not None])
+        return self._typical
 
     def _round(
         self, tables: Sequence[CandidateTable], share: float, most: float
-    ) -> Iterator[tuple[CandidateTable, RowRound]]:
+    ) -> Iterator[tuple[Sequence[CandidateTable], RowRound]]:
         """Tables that get a part of a share, in the order of `chosen_tables`, and their round.
 
         Args:
@@ -407,8 +406,9 @@ class _CellTraining:
         for table, some in chosen:
             self._given[table.identity] = self._given.get(table.identity, 0.0) + some
         row_round = self._releases.row_round(names, given, num_steps=self._settings.row_steps)
-        for table in names:
-            yield table, row_round
+        weights = [(table, fitted.weights) for table, fitted in self._fitted.values()]
+        self._typical_rows().begin_round(self._bias, weights)
+        yield names, row_round
 
     def _new_tables(self, stage: str) -> list[CandidateTable]:
         """Tables that a stage adds to those that were considered before."""
@@ -483,7 +483,7 @@ class _CellTraining:
         for table, fitted, spread, mean in self._earlier.tables(role, columns, self._tables):
             self._fitted[table.identity] = (table, fitted)
             self._bias += mean
-            self._releases.add(mean + fitted.weights[self._releases.cells(table.parts)])
+            self._releases.add(mean + fitted.weights, self._releases.cells(table.parts))
             predicted = self._law.part * self._law.rate * table.cells.rows
             table.note_start(spread, fitted.variances, thought_gain(predicted, fitted.log_odds))
         steps = self._level_steps(*level())

@@ -34,6 +34,8 @@ scatter values across them at random."""
 _KEPT_DEVIATIONS = 4.0
 """Standard deviations of noise that a noisy count must exceed for its value to be kept. Of 50,000
 values that no row has, one or two are kept by mistake: 50,000 * P(N(0, 1) > 4) = 1.6."""
+_SEEN_DEVIATIONS = 2.0
+"""Deviations of noise that a noisy count must exceed for typical rows to have its value."""
 _FEW_VALUES = 64
 """Number of values up to which all values of a sensitive column are kept, whatever their noisy
 counts: so few cells cost little even if some are empty."""
@@ -69,6 +71,9 @@ class ColumnValues:
     """"line" or "cycle" if some ranks are bins that lie in that order; empty if none do."""
     num_bins: int = 0
     """Number of these bins: ranks 1 to num_bins. Ranks above them stand apart."""
+    likely: FloatArray | None = None
+    """[ids]: how frequent each id of a sensitive column is, by noisy counts; None in coarse forms
+    and for public columns."""
 
     @property
     def num_values(self) -> int:
@@ -172,13 +177,21 @@ def sensitive_values(
     """
     least = _KEPT_DEVIATIONS * count_stddev
     if feature is not None and feature.num_known:
-        return _known_forms(feature, column, noisy_counts, count_stddev, earlier, classes)
-    if feature is not None and feature.order:
-        return [_in_order(feature, column, noisy_counts, least=least, earlier=earlier)]
-    if len(noisy_counts) <= _FEW_VALUES:
-        return [_ranked(name, "sensitive", column, noisy_counts, least=-np.inf)]
-    values = _ranked(name, "sensitive", column, noisy_counts, least=least, earlier=earlier)
-    return [values, _by_frequency(name, column, noisy_counts, count_stddev, classes)]
+        forms = _known_forms(feature, column, noisy_counts, count_stddev, earlier, classes)
+    elif feature is not None and feature.order:
+        forms = [_in_order(feature, column, noisy_counts, least=least, earlier=earlier)]
+    elif len(noisy_counts) <= _FEW_VALUES:
+        forms = [_ranked(name, "sensitive", column, noisy_counts, least=-np.inf)]
+    else:
+        values = _ranked(name, "sensitive", column, noisy_counts, least=least, earlier=earlier)
+        forms = [values, _by_frequency(name, column, noisy_counts, count_stddev, classes)]
+    return [dataclasses.replace(forms[0], likely=_likely(noisy_counts, count_stddev)), *forms[1:]]
+
+
+def _likely(noisy_counts: FloatArray, count_stddev: float) -> FloatArray:
+    """How frequent each id is, about. What does not stand out of the noise is left out."""
+    clear = np.where(noisy_counts > _SEEN_DEVIATIONS * count_stddev, noisy_counts, 0.0)
+    return clear if clear.any() else np.maximum(noisy_counts, _LEAST_COUNT)
 
 
 def _by_frequency(

@@ -6,13 +6,17 @@ fewer rows each of them has. If only columns of a few values can be told apart, 
 and says which epsilon would do. If not even those can, a run would end as a constant, and is
 refused before it is charged, unless it was asked for.
 
-All of it follows from public numbers. The constants were chosen on synthetic and real logs of 2,000
-to 25,000 rows that no published figure is of.
+All of that follows from public numbers. A run then asks once more, with the noisy rate of labels,
+and divides its budget otherwise where rows are few (`StageRules`). The constants were chosen on
+synthetic and real logs of 2,000 to 25,000 rows that no published figure is of.
 """
 
+import dataclasses
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tulle.data.prepared.feature import PreparedFeature
 from tulle.errors import ConfigError
 from tulle.mechanisms.analytic_gaussian import gaussian_epsilon
 from tulle.train.settings.units import DataShape
@@ -42,7 +46,10 @@ _FIRST_LOOK_OF_FEW = 0.4
 """Fraction of a stage for a first look where rows are few, whatever the settings say. With 0.15 the
 AUC loss was up to 13 percent higher in trials."""
 _MOST_OF_FEW = 0.5
-"""Largest share of one table in that look: no cap, but for a stage of a single table."""
+"""Largest share of one table in that look, where a run starts from nothing: no cap, but for a stage
+of a single table."""
+_SINGLES = "_values"
+"""How the names of stages end whose tables have one column."""
 
 
 def telling_values(num_units: int, num_columns: int, noise_multiplier: float) -> int:
@@ -72,30 +79,47 @@ def are_few(num_rows: int, rate: float, noise_stddev: float) -> bool:
     return num_rows * rate * (1 - rate) < _LEAST_SIGNAL * noise_stddev
 
 
-def part_of_stage(settings: "CellSettings", stage: str, *, are_few: bool) -> float:
-    """Part of the budget of tables that a stage asks for.
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class StageRules:
+    """Which part of the budget each stage gets, and how much of it a first look at new tables.
 
-    Args:
-      settings: Settings of Mosaic.
-      stage: Name of the stage.
-      are_few: Whether rows are few, so that no stage of several columns gets anything.
+    All of it follows from settings, from the roles of columns and from the first noisy rate.
     """
-    part: float = getattr(settings.stages, stage)
-    return 0.0 if are_few and not stage.endswith("_values") else part
 
+    settings: "CellSettings"
+    """How the budget is divided where rows are not few."""
+    features: Sequence[PreparedFeature]
+    """Columns, of which roles matter here."""
+    _: dataclasses.KW_ONLY
+    are_few: bool
+    """Whether rows are few, see `are_few`."""
+    is_started: bool
+    """Whether the run continues from a released model."""
 
-def first_look(settings: "CellSettings", stage: str, *, are_few: bool) -> tuple[float, float]:
-    """Fraction of a stage's share for a first look at new tables, and the most for one of them.
+    def part(self, stage: str) -> float:
+        """Part of the budget of tables that a stage asks for."""
+        part: float = getattr(self.settings.stages, stage)
+        if not self.are_few:
+            return part
+        if not stage.endswith(_SINGLES):
+            return 0.0
+        if not self.is_started:
+            return part
+        # Once for each column: most of the budget makes cells of known tables more exact, and the
+        # more columns of a role there are, the more tables of it are known.
+        role = stage.removesuffix(_SINGLES)
+        return part * sum(feature.role == role for feature in self.features)
 
-    Args:
-      settings: Settings of Mosaic.
-      stage: Name of the stage.
-      are_few: Whether rows are few: a small first look that shows nothing would drop what is there.
-    """
-    if are_few:
-        return _FIRST_LOOK_OF_FEW, _MOST_OF_FEW
-    num_columns = 1 if stage.endswith("_values") else 2 if stage.endswith("_pairs") else 3
-    return getattr(settings.screening, stage), settings.most_screening_shares[num_columns - 1]
+    def first_look(self, stage: str) -> tuple[float, float]:
+        """Fraction of a stage's share for a first look at new tables, and the most for one."""
+        num_columns = 1 if stage.endswith(_SINGLES) else 2 if stage.endswith("_pairs") else 3
+        most = self.settings.most_screening_shares[num_columns - 1]
+        if not self.are_few:
+            return getattr(self.settings.screening, stage), most
+        # A small first look that shows nothing would drop what is there. Where a run continues, the
+        # few tables that are new have mostly shown nothing before: without a cap, one or two of
+        # them would get, night after night, what known tables need.
+        return _FIRST_LOOK_OF_FEW, most if self.is_started else _MOST_OF_FEW
 
 
 def warning_of_few(shape: DataShape, noise_multiplier: float, delta: float) -> str:

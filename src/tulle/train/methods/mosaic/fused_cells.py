@@ -56,12 +56,12 @@ class FusedHead:
         """
         found = np.full(num_rows, self.bias)
         for place, effects in self.effects.items():
-            found += effects[_present(ids, place)]
+            found += effects.take(_present(ids, place))
         for table in self.crossed:
             cells = np.zeros(num_rows, np.int64)
             for place, steps in table.steps.items():
-                cells += steps[_present(ids, place)]
-            found += table.weights[cells]
+                cells += steps.take(_present(ids, place))
+            found += table.weights.take(cells)
         return found
 
 

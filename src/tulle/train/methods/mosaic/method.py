@@ -48,8 +48,21 @@ if TYPE_CHECKING:
     from tulle.train.training_run import TrainingRun
 
 
+RELEASES_FILE = "released-sums.bin"
+"""File of a run's folder with the noisy sums that were released, until the model is kept."""
 STAGES = ("public_values", "public_pairs", "sensitive_values", "sensitive_pairs", "triples")
 """Names of the stages, in the order in which a run goes through them."""
+
+
+def stages_of(features: Sequence[PreparedFeature]) -> list[str]:
+    """Names of the stages that features allow."""
+    roles = {feature.role for feature in features}
+    return [name for name in STAGES if name.partition("_")[0] in (*roles, "triples")]
+
+
+def most_scans(num_stages: int) -> int:
+    """Most scans of the rows for one set of tables: two rounds a stage, and the last level."""
+    return 2 * num_stages + 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -336,6 +349,7 @@ class MosaicConfig(Method):
                 "noise_arithmetic": ARITHMETIC,
                 "noise_multiplier": noise_multiplier,
                 "accounting": self.accounting.value,
+                "most_scans": self.num_heads * most_scans(len(stages_of(shape.features))),
                 **({} if weight is None else {"row_weights": f"{weight}, over the largest"}),
                 **({} if start is None else start.settings),
                 **({"few_rows": few} if few else {}),
@@ -379,13 +393,20 @@ class MosaicConfig(Method):
     def train(self, run: "TrainingRun") -> Trained:
         """Trains the model, or reads back the one that an earlier try of this run has kept."""
         from tulle.train.methods.mosaic.cell_training import train_on_cells
+        from tulle.train.methods.mosaic.kept_releases import KeptReleases
         from tulle.train.methods.mosaic.trained_cells import TrainedCells
 
+        path = None if run.folder is None else run.folder.path_of(RELEASES_FILE)
+
         def train() -> TrainedCells:
-            model = train_on_cells(run.seen, run.plan, run.context, run.options.earlier)
+            kept = None if path is None else KeptReleases(path)
+            model = train_on_cells(run.seen, run.plan, run.context, run.options.earlier, kept)
             return TrainedCells.of(model, run.plan.shape.features)
 
-        return Trained(run.keep_model(train), run.context.rng.description)
+        model = run.keep_model(train)
+        if path is not None:
+            path.unlink(missing_ok=True)
+        return Trained(model, run.context.rng.description)
 
 
 _PARTS: dict[str, type[StageShares] | type[ScreeningParts]] = {

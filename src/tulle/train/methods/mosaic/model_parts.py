@@ -13,7 +13,7 @@ import numpy as np
 from tulle.data.prepared.feature import PreparedFeature
 from tulle.train.examples import ExampleSet
 from tulle.train.methods.mosaic.cell_model import CellHead, CellModel
-from tulle.train.methods.mosaic.method import STAGES, CellSettings, MosaicConfig
+from tulle.train.methods.mosaic.method import CellSettings, MosaicConfig, stages_of
 from tulle.train.methods.mosaic.noise_shares import NoiseShares, class_share
 
 WHOLE = 1 - 1e-8
@@ -100,12 +100,6 @@ def _shares_of_classes(
     level = level_share if num_sensitive else 0.0
     rows = WHOLE * (part * (each - 2 * level_share) + level)
     return shares.of_classes(method.num_heads, label_share=each - rows, row_share=rows)
-
-
-def stages_of(features: Sequence[PreparedFeature]) -> list[str]:
-    """Names of the stages that features allow."""
-    roles = {feature.role for feature in features}
-    return [name for name in STAGES if name.partition("_")[0] in (*roles, "triples")]
 
 
 def count_share(settings: CellSettings, num_sensitive: int) -> float:

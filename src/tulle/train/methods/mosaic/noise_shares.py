@@ -34,25 +34,18 @@ from tulle.errors import ConfigError, RunStateError
 from tulle.mechanisms.entropy import NoiseSource
 from tulle.mechanisms.exact import check_scale, rounded_up
 from tulle.mechanisms.gaussian import sample_rounded_normal
-from tulle.train.methods.mosaic.cell_sums import (
-    LABEL_SENSITIVITY,
-    ROW_SENSITIVITY,
-    Cells,
-    IntArray,
-    pieces_of_rows,
-)
+from tulle.train.methods.mosaic.cell_kernels import loops_over_rows
+from tulle.train.methods.mosaic.cell_sums import LABEL_SENSITIVITY, ROW_SENSITIVITY
+from tulle.train.methods.mosaic.kept_releases import KeptReleases
+from tulle.train.methods.mosaic.row_numbers import MOST_CHARGED, Cells, Costs, IntArray
 
 FloatArray = NDArray[np.float64]
-Costs = IntArray | None
-"""What a squared weight of 1 costs each row, a whole number from 1; None: 1 for every row."""
 
 _NOISE_BITS = 27
 """Noise on sums of rows has 2^26 to 2^27 steps. So rounding to steps adds nothing to speak of, and
 the exact sampler is as fast as it is for coarser noise; at 2^30 it takes twice as long."""
-_MOST_WEIGHT_BITS = 30
+_MOST_WEIGHT_BITS = MOST_CHARGED.bit_length() - 1
 """A weight of 1 has at most 2^30 steps, so that its product with a probability fits 64 bits."""
-_MOST_WEIGHT = 1 << _MOST_WEIGHT_BITS
-"""Largest weight of a row: that of the whole budget, whose square fits 64 bits."""
 _LEAST_WEIGHT_BITS = 16
 """A weight of 1 has at least 2^16 steps, however large the noise is: small weights need them."""
 _MAX_SUM = 1 << 62
@@ -93,14 +86,18 @@ class _OwnedBudget:
 class NoiseShares(_OwnedBudget):
     """Draws noise and keeps count of what is left. Make one object for each run and process."""
 
-    def __init__(self, noise_multiplier: float, *, rng: NoiseSource) -> None:
+    def __init__(
+        self, noise_multiplier: float, *, rng: NoiseSource, kept: KeptReleases | None = None
+    ) -> None:
         """Starts a budget.
 
         Args:
           noise_multiplier: Noise multiplier of the whole budget, for sensitivity 1.
           rng: Source of all noise. Sensitive: never log or save its state.
+          kept: Where releases are put on disk, and those of earlier tries found; None: nowhere.
         """
         super().__init__()
+        self._kept = kept
         if not (math.isfinite(noise_multiplier) and noise_multiplier > 0):
             raise ConfigError(f"noise_multiplier={noise_multiplier} must be a number above 0.")
         self._noise_multiplier, self._rng = noise_multiplier, rng
@@ -242,8 +239,15 @@ class NoiseShares(_OwnedBudget):
             raw.min(initial=0) >= -_MAX_SUM and raw.max(initial=0) <= _MAX_SUM
         ):
             raise ConfigError("noise is added to whole numbers of at most 2^62 alone.")
+        asked = {"sensitivity": sensitivity, "left": self._left}
+        if self._kept is not None:
+            earlier = self._kept.taken_up(raw.shape, **asked)
+            if earlier is not None:
+                return earlier
         noise = sample_rounded_normal(self._noise_steps(sensitivity), raw.shape, rng=self._rng)
         noise += raw
+        if self._kept is not None:
+            self._kept.keep(noise, **asked)
         return noise
 
 
@@ -318,7 +322,11 @@ class RowShares(_OwnedBudget):
         super().__init__()
         self._limits = limits
         self._spent = np.zeros(len(limits), np.int64)
-        self._noisy = noisy
+        self._noisy, self._is_closed = noisy, False
+
+    def close(self) -> None:
+        """Lets no row spend any more, and forgets what rows have spent, 8 bytes for each."""
+        self._is_closed, self._spent = True, np.zeros(0, np.int64)
 
     def weights(
         self, wanted: IntArray, cells: Cells, totals: IntArray, costs: Costs = None
@@ -334,19 +342,8 @@ class RowShares(_OwnedBudget):
         # Product, quotient, square root: IEEE floats, which every engine rounds alike. They err by
         # less than 2^-49 of the result, which is at most 2^30: by far less than the one step that
         # is taken off, so that squares never add up to more than the limit.
-        weights, priorities = np.empty(len(cells), np.int64), wanted.astype(np.float64)
-        for rows in pieces_of_rows(len(cells)):
-            reals = priorities[cells[rows]]
-            reals *= self._limits[rows]
-            reals /= totals[rows]
-            if costs is not None:
-                reals /= costs[rows]
-            np.sqrt(reals, out=reals)
-            # The fraction is cut off.
-            weights[rows] = reals
-            weights[rows] -= 1
-            np.maximum(weights[rows], 0, out=weights[rows])
-        return weights
+        loops = loops_over_rows(len(cells))
+        return loops.weights(wanted, cells, totals, self._limits, costs)
 
     def release(
         self,
@@ -372,31 +369,15 @@ class RowShares(_OwnedBudget):
 
         Raises:
           ConfigError: A row would spend more than its share.
+          RunStateError: The share was closed.
         """
+        if self._is_closed:
+            raise RunStateError("these rows can spend no more: take another share for them.")
         if weights.dtype == np.int64 and self._pay(weights, costs):
             return self._noisy(raw_sums(weights))
         raise ConfigError("a row would spend more than its share; ask for smaller weights.")
 
     def _pay(self, weights: IntArray, costs: Costs) -> bool:
         """Charges all rows for their weights, and returns False if that is too much for one."""
-        if costs is not None and costs.min(initial=1) < 1:
-            return False
-        spent = np.empty_like(weights)
-        for rows in pieces_of_rows(len(weights)):
-            own = weights[rows]
-            # Weights are compared first, as squares of larger ones might not fit 64 bits.
-            if own.min() < 0 or own.max() > _MOST_WEIGHT:
-                return False
-            np.multiply(own, own, out=spent[rows])
-            left = self._limits[rows] - self._spent[rows]
-            if costs is not None:
-                # The quotient is compared, as a product might not fit 64 bits either.
-                left //= costs[rows]
-            if (spent[rows] > left).any():
-                return False
-            if costs is not None:
-                spent[rows] *= costs[rows]
-            spent[rows] += self._spent[rows]
-        # Only once all rows can pay: a refusal leaves no row charged for what was not released.
-        self._spent = spent
-        return True
+        loops = loops_over_rows(len(weights))
+        return loops.pay(weights, self._limits, self._spent, costs)

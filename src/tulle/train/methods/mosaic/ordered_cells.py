@@ -190,8 +190,7 @@ def _sites(
 ) -> "Sites":
     """Normal likelihoods of the cells of chains, about some changes of theirs."""
     means, precisions = np.zeros((2, len(centres)))
-    for part in parts_of(live):
-        means[part], precisions[part] = likelihood.normal_sites(part, centres[part])
+    means[live], precisions[live] = likelihood.normal_sites(live, centres[live])
     return Sites(means=means[chains], precisions=precisions[chains])
 
 

@@ -16,6 +16,7 @@ All parts are whole numbers, rounded down, so that those of a unit never add up 
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +68,7 @@ class RowParts:
             return self._whole(allowance)
         return np.square(self.weights(np.int64(math.isqrt(allowance))))
 
-    def costs(self, cells: IntArray, num_cells: int) -> IntArray | None:
+    def costs(self, cells: NDArray[np.integer[Any]], num_cells: int) -> IntArray | None:
         """What a squared weight of 1 costs each row: the rows of its unit in the same cell.
 
         None means 1 for every row.
@@ -111,7 +112,7 @@ class DividedLabels:
 
     labels: NDArray[np.int32]
     """[rows]: labels in parts of 2^30. Those of a user add up to at most 1. Sensitive."""
-    caps: IntArray
+    caps: NDArray[np.int32]
     """[rows]: most that a row is predicted with, in parts of 2^30; c for a row that is alone."""
     offsets: NDArray[np.int32]
     """[rows]: what divided labels make log odds smaller by, in steps, at most 0."""

@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tulle.train.methods.mosaic.candidate_table import CandidateTable, CellSizes, TableIdentity
-from tulle.train.methods.mosaic.cell_sums import Cells, IntArray
-from tulle.train.methods.mosaic.noise_shares import Costs, RowShares
+from tulle.train.methods.mosaic.cell_kernels import loops_over_rows
+from tulle.train.methods.mosaic.noise_shares import RowShares
+from tulle.train.methods.mosaic.row_numbers import Cells, Costs, IntArray
 
 FloatArray = NDArray[np.float64]
 
@@ -55,14 +56,13 @@ def allocate_shares(
     bit = share / _NUM_BITS
 
     def gain(place: int, num_bits: int) -> float:
-        if num_bits == 0:
-            return 0.0
         return tables[place].expected_gain(noise_variance / (num_bits * bit), rate)
 
     bits = [0] * len(tables)
     # Gains are concave in the share (twice the share never gains twice as much), so the greedy
     # choice is the best one for pieces of this size.
-    queue = [(-gain(place, 1), place) for place in range(len(tables))]
+    gains = [gain(place, 1) for place in range(len(tables))]
+    queue = [(-some, place) for place, some in enumerate(gains)]
     heapq.heapify(queue)
     for _ in range(_NUM_BITS):
         if not queue or queue[0][0] >= 0:
@@ -71,7 +71,8 @@ def allocate_shares(
         bits[place] += 1
         more = bits[place] + 1
         if more * bit <= most:
-            heapq.heappush(queue, (gain(place, bits[place]) - gain(place, more), place))
+            before, gains[place] = gains[place], gain(place, more)
+            heapq.heappush(queue, (before - gains[place], place))
     return [number * bit for number in bits]
 
 
@@ -187,6 +188,10 @@ class RowRound:
         """
         return self._shares.release(raw_sums, weights=weights, costs=costs)
 
+    def close(self) -> None:
+        """Ends the round; what rows weighed in it is still known, as later releases need it."""
+        self._shares.close()
+
 
 def mixed_weights(cells: Cells, rounds: Iterable[tuple[FloatArray, IntArray]]) -> IntArray:
     """Sum of the weights of each row over some rounds, in which rounds count differently.
@@ -199,7 +204,8 @@ def mixed_weights(cells: Cells, rounds: Iterable[tuple[FloatArray, IntArray]]) -
     # is at most twice the largest weight, as squares of weights add up to 1 over at most 4 rounds.
     mixed = np.zeros(len(cells), np.int64)
     for factors, weights in rounds:
-        mixed += np.ldexp(factors, _FACTOR_BITS).astype(np.int64)[cells] * weights
+        numbers = np.ldexp(factors, _FACTOR_BITS).astype(np.int64)
+        loops_over_rows(len(cells)).add_products(mixed, numbers, cells, weights)
     mixed >>= _FACTOR_BITS
     return mixed
 

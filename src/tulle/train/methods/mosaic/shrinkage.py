@@ -30,6 +30,7 @@ from tulle.train.methods.mosaic.cell_likelihood import (
     LOG_NORMAL_PRIORS,
     SCALES,
     CellLikelihood,
+    KeptLikelihoods,
     NoisyCells,
     log_normal,
     parts_of,
@@ -208,15 +209,16 @@ def posterior_changes(
         return CellChanges(log_odds=log_odds, spread=0.0, variances=0.0)
     model = CellLikelihood(cells)
     largest = _largest(live, cells.predicted[live], _MOST_LEARNT_FROM)
-    evidences = model.evidences(largest)
-    best = int(evidences.argmax())
+    kept = KeptLikelihoods(model, largest)
+    best = int(kept.evidences.argmax())
     walk = fitted_walk(model, live, axes, len(log_odds))
-    evidence = evidences[best] + (0.0 if walk is None else walk.advantage)
+    evidence = kept.evidences[best] + (0.0 if walk is None else walk.advantage)
     # Written so that evidence that is not a number changes nothing.
     if not evidence >= least_evidence:
         return CellChanges(log_odds=log_odds, spread=0.0, variances=0.0)
-    log_prior = model.learnt_prior(largest, LOG_NORMAL_PRIORS[best])
-    for part in parts_of(live):
+    log_prior = kept.learnt_prior(LOG_NORMAL_PRIORS[best])
+    log_odds[largest] = kept.posterior_log_odds(log_prior)
+    for part in parts_of(np.setdiff1d(live, largest, assume_unique=True)):
         log_odds[part] = model.posterior_log_odds(part, log_prior)
     spread = math.sqrt(float(np.exp(log_prior) @ GRID**2))
     # That the cells do not differ at all is as likely as that they do at `even_evidence`.

@@ -180,7 +180,7 @@ def user_labels(
         parts=_parts_of_tables(parts, chosen),
         divided=DividedLabels(
             labels=np.where(chosen, divided_labels(labels, users.owners), labels),
-            caps=caps[places],
+            caps=caps.astype(np.int32)[places],
             offsets=log_odds_steps(offsets)[places],
         ),
     )

@@ -48,13 +48,9 @@ class WeightErrors:
     @classmethod
     def empty(cls, num_cells: int) -> "WeightErrors":
         """Errors of a table without a fit."""
-        noise_variance, information = np.zeros((2, num_cells))
-        return cls(
-            prior_variance=0.0,
-            untaken=np.ones(num_cells),
-            noise_variance=noise_variance,
-            information=information,
-        )
+        # Of most tables of a round nothing more is ever known: their cells share one number.
+        none, whole = np.broadcast_to(0.0, num_cells), np.broadcast_to(1.0, num_cells)
+        return cls(prior_variance=0.0, untaken=whole, noise_variance=none, information=none)
 
     def note(
         self,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tulle.train.methods.mosaic.candidate_table import CandidateTable
+from tulle.train.methods.mosaic.candidate_table import _alike as groups_of
 from tulle.train.methods.mosaic.cell_model import cells_of_rows
 from tulle.train.methods.mosaic.column_values import ColumnValues, public_values, sensitive_values
 
@@ -97,3 +98,17 @@ def test_all_of_few_sensitive_values_are_kept() -> None:
     (values,) = sensitive_values("device", 0, np.array([50.0, -3.0, 2.0]), 10.0)
     assert values.num_values == 4
     assert sorted(values.ranks.tolist()) == [1, 2, 3]
+
+
+def test_groups_are_those_of_sorted_bins() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.exp(rng.normal(3, 4, 5_000)) * (rng.random(5_000) > 0.1)
+    variances = np.exp(rng.normal(-5, 2, 5_000))
+    bins = np.floor(4 * np.log(np.maximum([rows, variances], 1e-12)))
+    _, expected = np.unique(bins, axis=1, return_inverse=True)
+    assert groups_of(rows, variances).tolist() == expected.ravel().tolist()
+
+
+def test_sizes_that_are_no_numbers_have_groups_too() -> None:
+    sizes = np.array([1.0, np.nan, 0.0, np.inf, 1e12, -1.0])
+    assert groups_of(sizes).tolist() == [1, 0, 0, 2, 2, 0]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tulle.errors import DataError
-from tulle.train.methods.mosaic import cell_sums
+from tulle.train.methods.mosaic import cell_sums, row_loops, row_numbers
 from tulle.train.methods.mosaic.cell_sums import (
     LABEL_SENSITIVITY,
     LOG_ODDS_BITS,
@@ -19,6 +19,7 @@ from tulle.train.methods.mosaic.cell_sums import (
     PROBABILITY_BITS,
     ROW_SENSITIVITY,
     PredictedRows,
+    RowColumns,
     exact_sums,
     label_sums,
     log_odds_steps,
@@ -259,7 +260,7 @@ def test_sums_are_the_same_in_any_order_and_any_pieces(
     expected = row_sums(*data, _CELLS)
     order = rng.permutation(1_000)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cell_sums, "_ROWS_AT_A_TIME", size)
+        patch.setattr(row_loops, "ROWS_AT_A_TIME", size)
         assert np.array_equal(row_sums(*(column[order] for column in data), _CELLS), expected)
     edges = [0, *sorted(rng.integers(0, 1_000, num_parts - 1).tolist()), 1_000]
     pieces = [
@@ -296,8 +297,8 @@ def test_rows_that_could_overflow_are_refused_before_they_are_summed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert cell_sums.MAX_ROWS >= 1_000_000_000
-    assert cell_sums.MAX_ROWS * cell_sums._MAX_TERM <= 1 << 62
-    assert cell_sums._ROWS_AT_A_TIME * cell_sums._MAX_TERM <= 1 << 53
+    assert cell_sums.MAX_ROWS * row_numbers.MAX_TERM <= 1 << 62
+    assert row_loops.ROWS_AT_A_TIME * row_numbers.MAX_TERM <= 1 << 53
     monkeypatch.setattr(cell_sums, "MAX_ROWS", 99)
     with pytest.raises(DataError, match=r"100 rows.*at most 99"):
         PredictedRows(make_examples(100))
@@ -333,3 +334,25 @@ def test_public_sums_of_predictions_are_right(typical: int) -> None:
     for power, sums_found in enumerate(found, start=1):
         expected = np.bincount(cells, chance * weights.astype(float) ** power, minlength=4)
         assert sums_found == pytest.approx(expected, rel=0.3 if typical == 3 else 0.01)
+
+
+@pytest.mark.parametrize(
+    ("most", "dtype"),
+    [(255, np.uint8), (256, np.uint16), (65_535, np.uint16), (65_536, np.int32)],
+)
+def test_ids_take_as_little_memory_as_they_can(most: int, dtype: type) -> None:
+    examples = make_examples(50)
+    features = tuple(dataclasses.replace(one, num_ids=70_000) for one in examples.features)
+    examples.public_features[30, 1] = most
+    read = RowColumns(dataclasses.replace(examples, features=features))
+    assert read.ids("public", 1).dtype == dtype
+    assert np.array_equal(read.ids("public", 1), examples.public_features[:, 1])
+
+
+def test_an_id_that_has_changed_since_it_was_checked_is_refused() -> None:
+    """It would fall into the cell of another id, as 256 is 0 in 8 bits."""
+    examples = make_examples(50)
+    read = RowColumns(examples)
+    examples.public_features[7, 0] = 256
+    with pytest.raises(DataError, match="prepare the data again"):
+        read.ids("public", 0)

@@ -229,8 +229,17 @@ def test_progress_tells_stages_alone() -> None:
         .make(shape_of(examples, TrainingRows()))
     )
     train_on_cells(examples, plan, context(watch=seen.append))
-    assert [progress.step for progress in seen] == [1, 2, 3, 4, 5]
+    steps = [progress.step for progress in seen]
+    # Two rounds of five stages and the last level; a round without a table is left out.
+    assert steps == sorted(set(steps))
+    assert steps[-1] == 11 == seen[0].num_steps
+    assert len(steps) >= 4
     assert all(progress.loss is None for progress in seen)
+    spent = [progress.epsilon for progress in seen]
+    assert 0 < spent[0] < spent[-1] <= 3.0
+    assert spent == sorted(spent)
+    assert seen[0].about == "public values, 3 tables"
+    assert seen[-1].about == "level"
 
 
 def test_it_stops_when_asked() -> None:

@@ -15,14 +15,15 @@ import pytest
 from tulle.errors import ConfigError, RunStateError
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.examples import ExampleSet
-from tulle.train.methods.mosaic import cell_training, earlier_tables
+from tulle.train.methods.mosaic import cell_training, earlier_tables, few_rows
 from tulle.train.methods.mosaic.candidate_table import CandidateTable
 from tulle.train.methods.mosaic.cell_model import CellModel, CellPart
 from tulle.train.methods.mosaic.cell_releases import CellReleases
 from tulle.train.methods.mosaic.cell_sums import Cells
 from tulle.train.methods.mosaic.earlier_model import EarlierModel, StartModel
-from tulle.train.methods.mosaic.method import MosaicConfig
+from tulle.train.methods.mosaic.method import CellSettings, MosaicConfig
 from tulle.train.methods.mosaic.share_allocation import RowRound
+from tulle.train.methods.mosaic.typical_rows import TypicalRows, typical_rows
 from tulle.train.settings.units import ExampleLevel, UnitLevel, UserLevel
 from unit.train.methods.mosaic.test_cell_training import auc_loss, context, trained
 from unit.train.methods.mosaic.test_replayed_run import (
@@ -118,6 +119,7 @@ def whole_model_as_offset(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(cell_training.EarlierTables, "tables", tables)
     monkeypatch.setattr(CellReleases, "cells", unguarded)
+    monkeypatch.setattr(cell_training, "typical_rows", with_sensitive_values)
 
 
 def sensitive_features() -> list:
@@ -131,6 +133,13 @@ def column_of(feature: object, place: int) -> object:
 
     counts = np.full(feature.num_ids, 100.0)
     return sensitive_values(feature.name, place, counts, 1.0, feature)[0]
+
+
+def with_sensitive_values(*data: list, rate: float) -> TypicalRows:
+    """Typical rows that have sensitive values from the start, all equally frequent."""
+    rows = typical_rows(*data, rate=rate)
+    rows.draw([np.ones(feature.num_ids) for feature, _ in sensitive_features()])
+    return rows
 
 
 def unguarded(self: CellReleases, parts: tuple[CellPart, ...]) -> Cells:
@@ -207,12 +216,61 @@ def test_few_rows_add_no_tables_of_several_columns(monkeypatch: pytest.MonkeyPat
 
     look = cell_training._CellTraining.look_at
     monkeypatch.setattr(cell_training._CellTraining, "look_at", look_at)
-    continued(make_examples(2_000, seed=3), earlier(num_rows=20_000))
+    for seed in range(3, 9):
+        continued(make_examples(2_000, seed=seed), earlier(num_rows=20_000))
     assert all(len(table.columns) == 1 or table.is_started for table in measured)
     measured.clear()
     monkeypatch.setattr(cell_training, "are_few", lambda *_args: False)
-    continued(make_examples(2_000, seed=3), earlier(num_rows=20_000))
+    for seed in range(3, 9):
+        continued(make_examples(2_000, seed=seed), earlier(num_rows=20_000))
     assert any(len(table.columns) > 1 and not table.is_started for table in measured)
+
+
+def shares_of_looks() -> tuple[float, float]:
+    """Largest share of one new table, and shares of public tables over those of sensitive ones."""
+    new: list[float] = []
+    phases = [0.0, 0.0]
+
+    def row_round(self: CellReleases, tables: list, given: list, *, num_steps: int) -> RowRound:
+        pairs = zip(tables, given, strict=True)
+        new.extend(share for table, share in pairs if not table.is_tested)
+        phases[self.reads_sensitive] += sum(given)
+        return original(self, tables, given, num_steps=num_steps)
+
+    original, whole, known = CellReleases.row_round, earlier(num_rows=20_000), {}
+    # Of each role the earlier model knows one column: the others are new.
+    for table in whole.model.tables:
+        if len(table.parts) == 1:
+            known.setdefault(table.parts[0].role, table)
+    head = dataclasses.replace(whole.model.heads[0], tables=tuple(known.values()))
+    model = dataclasses.replace(whole, model=dataclasses.replace(whole.model, heads=(head,)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CellReleases, "row_round", row_round)
+        continued(make_examples(2_000, seed=3), model)
+    return max(new), phases[False] / phases[True]
+
+
+def test_on_few_rows_new_tables_leave_the_budget_to_those_that_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    most = CellSettings().most_screening_shares[0] * (1 + 1e-9)
+    assert shares_of_looks()[0] <= most
+    monkeypatch.setattr(few_rows.StageRules, "first_look", lambda *_: (0.4, 0.5))
+    assert shares_of_looks()[0] > 2 * most
+
+
+def test_on_few_rows_stages_have_a_part_for_each_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = CellSettings().stages
+    ratio = stages.public_values / stages.sensitive_values
+    # Three public columns and two sensitive ones.
+    assert shares_of_looks()[1] == pytest.approx(ratio * 3 / 2, rel=0.02)
+    part = few_rows.StageRules.part
+    monkeypatch.setattr(
+        few_rows.StageRules,
+        "part",
+        lambda self, stage: part(dataclasses.replace(self, is_started=False), stage),
+    )
+    assert shares_of_looks()[1] == pytest.approx(ratio, rel=0.02)
 
 
 def test_a_level_that_changed_is_found_at_once() -> None:

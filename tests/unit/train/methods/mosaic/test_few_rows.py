@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from tulle.train.methods.mosaic.few_rows import (
     telling_values,
     warning_of_few,
 )
-from tulle.train.methods.mosaic.method import MosaicConfig
+from tulle.train.methods.mosaic.method import CellSettings, MosaicConfig
 from tulle.train.methods.mosaic.noise_shares import NoiseShares
 from tulle.train.methods.mosaic.shrinkage import level_change, posterior_changes
 from tulle.train.methods.train_plan import TrainPlan
@@ -223,3 +224,50 @@ def test_two_releases_of_one_level_are_averaged_by_their_precision(
 @pytest.mark.parametrize(("num_rows", "are_few"), [(5_000, True), (400_000, False)])
 def test_few_rows_leave_tables_of_several_columns_alone(num_rows: int, are_few: bool) -> None:
     assert few_rows.are_few(num_rows, 0.1, 4.68) is are_few
+
+
+def stage_rules(*, are_few: bool = True, is_started: bool = True) -> few_rows.StageRules:
+    return few_rows.StageRules(CellSettings(), FEATURES, are_few=are_few, is_started=is_started)
+
+
+def test_where_a_run_continues_on_few_rows_stages_get_their_part_for_each_column() -> None:
+    settings, numbers = CellSettings().stages, Counter(feature.role for feature in FEATURES)
+    assert numbers["public"] != numbers["sensitive"]
+    rules = stage_rules()
+    assert rules.part("public_values") == settings.public_values * numbers["public"]
+    assert rules.part("sensitive_values") == settings.sensitive_values * numbers["sensitive"]
+    for stage in ("public_pairs", "sensitive_pairs", "triples"):
+        assert rules.part(stage) == 0
+
+
+@pytest.mark.parametrize("is_started", [False, True])
+def test_many_rows_divide_the_budget_as_settings_say(*, is_started: bool) -> None:
+    rules, settings = stage_rules(are_few=False, is_started=is_started), CellSettings()
+    for place, stage in ((0, "public_values"), (1, "sensitive_pairs"), (2, "triples")):
+        assert rules.part(stage) == getattr(settings.stages, stage)
+        most = settings.most_screening_shares[place]
+        assert rules.first_look(stage) == (getattr(settings.screening, stage), most)
+
+
+def test_few_rows_from_scratch_divide_stages_as_settings_say_and_look_long() -> None:
+    rules = stage_rules(is_started=False)
+    assert rules.part("public_values") == CellSettings().stages.public_values
+    fraction, most = rules.first_look("public_values")
+    assert fraction > CellSettings().screening.public_values
+    assert most > CellSettings().most_screening_shares[0]
+
+
+def test_a_run_from_scratch_on_few_rows_has_no_such_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[bool] = []
+
+    def first_look(self: few_rows.StageRules, stage: str) -> tuple[float, float]:
+        started.append(self.is_started)
+        return original(self, stage)
+
+    original = few_rows.StageRules.first_look
+    monkeypatch.setattr(few_rows.StageRules, "first_look", first_look)
+    examples = make_examples(2_000)
+    plan = config(1.0).make(shape_of(examples, TrainingRows()))
+    cell_training.train_on_cells(examples, plan, context(0))
+    assert started
+    assert not any(started)

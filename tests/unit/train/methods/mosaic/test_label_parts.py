@@ -16,6 +16,7 @@ from tulle.train.methods.mosaic.label_parts import (
     label_parts,
     rounding_weights,
 )
+from tulle.train.methods.mosaic.row_numbers import RowRules
 from unit.train.small_data import make_examples
 
 _ONE = 1 << LABEL_BITS
@@ -90,7 +91,7 @@ def share(one: Row, other: Row) -> int:
 
 def values(cell: int, label: int, steps: int, weight: int) -> np.ndarray:
     columns = (np.array([number], np.int64) for number in (cell, label, steps, weight))
-    return row_sums(*columns, 2, are_values=True)
+    return row_sums(*columns, 2, rules=RowRules(are_values=True))
 
 
 def without_room(cell: int, label: int, steps: int, weight: int) -> np.ndarray:

@@ -116,7 +116,10 @@ def likely_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cell_releases, "law_of_class", lambda *_known: LabelLaw(rate=0.5))
     right = PredictedRows.add
 
-    def biases_alone(self: PredictedRows, steps: np.ndarray | int) -> None:
+    def biases_alone(
+        self: PredictedRows, steps: np.ndarray | int, cells: np.ndarray | None = None
+    ) -> None:
+        del cells
         if isinstance(steps, int):
             right(self, steps)
 

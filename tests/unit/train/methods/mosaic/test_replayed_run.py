@@ -17,11 +17,11 @@ from tulle.errors import ConfigError
 from tulle.mechanisms.entropy import SeededNoise
 from tulle.train.examples import ExampleSet
 from tulle.train.methods.mosaic import (
-    cell_releases,
     cell_sums,
     cell_training,
     noise_shares,
     share_allocation,
+    unit_weights,
 )
 from tulle.train.methods.mosaic.cell_model import CellModel
 from tulle.train.methods.mosaic.method import MosaicConfig
@@ -234,7 +234,7 @@ def test_weights_that_let_a_row_count_for_more_are_noticed(
     examples = weighted(make_examples(_ROWS, seed=1))
     assert examples.weights is not None
     weights = examples.weights
-    monkeypatch.setattr(cell_releases, "row_parts", fault)
+    monkeypatch.setattr(unit_weights, "row_parts", fault)
 
     def look() -> None:
         for seed in range(1, 13, 2):
@@ -338,7 +338,7 @@ def test_a_user_who_counts_more_than_one_row_is_noticed(
     fault: Callable[..., RowParts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     examples = examples_of_users()
-    monkeypatch.setattr(cell_releases, "row_parts", fault)
+    monkeypatch.setattr(unit_weights, "row_parts", fault)
 
     def look() -> None:
         for seed in range(12):
@@ -450,12 +450,12 @@ def test_a_planted_fault_is_noticed(
 
 
 def worst_neighbour(examples: ExampleSet, seed: int) -> ExampleSet:
-    """One row that looked like a label of 1 and is none, or the other way round."""
+    """One row that looked like a label of 0 and is a 1 becomes one that is the other way round."""
     assert examples.labels is not None
     assert examples.sensitive_features is not None
     labels, sensitive = examples.labels.copy(), examples.sensitive_features.copy()
-    likely = (examples.public_features[:, 0] >= 4) & (sensitive[:, 0] == 3) & (labels == 1)
-    row = int(np.flatnonzero(likely)[seed])
+    unlikely = (examples.public_features[:, 0] >= 4) & (sensitive[:, 0] != 3) & (labels == 1)
+    row = int(np.flatnonzero(unlikely)[seed])
     labels[row], sensitive[row] = 0, [3, 4 - sensitive[row, 1]]
     return dataclasses.replace(examples, labels=labels, sensitive_features=sensitive)
 

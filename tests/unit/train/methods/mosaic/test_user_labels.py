@@ -20,6 +20,7 @@ from tulle.train.methods.mosaic.cell_sums import (
     row_sums,
 )
 from tulle.train.methods.mosaic.label_parts import LABEL_BITS
+from tulle.train.methods.mosaic.row_numbers import RowRules
 from tulle.train.methods.mosaic.row_parts import PART_BITS, RowParts, row_parts
 from tulle.train.methods.mosaic.user_labels import (
     ROOT_OF_HALF,
@@ -69,7 +70,7 @@ def test_labels_and_predictions_of_a_user_add_up_to_those_of_one_row(
     for owner in range(len(sizes) + 1):
         own = users.owners == owner
         halves = counted.parts.linear[own]
-        if sum(counted.divided.caps[own]) <= MOST_PREDICTED:
+        if counted.divided.caps[own].sum() <= MOST_PREDICTED:
             assert sum(counted.divided.labels[own].tolist()) <= _ONE
             most = ROOT_OF_HALF if own.sum() > 1 else 1 << PART_BITS
             assert halves.max() <= most
@@ -101,7 +102,7 @@ def moved(labels: np.ndarray, caps: np.ndarray, weight: float, seed: int) -> tup
             own = labels[side]
             cells = np.where(own > 0, side, 1 - side).astype(np.int64)
             log_odds = np.where(own > 0, _UNLIKELY, _LIKELY).astype(np.int32)
-            sums.append(row_sums(cells, own, log_odds, weights, 2, most=caps))
+            sums.append(row_sums(cells, own, log_odds, weights, 2, rules=RowRules(caps=caps)))
             label_only.append(label_sums(np.arange(size), own, weights, size))
         for place, both in enumerate((sums, label_only)):
             squared[place] += sum(one**2 for one in (both[1] - both[0]).ravel().tolist())
