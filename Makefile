@@ -59,6 +59,7 @@ bench: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(VENV)/bin/python benchmarks/speed/index_drawing.py
 	OMP_NUM_THREADS=1 $(VENV)/bin/python benchmarks/speed/encoding.py
 	$(VENV)/bin/python benchmarks/speed/predict.py
+	$(VENV)/bin/python benchmarks/speed/mosaic.py
 	$(VENV)/bin/python benchmarks/speed/dpsgd.py
 	$(VENV)/bin/python benchmarks/speed/synth.py
 	$(VENV)/bin/python benchmarks/speed/prepare.py

@@ -302,6 +302,39 @@ def ablations_table(record: Row) -> list[str]:
     ]
 
 
+def rounds_table(record: Row) -> list[str]:
+    """Losses, scans and tables with the tables of a round one by one, and in one scan."""
+    lines = [
+        "| log | epsilon | AUC loss, one by one | one scan a round | change | change of log loss "
+        "| calibration | scans | tables |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in record["summary"]:
+        changes = [
+            f"{row[f'{name}_percent']:+.2f}% ± {row[f'{name}_percent_stddev']:.2f}"
+            for name in LOSSES
+        ]
+        pairs = [
+            f"{row[f'{name}_before']:{form}} → {row[name]:{form}}"
+            for name, form in (("calibration", ".3f"), ("scans", ".0f"), ("tables", ".0f"))
+        ]
+        lines.append(
+            f"| {row['source']} | {row['epsilon']:g} | {row['auc_loss_before']:.4f} "
+            f"| {row['auc_loss']:.4f} | {' | '.join((*changes, *pairs))} |"
+        )
+    (seeds,) = {row["seeds"] for row in record["summary"]}
+    train_rows = sorted({f"{row['train_rows']:,}" for row in record["rows"]})
+    commits = " and ".join(record["commits"].values())
+    return [
+        *lines,
+        "",
+        f"Models of {' and '.join(train_rows)} training rows, judged on a tenth of the training "
+        f"rows that they have not seen, with the same plans and seeds: means of {seeds} seeds, ± "
+        "the standard deviation of a change between seeds. A table that is measured in two rounds "
+        f"counts twice. Measured {record['date']}, commits {commits}.",
+    ]
+
+
 def _logs(record: Row) -> Iterable[tuple[str, list[Row], Row]]:
     """Name, private rows and the row without privacy of each log."""
     for source in sorted({row["source"] for row in record["summary"]}):

@@ -159,6 +159,28 @@ QUALITY = {
         rows="summary",
         keep=lambda row, _: row["epsilon"] == 3.0,
     ),
+    "mosaic_rounds": Benchmark(
+        title="Tables of a round in one scan",
+        script="quality/mosaic_rounds.py",
+        options="FOLDER FOLDER FOLDER FOLDER --before CHECKOUT --rows 400000 --seeds 3",
+        measures="What it changes that Mosaic measures all tables of a round with the same "
+        "predictions, in one scan of the rows, and not one after the other. CHECKOUT has a version "
+        "that did the latter; each FOLDER is as above. CPU seconds are those of the two versions, "
+        "which differ in other work on speed, too.",
+        columns={
+            "log": ("source", "s"),
+            "epsilon": ("epsilon", "g"),
+            "AUC loss": ("auc_loss", ".4f"),
+            "change, %": ("auc_loss_percent", "+.2f"),
+            "log loss": ("log_loss", ".4f"),
+            "its change, %": ("log_loss_percent", "+.2f"),
+            "scans": ("scans", ".0f"),
+            "scans before": ("scans_before", ".0f"),
+            "CPU seconds": ("cpu_seconds", ".1f"),
+            "CPU seconds before": ("cpu_seconds_before", ".1f"),
+        },
+        rows="summary",
+    ),
     "model_size": Benchmark(
         title="Size of the private model",
         script="quality/model_size.py",

@@ -26,6 +26,7 @@ from docs_mosaic_tables import (
     known_values_table,
     likelihood_table,
     methods_table,
+    rounds_table,
     users_table,
     values_table,
 )
@@ -236,6 +237,7 @@ TABLES: dict[str, tuple[str, Callable[[dict], list[str]]]] = {
     "mosaic_daily": ("mosaic.md", daily_table),
     "few_rows": ("mosaic.md", few_rows_table),
     "hybrid_ablations": ("mosaic.md", ablations_table),
+    "mosaic_rounds": ("mosaic.md", rounds_table),
     "hybrid_real likelihood": ("training-quality.md", likelihood_table),
     "hybrid_synth likelihood": ("training-quality.md", likelihood_table),
     "mosaic_values": ("values.md", values_table),

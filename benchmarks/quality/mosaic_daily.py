@@ -5,8 +5,8 @@
 
 CLICKS.parquet is an extract of the Criteo Sponsored Search Conversion Log. A model is trained on
 the rows of a day, one row as unit, and tested on all rows of the next day, for a quarter of the
-users. What fraction of the evidence is kept was chosen on another quarter of the users, whom --tune
-measures. Means are over all days after the first seven.
+users. What fraction of the evidence is kept, and how few rows divide the budget, was chosen on
+another quarter of the users, whom --tune measures. Means are over all days after the first seven.
 """
 
 import argparse

@@ -8,6 +8,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks" / "quality"))
 
 import method_runs
 import mosaic_ablations
+import mosaic_rounds
 
 
 def job_of(name: str, epsilon: float | None) -> dict:
@@ -108,3 +109,31 @@ def test_the_first_part_of_mosaic_is_mosaic_itself_and_no_two_are_the_same() -> 
     variants = list(mosaic_ablations.VARIANTS.values())
     assert variants[0] == mosaic_ablations.CellSettings()
     assert len({str(cells) for cells in variants}) == len(variants)
+
+
+def test_rounds_are_compared_on_seeds_that_both_versions_have() -> None:
+    losses = {
+        ("one after the other", 0): 0.2,
+        ("one scan a round", 0): 0.202,
+        ("one after the other", 1): 0.4,
+        ("one scan a round", 1): 0.396,
+        ("one after the other", 2): 0.9,
+    }
+    rows = [
+        dict.fromkeys(mosaic_rounds.FIGURES, 1.0)
+        | {"source": source, "version": version, "epsilon": 1.0, "seed": seed, "auc_loss": loss}
+        for source in ("a log", "another log")
+        for (version, seed), loss in losses.items()
+    ]
+    one, _, both = mosaic_rounds.summary(rows)
+    assert one["auc_loss_before"] == pytest.approx(0.3)
+    assert one["auc_loss_percent"] == pytest.approx(0.0)
+    assert one["auc_loss_percent_stddev"] == pytest.approx(2**0.5)
+    assert both["source"] == mosaic_rounds.ALL_LOGS
+    assert both["auc_loss_percent_stddev"] == pytest.approx(1.0)
+    assert {row["seeds"] for row in (one, both)} == {2}
+
+
+def test_the_first_run_of_a_comparison_has_no_summary_yet() -> None:
+    row = {"source": "a log", "version": "one scan a round", "epsilon": 1.0, "seed": 0}
+    assert mosaic_rounds.summary([row]) == []

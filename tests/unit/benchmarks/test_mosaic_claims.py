@@ -49,6 +49,23 @@ def test_on_real_clicks_mosaic_loses_less_than_half_of_what_dp_sgd_loses(epsilon
     assert losses["mosaic"] < of_dpsgd / 2
 
 
+def test_one_scan_a_round_costs_no_quality_on_any_log() -> None:
+    rows = summary_of("mosaic_rounds")
+    assert {row["epsilon"] for row in rows} == {1.0, 3.0}
+    for row in rows:
+        of_all = row["source"] == "mean of all logs"
+        change = abs(float(str(row["auc_loss_percent"])))
+        assert change < (0.25 if of_all else 0.5), (row["source"], row["epsilon"])
+
+
+def test_one_scan_a_round_is_a_tenth_of_the_scans_or_less() -> None:
+    for row in read_record(PUBLISHED / "mosaic_rounds.json")["rows"]:
+        if row["version"] == "one scan a round":
+            assert row["scans"] <= 11
+        else:
+            assert row["scans"] >= 100
+
+
 def test_a_record_says_the_names_of_now_whenever_it_was_written(tmp_path: Path) -> None:
     names = {
         "hybrid": "mosaic",
